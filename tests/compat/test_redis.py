@@ -45,7 +45,7 @@ class Api:
         self.client: Any = (redis.asyncio if asynchronous else redis).Redis.from_url(url)
         self.lock_class: Any = AsyncLock if asynchronous else Lock
 
-    def lock(self, name: str, **options: object) -> Any:  # noqa: ANN401 - a lock of either API
+    def lock(self, name: str | pawl.Key, **options: object) -> Any:  # noqa: ANN401 - a lock of either API
         return self.client.lock(name, lock_class=self.lock_class, **options)
 
     def run(self, value: Any) -> Any:  # noqa: ANN401 - whatever the call returns
@@ -86,6 +86,41 @@ def test_a_program_that_moved_and_one_that_did_not_exclude_each_other(api: Api, 
     assert api.run(moved.owned()) is False
     unmoved.release()
     assert theirs.exists("job") == 0
+
+
+def test_a_key_stands_where_a_name_may(api: Api, theirs: redis.Redis) -> None:
+    told = theirs.pubsub()
+    told.subscribe("orders-channel:orders:42")
+    lock = api.lock(pawl.Key.spring("orders", "42"), timeout=10)
+    assert lock.name == pawl.Key.spring("orders", "42")
+    assert theirs.lock("orders:42", timeout=10).acquire(blocking=False) is True
+    assert api.run(lock.locked()) is True
+    assert api.run(lock.acquire(blocking=False)) is False
+    theirs.delete("orders:42")
+    assert api.run(lock.acquire()) is True
+    assert theirs.get("orders:42") == lock.local.token
+    assert api.run(lock.owned()) is True
+    assert api.run(lock.extend(5)) is True
+    api.run(lock.release())
+    assert theirs.exists("orders:42") == 0
+    with pytest.raises(LockError) as unlocked:
+        api.run(lock.release())
+    assert unlocked.value.lock_name == "orders:42"
+    heard = [message for _ in range(5) if (message := told.get_message(timeout=1))]
+    assert heard[-1]["data"] == b"orders:42", "its waiters are told"
+    told.close()
+
+
+def test_a_key_of_redisson_is_a_hash(api: Api, theirs: redis.Redis) -> None:
+    lock = api.lock(pawl.Key.redisson("job"), timeout=10)
+    assert api.run(lock.acquire()) is True
+    assert list(theirs.hgetall("job").values()) == [b"1"]
+    assert 0 < theirs.pttl("job") <= 10_000
+    api.run(lock.release())
+    theirs.set("job", "theirs")
+    with pytest.raises(pawl.WrongKey):
+        api.run(lock.acquire(blocking=False))
+    assert theirs.get("job") == b"theirs"
 
 
 def test_a_lock_without_a_timeout_has_a_ttl_and_is_renewed(api: Api, theirs: redis.Redis) -> None:

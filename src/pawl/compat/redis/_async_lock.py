@@ -56,7 +56,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
     Args:
         redis: A client of redis-py: its address and login are taken over, nothing is sent through its pool.
         name: The name, which is the key. Text of at most 200 bytes, without control characters and ``%``, with at most
-            one pair of braces.
+            one pair of braces. Or a ``pawl.Key``, for a key that programs of other libraries lock too.
         timeout: TTL in seconds, at least 0.05, not renewed. None (default) or 0: 30 seconds, renewed while it is held.
         sleep: Seconds between attempts, only where this task holds the lock already; otherwise waiters are woken.
         blocking: Whether ``acquire`` waits; default True.
@@ -69,7 +69,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
     def __init__(
         self,
         redis: Any,
-        name: str | bytes | memoryview,
+        name: str | bytes | memoryview | pawl.Key,
         timeout: float | None = None,
         sleep: float = 0.1,
         blocking: bool = True,  # noqa: FBT001, FBT002 - redis-py passes it by position
@@ -192,7 +192,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
     async def locked(self) -> bool:
         """Whether anybody holds the lock now."""
         with translated():
-            return await _client_of(self.redis).lock(self._key).locked()
+            return await _client_of(self.redis).lock(self._what).locked()
 
     async def owned(self) -> bool:
         """Whether this lock holds it now: asked on the server, so a lock that was deleted there is not owned."""
@@ -200,7 +200,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
         if lease is None or lease.lost:
             return False
         with translated():
-            found = await _client_of(self.redis).inspect(self._key, waiters=0)
+            found = await _client_of(self.redis).inspect(self._what, waiters=0)
         return found.held and not found.foreign and found.fence == lease.fence
 
     async def __aenter__(self) -> Self:

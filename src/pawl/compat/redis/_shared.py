@@ -154,7 +154,7 @@ class Settings:
     def _set(
         self,
         redis: Any,
-        name: str | bytes | memoryview,
+        name: str | bytes | memoryview | pawl.Key,
         times: tuple[float | None, float, float | None],
         flags: tuple[bool, bool, bool],
     ) -> None:
@@ -177,14 +177,21 @@ class Settings:
         """The lock of pawl's that it stands for: made once, and anew where somebody assigned another setting."""
         made, what = self._made, (client, self.name, self.timeout)
         if made[1:] != what:
-            self._made = made = (client.lock(self._key, **self._options), *what)
+            self._made = made = (client.lock(self._what, **self._options), *what)
         return made[0]
 
     def register_scripts(self) -> None:
         """Nothing to register: pawl brings its own scripts. Here since redis-py has it."""
 
     @property
+    def _what(self) -> str | pawl.Key:
+        """What pawl is asked to lock."""
+        return self.name if isinstance(self.name, pawl.Key) else self._key
+
+    @property
     def _key(self) -> str:
+        if isinstance(self.name, pawl.Key):
+            return self.name.key
         if isinstance(self.name, str):
             return self.name
         return bytes(self.name).decode()
