@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import pawl
 from pawl.core.acquire import queue
 from pawl.core.protocol.runtime import Tracking
-from pawl.testing.servers import Server
+from pawl.testing.groups import ClusterGroup, SentinelGroup
+from pawl.testing.servers import Server, available
 from pawl.transport.wire import Greeting, ReplyError, tracked
 from tests.faults.rig import COLOURS, Client, Colour, Lease, Lock, until
 from tests.pace import pace
@@ -39,12 +40,21 @@ def connect(colour: Colour, url: str) -> Client:
     return colour.connect(url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
 
 
-def begin(client: Client, server: Server, name: str = "stock", **options: object) -> Future[Lease]:
+def begin(client: Client, server: Server, name: str | pawl.Key = "stock", **options: object) -> Future[Lease]:
     """Wait for a name in a thread or task of its own, until the server was asked to notify it."""
     before = count(server, "client|caching")
-    waiting = client.lock(name, **options).start(timeout=SLEEPS)
+    waiting = client.lock(cast("str", name), **options).start(timeout=SLEEPS)
     until(lambda: count(server, "client|caching") > before, what=f"{name} is tracked")
     return waiting
+
+
+def hold(server: Server, key: pawl.Key) -> None:
+    """As a program of another library holds it, which will delete it blindly."""
+    if key.wire == "redisson":
+        server.command("HSET", key.key, "8743c9c0-0795-4907-87fd-6c719a6b4586:1", 1)
+        server.command("PEXPIRE", key.key, 600_000)
+    else:
+        server.command("SET", key.key, "they", "PX", 600_000)
 
 
 def end(waiting: Future[Lease]) -> None:
@@ -242,6 +252,43 @@ def test_a_notice_that_is_lost_costs_a_quarter_of_a_second(
     waiting = begin(client, server)
     server.command("DEL", "stock")
     end(waiting)
+
+
+@pytest.mark.usefixtures("never_polls")
+@pytest.mark.skipif(bool(available("valkey")), reason=str(available("valkey")))
+@pytest.mark.parametrize("make", [pawl.Key, pawl.Key.redisson])
+def test_each_node_of_a_cluster_notifies(colour: Colour, make: Callable[[str], pawl.Key]) -> None:
+    with ClusterGroup() as group:
+        client, seen = connect(colour, group.url), set()
+        for number in range(50):
+            name = f"n{number}"
+            node = group.owner(group.slot_of(name))
+            if node.port in seen:
+                continue
+            seen.add(node.port)
+            hold(node, make(name))
+            waiting = begin(client, node, make(name))
+            node.command("DEL", name)
+            end(waiting)
+        assert len(seen) == 3
+
+
+@pytest.mark.usefixtures("never_polls")
+@pytest.mark.skipif(bool(available("valkey")), reason=str(available("valkey")))
+@pytest.mark.parametrize("make", [pawl.Key, pawl.Key.redisson])
+def test_a_master_that_sentinels_chose_notifies(colour: Colour, make: Callable[[str], pawl.Key]) -> None:
+    with SentinelGroup() as group:
+        client, key = connect(colour, group.url), make("stock")
+        for failed_over in (False, True):
+            if failed_over:
+                old = group.master
+                old.kill()
+                group.wait_for_failover(old)
+            master = group.master
+            hold(master, key)
+            waiting = begin(client, master, key)
+            master.command("DEL", "stock")
+            end(waiting)
 
 
 @pytest.mark.parametrize("answers", [[b"OK", b"OK", 5], [b"OK", b"OK", -1], [b"OK", 7]])
