@@ -73,7 +73,7 @@ def sweep(
     while True:
         with situation() as operation:
             where, result = struck(operation, at, raised)
-            if isinstance(result, pawl.Lease):
+            if isinstance(result, pawl.Lease | pawl.MultiLease):
                 result.release()
             del result
         end = time.monotonic() + TICKET + 0.6
@@ -163,6 +163,26 @@ def test_row_12_interrupt_at_every_step_of_acquire(
     def prepared() -> Iterator[Callable[[], Any]]:
         with situation(client, rival):
             yield operations[way]
+
+    assert sweep(server, client, prepared) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rwlock.write", "multi_lock"])
+@pytest.mark.timeout(300)
+def test_row_12_interrupt_at_every_step_of_the_begin_of_a_block(
+    kind: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    client, _ = pair
+    lock: Any = (
+        client.rwlock("n", ttl=TTL, ticket_ttl=TICKET).write
+        if kind == "rwlock.write"
+        else client.multi_lock(["n", "m"], ttl=TTL, ticket_ttl=TICKET)
+    )
+
+    @contextlib.contextmanager
+    def prepared() -> Iterator[Callable[[], Any]]:
+        yield lock.__enter__
 
     assert sweep(server, client, prepared) > 20
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Never, Self, cast
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from pawl._factory import description, revive
 from pawl._hints import refuse_words
@@ -69,8 +69,9 @@ class AsyncWriteLock(AsyncLock):
         record = await acquire.try_acquire(engine_here(self._client), plan)
         return None if record is None else given_to_write(record)
 
-    async def __aenter__(self) -> AsyncWriteLease:
-        return cast("AsyncWriteLease", await super().__aenter__())
+    if TYPE_CHECKING:
+        # That of its class, which a call more would leave open to a signal handler between the grant and the block.
+        async def __aenter__(self) -> AsyncWriteLease: ...
 
 
 class AsyncRWLock:

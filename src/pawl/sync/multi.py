@@ -12,7 +12,7 @@ from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire.reentry import holds
 from pawl.core.coordinate import multi
-from pawl.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
+from pawl.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan
 from pawl.core.lease.base import take_entered
 from pawl.core.lease.record import HeldLease
 from pawl.core.observe.inspect import inspect
@@ -182,8 +182,8 @@ class MultiLock(Hinting):
 
     def __enter__(self) -> MultiLease:
         lease = self.acquire()
-        record = record_of_all(lease)
-        # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
+        # No call here: a signal handler may run there, and nobody would leave the block that was not begun.
+        record = lease._record  # noqa: SLF001 - what record_of_all returns, without a call
         self._entered += [(record.who, record)]
         return lease
 
