@@ -355,10 +355,6 @@ def plan_of_key(
     options = settings.lock_options(given).tracked()
     if owner is not None:
         owner = _check_owner(owner)
-    if settings.remote:
-        raise NotSupported(
-            f"{key.name!r} cannot be used through the HTTP service: connect to the Redis server itself"
-        )
     if settings.redlock is not None:
         if key.wire != "plain":
             raise NotSupported(

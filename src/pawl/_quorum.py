@@ -68,6 +68,10 @@ def _engine_of(target: Target) -> ServerEngine:
         from pawl.primitives.masters import MASTERS
 
         return MASTERS
+    if isinstance(target, Service):
+        from pawl.primitives.served import SERVED
+
+        return SERVED
     return (isinstance(target, Place) and target.engine) or REDIS
 
 

@@ -16,7 +16,7 @@ import redis
 
 import pawl
 from pawl._inside import plan_behind
-from pawl._keys import read_key
+from pawl.core.protocol.key_text import read_key
 from pawl.primitives.key import SCRIPTS
 from pawl.testing.servers import Server
 from tests.faults.rig import COLOURS, Client, Colour, Lease, until

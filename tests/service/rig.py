@@ -34,7 +34,7 @@ class Tokens:
         self.path = folder / "tokens.json"
         self.secrets: dict[str, str] = {}
         self._entries: list[dict[str, Any]] = []
-        self.add("admin", roles=["admin"], namespaces=["*"])
+        self.add("admin", roles=["admin"], namespaces=["*"], keys=["*"])
 
     def add(
         self,
@@ -42,11 +42,12 @@ class Tokens:
         *,
         roles: Sequence[str],
         namespaces: Sequence[str] = ("pawl",),
+        keys: Sequence[str] = (),
         expires: float | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> str:
         self.secrets[name] = new_secret()
-        entry = entry_for(name, self.secrets[name], namespaces, roles, expires)
+        entry = entry_for(name, self.secrets[name], namespaces, roles, expires, keys)
         if limits:
             entry["limits"] = limits
         self._entries.append(entry)

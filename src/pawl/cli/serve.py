@@ -91,6 +91,12 @@ Exit codes:
     multiple=True,
     help="With --make-token: allowed namespace; * matches any text.",
 )
+@click.option(
+    "--allow-key",
+    "keys",
+    multiple=True,
+    help="With --make-token: allowed key of other programs, as it is on the server; * matches any text.",
+)
 @click.option("--role", "roles", multiple=True, help="With --make-token: read, acquire, force or admin.")
 @click.option("--expires", metavar="DAYS", type=float, help="With --make-token: expire after this many days.")
 def serve(**given: Any) -> int:
@@ -111,14 +117,14 @@ def serve(**given: Any) -> int:
 
 
 def _make_token(
-    make_token: str, tokens: Path | None, namespaces: tuple[str, ...], roles: tuple[str, ...],
-    expires: float | None, *, as_json: bool, **_: Any,
+    make_token: str, tokens: Path | None, namespaces: tuple[str, ...], keys: tuple[str, ...],
+    roles: tuple[str, ...], expires: float | None, *, as_json: bool, **_: Any,
 ) -> int:  # fmt: skip
     from pawl.service.access import entry_for, new_secret, write_private
 
     secret = new_secret()
     ends = None if expires is None else time.time() + expires * 86400
-    entry = entry_for(make_token, secret, namespaces, roles, ends)
+    entry = entry_for(make_token, secret, namespaces, roles, ends, keys)
     if tokens is None and not as_json:
         say("add this entry to the token file:")
         click.echo(json.dumps(entry), err=True)
@@ -175,7 +181,7 @@ def _token_for_this_run(access: Access, *, as_json: bool) -> str:
     from pawl.service.access import entry_for, new_secret
 
     secret = new_secret()
-    access.add(entry_for("this-run", secret, ["*"], ["admin"], None))
+    access.add(entry_for("this-run", secret, ["*"], ["admin"], None, ["*"]))
     if not as_json:
         say("temporary token (not saved):")
         click.echo(secret, err=True)

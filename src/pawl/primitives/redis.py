@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["REDIS", "RedisEngine"]
 
-_SPRING_MS = 110
-
 
 class RedisEngine:
     """See ``ServerEngine``. What is sent to one server, a group behind Sentinels, a cluster."""
@@ -44,14 +42,11 @@ class RedisEngine:
     def mutex_at(self, kind: str, key: Key, options: Terms, owner: str | None, *, sharded: bool) -> Primitive:
         """See ``ServerEngine``."""
         # Its scripts are many: only who has such a key reads them.
-        from pawl.primitives.key import KeyMutex, KeySharedMutex
+        from pawl.primitives.key import key_mutex, shared_times, shared_word, wake_of
 
-        shared, fence_ms = _shared_of(key, options, sharded=sharded), options.given.fence_ms
-        if owner is not None:
-            return KeySharedMutex(
-                kind, key.name, key.key, owner, fence_ms, wire=key.wire, shared=shared, source=key
-            )
-        return KeyMutex(kind, key.name, key.key, fence_ms, wire=key.wire, shared=shared, source=key)
+        wake = wake_of(key, sharded=sharded, unheard=options.given.yield_for is not None)
+        shared = shared_word(*shared_times(key, options), wake)
+        return key_mutex(kind, key, owner, options.given.fence_ms, shared)
 
     def together(self, members: Sequence[Primitive]) -> Together | None:
         """See ``ServerEngine``: where all are plain mutexes; whether they share a node is for the server to say."""
@@ -97,23 +92,6 @@ class RedisEngine:
         return [
             (kind_of(key), partial(words_for, key, redisson)) for key, redisson in keys_to_look_at(refused)
         ]
-
-
-def _shared_of(key: Key, options: Terms, *, sharded: bool) -> str:
-    from pawl.primitives.key import redisson_word, shared_word, wake_word
-
-    if key.wire == "plain":
-        # A key that is published is one of Spring's, whose spin lock polls every 100 ms.
-        slow = options.given.yield_for is None and key.wake is not None and key.wake[0] == "publish"
-        return shared_word(
-            options.given.yield_after_ms,
-            _SPRING_MS if slow else options.given.yield_for_ms,
-            wake_word(key.wake),
-        )
-    wake = redisson_word(
-        sharded=sharded, fenced=key.fence == "redisson", unheard=options.given.yield_for is not None
-    )
-    return shared_word(options.given.yield_after_ms, options.given.yield_for_ms, wake)
 
 
 REDIS: ServerEngine = RedisEngine()

@@ -48,7 +48,7 @@ class _Paths:
             return f"{self._base}/locks?limit={_MOST_LISTED}"
         if what == "audit":
             return f"{self._base}/audit?limit={about['limit']}"
-        name = f"{self._base}/lock/{quote(about['name'], safe='')}"
+        name = f"{self._base}/{about['kind']}/{quote(about['name'], safe='')}"
         return f"{name}/history?limit={about['limit']}" if what == "history" else f"{name}/force-release"
 
 

@@ -32,7 +32,7 @@ _PREFIX = "pawl_"
 _LOOK_AGAIN = 1.0
 _LONGEST_TOKEN = 256
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_KNOWN = {"id", "hash", "namespaces", "roles", "expires", "limits", "not_before"}
+_KNOWN = {"id", "hash", "namespaces", "keys", "roles", "expires", "limits", "not_before"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Principal:
         roles: What it may do there.
         limits: What it may use up.
         expires: When its token ends, in Unix time; None never.
+        keys: Patterns of the keys of other programs that it may lock; none unless they are listed.
     """
 
     id: str
@@ -52,12 +53,17 @@ class Principal:
     roles: frozenset[str]
     limits: Limits
     expires: float | None = None
+    keys: tuple[str, ...] = ()
 
     def may(self, role: str, namespace: str) -> bool:
         """Whether it may do this there."""
         if role not in self.roles and "admin" not in self.roles:
             return False
         return any(_fits(namespace, pattern) for pattern in self.namespaces)
+
+    def may_lock(self, key: str) -> bool:
+        """Whether it may do so with this key of the server, which belongs to no namespace."""
+        return any(_fits(key, pattern) for pattern in self.keys)
 
 
 @lru_cache(maxsize=4096)
@@ -77,7 +83,12 @@ def hash_of(secret: str) -> str:
 
 
 def entry_for(
-    ident: str, secret: str, namespaces: Sequence[str], roles: Sequence[str], expires: float | None
+    ident: str,
+    secret: str,
+    namespaces: Sequence[str],
+    roles: Sequence[str],
+    expires: float | None,
+    keys: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The line of the file of tokens for a new token."""
     entry: dict[str, Any] = {
@@ -86,6 +97,8 @@ def entry_for(
         "namespaces": list(namespaces),
         "roles": list(roles),
     }
+    if keys:
+        entry["keys"] = list(keys)
     if expires is not None:
         entry["expires"] = datetime.fromtimestamp(expires, UTC).isoformat(timespec="seconds")
     _principal(entry, Limits(), 0)
@@ -272,6 +285,7 @@ def _principal(entry: object, limits: Limits, number: int) -> Principal:
         frozenset(_words(told.get("roles"), f"{where}: roles", ROLES)),
         _limited(told.get("limits"), limits, where),
         _moment(told.get("expires"), where),
+        _words(told["keys"], f"{where}: keys", None) if "keys" in told else (),
     )
 
 

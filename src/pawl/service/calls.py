@@ -12,6 +12,7 @@ from starlette.responses import Response
 from pawl.core.protocol import carrier
 from pawl.core.protocol.outcomes import AllGranted, Granted, Outcome, Released
 from pawl.core.protocol.runtime import Fault
+from pawl.core.retry import explained
 from pawl.service import schemas
 from pawl.service.leases import Told
 from pawl.service.requests import Asked, answer
@@ -38,6 +39,10 @@ async def calls(request: Request) -> Response:
         await engine.runtime.ready(1.0)
     checked = [check_step(asked, one.script, one.words) for one in body.calls]
     outcomes = await engine.runtime.call_many([one.call for one in checked], 1.0)
+    outcomes = [
+        await explained(engine, step.call, outcome) if isinstance(outcome, Fault) else outcome
+        for step, outcome in zip(checked, outcomes, strict=True)
+    ]
     replies: list[Any] = [_told(outcome) for outcome in outcomes]
     notes = [
         (number, told, token, note)

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.key_text import read_key
 from pawl.core.protocol.outcomes import Absent, Gone, Granted, Outcome, Queued, Released, Withdrawn
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Fault
@@ -18,7 +19,7 @@ from pawl.core.retry import query
 from pawl.errors import NotHeld, ScriptError
 from pawl.service.access import Principal
 from pawl.service.problems import Problem
-from pawl.service.spaces import Space
+from pawl.service.spaces import KEY, Space
 from pawl.service.store.replies import NoSession, TooMany
 from pawl.service.terms import options_for
 
@@ -45,7 +46,7 @@ class Told:
 
     Attributes:
         kind: The primitive.
-        name: The name.
+        name: The name; of a key, the key as text.
         owner: Who re-enters, of an rlock.
         permits: How many there are, of a semaphore.
         n: How many are taken at once.
@@ -218,25 +219,36 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
     if isinstance(kept, NoSession):
         raise session_over()
     ttl_ms = kept.ttl_ms
-    pairs = [(token, Told.read(words)) for token, words in kept.leases]
+    noted = [(token, Told.read(words)) for token, words in kept.leases]
+    pairs = [(token, told) for token, told in noted if may_hold(who, told)]
     calls = [told.primitive(space).renew(token, ttl_ms, min(ttl_ms, 3000), "") for token, told in pairs]
     outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout) if calls else []
     held: list[dict[str, Any]] = []
-    lost: list[dict[str, Any]] = []
+    # A key that its token may no longer lock is not renewed.
+    lost = [_line(told, token) for token, told in noted if not may_hold(who, told)]
     renewed: list[tuple[str, str]] = []
     for (token, told), outcome, question in zip(pairs, outcomes, calls, strict=True):
         answer = await call(space, question, "renew") if isinstance(outcome, Fault) else outcome
-        line: dict[str, Any] = {"kind": told.kind, "name": told.name, "token": token}
+        line = _line(told, token)
         if isinstance(answer, Granted):
             held.append({**line, "fence": answer.fence, "expires_in": answer.left_ms / 1000})
             renewed.append((token, told.words()))
         else:
             lost.append(line)
-    if pairs:
+    if noted:
         over = json.dumps([line["token"] for line in lost])
         tally = space.store.tally(who.id, session, ttl_ms, json.dumps(renewed), over)
         await call(space, tally, "note renewals")
     return {"ttl": ttl_ms / 1000, "held": held, "lost": lost}
+
+
+def _line(told: Told, token: str) -> dict[str, Any]:
+    return {"kind": told.kind, "name": told.name, "token": token}
+
+
+def may_hold(who: Principal, told: Told) -> bool:
+    """Whether a client may hold this in a namespace that it may use: of keys, only those that its token lists."""
+    return told.kind != KEY or who.may_lock(read_key(told.name).key)
 
 
 async def close_session(space: Space, session: str, who: Principal) -> int:

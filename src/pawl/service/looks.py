@@ -15,6 +15,8 @@ from pawl._template import escape
 from pawl.core.coordinate.once import Recorded
 from pawl.core.coordinate.once import look as recorded
 from pawl.core.observe.inspect import inspect, read_info
+from pawl.core.protocol.key import Key
+from pawl.core.protocol.key_text import read_key
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Fault
 from pawl.errors import ConfigurationError
@@ -23,7 +25,7 @@ from pawl.service import leases, schemas
 from pawl.service.leases import Told
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
-from pawl.service.spaces import Space, is_kind, known_kinds
+from pawl.service.spaces import KEY, Space, is_kind, known_kinds
 from pawl.service.terms import options_for
 
 __all__ = ["all_names", "audit", "force", "look", "names", "past", "router", "shown"]
@@ -32,7 +34,7 @@ router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _PAGE = 200
 _MOST_LISTED = 10_000
 _MOST_REMEMBERED = 1000
-_MUTEXES = frozenset({"lock", "rlock", "rlock_owner", "fair_lock"})
+_MUTEXES = frozenset({KEY, "lock", "rlock", "rlock_owner", "fair_lock"})
 _SECOND = options_for(1000)
 _ONCE = "once"
 """It is done by clients of the server itself, and shown here."""
@@ -53,7 +55,7 @@ def _limit(request: Request, usual: int, most: int) -> int:
     return int(text[:9])
 
 
-def _read_told(request: Request) -> Told:
+def _read_told(asked: Asked, request: Request) -> Told:
     params, query = request.path_params, request.query_params
     permits = query.get("permits")
     if permits is not None and not (permits.isascii() and permits.isdecimal() and len(permits) < 11):
@@ -61,6 +63,8 @@ def _read_told(request: Request) -> Told:
     kind = segment(params["kind"])
     if not is_kind(kind) and kind != _ONCE:
         raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
+    if kind == KEY:
+        asked.check_key(read_key(segment(params["name"])).key)
     return Told(kind, segment(params["name"]), query.get("owner"), int(permits) if permits else None)
 
 
@@ -84,7 +88,7 @@ async def look(request: Request) -> Response:
     (Unix time) and ``keep_left`` (seconds). It is null for what is not done, and for every other kind.
     """
     asked = Asked(request, "read")
-    told = _read_told(request)
+    told = _read_told(asked, request)
     done: Recorded | None = None
     if told.kind == _ONCE:
         plan = plan_behind(asked.space.client.once(escape(told.name)))
@@ -97,9 +101,14 @@ async def look(request: Request) -> Response:
     return answer({**shown(info), "done": told_done, "namespace": asked.space.namespace})
 
 
+def _what(told: Told) -> str | Key:
+    return read_key(told.name) if told.kind == KEY else escape(told.name)
+
+
 def _told_primitive(space: Space, told: Told) -> Primitive:
     if told.kind in _MUTEXES:
-        told = Told("lock", told.name)
+        # Its record is the same, whoever may enter it again.
+        told = Told(KEY if told.kind == KEY else "lock", told.name)
     elif told.kind == "semaphore" and told.permits is None:
         # Its holders are the same whatever it is said to have.
         told = Told("semaphore", told.name, None, 1)
@@ -125,9 +134,9 @@ async def past(request: Request) -> Response:
     Query: ``limit`` (default 20, at most 1,000).
     """
     asked = Asked(request, "read")
-    told = _read_told(request)
+    told = _read_told(asked, request)
     limit = _limit(request, 20, _MOST_REMEMBERED)
-    found = await asked.space.client.history(escape(told.name), limit) if told.kind in _MUTEXES else []
+    found = await asked.space.client.history(_what(told), limit) if told.kind in _MUTEXES else []
     return answer({"kind": told.kind, "name": told.name, "history": [asdict(one) for one in found]})
 
 
@@ -196,13 +205,13 @@ async def force(request: Request) -> Response:
     """End the lease of a lock's holder and grant it to the next waiter; the audit log records the reason."""
     asked = Asked(request, "force")
     body = await asked.read(schemas.Force)
-    told = _read_told(request)
+    told = _read_told(asked, request)
     if told.kind not in _MUTEXES:
         raise ConfigurationError(f"a {told.kind} cannot be force-released: end the session of its holder")
     reason = f"{body.reason} [by token {asked.who.id}]"
 
     async def take(_: Attempt) -> dict[str, Any]:
-        forced = await asked.space.client.force_release(escape(told.name), reason=reason)
+        forced = await asked.space.client.force_release(_what(told), reason=reason)
         return asdict(forced)
 
     return await asked.once("-", take)

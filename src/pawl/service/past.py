@@ -32,7 +32,7 @@ log: logging.Logger = logging.getLogger("pawl.service")
 _EVERY = 0.25
 _MOST = 10_000
 _TRIES = 5
-_KINDS = frozenset({"lock", "rlock", "fair_lock"})
+_KINDS = frozenset({"lock", "rlock", "fair_lock", "key"})
 
 
 class _Note(NamedTuple):

@@ -163,6 +163,16 @@ class Asked:
         """
         self._check(self.state.access.who(self.header(b"authorization")))
 
+    def check_key(self, key: str) -> None:
+        """Look whether its token may lock a key that other programs lock too: a namespace says nothing of that.
+
+        Raises:
+            Problem: 403; no pattern under ``keys`` of the token has it.
+        """
+        if not self.who.may_lock(key):
+            text = f"the token {self.who.id!r} may not lock the key {key!r}: its entry lists the keys that it may lock"
+            raise Problem(403, "FORBIDDEN", text)
+
     def header(self, name: bytes) -> str | None:
         """A header, by its name in small letters."""
         value = self._headers.get(name)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pawl.service.spaces import kinds
+from pawl.service.spaces import KEY, kinds
 
 __all__ = [
     "FORCED", "LEASE", "PROBLEM", "RECORD", "Acquire", "AcquireAll", "Arrive", "Calls", "CountDown", "Force",
@@ -17,6 +17,7 @@ __all__ = [
 
 _Text = Annotated[str, Field(min_length=1, max_length=200)]
 _Token = Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[\x21-\x7e]+$")]
+_KeyText = Annotated[str, Field(min_length=1, max_length=400)]
 _Permits = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
@@ -26,7 +27,8 @@ class _Body(BaseModel):
 
 class _Which(_Body):
     owner: _Text | None = Field(
-        None, description="For an rlock: the owner that may acquire it again. Counted on the server."
+        None,
+        description="For an rlock or a key: the owner that may acquire it again. Counted on the server.",
     )
     permits: _Permits | None = Field(None, description="For a semaphore: the total number of permits.")
     n: _Permits = Field(1, description="For a semaphore: the number of permits to acquire.")
@@ -102,8 +104,10 @@ class Arrive(_Body):
 class AcquireAll(_Body):
     """Take several names, or none of them."""
 
-    names: Annotated[list[_Text], Field(min_length=1, max_length=100)] = Field(
-        description="The names of the locks."
+    names: Annotated[list[_Text], Field(max_length=100)] = Field(description="The names of the locks.")
+    keys: Annotated[list[_KeyText], Field(max_length=100)] = Field(
+        default_factory=list[str],
+        description="Keys that programs of other libraries lock too, as in the path of the kind `key`.",
     )
     ttl: Annotated[float, Field(ge=0.05)] | None = Field(
         None, description="TTL of the leases in seconds; default 30. Not allowed in a session."
@@ -119,7 +123,8 @@ class AcquireAll(_Body):
 class Part(_Body):
     """One of several leases."""
 
-    name: _Text
+    kind: Literal["lock", "key"] = Field("lock", description="What it is of: a name, or a key.")
+    name: _KeyText
     token: _Token
 
 
@@ -323,7 +328,7 @@ def operation(
 
 
 def _kind(also: Sequence[str]) -> dict[str, Any]:
-    known = {*also, *(kind.removesuffix("_owner") for kind in kinds())}
+    known = {*also, KEY, *(kind.removesuffix("_owner") for kind in kinds())}
     return {"type": "string", "enum": sorted(known)}
 
 

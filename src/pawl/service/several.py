@@ -17,6 +17,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pawl.core.protocol.key_text import read_key
 from pawl.errors import AcquireTimeout, NotHeld, PawlError
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
@@ -24,12 +25,14 @@ from pawl.service.leases import Told
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt
 from pawl.service.routes import ttl_of
+from pawl.service.spaces import KEY
 from pawl.service.taking import Taking
 
 __all__ = ["acquire_all", "release_all", "renew_all", "router"]
 
 router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}/multi_lock")
 _BOTH = ("Idempotency-Key", "Pawl-Session")
+_MOST_NAMES = 100
 
 
 class _Several:
@@ -76,7 +79,7 @@ class _Several:
             for found in [await leases.renew(asked.space, told, token, self.ttl_ms, asked.who, asked.session)]
         ]
 
-    async def take(self, names: Sequence[str], wait: float) -> list[dict[str, Any]]:
+    async def take(self, wanted: Sequence[Told], wait: float) -> list[dict[str, Any]]:
         """Take them all.
 
         Raises:
@@ -86,16 +89,16 @@ class _Several:
         until = runtime.now() + wait
         grants: list[dict[str, Any]] = []
         try:
-            for name in names:
+            for told in wanted:
                 left = max(0.0, until - runtime.now()) if wait else 0.0
-                told = Told("lock", name)
+                token = self.token(told.words() if told.kind == KEY else told.name)
                 taking = Taking(
-                    asked.space, told, self.token(name), self.ttl_ms, asked.who, asked.session, self.attempt.give_up
-                )  # fmt: skip
+                    asked.space, told, token, self.ttl_ms, asked.who, asked.session, self.attempt.give_up
+                )
                 grant, token = await taking.take(left, self.waiting, asked.is_gone)
                 self.taken.append((told, token))
-                grants.append({"name": name, "token": token, "fence": grant.fence})
-            if wait and len(names) > 1:
+                grants.append({"kind": told.kind, "name": told.name, "token": token, "fence": grant.fence})
+            if wait and len(wanted) > 1:
                 # The first ones have waited for the last one.
                 for one, found in zip(grants, await self.renew(), strict=True):
                     one.update(found)
@@ -134,14 +137,19 @@ async def acquire_all(request: Request) -> Response:
     """Acquire several locks, or wait for all of them; if one is not granted, the others are released."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.AcquireAll)
-    names = sorted(body.names, key=lambda name: Told("lock", name).primitive(asked.space).key)
-    if len(set(names)) < len(names):
-        raise Problem(422, "BAD_BODY", "names: a name is listed twice and would wait for itself")
+    told = [*(Told("lock", name) for name in body.names), *(_key_of(asked, text) for text in body.keys)]
+    if not 1 <= len(told) <= _MOST_NAMES:
+        text = f"names, keys: together they must be 1 to {_MOST_NAMES}, got {len(told)}"
+        raise Problem(422, "BAD_BODY", text)
+    by_key = {one.primitive(asked.space).key: one for one in told}
+    if len(by_key) < len(told):
+        raise Problem(422, "BAD_BODY", "names, keys: one is listed twice and would wait for itself")
+    wanted = [by_key[key] for key in sorted(by_key)]
     ttl_ms, wait = ttl_of(asked, body.ttl), min(body.wait, asked.who.limits.max_wait)
 
     async def take(attempt: Attempt) -> dict[str, Any]:
         several = _Several(asked, attempt, ttl_ms)
-        grants = await several.take(names, wait)
+        grants = await several.take(wanted, wait)
         return {"namespace": asked.space.namespace, "ttl": ttl_ms / 1000, "leases": grants}
 
     return await asked.once(asked.new_token(body.holder), take)
@@ -158,12 +166,12 @@ async def renew_all(request: Request) -> Response:
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.RenewAll)
     ttl_ms = ttl_of(asked, None if asked.session else body.ttl)
+    leases_of = _leases_of(asked, body.leases)
 
     async def renew(_: Attempt) -> dict[str, Any]:
         held: list[dict[str, Any]] = []
         lost: list[str] = []
-        for one in body.leases:
-            told = Told("lock", one.name)
+        for one, told in leases_of:
             try:
                 fence, left = await leases.renew(
                     asked.space, told, one.token, ttl_ms, asked.who, asked.session
@@ -171,7 +179,7 @@ async def renew_all(request: Request) -> Response:
             except NotHeld:
                 lost.append(one.name)
             else:
-                held.append({"name": one.name, "fence": fence, "expires_in": left})
+                held.append({"kind": told.kind, "name": told.name, "fence": fence, "expires_in": left})
         _tell_lost(lost, "renew")
         return {"leases": held}
 
@@ -188,14 +196,13 @@ async def release_all(request: Request) -> Response:
     """Release several leases; 409 if one of them was lost, in which case the others are still released."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.ReleaseAll)
+    leases_of = _leases_of(asked, body.leases)
 
     async def leave(attempt: Attempt) -> dict[str, Any]:
         lost: list[str] = []
-        for one in reversed(body.leases):
+        for one, told in reversed(leases_of):
             try:
-                done = await leases.release(
-                    asked.space, Told("lock", one.name), one.token, asked.who, asked.session
-                )
+                done = await leases.release(asked.space, told, one.token, asked.who, asked.session)
             except NotHeld:
                 done = False
             if not done and not attempt.again:
@@ -204,6 +211,15 @@ async def release_all(request: Request) -> Response:
         return {"released": [one.name for one in body.leases]}
 
     return await asked.once(secret(), leave)
+
+
+def _key_of(asked: Asked, text: str) -> Told:
+    asked.check_key(read_key(text).key)
+    return Told(KEY, text)
+
+
+def _leases_of(asked: Asked, parts: Sequence[schemas.Part]) -> list[tuple[schemas.Part, Told]]:
+    return [(one, _key_of(asked, one.name) if one.kind == KEY else Told("lock", one.name)) for one in parts]
 
 
 def _tell_lost(lost: list[str], doing: str) -> None:

@@ -7,12 +7,14 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from pawl._inside import engine_here, plan_behind, settings_of
 from pawl._template import escape
 from pawl.aio import AsyncClient
 from pawl.core.keep.engine import Engine
+from pawl.core.protocol.key_text import read_key
 from pawl.core.protocol.names import check_namespace
 from pawl.core.protocol.options import check_count
 from pawl.core.protocol.outcomes import Outcome
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pawl.service.access import Principal
 
 __all__ = [
+    "KEY",
     "Offer",
     "Space",
     "Spaces",
@@ -57,7 +60,7 @@ def kinds() -> dict[str, Entry]:
 
 def known_kinds() -> str:
     """The same as a text: an ``rlock`` here always has an owner."""
-    return ", ".join(sorted({kind.removesuffix("_owner") for kind in kinds()}))
+    return ", ".join(sorted({KEY, *(kind.removesuffix("_owner") for kind in kinds())}))
 
 
 def _is_held(entry: Entry) -> bool:
@@ -66,8 +69,14 @@ def _is_held(entry: Entry) -> bool:
 
 def is_kind(kind: str) -> bool:
     """Whether this can be held through the service."""
+    if kind == KEY:
+        return True
     entry = REGISTRY.get("rlock_owner" if kind == "rlock" else kind)
     return entry is not None and _is_held(entry)
+
+
+KEY = "key"
+"""The kind of a lock whose name is a ``pawl.Key`` as text; with an owner, an ``rlock``."""
 
 
 class Offer(NamedTuple):
@@ -166,8 +175,8 @@ class Space:
         """What to send for one name.
 
         Args:
-            kind: A key of ``kinds()``; an ``rlock`` is one with an owner.
-            name: The name, as it is.
+            kind: A key of ``kinds()``, or ``KEY``; an ``rlock`` is one with an owner.
+            name: The name, as it is; of ``KEY``, the key as text.
             owner: Who re-enters, of an ``rlock``.
             permits: How many there are, of a ``semaphore``.
             n: How many are taken at once.
@@ -180,11 +189,19 @@ class Space:
         if found is not None:
             self._primitives.move_to_end(spot)
             return found
-        found = self._make(kind, name, owner, permits, n)
+        make = partial(self._make, kind) if kind != KEY else self._make_of_key
+        found = make(name, owner, permits, n)
         self._primitives[spot] = found
         if len(self._primitives) > _MOST_PRIMITIVES:
             self._primitives.popitem(last=False)
         return found
+
+    def _make_of_key(self, text: str, owner: str | None, permits: int | None, n: int) -> Primitive:
+        if permits is not None or n != 1:
+            raise ConfigurationError("permits and n are not supported for a key")
+        key = read_key(text)
+        made = self.client.lock(key) if owner is None else self.client.rlock(key, owner=owner)
+        return cast("Plan", plan_behind(made)).primitive
 
     def _make(self, kind: str, name: str, owner: str | None, permits: int | None, n: int) -> Primitive:
         known = kinds()

@@ -10,15 +10,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any, cast
 
+from pawl._inside import settings_of
+from pawl.core.protocol.key import Key
+from pawl.core.protocol.key_text import read_key, text_of
 from pawl.core.protocol.names import WIRE_VERSION, check_namespace, helper_key
 from pawl.core.protocol.options import DAY_MS
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import Script, for_several, header, load, pack_words
 from pawl.primitives import barrier, election, latch, mutex, permits
+from pawl.primitives.key import read_service_word, redisson_names, shared_word, wake_of
 from pawl.service.leases import Told, is_token
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked
+from pawl.service.spaces import KEY
 from pawl.service.store.replies import as_it_came
 
 __all__ = ["Step", "check_step"]
@@ -42,6 +48,9 @@ _NAMES = {
     barrier: ("arrive", "leave", "inspect"),
 }
 _BALLOT = "%election:"
+_WIRES = ("plain", "redisson")
+_OF_REDISSON = ("redisson_queue", "redisson_counter")
+_LONGEST_YIELD_MS = 366 * DAY_MS, 10_000
 _NUMBERS = {
     "block": 1001,
     "close_ms": 0,
@@ -85,6 +94,8 @@ class _Known:
     args: tuple[str, ...]
     stem: str
     several: bool = False
+    wire: str = ""
+    """Of a script for keys that other programs lock too: how they store the holder."""
 
 
 def _listed(field: str) -> tuple[str, ...]:
@@ -99,10 +110,20 @@ def _known() -> dict[str, _Known]:
             fields = header(text, name)
             script = as_it_came(load(package.__name__, name))
             args = _listed(fields["args"])[:-1]
-            found[script.sha] = _Known(
-                script, _listed(fields["keys"]), args, _STEM_OF[package], name == "multi"
-            )
+            keys = _listed(fields["keys"])
+            found[script.sha] = _Known(script, keys, args, _STEM_OF[package], name == "multi")
+            for wire in _WIRES if package is mutex and name != "multi" else ():
+                variant = as_it_came(load(package.__name__, name, wire))
+                found[variant.sha] = _known_for_keys(variant, keys, args, wire)
     return found
+
+
+def _known_for_keys(script: Script, keys: tuple[str, ...], args: tuple[str, ...], wire: str) -> _Known:
+    if wire == "redisson":
+        keys = (*keys[:-1], *_OF_REDISSON, keys[-1])
+    if args[-1:] == ("fence_ttl_ms",):
+        args = (*args[:-1], "shared", "fence_ttl_ms")
+    return _Known(script, keys, args, "", wire=wire)
 
 
 _SCRIPTS = _known()
@@ -168,7 +189,12 @@ def check_step(asked: Asked, sha: str, words: Sequence[str]) -> Step:
 
 
 def _check_one(asked: Asked, known: _Known, keys: Sequence[str], args: dict[str, str]) -> Told | None:
-    base, stem = _base_of(asked, known, keys[0])
+    if known.wire:
+        base, stem = keys[0], ""
+        told = _check_shared(asked, known, base, args)
+    else:
+        base, stem = _base_of(asked, known, keys[0])
+        told = None
     _check_args(asked, args, known)
     _check_keys(known, keys, args, base, stem)
     if args.get("run"):
@@ -178,6 +204,8 @@ def _check_one(asked: Asked, known: _Known, keys: Sequence[str], args: dict[str,
     if "former" in args:
         # The channel before was one of this service too: a mark that is left there ends by itself.
         args["former"] = ""
+    if told is not None:
+        return told
     if stem in ("latch", "barrier"):
         return None
     plain = base.removeprefix(f"{check_namespace(asked.space.namespace)}:").removeprefix(_BALLOT)
@@ -187,6 +215,28 @@ def _check_one(asked: Asked, known: _Known, keys: Sequence[str], args: dict[str,
         return Told(kind, name)
     permits_ = args.get("permits", "")
     return Told("semaphore", name, None, int(permits_) if permits_.isdecimal() else None)
+
+
+def _check_shared(asked: Asked, known: _Known, base: str, args: dict[str, str]) -> Told:
+    """Which key of other programs it is; what a release tells them is written here, and not by the client."""
+    asked.check_key(base)
+    word = args.get("shared")
+    if word is None:
+        # It only reads.
+        return Told(KEY, text_of(Key(base, cast("Any", known.wire))))
+    found = read_service_word(word)
+    if found is None or found[0] > _LONGEST_YIELD_MS[0] or found[1] > _LONGEST_YIELD_MS[1]:
+        raise _refuse("shared is not what a client of the service sends")
+    after_ms, for_ms, unheard, text = found
+    key = read_key(text)
+    if key.key != base or key.wire != known.wire:
+        raise _refuse("the keys are not those of the key that is shared")
+    told = Told(KEY, text_of(key))
+    # Refused where a cluster has a part of it elsewhere.
+    told.primitive(asked.space)
+    wake = wake_of(key, sharded=settings_of(asked.space.client).sharded, unheard=unheard)
+    args["shared"] = shared_word(after_ms, for_ms, wake)
+    return told
 
 
 def _side(mode: str) -> str:
@@ -225,6 +275,8 @@ def _check_keys(known: _Known, keys: Sequence[str], args: dict[str, str], base: 
             what = "dead:" + args["old_token" if name == "dead_old" else "token"]
         if name in ("name", "permits", "latch", "barrier"):
             expected = home
+        elif name in _OF_REDISSON:
+            expected = redisson_names(base)[_OF_REDISSON.index(name)]
         elif stemmed:
             expected = f"{home}:{what}"
         else:
@@ -235,7 +287,8 @@ def _check_keys(known: _Known, keys: Sequence[str], args: dict[str, str], base: 
 
 def _check_args(asked: Asked, args: dict[str, str], known: _Known) -> None:
     for name, value in args.items():
-        if not (_PART if name == "part" else _WORD).fullmatch(value):
+        # What is shared was checked, and written, before.
+        if name != "shared" and not (_PART if name == "part" else _WORD).fullmatch(value):
             raise _refuse(f"{name} has invalid characters")
         if name in _NUMBERS:
             number = _check_number(asked, name, value, known)

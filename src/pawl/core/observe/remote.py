@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
+from pawl.core.protocol.key_text import text_of
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.retry import bear, rest
 from pawl.core.state.records import Retry
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.key import Key
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.terms import Terms
 
@@ -65,7 +67,7 @@ class Desk:
 
     async def history(self, primitive: Primitive, options: Terms, limit: int) -> list[HistoryEntry]:
         """See ``Client.history``."""
-        told = await self._ask(options, "history", {"name": primitive.name, "limit": str(limit)})
+        told = await self._ask(options, "history", {**_which(primitive), "limit": str(limit)})
         return [HistoryEntry(**one) for one in told["history"]]
 
     async def force_release(self, primitive: Primitive, options: Terms, reason: str) -> Forced:
@@ -74,7 +76,7 @@ class Desk:
             raise ConfigurationError(
                 f"reason must be at most {_LONGEST_REASON} characters through a service, got {len(reason)}"
             )
-        told = await self._ask(options, "force_release", {"name": primitive.name}, reason)
+        told = await self._ask(options, "force_release", _which(primitive), reason)
         return Forced(told["name"], told["released"], told["holder"], told["fence"], told.get("held_as", ""))
 
     async def _ask(
@@ -97,6 +99,13 @@ class Desk:
             except Fault as fault:
                 pause = bear(engine, fault, retry, options, None, what, name)
             await rest(engine, pause, name, what)
+
+
+def _which(primitive: Primitive) -> dict[str, str]:
+    source: Key | None = getattr(primitive, "source", None)
+    if source is not None:
+        return {"kind": "key", "name": text_of(source)}
+    return {"kind": "lock", "name": primitive.name}
 
 
 def _info(told: dict[str, Any]) -> LockInfo:

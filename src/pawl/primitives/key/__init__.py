@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from pawl.core.protocol.key import Key, Wake
 from pawl.core.protocol.options import DAY_MS
@@ -12,13 +14,22 @@ from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import Script, load, pack_words
 from pawl.primitives.mutex import Mutex, SharedMutex
 
+if TYPE_CHECKING:
+    from pawl.core.protocol.terms import Terms
+
 __all__ = [
     "SCRIPTS",
     "KeyMutex",
     "KeySharedMutex",
+    "key_mutex",
+    "read_service_word",
     "redisson_keys",
+    "redisson_names",
     "redisson_word",
+    "service_word",
+    "shared_times",
     "shared_word",
+    "wake_of",
     "wake_word",
 ]
 
@@ -66,11 +77,59 @@ def redisson_word(*, sharded: bool, fenced: bool, unheard: bool) -> str:
     return f"redisson:{sharded:d}:{fenced:d}:{unheard:d}"
 
 
-def redisson_keys(key: str) -> bytes:
+_SPRING_MS = 110
+"""How long a key of Spring is left free: its spin lock polls every 100 ms."""
+
+
+def shared_times(key: Key, options: Terms) -> tuple[int, int]:
+    """After how many milliseconds the name is left free for others, and for how long."""
+    # A key that is published is one of Spring's.
+    slow = options.given.yield_for is None and key.wake is not None and key.wake[0] == "publish"
+    return options.given.yield_after_ms, _SPRING_MS if slow else options.given.yield_for_ms
+
+
+def wake_of(key: Key, *, sharded: bool, unheard: bool) -> str:
+    """The last part of ``shared`` for a key; see ``redisson_word`` for the two flags."""
+    if key.wire == "plain":
+        return wake_word(key.wake)
+    return redisson_word(sharded=sharded, fenced=key.fence == "redisson", unheard=unheard)
+
+
+def service_word(after_ms: int, for_ms: int, *, unheard: bool, text: str) -> str:
+    """The argument ``shared`` as a client of the HTTP service sends it.
+
+    What a release tells others depends on the server, and the service must be able to check it: the client says which
+    key it is, and the service writes the rest.
+
+    Args:
+        after_ms: As for ``shared_word``.
+        for_ms: As for ``shared_word``.
+        unheard: As for ``redisson_word``.
+        text: The key as text, see ``core.protocol.key_text``.
+    """
+    return f"{after_ms} {for_ms} {unheard:d} {text}"
+
+
+_SERVICE_WORD = re.compile(r"(\d{1,11}) (\d{1,5}) ([01]) (.{1,1000})", re.ASCII)
+
+
+def read_service_word(word: str) -> tuple[int, int, bool, str] | None:
+    """What ``service_word`` was made of; None if it made none such."""
+    found = _SERVICE_WORD.fullmatch(word)
+    return None if found is None else (int(found[1]), int(found[2]), found[3] == "1", found[4])
+
+
+def redisson_names(key: str) -> tuple[str, str]:
     """What its scripts take before ``holds``: the queue of an RFairLock, and the counter of an RFencedLock."""
     # Redisson adds no braces to a name that has one.
     tagged = key if "{" in key else "{" + key + "}"
-    return pack_words(f"redisson_lock_queue:{tagged}".encode(), f"redisson_lock_token:{tagged}".encode())
+    return f"redisson_lock_queue:{tagged}", f"redisson_lock_token:{tagged}"
+
+
+def redisson_keys(key: str) -> bytes:
+    """The same as they are sent."""
+    queue, counter = redisson_names(key)
+    return pack_words(queue.encode(), counter.encode())
 
 
 @lru_cache(maxsize=256)
@@ -223,3 +282,10 @@ class KeySharedMutex(KeyMutex, SharedMutex):
     ) -> None:
         KeyMutex.__init__(self, kind, name, key, fence_ms, wire=wire, shared=shared, source=source)
         self._owner = pack_words(f"owner={owner}@shared".encode())
+
+
+def key_mutex(kind: str, key: Key, owner: str | None, fence_ms: int, shared: str) -> KeyMutex:
+    """The mutex of a key; with an owner, one that several processes hold together."""
+    if owner is None:
+        return KeyMutex(kind, key.name, key.key, fence_ms, wire=key.wire, shared=shared, source=key)
+    return KeySharedMutex(kind, key.name, key.key, owner, fence_ms, wire=key.wire, shared=shared, source=key)

@@ -1,0 +1,366 @@
+"""Keys that other programs lock too, through the service: by curl, and by pawl's own clients of both APIs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import pawl
+from pawl.primitives.key import SCRIPTS
+from pawl.service.access import Access, entry_for, new_secret
+from pawl.service.config import Limits
+from pawl.testing.servers import Server
+from tests.faults.rig import COLOURS, Client, Colour, until
+from tests.service.rig import Instance, Tokens
+from tests.service.test_client import url
+
+SPELLED = ["plain:order:42", "redisson:order:42", "redisson-fenced:order:42", "spring:locks:order:42"]
+THEIRS = "8743c9c0-0795-4907-87fd-6c719a6b4586:1"
+
+
+def kept(server: Server, key: str) -> Any:  # noqa: ANN401 - text of a string, or the fields of a hash
+    if server.command("TYPE", key) == "hash":
+        return server.command("HGETALL", key)
+    found = server.command("GET", key)
+    return found.decode() if isinstance(found, bytes) else None
+
+
+def on_server(spelled: str) -> str:
+    form, _, rest = spelled.partition(":")
+    return f"{rest}" if form != "python-redis-lock" else f"lock:{rest}"
+
+
+@pytest.mark.parametrize("spelled", [*SPELLED, "python-redis-lock:order:42"])
+def test_a_lease_of_a_key(service: Instance, server: Server, spelled: str) -> None:
+    key = on_server(spelled)
+    held = service.ask("POST", f"/v1/ns/pawl/key/{spelled}/acquire", {"ttl": 20})
+    assert held.status == 200, held.body
+    assert (held.body["kind"], held.body["name"], held.body["ttl"]) == ("key", spelled, 20)
+    token, fence = held.body["token"], held.body["fence"]
+    stored = kept(server, key)
+    assert stored == token or stored[0].decode().endswith(token.partition("@")[2])
+    assert server.command("EXISTS", f"pawl:{key}") == 0, "it is the key itself"
+    assert service.ask("POST", f"/v1/ns/pawl/key/{spelled}/acquire", {}).status == 423
+    seen = service.ask("GET", f"/v1/ns/pawl/key/{spelled}").body
+    assert (seen["name"], seen["held"], seen["fence"]) == (f"key:{key}", True, fence)
+    listed = service.ask("GET", "/v1/ns/pawl/locks").body["locks"]
+    assert [one["name"] for one in listed] == [f"key:{key}"]
+    renewed = service.ask("POST", f"/v1/ns/pawl/key/{spelled}/renew", {"token": token, "ttl": 40})
+    assert renewed.status == 200
+    assert renewed.body["fence"] == fence
+    assert int(str(server.command("PTTL", key))) > 30_000
+    assert service.ask("POST", f"/v1/ns/pawl/key/{spelled}/release", {"token": token}).status == 200
+    assert server.command("EXISTS", key) == 0
+    again = service.ask("POST", f"/v1/ns/pawl/key/{spelled}/release", {"token": token})
+    assert again.status == 409
+
+
+def test_a_waiter_gets_a_key_that_another_program_deletes(service: Instance, server: Server) -> None:
+    server.command("SET", "order:42", "theirs", "PX", 400)
+    held = service.ask("POST", "/v1/ns/pawl/key/plain:order:42/acquire", {"wait": 10})
+    assert held.status == 200
+    server.command("HSET", "theirs", THEIRS, 1)
+    server.command("PEXPIRE", "theirs", 400)
+    assert service.ask("POST", "/v1/ns/pawl/key/redisson:theirs/acquire", {"wait": 10}).status == 200
+
+
+def test_what_cannot_be_a_key_is_refused_untouched(service: Instance, server: Server) -> None:
+    server.command("SET", "order:42", "theirs")
+    wrong = service.ask("POST", "/v1/ns/pawl/key/redisson:order:42/acquire", {})
+    assert (wrong.status, wrong.body["code"]) == (409, "WRONG_KEY"), wrong.body
+    assert kept(server, "order:42") == "theirs"
+    bad = service.ask("POST", "/v1/ns/pawl/key/spring:order/acquire", {})
+    assert bad.status == 422
+    assert "spring:locks:order:42" in bad.body["detail"]
+    permits = service.ask("POST", "/v1/ns/pawl/key/plain:a/acquire", {"permits": 2})
+    assert permits.status == 422
+    assert "key" in permits.body["detail"]
+
+
+def test_an_owner_enters_a_key_again(service: Instance, server: Server) -> None:
+    first = service.ask("POST", "/v1/ns/pawl/key/plain:job/acquire", {"owner": "deploy"})
+    second = service.ask("POST", "/v1/ns/pawl/key/plain:job/acquire", {"owner": "deploy"})
+    assert first.status == second.status == 200
+    assert service.ask("POST", "/v1/ns/pawl/key/plain:job/acquire", {"owner": "other"}).status == 423
+    for one in (first, second):
+        left = {"token": one.body["token"], "owner": "deploy"}
+        assert service.ask("POST", "/v1/ns/pawl/key/plain:job/release", left).status == 200
+    assert server.command("EXISTS", "job") == 0
+
+
+def test_several_names_and_keys_at_once(service: Instance, server: Server) -> None:
+    body = {"names": ["a"], "keys": ["redisson:b", "plain:c"]}
+    held = service.ask("POST", "/v1/ns/pawl/multi_lock/acquire", body)
+    assert held.status == 200, held.body
+    assert server.command("EXISTS", "pawl:a", "b", "c") == 3
+    leases = [{one: lease[one] for one in ("kind", "name", "token")} for lease in held.body["leases"]]
+    assert (
+        service.ask("POST", "/v1/ns/pawl/multi_lock/acquire", {"names": [], "keys": ["plain:c"]}).status
+        == 423
+    )
+    assert service.ask("POST", "/v1/ns/pawl/multi_lock/renew", {"leases": leases}).status == 200
+    assert service.ask("POST", "/v1/ns/pawl/multi_lock/release", {"leases": leases}).status == 200
+    assert server.command("EXISTS", "pawl:a", "b", "c") == 0
+    bodies: list[dict[str, list[str]]] = [{"names": []}, {"names": ["c"], "keys": ["plain:pawl:c"]}]
+    for nothing in bodies:
+        refused = service.ask("POST", "/v1/ns/pawl/multi_lock/acquire", nothing)
+        assert (refused.status, refused.body["code"]) == (422, "BAD_BODY")
+
+
+def test_a_session_keeps_a_key(service: Instance, server: Server) -> None:
+    opened = service.ask("POST", "/v1/ns/pawl/sessions", {"ttl": 5}).body["session"]
+    headers = {"Pawl-Session": opened}
+    assert service.ask("POST", "/v1/ns/pawl/key/plain:a/acquire", {}, headers=headers).status == 200
+    told = service.ask("POST", "/v1/ns/pawl/sessions/keep-alive", {}, headers=headers).body
+    assert [(one["kind"], one["name"]) for one in told["held"]] == [("key", "plain:a")]
+    assert service.ask("DELETE", "/v1/ns/pawl/sessions", None, headers=headers).body == {"released": 1}
+    assert server.command("EXISTS", "a") == 0
+
+
+def test_it_is_taken_away_with_a_reason(service: Instance, server: Server) -> None:
+    service.ask("POST", "/v1/ns/pawl/key/redisson:a/acquire", {})
+    taken = service.ask("POST", "/v1/ns/pawl/key/redisson:a/force-release", {"reason": "a test"})
+    assert (taken.status, taken.body["released"], taken.body["name"]) == (200, True, "key:a")
+    assert server.command("EXISTS", "a") == 0
+
+
+@pytest.mark.parametrize(
+    "action", ["acquire", "renew", "release", "force-release", "look", "history", "several"]
+)
+def test_a_token_locks_only_the_keys_that_it_lists(
+    tokens: Tokens, service: Instance, server: Server, action: str
+) -> None:
+    tokens.add("some", roles=["acquire", "read", "force"], namespaces=["pawl"], keys=["order:*"])
+    tokens.add("none", roles=["acquire", "read", "force"], namespaces=["pawl"])
+    server.command("SET", "pawl:other", "theirs", "PX", 60_000)
+
+    def ask(token: str, key: str) -> int:
+        base, body = f"/v1/ns/pawl/key/plain:{key}", {"token": "a" * 32 + "@b"}
+        if action == "several":
+            return service.ask(
+                "POST", "/v1/ns/pawl/multi_lock/acquire", {"names": [], "keys": [key]}, token=token
+            ).status
+        if action in ("look", "history"):
+            return service.ask("GET", base + ("/history" if action == "history" else ""), token=token).status
+        given: Any = {"acquire": {}, "force-release": {"reason": "a test"}}.get(action, body)
+        return service.ask("POST", f"{base}/{action}", given, token=token).status
+
+    def known() -> bool:
+        return service.ask("GET", "/v1/ns/pawl/locks", token="none").status == 200
+
+    until(known, what="the tokens are read")
+    assert ask("some", "order:42") != 403
+    assert ask("some", "pawl:other") == ask("none", "order:42") == 403
+    assert kept(server, "pawl:other") == "theirs"
+
+
+def test_a_key_that_a_token_no_longer_lists_is_not_renewed(
+    tokens: Tokens, service: Instance, server: Server
+) -> None:
+    tokens.add("some", roles=["acquire"], namespaces=["pawl"], keys=["order:*"])
+    until(lambda: service.ask("POST", "/v1/ns/pawl/sessions", {}, token="some").status == 200, what="known")
+    headers = {
+        "Pawl-Session": service.ask("POST", "/v1/ns/pawl/sessions", {"ttl": 30}, token="some").body["session"]
+    }
+    assert (
+        service.ask("POST", "/v1/ns/pawl/key/plain:order:1/acquire", {}, token="some", headers=headers).status
+        == 200
+    )
+    entries = json.loads(tokens.path.read_text())
+    entries["tokens"][-1]["keys"] = ["nothing"]
+    tokens.path.write_text(json.dumps(entries))
+
+    def lost() -> list[str]:
+        told = service.ask("POST", "/v1/ns/pawl/sessions/keep-alive", {}, token="some", headers=headers)
+        return [one["name"] for one in told.body["lost"]]
+
+    until(lambda: lost() == ["plain:order:1"], what="it is reported lost")
+    assert service.ask("DELETE", "/v1/ns/pawl/sessions", None, token="some", headers=headers).status == 200
+
+
+def test_the_keys_of_a_token_are_checked(tmp_path: Path) -> None:
+    entry = entry_for("a", new_secret(), ["pawl"], ["acquire"], None)
+    assert "keys" not in entry
+    path = tmp_path / "tokens.json"
+    path.write_text(json.dumps({"tokens": [{**entry, "keys": "order:*"}]}))
+    with pytest.raises(pawl.ConfigurationError, match="keys must be a list"):
+        Access(Limits(), path).load()
+
+
+def test_a_token_is_made_with_the_keys_that_it_may_lock(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    command = [sys.executable, "-m", "pawl", "serve", "--make-token", "web", "--tokens", str(path)]
+    command += ["--namespace", "pawl", "--role", "acquire", "--allow-key", "order:*", "--allow-key", "lock:a"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    (entry,) = json.loads(path.read_text())["tokens"]
+    assert entry["keys"] == ["order:*", "lock:a"]
+
+
+# pawl's own clients ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+    """Threads, then asyncio."""
+    with Colour(request.param) as colour:
+        yield colour
+
+
+@pytest.fixture
+def client(colour: Colour, service: Instance) -> Client:
+    return colour.connect(url(service))
+
+
+def lock(client: Client, key: pawl.Key, **options: Any) -> Any:  # noqa: ANN401 - of either API
+    return client.lock(cast("str", key), **options)
+
+
+KEYS = [
+    pawl.Key("order:42"), pawl.Key.redisson("order:42"), pawl.Key.redisson("order:42", fenced=True),
+    pawl.Key.spring("locks", "order:42"), pawl.Key.python_redis_lock("order:42"), pawl.Key.shedlock("job", env="e"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS, ids=repr)
+def test_a_client_locks_a_key(colour: Colour, client: Client, server: Server, key: pawl.Key) -> None:
+    direct = colour.connect(server.url)
+    lease = lock(client, key, ttl=2).acquire()
+    assert lease.raw.name == key.name
+    assert server.command("EXISTS", key.key) == 1
+    assert lock(direct, key).try_acquire() is None
+    assert colour.run(client.raw.lock(key).locked) is True
+    info = colour.run(lambda: client.raw.inspect(key))
+    assert (info.name, info.held, info.foreign, info.fence) == (key.name, True, False, lease.fence)
+    waiting = lock(direct, key).start(20)
+    until(lambda: colour.run(lambda: client.raw.inspect(key)).queue_length == 1, what="a waiter")
+    lease.release()
+    second = waiting.result(10)
+    assert second.fence > lease.fence
+    second.release()
+    if key.fence == "redisson":
+        counter = server.command("GET", "redisson_lock_token:{order:42}")
+        assert isinstance(counter, bytes)
+        assert int(counter) >= second.fence
+
+
+@pytest.mark.parametrize("key", KEYS[:2], ids=repr)
+def test_a_client_renews_and_notices_a_blind_delete(
+    colour: Colour, client: Client, server: Server, key: pawl.Key
+) -> None:
+    lease = lock(client, key, ttl=0.9).acquire()
+    until(lambda: lease.remaining() < 0.6, what="some time")
+    until(lambda: lease.remaining() > 0.7, what="a renewal")
+    server.command("DEL", key.key)
+    until(lambda: colour.run(lambda: lease.raw.state) == "lost", what="the loss")
+
+
+def test_a_client_waits_for_another_program_and_leaves_it_room(
+    colour: Colour, client: Client, service: Instance, server: Server
+) -> None:
+    key, rival = pawl.Key("order:42"), colour.connect(url(service))
+    server.command("SET", "order:42", "theirs", "PX", 60_000)
+    waiting = lock(client, key, yield_after=0.001, yield_for=3.0).start(20)
+    until(lambda: colour.run(lambda: client.raw.inspect(key)).queue_length == 1, what="a waiter")
+    server.command("DEL", "order:42")
+    lease = waiting.result(10)
+    behind = lock(rival, key, yield_after=0.001, yield_for=3.0).start(20)
+    until(lambda: colour.run(lambda: client.raw.inspect(key)).queue_length == 1, what="another")
+    time.sleep(0.01)
+    lease.release()
+    # It is left free for others, though a client of pawl waits.
+    assert server.command("SET", "order:42", "theirs", "NX", "PX", 500) is not None
+    behind.result(10).release()
+
+
+def test_a_client_is_told_what_another_program_put_there(
+    colour: Colour, client: Client, server: Server
+) -> None:
+    server.command("HSET", "order:42", THEIRS, 1)
+    before = server.command("DUMP", "order:42")
+    with pytest.raises(pawl.WrongKey, match="Redisson"):
+        lock(client, pawl.Key("order:42")).acquire()
+    assert server.command("DUMP", "order:42") == before
+    assert colour is not None
+
+
+def test_a_client_takes_keys_and_names_together_and_by_force(
+    colour: Colour, client: Client, server: Server
+) -> None:
+    raw = client.raw
+    both = raw.multi_lock([pawl.Key.redisson("a"), "b"])
+    lease = colour.run(both.acquire)
+    assert server.command("EXISTS", "a", "pawl:b") == 2
+    colour.run(lease.release)
+    held = colour.run(raw.rlock(pawl.Key("job"), owner="deploy").acquire)
+    again = colour.run(raw.rlock(pawl.Key("job"), owner="deploy").acquire)
+    colour.run(again.release)
+    taken = colour.run(lambda: raw.force_release(pawl.Key("job"), reason="a test"))
+    assert (taken.name, taken.released) == ("key:job", True)
+    assert colour.run(lambda: raw.history(pawl.Key("job"))) == []
+    until(lambda: colour.run(lambda: held.state) == "lost", what="the loss")
+
+
+def test_what_has_no_text_is_refused_before_anything_is_sent(client: Client) -> None:
+    for key in (pawl.Key("k", wake=("push", "mine", 1000)), pawl.Key.spring("a:b", "c")):
+        with pytest.raises(pawl.NotSupported, match="HTTP service"):
+            lock(client, key)
+    with pytest.raises(pawl.NotSupported, match="fair_lock"):
+        client.raw.fair_lock(pawl.Key("k"))
+
+
+# Steps that no client sends ----------------------------------------------------------------------------------------
+
+
+def _steps(
+    service: Instance, words: list[str], name: str = "acquire", wire: str = "plain", token: str = "admin"
+) -> Any:  # noqa: ANN401
+    script = next(
+        one for one in SCRIPTS[wire].values() if one.name.endswith(f"mutex/{name}") or one.name == name
+    )
+    return service.ask(
+        "POST", "/v1/ns/pawl/calls", {"calls": [{"script": script.sha, "words": words}]}, token=token
+    )
+
+
+def _acquire(key: str, shared: str, *, base: str = "", more: tuple[str, ...] = ()) -> list[str]:
+    base = base or key
+    helpers = [f"{{{base}}}:fence", *(f"{{{base}}}:1:{what}" for what in ("queue", "tickets"))]
+    token = "a" * 32 + "@host:1/python"
+    dead = f"{{{base}}}:1:dead:{token}"
+    keys = [key, *helpers, dead, *more, f"{{{base}}}:1:holds"]
+    return [*keys, token, "5000", "3000", "0", "1", "-", "100", shared, "86400000"]
+
+
+def test_steps_of_a_key_are_checked(tokens: Tokens, service: Instance, server: Server) -> None:
+    tokens.add("some", roles=["acquire"], namespaces=["pawl"], keys=["order:*"])
+    until(lambda: service.ask("POST", "/v1/ns/pawl/sessions", {}, token="some").status == 200, what="known")
+    fine = _steps(service, _acquire("order:1", "250 60 0 plain:order:1"), token="some")
+    assert fine.status == 200, fine.body
+    assert fine.body["replies"][0][0] == "H"
+    server.command("DEL", "order:1")
+    refused: list[tuple[int, Callable[[], Any]]] = [
+        (403, lambda: _steps(service, _acquire("pawl:x", "250 60 0 plain:pawl:x"), token="some")),
+        # Says one key, and sends another.
+        (422, lambda: _steps(service, _acquire("order:1", "250 60 0 plain:order:2"), token="some")),
+        (422, lambda: _steps(service, _acquire("order:1", "250 60 0 redisson:order:1"), token="some")),
+        # What a release sends is for the service to write.
+        (422, lambda: _steps(service, _acquire("order:1", "250 60 push:9:victim"), token="some")),
+        (422, lambda: _steps(service, _acquire("order:1", "250 60 0"), token="some")),
+        (422, lambda: _steps(service, _acquire("order:1", "250 99999 0 plain:order:1"), token="some")),
+        (
+            422,
+            lambda: _steps(
+                service, _acquire("order:1", "250 60 0 plain:order:1", base="order:2"), token="some"
+            ),
+        ),
+    ]
+    for status, step in refused:
+        assert step().status == status
+    assert server.command("EXISTS", "order:1", "order:2", "pawl:x", "victim") == 0
