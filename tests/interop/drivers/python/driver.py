@@ -121,9 +121,11 @@ def name_of(pawl: Any, key: str) -> Any:
     return pawl.Key.python_redis_lock(name) if name and prefix == "lock" else pawl.Key(key)
 
 
-def options_of(ttl_ms: int) -> dict[str, float]:
+def options_of(ttl_ms: int) -> dict[str, float | None]:
     """What pawl is told beside it."""
-    given = {"ttl": ttl_ms / 1000} if ttl_ms else {}
+    given: dict[str, float | None] = {"ttl": ttl_ms / 1000} if ttl_ms else {}
+    if os.environ.get("PAWL_YIELDS") == "never":
+        return {**given, "yield_after": None}
     # Nobody sees its waiters.
     return {**given, "yield_for": 0.06} if os.environ.get("PAWL_WIRE", "").endswith("spin") else given
 
