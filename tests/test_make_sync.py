@@ -151,7 +151,6 @@ from typing import Any
 
 from pawl._inside import engine_of
 from pawl.core.acquire import acquire
-from pawl.core.acquire.blocking import take
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease, given
 
@@ -163,7 +162,7 @@ class Door:
 
     def acquire(self) -> Lease:
         """Open it."""
-        return given(take(engine_of(self), 1))  # the thread's own
+        return given(run(acquire.acquire(engine_of(self), 1)))  # the thread's own
 
     def opened(self, other: Any) -> bool:
         """Whether this thread opened it; ``door.opened()`` asks."""

@@ -13,7 +13,7 @@ What truly differs is written by hand, and is in no list of this tool:
 - `lifecycle.py`: a client of asyncio has an engine for each event loop, and they end with it; one of threads has one
   engine, ended by the process, a fork or the garbage collector, and it warns where it blocks an event loop.
 - `block.py`: a loss cancels the task in its block, and leaving it has to tell that cancel from others; a thread is
-  interrupted by signal handlers, at steps where asyncio has none, and takes ways without coroutines, which are faster.
+  interrupted by signal handlers, at steps where asyncio has none.
 - `aio/acquiring.py`: an acquisition can be awaited, entered, or made a task of; that of threads is there at once.
 - `leading.py`: asyncio runs the leader's function in a task of its own, to cancel it; threads call it.
 """
@@ -85,12 +85,9 @@ SENTENCES = (
 )
 """What only asyncio has to say in a docstring."""
 
-AT_ONCE = {
-    "acquired": ("given", "take"),
-    "acquired_to_write": ("given_to_write", "take"),
-}
-"""`Acquiring(acquired(…))`, an acquisition to await or to enter, is made at once by threads: `given(take(…))`. So is
-that of any other call, under its own name."""
+AT_ONCE = {"acquired": "given", "acquired_to_write": "given_to_write"}
+"""`Acquiring(acquired(…))`, an acquisition to await or to enter, is made at once by threads: `given(run(acquire(…)))`.
+So is that of any other call, under its own name."""
 
 LATER = ("Acquiring", "MultiAcquiring")
 LATER_TYPES = ("Acquiring", "Awaitable", "Coroutine")
@@ -101,10 +98,7 @@ ONLY_ASYNCIO = ("MultiAcquiring", "check_home", "watch_loss")
 CORE = ("self._wait", "self._watch.next")
 """Coroutines of the core that are methods; those that are functions are known by their imports."""
 
-IMPORTS = (
-    "from pawl.core.acquire.blocking import take\n",
-    "from pawl.runtimes.threads import run\n",
-)
+IMPORTS = ("from pawl.core.acquire import acquire\n", "from pawl.runtimes.threads import run\n")
 """What only threads need."""
 
 _Node = ast.expr | ast.stmt
@@ -161,10 +155,11 @@ class Converter(ast.NodeVisitor):
         """What is made to be awaited or entered is made at once."""
         if isinstance(node.func, ast.Name) and node.func.id in LATER:
             begun = node.args[0]
-            names = AT_ONCE.get(ast.unparse(begun.func)) if isinstance(begun, ast.Call) else None
-            if isinstance(begun, ast.Call) and names is not None:
-                self._replace(node.func, names[0])
-                self._replace(begun.func, names[1])
+            given = AT_ONCE.get(ast.unparse(begun.func)) if isinstance(begun, ast.Call) else None
+            if isinstance(begun, ast.Call) and given is not None:
+                self._replace(node.func, given)
+                self._replace(begun.func, "run(acquire.acquire")
+                self.edits.append((self._end(begun), self._end(begun), ")"))
             else:
                 self._keep(node, begun)
         self.generic_visit(node)

@@ -10,9 +10,9 @@ NEVER_ABSENT = "the record has `last` wherever it has `v`, so what stands in for
 
 SAME: dict[str, str] = {
     "core/state/local_queue.py Place: 0.0 changed": "it is read during a streak only, and the first one sets it",
-    "core/release/fast.py hand_on: Gt in now >= server lease.valid_until": INSTANT,
+    "core/release/first_step.py hand_on: Gt in now >= server lease.valid_until": INSTANT,
     "core/acquire/queue.py _held: GtE in valid > engine.runtime.now()": INSTANT,
-    "core/release/fast.py hand_on: no not in not place.local waiters": "the long way hands over as well, only slower",
+    "core/release/first_step.py hand_on: no not in not place.local waiters": "the long way hands over too, but slower",
     "core/acquire/acquire.py _acquire_here: 0 plus one": "the fence of a lease of nothing; set before it is given",
     "core/observe/deadlock.py _name: 0 plus one": "the limit of a name that is not shared is never read",
     "core/maintenance.py _shared: True negated (2)": STRICT,

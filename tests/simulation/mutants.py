@@ -9,15 +9,14 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core.acquire import fast, queue
+from pawl.core.acquire import first_question, queue
 from pawl.core.coordinate import multi
 from pawl.core.keep import engine, outbox
 from pawl.core.keep.engine import Engine
 from pawl.core.maintenance import renewals
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import drift, valid_until
-from pawl.core.release import fast as release_fast
-from pawl.core.release import outcome, release, transfer
+from pawl.core.release import first_step, outcome, release, transfer
 from pawl.core.state import strict_handover
 from pawl.core.state.local_queue import LocalQueue
 from pawl.core.state.records import Turn
@@ -41,7 +40,10 @@ _formula = valid_until
 
 
 def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
-    return [patch.object(where, "valid_until", formula) for where in (outbox, queue, fast, transfer, multi)]
+    return [
+        patch.object(where, "valid_until", formula)
+        for where in (outbox, queue, first_question, transfer, multi)
+    ]
 
 
 class _Times:
@@ -215,7 +217,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "S9 local owners share a fence": lambda: [patch.object(LocalQueue, "hand_over", _one_fence_for_all)],
     "S9 a hand-over begins the life anew": lambda: [patch.object(LocalQueue, "hand_over", _life_anew)],
     "S9 those who follow in a run share a fence": lambda: [
-        patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, release_fast)
+        patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, first_step)
     ],
     "O4 a resent release is called lost": lambda: [patch.object(release, "not_ours", _says_lost)],
     "O5 any answer to a renewal is a yes": lambda: [patch.object(renewals, "_refused", _takes_any_answer)],

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import pytest
 
 from pawl.core.lease.record import HeldLease
-from pawl.core.release.fast import hand_on
+from pawl.core.release.first_step import hand_on
 from pawl.core.release.transfer import disband
 from pawl.core.state.records import ServerLease, StrictRun, Waiter
 from pawl.core.state.strict_handover import enlist, pass_on

@@ -45,7 +45,7 @@ class AsyncBarrier(Described):
             ClientClosed: The client was closed.
         """
         options = self._plan.options
-        most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        most = options.timeout if timeout is UNSET else check_timeout(timeout)
         return await barrier.wait(engine_here(self._client), self._plan.primitive, options, most)
 
     async def arrived(self) -> int:

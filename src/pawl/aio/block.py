@@ -12,7 +12,7 @@ from pawl._cancel import CancelScope
 from pawl.core.lease.base import BaseLease, record_of, take_entered
 from pawl.core.lease.record import HeldLease, Losable
 from pawl.core.release import release
-from pawl.core.release.fast import hand_on
+from pawl.core.release.first_step import hand_on
 from pawl.errors import NotSupported
 from pawl.model import Release
 

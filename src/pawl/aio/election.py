@@ -104,7 +104,7 @@ class AsyncElection(Described):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
-        wait = self._plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        wait = self._plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         plan = self._prepare(self._plan, None)
         return Acquiring(_elected(engine_here(self._client), plan, self._seat, wait, stop))
 

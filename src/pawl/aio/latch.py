@@ -60,7 +60,7 @@ class AsyncLatch(Described):
             ClientClosed: The client was closed.
         """
         options = self._plan.options
-        most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        most = options.timeout if timeout is UNSET else check_timeout(timeout)
         await latch.wait(engine_here(self._client), self._plan.primitive, options, most)
 
     async def remaining(self) -> int:

@@ -111,7 +111,7 @@ class AsyncLock(BaseAsyncLock):
         if unknown:
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
-        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         return Acquiring(acquired(engine_here(self._client), plan, wait, stop))
 
     async def try_acquire(self) -> AsyncLease | None:

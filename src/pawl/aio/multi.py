@@ -168,7 +168,7 @@ class AsyncMultiLock(Hinting):
         if unknown:
             refuse_words("acquire", unknown)
         plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
-        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         return MultiAcquiring(_acquired_all(engine_here(self._client), plan, wait, stop))
 
     async def try_acquire(self) -> AsyncMultiLease | None:

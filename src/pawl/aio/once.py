@@ -142,7 +142,7 @@ class AsyncOnce(Described):
         self, *, wait: bool | None, timeout: Seconds | Unset | None, stop: StopSignal | None
     ) -> once.Start | Running | Done:
         plan = self._prepare(self._plan, None)
-        limit = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        limit = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         waits = self._wait if wait is None else wait
         found = await once.begin(engine_here(self._client), plan, limit if waits else 0, stop)
         return once.Start(plan, found, self._keep) if isinstance(found, HeldLease) else found

@@ -67,7 +67,7 @@ class AsyncSemaphore(BaseAsyncLock):
         if unknown:
             refuse_words("acquire", unknown)
         plan = self._prepare(weighing(self._plan, n), ttl)
-        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         return Acquiring(acquired(engine_here(self._client), plan, wait, stop))
 
     async def try_acquire(self, n: int = 1) -> AsyncLease | None:

@@ -47,7 +47,7 @@ class Barrier(Described):
             ClientClosed: The client was closed.
         """
         options = self._plan.options
-        most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        most = options.timeout if timeout is UNSET else check_timeout(timeout)
         return run(barrier.wait(engine_of(self._client), self._plan.primitive, options, most))
 
     def arrived(self) -> int:

@@ -9,8 +9,8 @@ from typing import Any, Generic, Self, TypeVar
 
 from pawl.core.lease.base import BaseLease, take_entered
 from pawl.core.lease.record import HeldLease, Losable
-from pawl.core.release import blocking, release
-from pawl.core.release.fast import cut_short, hand_on
+from pawl.core.release import release
+from pawl.core.release.first_step import cut_short
 from pawl.model import Release
 from pawl.runtimes.threads import run
 
@@ -39,14 +39,9 @@ class LeaseBlock(BaseLease):
             BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
         """
         try:
-            server_lease = self._record.server_lease
-            queue, run = server_lease.local_queue, server_lease.run
-            # A look first: nobody waits here, mostly, and a call costs as much.
-            waits = run is not None if queue is None else queue.local_waiters
-            if not (waits and hand_on(self._record.engine, self._record)):
-                outcome = blocking.release(self._record.engine, self._record)
-                if outcome is not Release.RELEASED:
-                    release.tell(self._record, outcome)
+            outcome = run(release.release(self._record.engine, self._record))
+            if outcome is not Release.RELEASED:
+                release.tell(self._record, outcome)
         except BaseException as broken:
             cut_short(self._record.engine, self._record, broken)
             raise
@@ -60,12 +55,7 @@ class LeaseBlock(BaseLease):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            server_lease = self._record.server_lease
-            queue, run = server_lease.local_queue, server_lease.run
-            # A look first: nobody waits here, mostly, and a call costs as much.
-            waits = run is not None if queue is None else queue.local_waiters
-            if not (waits and hand_on(self._record.engine, self._record)):
-                blocking.end_block(self._record.engine, self._record, error)
+            run(release.end_block(self._record, error))
         except BaseException as broken:
             cut_short(self._record.engine, self._record, broken)
             raise
@@ -94,8 +84,7 @@ class LockBlock(ABC, Generic[L_co]):
     ) -> None:
         record = take_entered(self._entered, self._entered[0][1].engine.runtime.who())
         try:
-            if not hand_on(record.engine, record):
-                blocking.end_block(record.engine, record, error)
+            run(release.end_block(record, error))
         except BaseException as broken:
             cut_short(record.engine, record, broken)
             raise

@@ -101,7 +101,7 @@ class Election(Described):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
-        wait = self._plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        wait = self._plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         plan = self._prepare(self._plan, None)
         return _elected(engine_of(self._client), plan, self._seat, wait, stop)
 

@@ -62,7 +62,7 @@ class Latch(Described):
             ClientClosed: The client was closed.
         """
         options = self._plan.options
-        most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        most = options.timeout if timeout is UNSET else check_timeout(timeout)
         run(latch.wait(engine_of(self._client), self._plan.primitive, options, most))
 
     def remaining(self) -> int:

@@ -12,7 +12,6 @@ from pawl._hints import Hinting, refuse_words
 from pawl._inside import engine_of, origin_of, preparer_of
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
-from pawl.core.acquire.blocking import take
 from pawl.core.acquire.reentry import holds
 from pawl.core.lease.record import HeldLease
 from pawl.core.observe.inspect import inspect
@@ -113,8 +112,8 @@ class Lock(BaseLock):
         if unknown:
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
-        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return given(take(engine_of(self._client), plan, wait, stop))
+        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
+        return given(run(acquire.acquire(engine_of(self._client), plan, wait, stop)))
 
     def try_acquire(self) -> Lease | None:
         """Acquire the lock if it is free now; None if it is held, also by this thread itself.

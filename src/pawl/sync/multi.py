@@ -154,7 +154,7 @@ class MultiLock(Hinting):
         if unknown:
             refuse_words("acquire", unknown)
         plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
-        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         return _acquired_all(engine_of(self._client), plan, wait, stop)
 
     def try_acquire(self) -> MultiLease | None:

@@ -10,7 +10,6 @@ from pawl._hints import refuse_words
 from pawl._inside import engine_of, origin_of, plan_behind
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
-from pawl.core.acquire.blocking import take
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.runtime import StopSignal
@@ -58,8 +57,8 @@ class WriteLock(Lock):
         if unknown:
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
-        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return given_to_write(take(engine_of(self._client), plan, wait, stop))
+        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
+        return given_to_write(run(acquire.acquire(engine_of(self._client), plan, wait, stop)))
 
     def try_acquire(self) -> WriteLease | None:
         """Acquire the write lock if nobody else reads, writes or waits; else None.

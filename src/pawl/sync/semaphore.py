@@ -10,7 +10,6 @@ from pawl._inside import engine_of
 from pawl._permits import change_limit, weighing
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
-from pawl.core.acquire.blocking import take
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.runtime import StopSignal
@@ -69,8 +68,8 @@ class Semaphore(BaseLock):
         if unknown:
             refuse_words("acquire", unknown)
         plan = self._prepare(weighing(self._plan, n), ttl)
-        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return given(take(engine_of(self._client), plan, wait, stop))
+        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
+        return given(run(acquire.acquire(engine_of(self._client), plan, wait, stop)))
 
     def try_acquire(self, n: int = 1) -> Lease | None:
         """Acquire permits if they are free now and there is no waiter; else None.

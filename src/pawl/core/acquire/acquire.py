@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from pawl.core.acquire.candidate import win as win_quorum
 from pawl.core.acquire.degraded import sheltered
-from pawl.core.acquire.fast import ask, begin, settle, void, waiter_of
+from pawl.core.acquire.first_question import PLAIN_YES, ask, begin, settle, void, waiter_of
 from pawl.core.acquire.giving_up import give_up, note_outage, timed_out
 from pawl.core.acquire.grant import own_grant, take_over
 from pawl.core.acquire.local_wait import await_turn, left, own, pass_back, sit_down
@@ -25,23 +24,22 @@ from pawl.model import Grant
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.quorum import QuorumPrimitive
     from pawl.core.protocol.runtime import Runtime
     from pawl.core.state.records import AnyLocalQueue
 
-__all__ = ["acquire", "go_on", "take_or_none", "try_acquire"]
+__all__ = ["acquire", "take_or_none", "try_acquire"]
 
 Window = tuple[float, float | None]
 
 
-def acquire(
+async def acquire(  # noqa: C901 - in one piece: a free name passes through it, and pays for each call
     engine: Engine,
     plan: Plan,
     timeout: float | None,
     stop: StopSignal | None = None,
-) -> Coroutine[Any, Any, HeldLease]:
-    """Take the lock.
+) -> HeldLease:
+    """Take the lock: in one question where nobody of this client holds the name or waits for it.
 
     Args:
         engine: The client's engine.
@@ -54,21 +52,57 @@ def acquire(
         BackendError: The server could not be asked.
     """
     if not plan.plain or timeout == 0:
-        way = _acquire
-    elif plan.queue_key in engine.queues.local.by_key and stop is None and engine.reports.observer is None:
+        return await _acquire(engine, plan, timeout, stop)
+    if plan.queue_key in engine.queues.local.by_key:
         # Nothing is prepared for a wait that who holds it already will not have.
         mine = plan.reentrant and (engine.runtime.who(), plan.primitive.key) in engine.leases.held
-        way = _acquire if mine else _acquire_here
-    else:
-        way = _acquire_free
-    acquiring: Any = way(engine, plan, timeout, stop)
-    return acquiring  # type: ignore[no-any-return]  # a cast is a call
+        if mine or stop is not None or engine.reports.observer is not None:
+            return await _acquire(engine, plan, timeout, stop)
+        return await _acquire_here(engine, plan, timeout, stop)
+    server_lease = begin(engine, plan)
+    if server_lease is None:
+        return await _acquire(engine, plan, timeout, stop)
+    lease: HeldLease | None = None
+    waiter: Waiter | None = None
+    answer: Any = None
+    sent_at = engine.runtime.now()
+    until = None if timeout is None else sent_at + timeout
+    engine.activity.in_progress[server_lease] = server_lease.owner.who
+    try:
+        try:
+            line = engine.runtime.line()
+            # Looked at now: a close that did not see this call under way has closed the client by then.
+            if line is not None and not engine.activity.closed:
+                answer = ask(engine, server_lease, line, sent_at, until)
+                if type(answer) not in PLAIN_YES and not isinstance(answer, tuple):
+                    answer = await answer
+                lease = settle(engine, server_lease, answer, sent_at)
+        except Fault as fault:
+            answer = fault.with_traceback(None)  # it has this frame: the two would keep a dropped lease alive
+        if lease is None:
+            waiter = (
+                Waiter(server_lease.token) if answer is None else waiter_of(server_lease, answer, sent_at)  # pyright: ignore[reportUnknownArgumentType]
+            )
+            waiter.stop = stop
+            lease = await _go_on_asking(engine, plan, server_lease, waiter, (sent_at, until))
+    except BaseException:
+        if waiter is None or not waiter.spoken:
+            void(engine, server_lease)
+            engine.drop_waiter(
+                plan.primitive, server_lease.local_queue, waiter_of(server_lease, None, sent_at)
+            )
+        raise
+    finally:
+        engine.activity.in_progress.pop(server_lease, None)
+    if engine.activity.closed:
+        refuse(engine, lease)
+    return lease
 
 
 async def _acquire_here(
     engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None
 ) -> HeldLease:
-    """The fast path to a name that somebody of this client has: wait until it is handed over."""
+    """Somebody of this client has the name: wait until it is handed over."""
     runtime = engine.runtime
     who = runtime.who()
     held_key = who, plan.primitive.key
@@ -99,49 +133,10 @@ async def _acquire_here(
     return await _acquire(engine, plan, timeout, stop)
 
 
-async def _acquire_free(
-    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None
-) -> HeldLease:
-    """The fast path to a name that is free: ask once."""
-    server_lease = begin(engine, plan)
-    if server_lease is None:
-        return await _acquire(engine, plan, timeout, stop)
-    taken: HeldLease | None = None
-    answer: Outcome | Fault | None = None
-    sent_at = engine.runtime.now()
-    window = sent_at, None if timeout is None else sent_at + timeout
-    engine.activity.in_progress[server_lease] = server_lease.owner.who
-    try:
-        try:
-            asked = ask(engine, server_lease, sent_at, window[1])
-            answer = asked if asked is None or isinstance(asked, tuple) else await asked  # pyright: ignore[reportUnknownVariableType]
-            if answer is not None:
-                taken = settle(engine, server_lease, answer, sent_at)
-        except Fault as fault:
-            answer = fault.with_traceback(None)  # it has this frame: the two would keep a dropped lease alive
-        except BaseException:
-            void(engine, server_lease)
-            engine.drop_waiter(
-                plan.primitive, server_lease.local_queue, waiter_of(server_lease, None, sent_at)
-            )
-            raise
-        if taken is None:
-            waiter = (
-                waiter_of(server_lease, answer, sent_at) if answer is not None else Waiter(server_lease.token)
-            )
-            waiter.stop = stop
-            taken = await go_on(engine, plan, server_lease, waiter, window)
-    finally:
-        engine.activity.in_progress.pop(server_lease, None)
-    if engine.activity.closed:
-        refuse(engine, taken)
-    return taken
-
-
-async def go_on(
+async def _go_on_asking(
     engine: Engine, plan: Plan, server_lease: ServerLease, waiter: Waiter, window: Window
 ) -> HeldLease:
-    """Go on in the general path with a server lease for which the fast one brought no plain yes."""
+    """Go on in the general path with a server lease for which the first question brought no plain yes."""
     taking = _speak(
         engine, plan, server_lease.local_queue, waiter, window, wait=True, who=server_lease.owner.who
     )

@@ -29,7 +29,7 @@ __all__ = ["await_turn", "left", "own", "pass_back", "sit_down"]
 
 
 def sit_down(engine: Engine, plan: Plan, local_waiter: LocalWaiter, held_key: tuple[Hashable, str]) -> bool:
-    """Wait in the local queue; False if this is not the fast path, and nothing was done.
+    """Wait in the local queue; False if nobody is to be waited for so, and nothing was done.
 
     Args:
         engine: The client's engine.

@@ -22,19 +22,17 @@ class Ending:
     """One release that is under way: another one of the same lease, which is refused, has a mark of its own.
 
     Attributes:
-        lease: What is released.
+        lease: What is released; set by who makes the mark, a call less for each release.
     """
 
     __slots__ = ("lease",)
-
-    def __init__(self, lease: HeldLease) -> None:
-        self.lease: HeldLease = lease
+    lease: HeldLease
 
 
 async def counted(
     engine: Engine, mark: object, who: object, taking: Awaitable[HeldLease | None]
 ) -> HeldLease:
-    """Go on in the general path with what the fast path began, as an acquisition that is under way."""
+    """Go on in the general path with what the first step began, as an acquisition that is under way."""
     running = id(mark)
     engine.activity.in_progress[running] = who
     try:

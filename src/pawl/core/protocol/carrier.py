@@ -122,7 +122,7 @@ class Fault(Exception):
 
 
 class Line(Protocol):
-    """A connection, as the fast path uses it: with no coroutine between the question and the socket."""
+    """A connection, for a question without a coroutine between it and the socket."""
 
     channel: str
     """The channel on which its user hears hand-offs, or ``DEAF``."""

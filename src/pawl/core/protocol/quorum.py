@@ -158,7 +158,7 @@ class Watcher(Ballot, Protocol):
 
 
 class QuorumLine(Protocol):
-    """The connections to all masters, as the fast path uses them; beside ``Line``."""
+    """The connections to all masters, for a question to all at once; beside ``Line``."""
 
     def vote(self, call: Call, ballot: Ballot, timeout: float) -> Outcome | Awaitable[Outcome]:
         """Send one call to all, and have the answers counted: what the ballot's ``outcome`` says, or what brings it."""

@@ -99,7 +99,7 @@ class Parker(Protocol):
         ...
 
     def rest(self, timeout: float | None) -> bool | Awaitable[object]:
-        """``park`` for the fast path: done where a call blocks its thread, else what is to be awaited."""
+        """``park`` without a coroutine: done where a call blocks its thread, else what is to be awaited."""
         ...
 
     def unpark(self) -> None:

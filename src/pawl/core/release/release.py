@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pawl.core.keep.majority import ask_to_leave
 from pawl.core.keep.outbox import leave_call
@@ -12,7 +12,7 @@ from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.outcomes import Outcome, Released
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.release.fast import end, give_back, hand_on
+from pawl.core.release.first_step import end, hand_on, vote_to_leave
 from pawl.core.release.outcome import not_ours
 from pawl.core.retry import bear, rest
 from pawl.core.state.records import Retry, ServerLease
@@ -29,28 +29,33 @@ log: logging.Logger = logging.getLogger("pawl.lease")
 
 async def release(engine: Engine, lease: HeldLease) -> Release:
     """End a lease, or one level of a re-entered one; see ``_release``."""
-    runtime = engine.runtime
-    engine.activity.in_progress[mark := Ending(lease)] = runtime.who()
+    runtime, server_lease = engine.runtime, lease.server_lease
+    queue, run = server_lease.local_queue, server_lease.run
+    # A look first: nobody waits here, mostly, and a call costs as much.
+    if (queue.local_waiters if queue is not None else run is not None) and hand_on(engine, lease):
+        return Release.RELEASED
+    mark = Ending()
+    mark.lease = lease
+    engine.activity.in_progress[mark] = runtime.who()
     try:
-        server_lease = lease.server_lease
-        queue, run = server_lease.local_queue, server_lease.run
-        waits = run is not None if queue is None else queue.local_waiters
-        if waits and hand_on(engine, lease):
-            return Release.RELEASED
         line = runtime.line()
         call = None if line is None else end(engine, lease)
         if line is None or call is None:
             outcome = await _release(engine, lease)
         else:
-            answer: Outcome | Fault
+            answer: Any
             try:
-                asked = give_back(engine, server_lease, line, call)
-                answer = asked if isinstance(asked, tuple) else await asked  # pyright: ignore[reportUnknownVariableType]
-                if isinstance(answer, Released):
+                if server_lease.quorum is None:
+                    answer = line.ask(call, server_lease.options.request_timeout)
+                else:
+                    answer = vote_to_leave(engine, server_lease, line, call)
+                if type(answer) is not Released and not isinstance(answer, tuple):
+                    answer = await answer
+                if type(answer) is Released:  # pyright: ignore[reportUnknownArgumentType]
                     return Release.RELEASED
             except Fault as fault:
                 answer = fault
-            outcome = await leave(engine, server_lease, answer)
+            outcome = await leave(engine, server_lease, answer)  # pyright: ignore[reportUnknownArgumentType]
         lease.lost = outcome is Release.LOST
         return outcome
     except PawlError:

@@ -1,8 +1,8 @@
 """What an operator sees: grants, waits, ends, renewals, answers. Costs nothing until asked for.
 
 An engine that is observed works through another runtime (``observe.timed_runtime``), which times each request. That
-runtime offers no ``line``, so what happens goes the general path, where events are reported; ``acquire.fast`` and
-``release.fast`` know nothing of it.
+runtime offers no ``line``, so what happens goes the general path, where events are reported; ``acquire.first_question``
+and ``release.first_step`` know nothing of it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The fast path in: a free name is taken in one question. ``release.fast`` is the way back.
+"""The first question of an acquisition: a name that nobody of this client holds is mostly free, and taken at once.
 
-Nothing is decided here that the general path (``acquire.acquire``) would decide otherwise; it is the same steps in one
-piece. Most of this code runs once per acquisition and is cold when it does, so the number of functions that it passes
-through is what an uncontended lock costs. Whatever is not plain is left to the general path, with all that is known by
-then.
+Most of this code runs once per acquisition and is cold when it does, so the number of functions that it passes through
+is what an uncontended lock costs. Every answer but a plain yes is left to the general path (``acquire.acquire``), with
+all that is known by then.
 """
 
 from __future__ import annotations
@@ -24,20 +23,22 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.carrier import Line
     from pawl.core.protocol.quorum import QuorumLine, QuorumPrimitive, QuorumRuntime
     from pawl.core.state.plan import Plan
 
-__all__ = ["ask", "begin", "settle", "void", "waiter_of"]
+__all__ = ["PLAIN_YES", "ask", "begin", "settle", "void", "waiter_of"]
 
 
-_YES = frozenset({Granted, Majority})
+PLAIN_YES = frozenset({Granted, Majority})
+"""The outcomes that grant a name."""
 
 
 def begin(engine: Engine, plan: Plan) -> ServerLease | None:
     """Open the local queue of a name that nobody of this client holds or waits for.
 
     Returns:
-        The server lease to ask for, which holds nothing yet; None if this is not the fast way, and nothing was done.
+        The server lease to ask for, which holds nothing yet; None if it cannot be asked for so: nothing was done.
     """
     queue_key, local_queues = plan.queue_key, engine.queues.local.by_key
     if queue_key in local_queues:
@@ -63,13 +64,9 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
 
 
 def ask(
-    engine: Engine, server_lease: ServerLease, sent_at: float, until: float | None
-) -> Outcome | Awaitable[Outcome] | None:
-    """Ask for a server lease that is noted as under way; None if there is no connection, and nothing was sent."""
-    line = engine.runtime.line()
-    # Looked at now: a close that did not see this call under way has closed the client by then.
-    if line is None or engine.activity.closed:
-        return None
+    engine: Engine, server_lease: ServerLease, line: Line, sent_at: float, until: float | None
+) -> Outcome | Awaitable[Outcome]:
+    """Ask for a server lease that is noted as under way."""
     options = server_lease.options
     if engine.quorum is not None:
         return _ask_all(engine, server_lease, cast("QuorumLine", line), sent_at, until)
@@ -92,7 +89,7 @@ def _ask_all(
 
 def settle(engine: Engine, server_lease: ServerLease, outcome: Outcome, sent_at: float) -> HeldLease | None:
     """Own what a plain yes grants: confirmed, and to be renewed; None for every other answer."""
-    if type(outcome) not in _YES or outcome.fence <= 0:
+    if type(outcome) not in PLAIN_YES or outcome.fence <= 0:
         return None
     options = server_lease.options
     settings = engine.quorum

@@ -1,7 +1,7 @@
-"""The fast path back: a lease is passed on, or given back in one question where nobody of the client waits.
+"""The first step of a release: under the guard, the lease goes to the next who waits here, or ends to be given back.
 
-As in ``acquire.fast``, the steps are those of the general path (``release.release``) in one piece, and whatever is not
-plain is left to it.
+What is not plain (an inner level, a lease that may be lost, one that others wait for but may not have) is left to
+``release.release``, and nothing is done.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from pawl.core.protocol.quorum import QuorumLine, QuorumRuntime
     from pawl.core.protocol.runtime import Line
 
-__all__ = ["cut_short", "end", "give_back", "hand_on"]
+__all__ = ["cut_short", "end", "hand_on", "vote_to_leave"]
 
 
 def hand_on(engine: Engine, lease: HeldLease) -> bool:
-    """Pass a lease to the next who waits here; False if this is not the fast path, and nothing was done."""
+    """Pass a lease to the next who waits here; False if it may not be, and nothing was done."""
     server_lease = lease.server_lease
     local_queue, run = server_lease.local_queue, server_lease.run
     if not (run is not None and run.behind if local_queue is None else local_queue.local_waiters):
@@ -66,30 +66,31 @@ def cut_short(engine: Engine, lease: HeldLease, error: BaseException) -> None:
         engine.finish_release(lease)
 
 
-def give_back(
+def vote_to_leave(
     engine: Engine, server_lease: ServerLease, line: Line, call: Request
 ) -> Outcome | Awaitable[Outcome]:
-    """Send what ``end`` gave."""
-    timeout = server_lease.options.request_timeout
-    if server_lease.quorum is None:
-        return line.ask(call, timeout)
-    timeout = max(timeout, cast("QuorumRuntime", engine.runtime).node_timeout)
+    """Send what ``end`` gave to several masters."""
+    timeout = max(server_lease.options.request_timeout, cast("QuorumRuntime", engine.runtime).node_timeout)
     return cast("QuorumLine", line).vote(call, leave_votes(engine, server_lease), timeout)
 
 
-def end(engine: Engine, lease: HeldLease) -> Request | None:
-    """End a lease that nobody of this client waits for; None if this is not the fast path, and nothing was done."""
+def end(engine: Engine, lease: HeldLease) -> Request | None:  # noqa: C901 - one guarded step
+    """End a lease that nobody of this client waits for; None if that is not all, and nothing was done."""
     server_lease = lease.server_lease
     local_queue, row, votes = server_lease.local_queue, server_lease.row, server_lease.quorum
     if row is None or server_lease.unanswered or server_lease.options.min_hold > 0 or lease.parked:
         return None
-    sender = None if votes is None else votes.sender
-    if votes is not None and (votes.sender[0] is None or _may_come_late(engine, votes)):
-        return None
+    sender = None
+    if votes is not None:
+        sender = votes.sender
+        if sender[0] is None or _may_come_late(engine, votes):
+            return None
     now = engine.runtime.now()
+    held, held_key = engine.leases.held, (lease.who, server_lease.primitive.key)
     with engine.guard:
         if (
             lease.released
+            or server_lease.owner.outer is not None
             or server_lease.state is not LeaseState.HELD
             or server_lease.owner.epoch != engine.epoch
             or now >= server_lease.valid_until
@@ -110,9 +111,11 @@ def end(engine: Engine, lease: HeldLease) -> Request | None:
         server_lease.state = LeaseState.RELEASED
         if server_lease in row:
             del row[server_lease]
+        # As ``forget_holder``.
+        if held_key in held and held[held_key] is server_lease:
+            del held[held_key]
     # The server lease may still be seen by the maintenance: its loss is none of this lease's business any more.
     server_lease.owner.watchers = None
-    engine.forget_holder(server_lease, lease.who)
     if engine.leases.tracked:
         engine.untrack(server_lease)
     run = server_lease.run
