@@ -360,7 +360,7 @@ def test_a_shared_owner_yields_too(pair: list[Client], valkey: Server) -> None:
     ("key", "options", "yield_ms"),
     [
         (pawl.Key("k"), {}, "60"),
-        (pawl.Key.spring("locks", "k"), {}, "110"),
+        (pawl.Key.spring("locks", "k"), {}, "105"),
         (pawl.Key.spring("locks", "k"), {"yield_for": 0.02}, "20"),
         (pawl.Key.python_redis_lock("k"), {}, "60"),
     ],

@@ -77,7 +77,7 @@ def redisson_word(*, sharded: bool, fenced: bool, unheard: bool) -> str:
     return f"redisson:{sharded:d}:{fenced:d}:{unheard:d}"
 
 
-_SPRING_MS = 110
+_SPRING_MS = 105
 """How long a key of Spring is left free: its spin lock polls every 100 ms."""
 
 
