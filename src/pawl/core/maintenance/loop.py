@@ -14,11 +14,11 @@ from pawl.core.maintenance.duties import (
     ServerSettings,
     SessionRecord,
 )
+from pawl.core.maintenance.duty import MaintenanceDuty
 from pawl.core.maintenance.renewals import KeyChanges, renew_due
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.maintenance.duty import MaintenanceDuty
 
 __all__ = ["DUTIES", "maintain"]
 
@@ -51,17 +51,24 @@ async def maintain(engine: Engine) -> None:
 
 async def _serve(engine: Engine) -> None:
     runtime = engine.runtime
+    # Most duties do one thing of the four.
+    begins, dues, asks, sleeps = (_having(step) for step in ("begin", "due", "ask", "sleep_until"))
     while True:
         now = runtime.now()
-        for duty in DUTIES:
+        for duty in begins:
             duty.begin(engine, now)
-        more = await renew_due(engine, now, [call for duty in DUTIES for call in duty.due(engine, now)])
-        for duty in DUTIES:
+        more = await renew_due(engine, now, [call for duty in dues for call in duty.due(engine, now)])
+        for duty in asks:
             more |= await duty.ask(engine, now)
         if more:
             continue
         now = runtime.now()
-        until = min(duty.sleep_until(engine, now) for duty in DUTIES)
+        until = min(duty.sleep_until(engine, now) for duty in sleeps)
         until = min(until, engine.leases.schedule.sleep_until(now))
         if not await runtime.idle(None if until == inf else min(until, runtime.now() + _LOOK_AGAIN)):
             return
+
+
+def _having(step: str) -> list[MaintenanceDuty]:
+    nothing = getattr(MaintenanceDuty, step)
+    return [duty for duty in DUTIES if getattr(type(duty), step) is not nothing]
