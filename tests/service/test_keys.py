@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 
@@ -82,6 +84,16 @@ def test_what_cannot_be_a_key_is_refused_untouched(service: Instance, server: Se
     permits = service.ask("POST", "/v1/ns/pawl/key/plain:a/acquire", {"permits": 2})
     assert permits.status == 422
     assert "key" in permits.body["detail"]
+
+
+def test_a_key_is_those_bytes_and_no_others(service: Instance, server: Server) -> None:
+    written = {form: unicodedata.normalize(form, "caf\u00e9") for form in ("NFC", "NFD")}
+    for text in written.values():
+        held = service.ask("POST", f"/v1/ns/pawl/key/{quote(text)}/acquire", {})
+        assert (held.status, held.body["name"]) == (200, text)
+        assert server.command("EXISTS", text) == 1
+    for bad in ("a%00b", "%25", "%2E%2E"):
+        assert service.ask("POST", f"/v1/ns/pawl/key/{bad}/acquire", {}).status in (400, 422)
 
 
 def test_an_owner_enters_a_key_again(service: Instance, server: Server) -> None:

@@ -63,9 +63,7 @@ def _read_told(asked: Asked, request: Request) -> Told:
     kind = segment(params["kind"])
     if not is_kind(kind) and kind != _ONCE:
         raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
-    if kind == KEY:
-        asked.check_key(read_key(segment(params["name"])).key)
-    return Told(kind, segment(params["name"]), query.get("owner"), int(permits) if permits else None)
+    return Told(kind, asked.name_of(kind), query.get("owner"), int(permits) if permits else None)
 
 
 @router.get(

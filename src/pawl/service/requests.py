@@ -19,11 +19,12 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from pawl.core.protocol.key_text import read_key
 from pawl.runtimes.shared import secret
 from pawl.service import leases
 from pawl.service.access import Access, Principal
 from pawl.service.problems import Problem
-from pawl.service.spaces import Space, Spaces
+from pawl.service.spaces import KEY, Space, Spaces
 from pawl.service.store.replies import Answered, Other
 
 __all__ = ["GONE", "Asked", "Attempt", "State", "answer", "plain", "segment"]
@@ -83,8 +84,12 @@ def answer(content: Any, status: int = 200, headers: dict[str, str] | None = Non
     return Response(json.dumps(content), status, headers, "application/json")
 
 
-def segment(raw: str) -> str:
+def segment(raw: str, *, exact: bool = False) -> str:
     """A part of a path as text. It is split before it is decoded, so ``%2F`` is part of a name.
+
+    Args:
+        raw: The part.
+        exact: Whether another way to write one text is another one: a key is those bytes and no others.
 
     Raises:
         Problem: It is no text, longer than any name, or would mean another path to a proxy.
@@ -93,13 +98,15 @@ def segment(raw: str) -> str:
         # Before it is remembered, and before an error repeats it.
         text = f"a namespace or name must be at most 200 bytes, got {len(raw)} characters in the path"
         raise Problem(400, "BAD_PATH", text)
-    return _segment(raw)
+    return _segment(raw, exact)
 
 
 @lru_cache(maxsize=4096)
-def _segment(raw: str) -> str:
+def _segment(raw: str, exact: bool) -> str:  # noqa: FBT001 - a key of the cache
     try:
-        return plain(unquote_to_bytes(raw).decode())
+        text = unquote_to_bytes(raw).decode()
+        normal = plain(text)
+        return text if exact else normal
     except UnicodeDecodeError:
         raise Problem(400, "BAD_PATH", "the path is not UTF-8") from None
 
@@ -162,6 +169,20 @@ class Asked:
             Problem: 401 or 403; the token was taken out of the file, has expired, or may do less now.
         """
         self._check(self.state.access.who(self.header(b"authorization")))
+
+    def name_of(self, kind: str) -> str:
+        """The name in its path; of the kind ``key``, the key as text, which its token may lock.
+
+        Raises:
+            Problem: It is none, or the token may not lock it.
+            ConfigurationError: It can never be a key.
+        """
+        raw = self.request.path_params["name"]
+        if kind != KEY:
+            return segment(raw)
+        text = segment(raw, exact=True)
+        self.check_key(read_key(text).key)
+        return text
 
     def check_key(self, key: str) -> None:
         """Look whether its token may lock a key that other programs lock too: a namespace says nothing of that.

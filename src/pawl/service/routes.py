@@ -8,7 +8,6 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pawl.core.protocol.key_text import read_key
 from pawl.core.protocol.options import check_ttl
 from pawl.core.protocol.validity import to_ms
 from pawl.runtimes.shared import secret
@@ -16,7 +15,7 @@ from pawl.service import leases, schemas
 from pawl.service.leases import Told
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
-from pawl.service.spaces import KEY, is_kind, known_kinds
+from pawl.service.spaces import is_kind, known_kinds
 from pawl.service.taking import Taking
 
 __all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router", "ttl_of"]
@@ -32,11 +31,10 @@ def _told(asked: Asked, body: Any) -> Told:
     kind = segment(params["kind"])
     if not is_kind(kind):
         raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
-    if kind == KEY:
-        asked.check_key(read_key(segment(params["name"])).key)
+    name = asked.name_of(kind)
     if body is None:
-        return Told(kind, segment(params["name"]))
-    return Told(kind, segment(params["name"]), body.owner, body.permits, body.n)
+        return Told(kind, name)
+    return Told(kind, name, body.owner, body.permits, body.n)
 
 
 def ttl_of(asked: Asked, ttl: float | None) -> int:
