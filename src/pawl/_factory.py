@@ -16,7 +16,7 @@ from pawl._inside import after_fork, is_closed
 from pawl._service import disguise
 from pawl._template import Template, Unfilled, escape, make, plain
 from pawl.core.acquire import degraded
-from pawl.core.protocol.engine import ANY_LIMIT, SHARED_OWNER, ServerEngine
+from pawl.core.protocol.engine import SHARED_OWNER, ServerEngine
 from pawl.core.protocol.key import Key
 from pawl.core.protocol.names import check_namespace, key_of, wake_prefix
 from pawl.core.protocol.options import (
@@ -34,6 +34,7 @@ from pawl.core.state.plan import Plan
 from pawl.core.state.session import Setup
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.redis import REDIS
+from pawl.primitives.registry import REGISTRY, Entry
 
 if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
@@ -47,6 +48,7 @@ __all__ = [
     "SkipKwargs",
     "check_for_quorum",
     "description",
+    "exclusive_plan",
     "live_clients",
     "name_and_key",
     "plan_of",
@@ -170,32 +172,28 @@ class Settings:
     def _shown(self, kind: str, name: str) -> Primitive | None:
         if kind.partition("=")[0] in _EXCLUSIVE:
             return self._exclusive(kind, name)
+        # The two sides of an rwlock are one word in the registry.
+        entry = REGISTRY.get(kind.replace(".", "_"))
+        return None if entry is None else self._of_record(entry, name)
+
+    def _of_record(self, entry: Entry, name: str) -> Primitive | None:
         try:
-            if kind == "semaphore":
-                return self.engine.semaphore(name, key_of(self.namespace, name), ANY_LIMIT, self.options)
-            if kind.startswith("rwlock"):
-                key = key_of(self.namespace, name)
-                reader, _ = self.engine.rwlock(name, key, self.options, upgradable=False)
-                return reader.of(kind, reader.mode)
-            made: Primitive | None = None
-            if kind == "once":
-                made = self.engine.once(name, self.namespace, self.options)
-            elif kind == "election":
-                made = self.engine.election(name, self.namespace, self.options)
+            return (
+                None
+                if entry.record is None
+                else entry.record(self.engine, self.namespace, name, self.options)
+            )
         except (ConfigurationError, NotSupported):
             return None
-        return made
 
     def _exclusive(self, kind: str, name: str) -> Primitive | None:
-        # By the primitive's own name, which needs no escaping: a record shows what it was made with.
         kind, _, wire = kind.partition("=")
         if kind not in _EXCLUSIVE:
             return None
+        if not wire:
+            return self._of_record(REGISTRY[kind], name)
         try:
-            if wire:
-                found = plan_of_key(self, kind, Key(name.removeprefix("key:"), cast("Any", wire)), {})
-                return found.primitive
-            return self.engine.mutex(kind, name, key_of(self.namespace, name), self.options)
+            return plan_of_key(self, kind, Key(name.removeprefix("key:"), cast("Any", wire)), {}).primitive
         except (ConfigurationError, NotSupported):
             return None
 
@@ -309,7 +307,7 @@ def _new_plan(
         check_for_quorum(settings.redlock, options)
     if owner is not None:
         return _owned_plan(settings.engine.mutex_of(kind, name, key, options, owner, SHARED_OWNER), options)
-    return _exclusive_plan(settings, settings.engine.mutex(kind, name, key, options), options)
+    return exclusive_plan(settings, settings.engine.mutex(kind, name, key, options), options)
 
 
 def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], identifier: str) -> Plan:
@@ -366,7 +364,7 @@ def plan_of_key(
     if key.wire == "plain":
         _check_slots(settings, key)
     mutex = settings.engine.mutex_at(kind, key, options, owner, sharded=settings.sharded)
-    return _exclusive_plan(settings, mutex, options) if owner is None else _owned_plan(mutex, options)
+    return exclusive_plan(settings, mutex, options) if owner is None else _owned_plan(mutex, options)
 
 
 def _check_slots(settings: Settings, key: Key) -> None:
@@ -382,7 +380,8 @@ def _check_slots(settings: Settings, key: Key) -> None:
         )
 
 
-def _exclusive_plan(settings: Settings, primitive: Primitive, options: Terms) -> Plan:
+def exclusive_plan(settings: Settings, primitive: Primitive, options: Terms) -> Plan:
+    """The plan of a primitive that one owner holds at a time, whichever it is."""
     plain = _plain(options) and not settings.strict
     queue_key, alone = _queue_key(primitive, options), not options.hands_over
     batch_key = queue_key if alone and options.durable is None else ""

@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pawl.core.protocol.engine import ANY_LIMIT
+from pawl.core.protocol.names import key_of
 from pawl.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pawl.core.protocol.engine import ServerEngine
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.terms import Terms
 
 __all__ = ["REGISTRY", "Entry", "register", "unregister"]
 
@@ -41,6 +48,8 @@ class Entry:
         refuses: Whether its fence may be used to refuse a write: it rises with every grant and nobody shares it.
         adopt: Whether ``detach`` and ``adopt`` pass a lease on to another process.
         inspects: Whether ``client.inspect(name)`` shows its holders.
+        record: The primitive of a name for who has only the kind and the name, as the list of locks: made of the
+            engine, the namespace, the name and the options of the client. None: it is in no such list.
         redlock: Whether a majority of independent nodes can keep it.
         scripts: The package that holds its ``.lua`` files.
         page: Its page in the documentation, from ``docs/``.
@@ -64,6 +73,7 @@ class Entry:
     refuses: bool = True
     adopt: bool = False
     inspects: bool = False
+    record: Callable[[ServerEngine, str, str, Terms], Primitive] | None = field(default=None, hash=False)
     redlock: bool = False
     scripts: str = ""
     page: str = ""
@@ -133,6 +143,30 @@ def unregister(kind: str) -> None:
     REGISTRY.pop(kind, None)
 
 
+def _mutex(kind: str) -> Callable[[ServerEngine, str, str, Terms], Primitive]:
+    # By the primitive's own name, which needs no escaping: a record shows what it was made with.
+    return lambda engine, namespace, name, options: engine.mutex(kind, name, key_of(namespace, name), options)
+
+
+def _semaphore(engine: ServerEngine, namespace: str, name: str, options: Terms) -> Primitive:
+    return engine.semaphore(name, key_of(namespace, name), ANY_LIMIT, options)
+
+
+def _rwlock(side: int) -> Callable[[ServerEngine, str, str, Terms], Primitive]:
+    def made(engine: ServerEngine, namespace: str, name: str, options: Terms) -> Primitive:
+        return engine.rwlock(name, key_of(namespace, name), options, upgradable=False)[side]
+
+    return made
+
+
+def _election(engine: ServerEngine, namespace: str, name: str, options: Terms) -> Primitive:
+    return engine.election(name, namespace, options)
+
+
+def _once(engine: ServerEngine, namespace: str, name: str, options: Terms) -> Primitive:
+    return engine.once(name, namespace, options)
+
+
 _MUTEX = "pawl.primitives.mutex"
 
 register(
@@ -147,6 +181,7 @@ register(
         redlock=True,
         scripts=_MUTEX,
         page="concepts/mutex.md",
+        record=_mutex("lock"),
     )
 )
 register(
@@ -162,6 +197,7 @@ register(
         redlock=True,
         scripts=_MUTEX,
         page="concepts/reentrancy.md",
+        record=_mutex("rlock"),
     )
 )
 register(
@@ -189,6 +225,7 @@ register(
         inspects=True,
         scripts=_MUTEX,
         page="concepts/fair-lock.md",
+        record=_mutex("fair_lock"),
     )
 )
 
@@ -206,6 +243,7 @@ register(
         refuses=False,
         scripts=_PERMITS,
         page="concepts/semaphore.md",
+        record=_semaphore,
     )
 )
 register(
@@ -222,6 +260,7 @@ register(
         redlock=True,
         scripts=_PERMITS,
         page="concepts/rwlock.md",
+        record=_rwlock(0),
     )
 )
 register(
@@ -235,6 +274,7 @@ register(
         redlock=True,
         scripts=_PERMITS,
         page="concepts/rwlock.md",
+        record=_rwlock(1),
     )
 )
 register(
@@ -275,6 +315,7 @@ register(
         leases=False,
         scripts="pawl.primitives.election",
         page="concepts/election.md",
+        record=_election,
     )
 )
 register(
@@ -285,6 +326,7 @@ register(
         leases=False,
         scripts="pawl.primitives.once",
         page="concepts/once.md",
+        record=_once,
     )
 )
 register(

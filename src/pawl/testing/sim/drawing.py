@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from pawl.testing.sim.forms import FAMILIES, Lock, draw_locks, draw_step
+from pawl.testing.sim import forms
+from pawl.testing.sim.forms import Lock, draw_locks, draw_step
 from pawl.testing.sim.plan import (
     CLIENT,
     CLUSTER,
@@ -105,10 +106,11 @@ def draw(
 
 def _family(rng: Random, seed: int, families: Sequence[str], *, chosen: bool) -> tuple[Random, str]:
     """What a seed is about, and what decides the rest."""
-    family = _pick(rng, {one: FAMILIES[one] for one in families or FAMILIES if families or one != _ONCE})
+    known = forms.families()
+    family = _pick(rng, {one: known[one] for one in families or known if families or one != _ONCE})
     # A generator of its own: what the other seeds decide stays as it is.
     own = Random(f"which of {seed} is once")  # noqa: S311 - repeatable, on purpose
-    if not families and not chosen and own.random() < FAMILIES[_ONCE]:
+    if not families and not chosen and own.random() < known[_ONCE]:
         return own, _ONCE
     return rng, family
 

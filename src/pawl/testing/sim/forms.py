@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from pawl.primitives.registry import REGISTRY
 from pawl.testing.sim.plan import Operation
 
-__all__ = ["FAMILIES", "Lock", "draw_locks", "draw_step"]
+__all__ = ["FAMILIES", "Lock", "draw_locks", "draw_step", "families"]
 
 Lock = tuple[str, str, dict[str, Any]]
 """Kind in the registry, name and options."""
@@ -58,13 +59,26 @@ FAMILIES: dict[str, float] = {
 }  # fmt: skip
 """What a seed may be about, and how often."""
 
+_DRAWN = frozenset({
+    "lock", "rlock", "rlock_owner", "fair_lock", "semaphore", "rwlock_read", "rwlock_write", "multi_lock", "election",
+    "latch", "barrier", "once",
+})  # fmt: skip
+_REGISTERED = 0.1
+_FORMS: tuple[dict[str, Any], ...] = ({}, {}, {"renew": False}, {"max_hold": 0.4}, {"max_waiters": 2})
+
+
+def families() -> dict[str, float]:
+    """``FAMILIES``, and each primitive with leases that was registered beside those."""
+    more = {one.kind: _REGISTERED for one in REGISTRY.values() if one.kind not in _DRAWN and one.leases}
+    return {**FAMILIES, **more}
+
 
 def draw_locks(rng: Random, family: str, topology: str, ttl: float) -> tuple[Lock, ...]:
     """The primitives of a plan.
 
     Args:
         rng: Decides.
-        family: One of ``FAMILIES``.
+        family: One of ``families()``.
         topology: What the servers are to each other.
         ttl: The life of every lease.
     """
@@ -88,8 +102,10 @@ def draw_locks(rng: Random, family: str, topology: str, ttl: float) -> tuple[Loc
     elif family == "once":
         kept = [{"keep": rng.choice((0.05, 0.3, 2.0)), **rng.choice(_ONCE)} for _ in range(count)]
         locks = [("once", rng.choice(names), form) for form in kept]
-    else:
+    elif family in FAMILIES:
         locks = [(family, "a", {})]
+    else:
+        locks = [(family, rng.choice(names), rng.choice(_FORMS)) for _ in range(count)]
     return tuple(
         (kind, name, _options(rng, family, topology, {"ttl": ttl, **form})) for kind, name, form in locks
     )

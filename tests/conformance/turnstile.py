@@ -1,0 +1,73 @@
+"""A primitive of somebody else, in three places: its requests, its factory, its entry. No file of pawl knows of it.
+
+A turnstile lets one owner through at a time, like a lock, under keys of its own: a lock of the same name is another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pawl
+from pawl._factory import exclusive_plan
+from pawl._inside import settings_of
+from pawl.aio.lock import AsyncLock
+from pawl.core.protocol.names import key_of
+from pawl.primitives.mutex import Mutex
+from pawl.primitives.registry import Entry, register, unregister
+from pawl.sync.lock import Lock
+
+if TYPE_CHECKING:
+    from pawl.core.protocol.engine import ServerEngine
+    from pawl.core.protocol.terms import Terms
+
+__all__ = ["ENTRY", "forget", "know"]
+
+
+# 1. What is sent for it.
+
+
+class Turnstile(Mutex):
+    """The requests of a turnstile: those of a mutex, under keys of its own."""
+
+    __slots__ = ()
+
+
+def _requests(engine: ServerEngine, namespace: str, name: str, options: Terms) -> Turnstile:
+    del engine
+    return Turnstile("turnstile", name, f"{key_of(namespace, name)}%turnstile", options.given.fence_ms)
+
+
+# 2. Its factory, for clients of both APIs.
+
+
+def turnstile(client: Any, name: str, **given: Any) -> Any:  # noqa: ANN401 - of either API
+    """A turnstile of this name."""
+    settings = settings_of(client)
+    options = settings.lock_options(given)
+    plan = exclusive_plan(settings, _requests(settings.engine, settings.namespace, name, options), options)
+    shell: Any = Lock if isinstance(client, pawl.Client) else AsyncLock
+    return shell(client, plan, ("turnstile", name, given, None))
+
+
+# 3. Its entry.
+
+ENTRY = Entry(
+    kind="turnstile",
+    summary="One at a time gets through.",
+    factory=turnstile,
+    family="turnstile",
+    handover=True,
+    record=_requests,
+    scripts="pawl.primitives.mutex",
+    page="concepts/mutex.md",
+)
+
+
+def know() -> None:
+    """Register it."""
+    register(ENTRY)
+
+
+def forget() -> None:
+    """And no more."""
+    unregister(ENTRY.kind)
