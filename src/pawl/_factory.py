@@ -172,8 +172,9 @@ class Settings:
     def _shown(self, kind: str, name: str) -> Primitive | None:
         if kind.partition("=")[0] in _EXCLUSIVE:
             return self._exclusive(kind, name)
-        # The two sides of an rwlock are one word in the registry.
+        # Of a record, "rwlock.read"; of who asks if a name is held as anything else, "rwlock": any of its sides.
         entry = REGISTRY.get(kind.replace(".", "_"))
+        entry = entry or next((one for one in REGISTRY.values() if one.family == kind), None)
         return None if entry is None else self._of_record(entry, name)
 
     def _of_record(self, entry: Entry, name: str) -> Primitive | None:
