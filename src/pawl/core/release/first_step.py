@@ -111,9 +111,11 @@ def end(engine: Engine, lease: HeldLease) -> Request | None:  # noqa: C901 - one
         server_lease.state = LeaseState.RELEASED
         if server_lease in row:
             del row[server_lease]
-        # As ``forget_holder``.
-        if held_key in held and held[held_key] is server_lease:
+        # As ``forget_holder``; a history notes more there.
+        if engine.reports.history is None and held_key in held and held[held_key] is server_lease:
             del held[held_key]
+    if engine.reports.history is not None:
+        engine.forget_holder(server_lease, lease.who)
     # The server lease may still be seen by the maintenance: its loss is none of this lease's business any more.
     server_lease.owner.watchers = None
     if engine.leases.tracked:

@@ -27,7 +27,9 @@ __all__ = ["end_block", "leave", "release", "release_or_raise", "tell", "tell_bl
 log: logging.Logger = logging.getLogger("pawl.lease")
 
 
-async def release(engine: Engine, lease: HeldLease) -> Release:
+async def release(  # noqa: C901, PLR0912 - in one piece: every release passes through it, and pays for each call
+    engine: Engine, lease: HeldLease
+) -> Release:
     """End a lease, or one level of a re-entered one; see ``_release``."""
     runtime, server_lease = engine.runtime, lease.server_lease
     queue, run = server_lease.local_queue, server_lease.run
@@ -49,10 +51,12 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
                     answer = line.ask(call, server_lease.options.request_timeout)
                 else:
                     answer = vote_to_leave(engine, server_lease, line, call)
-                if type(answer) is not Released and not isinstance(answer, tuple):
-                    answer = await answer
-                if type(answer) is Released:  # pyright: ignore[reportUnknownArgumentType]
+                if type(answer) is Released:
                     return Release.RELEASED
+                if not isinstance(answer, tuple):
+                    answer = await answer
+                    if type(answer) is Released:
+                        return Release.RELEASED
             except Fault as fault:
                 answer = fault
             outcome = await leave(engine, server_lease, answer)  # pyright: ignore[reportUnknownArgumentType]
