@@ -13,8 +13,8 @@ import pawl
 from tests.redlock.colours import COLOURS, connect, done, play
 from tests.redlock.conftest import FRESH, Cluster, cluster
 
-_LATE = 2.0
-"""Seconds beyond a caller's time, generous: the longest that node_timeout may be."""
+_LATE = 2.1
+"""Seconds beyond a caller's time: the longest that node_timeout may be, and a moment for the thread to wake up."""
 
 _AT_ONCE = 8.0
 """Seconds for a caller that does not wait: two until its last attempt begins, two for it, two to undo it, and slack."""
