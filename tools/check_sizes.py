@@ -23,7 +23,6 @@ ATTRIBUTES = 20
 PARAMETERS = 7
 ALLOWED = {
     "LockOptions": "public: one attribute for each option that a user may give",
-    "_go_on": "the general local wait, which is to become the short one",
 }
 """Classes and functions of the core that may hold or take more, and why."""
 CODE = {".py", ".lua", ".sh"}

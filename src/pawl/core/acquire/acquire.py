@@ -122,7 +122,7 @@ async def _acquire_here(
             if own(engine, plan, local_waiter, lease, held_key):
                 return lease
             window = since, None if timeout is None else since + timeout
-            taking = _go_on(engine, plan, local_waiter, who, None, window, [], None)
+            taking = _go_on(engine, plan, local_waiter, who, window, None, None)
             return await counted(engine, local_waiter, who, told(engine, plan, since, taking))
     except BaseException:
         pass_back(engine, plan, local_waiter, who)
@@ -240,7 +240,7 @@ async def _take_turn(
         else:
             engine.queues.waits[local_waiter] = plan.primitive, who, window[0]
             engine.watch()
-        return await _go_on(engine, plan, local_waiter, who, timeout, window, note, stop)
+        return await _go_on(engine, plan, local_waiter, who, window, note if timeout == 0 else None, stop)
     except BaseException:
         pass_back(engine, plan, local_waiter, who)
         raise
@@ -254,11 +254,21 @@ async def _go_on(
     plan: Plan,
     local_waiter: LocalWaiter,
     who: object,
-    timeout: float | None,
-    window: tuple[float, float | None],
-    note: list[Waiter],
+    window: Window,
+    tried: list[Waiter] | None,
     stop: StopSignal | None,
 ) -> HeldLease | None:
+    """Go on from the local queue: speak for the name, or own what was handed over.
+
+    Args:
+        engine: The client's engine.
+        plan: The lock.
+        local_waiter: The caller.
+        who: Its thread or task.
+        window: When it began, and until when it waits.
+        tried: Of a single try, where its waiter is noted; None: it waits.
+        stop: Ends the wait once it is set.
+    """
     if not local_waiter.served:
         await await_turn(engine, plan, local_waiter, window, stop)
     if local_waiter in engine.queues.waits:
@@ -267,10 +277,10 @@ async def _go_on(
     if waiter is not None:
         waiter.met = local_waiter.waits
         waiter.stop = stop
-        if timeout == 0:
-            note.append(waiter)
+        if tried is not None:
+            tried.append(waiter)
         return await _speak(
-            engine, plan, local_waiter.local_queue, waiter, window, wait=timeout != 0, who=who
+            engine, plan, local_waiter.local_queue, waiter, window, wait=tried is None, who=who
         )
     lease = take_over(engine, plan, local_waiter, who, window[0])
     if lease is not None:
@@ -278,7 +288,7 @@ async def _go_on(
         return lease
     # Lost between the hand-over and now: stand in line again, for what is left of the time.
     local_waiter.local_queue = local_waiter.server_lease = None
-    return await take_or_none(engine, plan, who, left(engine.runtime, window[1]), note, stop)
+    return await take_or_none(engine, plan, who, left(engine.runtime, window[1]), tried or [], stop)
 
 
 async def _sheltered(
