@@ -220,12 +220,12 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
         raise session_over()
     ttl_ms = kept.ttl_ms
     noted = [(token, Told.read(words)) for token, words in kept.leases]
-    pairs = [(token, told) for token, told in noted if may_hold(who, told)]
+    pairs = [(token, told) for token, told in noted if _may_hold(who, told)]
     calls = [told.primitive(space).renew(token, ttl_ms, min(ttl_ms, 3000), "") for token, told in pairs]
     outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout) if calls else []
     held: list[dict[str, Any]] = []
     # A key that its token may no longer lock is not renewed.
-    lost = [_line(told, token) for token, told in noted if not may_hold(who, told)]
+    lost = [_line(told, token) for token, told in noted if not _may_hold(who, told)]
     renewed: list[tuple[str, str]] = []
     for (token, told), outcome, question in zip(pairs, outcomes, calls, strict=True):
         answer = await call(space, question, "renew") if isinstance(outcome, Fault) else outcome
@@ -246,7 +246,7 @@ def _line(told: Told, token: str) -> dict[str, Any]:
     return {"kind": told.kind, "name": told.name, "token": token}
 
 
-def may_hold(who: Principal, told: Told) -> bool:
+def _may_hold(who: Principal, told: Told) -> bool:
     """Whether a client may hold this in a namespace that it may use: of keys, only those that its token lists."""
     return told.kind != KEY or who.may_lock(read_key(told.name).key)
 
