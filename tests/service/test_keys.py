@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
+import redis
 
 import pawl
+from pawl.core.protocol.key_text import read_key
 from pawl.primitives.key import SCRIPTS
 from pawl.service.access import Access, entry_for, new_secret
 from pawl.service.config import Limits
@@ -84,6 +89,105 @@ def test_what_cannot_be_a_key_is_refused_untouched(service: Instance, server: Se
     permits = service.ask("POST", "/v1/ns/pawl/key/plain:a/acquire", {"permits": 2})
     assert permits.status == 422
     assert "key" in permits.body["detail"]
+
+
+def test_a_key_that_becomes_another_programs_costs_the_others_nothing(
+    service: Instance, server: Server
+) -> None:
+    def becomes_theirs(key: str) -> None:
+        server.command("DEL", key)
+        server.command("HSET", key, THEIRS, 1)
+
+    headers = {"Pawl-Session": service.ask("POST", "/v1/ns/pawl/sessions", {"ttl": 5}).body["session"]}
+    for kind, name in (("key", "plain:a"), ("lock", "b")):
+        assert service.ask("POST", f"/v1/ns/pawl/{kind}/{name}/acquire", {}, headers=headers).status == 200
+    body = {"names": ["d"], "keys": ["plain:c"]}
+    several = service.ask("POST", "/v1/ns/pawl/multi_lock/acquire", body).body["leases"]
+    parts = {"leases": [{one: lease[one] for one in ("kind", "name", "token")} for lease in several]}
+    for key in ("a", "c"):
+        becomes_theirs(key)
+    listed = service.ask("GET", "/v1/ns/pawl/locks")
+    assert (listed.status, [one["name"] for one in listed.body["locks"]]) == (200, ["b", "d"])
+    told = service.ask("POST", "/v1/ns/pawl/sessions/keep-alive", {}, headers=headers)
+    assert (told.status, [one["name"] for one in told.body["held"]]) == (200, ["b"])
+    assert [one["name"] for one in told.body["lost"]] == ["plain:a"]
+    assert service.ask("DELETE", "/v1/ns/pawl/sessions", None, headers=headers).body == {"released": 1}
+    for action, code in (("renew", "EXTEND_FAILED"), ("release", "UNLOCK_FAILED")):
+        told = service.ask("POST", f"/v1/ns/pawl/multi_lock/{action}", parts)
+        assert (told.status, told.body["code"], told.body["name"]) == (409, code, "plain:c")
+        one = next(lease for lease in several if lease["kind"] == "key")
+        told = service.ask("POST", f"/v1/ns/pawl/key/plain:c/{action}", {"token": one["token"]})
+        assert (told.status, told.body["code"], told.body["name"]) == (409, "WRONG_KEY", "key:c")
+    assert server.command("EXISTS", "pawl:b", "pawl:d") == 0
+    assert [kept(server, key)[0] for key in ("a", "c")] == [THEIRS.encode()] * 2
+
+
+def test_what_becomes_another_programs_ends_with_its_session(service: Instance, server: Server) -> None:
+    headers = {"Pawl-Session": service.ask("POST", "/v1/ns/pawl/sessions", {"ttl": 5}).body["session"]}
+    for kind, name in (("key", "plain:a"), ("lock", "b")):
+        assert service.ask("POST", f"/v1/ns/pawl/{kind}/{name}/acquire", {}, headers=headers).status == 200
+    server.command("DEL", "a")
+    server.command("HSET", "a", THEIRS, 1)
+    assert service.ask("DELETE", "/v1/ns/pawl/sessions", None, headers=headers).body == {"released": 1}
+    assert server.command("EXISTS", "a", "pawl:b") == 1
+
+
+def test_a_crowd_of_requests_leaves_it_to_another_program_now_and_then(
+    service: Instance, server: Server
+) -> None:
+    at, over = "/v1/ns/pawl/key/plain:order:42", threading.Event()
+
+    def go_on() -> int:
+        grants = 0
+        while not over.is_set():
+            held = service.ask("POST", f"{at}/acquire", {"wait": 20})
+            assert held.status == 200, held.body
+            grants += 1
+            service.ask("POST", f"{at}/release", {"token": held.body["token"]})
+        return grants
+
+    with ThreadPoolExecutor(2) as pool, redis.Redis.from_url(server.url) as other:
+        crowd = [pool.submit(go_on) for _ in range(2)]
+        try:
+            until(lambda: service.ask("GET", at).body["queue_length"] == 1, what="a queue that never ends")
+            until(lambda: bool(other.set("order:42", "theirs", nx=True, px=200)), what="a turn of the other")
+        finally:
+            over.set()
+        assert all(one.result(20) for one in crowd)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "channel", "message"),
+    [
+        ("spring:locks:n", "locks-channel:locks:n", "locks:n"),
+        ("redisson:n", "redisson_lock__channel:{n}", "0"),
+        ("python-redis-lock:n", "", ""),
+    ],
+)
+def test_a_release_wakes_waiters_of_others(
+    service: Instance, server: Server, spelled: str, channel: str, message: str
+) -> None:
+    with (
+        redis.Redis.from_url(server.url, decode_responses=True) as other,
+        other.pubsub(ignore_subscribe_messages=True) as ear,
+    ):
+        ear.subscribe(channel or "none")
+        ear.get_message(timeout=1)
+
+        def is_told() -> bool:
+            if not channel:
+                return bool(other.delete("lock-signal:n") == 1)
+            found = ear.get_message(timeout=0.05)
+            return bool(found is not None and found["data"] == message)
+
+        held = service.ask("POST", f"/v1/ns/pawl/key/{spelled}/acquire", {}).body
+        assert (
+            service.ask("POST", f"/v1/ns/pawl/key/{spelled}/release", {"token": held["token"]}).status == 200
+        )
+        until(is_told, what="what wakes them, of a request")
+        with pawl.connect(url(service)) as client:
+            client.lock(read_key(spelled)).acquire().release()
+        until(is_told, what="what wakes them, of a client")
 
 
 def test_a_key_is_those_bytes_and_no_others(service: Instance, server: Server) -> None:
@@ -300,6 +404,20 @@ def test_a_client_is_told_what_another_program_put_there(
         lock(client, pawl.Key("order:42")).acquire()
     assert server.command("DUMP", "order:42") == before
     assert colour is not None
+
+
+def test_a_lease_is_passed_on_between_the_service_and_the_server(
+    colour: Colour, client: Client, server: Server
+) -> None:
+    direct = colour.connect(server.url)
+    for key in (pawl.Key("n"), pawl.Key.redisson("n", fenced=True), pawl.Key.spring("locks", "n")):
+        for giver, taker in ((client, direct), (direct, client)):
+            lease = lock(giver, key, ttl=5).acquire()
+            ticket = colour.run(lease.raw.detach)
+            adopted = colour.run(partial(taker.raw.adopt, ticket))
+            assert (adopted.name, adopted.fence >= lease.fence) == (key.name, True)
+            colour.run(adopted.release)
+            assert server.command("EXISTS", key.key) == 0
 
 
 def test_a_client_takes_keys_and_names_together_and_by_force(

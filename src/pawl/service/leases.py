@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from pawl.core.protocol.outcomes import Absent, Gone, Granted, Outcome, Queued, 
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Fault
 from pawl.core.retry import query
-from pawl.errors import NotHeld, ScriptError
+from pawl.errors import NotHeld, ScriptError, WrongKey
 from pawl.service.access import Principal
 from pawl.service.problems import Problem
 from pawl.service.spaces import KEY, Space
@@ -77,9 +78,9 @@ def _words(*parts: str | int | None) -> str:
     return json.dumps(parts)
 
 
-async def call(space: Space, question: Request, doing: str) -> Outcome:
-    """Send one idempotent request, again after passing faults."""
-    outcome, _ = await query(space.engine, question, _SECOND, space.namespace, doing)
+async def call(space: Space, question: Request, doing: str, name: str = "") -> Outcome:
+    """Send one idempotent request, again after passing faults; errors name the namespace, or what is named here."""
+    outcome, _ = await query(space.engine, question, _SECOND, name or space.namespace, doing)
     return outcome
 
 
@@ -112,7 +113,7 @@ async def renew(
     tally = space.store.tally(who.id, session, ttl_ms, done, "[]")
     outcome, noted = await space.engine.runtime.call_many((question, tally), _SECOND.request_timeout)
     if isinstance(outcome, Fault):
-        outcome = await call(space, question, "renew")
+        outcome = await call(space, question, "renew", primitive.name)
     if not isinstance(outcome, Granted):
         space.unnote(who.id, session, token)
         raise _not_held(told, outcome, primitive, "renew")
@@ -153,7 +154,7 @@ async def release(space: Space, told: Told, token: str, who: Principal, session:
             await asyncio.sleep(0)
     if isinstance(outcome, Fault):
         # It may have been applied: asked again, the answer is "not held", which then says nothing new.
-        again = await call(space, left, "release")
+        again = await call(space, left, "release", primitive.name)
         if isinstance(again, Released) or outcome.maybe_applied:
             space.past.ended(primitive.key, told.kind, token)
             return True
@@ -228,8 +229,11 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
     lost = [_line(told, token) for token, told in noted if not _may_hold(who, told)]
     renewed: list[tuple[str, str]] = []
     for (token, told), outcome, question in zip(pairs, outcomes, calls, strict=True):
-        answer = await call(space, question, "renew") if isinstance(outcome, Fault) else outcome
-        line = _line(told, token)
+        line, answer = _line(told, token), outcome
+        if isinstance(outcome, Fault):
+            # Another program may have put there what is no lock of this kind: the other leases go on.
+            with contextlib.suppress(WrongKey):
+                answer = await call(space, question, "renew", told.name)
         if isinstance(answer, Granted):
             held.append({**line, "fence": answer.fence, "expires_in": answer.left_ms / 1000})
             renewed.append((token, told.words()))
@@ -265,5 +269,6 @@ async def close_session(space: Space, session: str, who: Principal) -> int:
         raise session_over()
     released = 0
     for token, words in kept.leases:
-        released += await release(space, Told.read(words), token, who, "")
+        with contextlib.suppress(WrongKey):
+            released += await release(space, Told.read(words), token, who, "")
     return released

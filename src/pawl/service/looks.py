@@ -19,7 +19,7 @@ from pawl.core.protocol.key import Key
 from pawl.core.protocol.key_text import read_key
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Fault
-from pawl.errors import ConfigurationError
+from pawl.errors import ConfigurationError, WrongKey
 from pawl.model import LockInfo
 from pawl.service import leases, schemas
 from pawl.service.leases import Told
@@ -178,7 +178,11 @@ async def all_names(space: Space) -> list[LockInfo]:
         calls = [primitive.inspect(10) for primitive in primitives]
         outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout)
         for (spot, _), primitive, question, outcome in zip(part, primitives, calls, outcomes, strict=True):
-            look = await leases.call(space, question, "list") if isinstance(outcome, Fault) else outcome
+            try:
+                look = await leases.call(space, question, "list") if isinstance(outcome, Fault) else outcome
+            except WrongKey:
+                # Another program has put something else there: nobody holds it as it was noted.
+                continue
             info = read_info(primitive, look)
             if info.held:
                 infos[spot] = info

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pawl.core.protocol.key_text import read_key
-from pawl.errors import AcquireTimeout, NotHeld, PawlError
+from pawl.errors import AcquireTimeout, NotHeld, PawlError, WrongKey
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
 from pawl.service.leases import Told
@@ -33,6 +33,8 @@ __all__ = ["acquire_all", "release_all", "renew_all", "router"]
 router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}/multi_lock")
 _BOTH = ("Idempotency-Key", "Pawl-Session")
 _MOST_NAMES = 100
+_LOST = NotHeld, WrongKey
+"""Of one lease of several: it is over, also where another program has put something else there. The others go on."""
 
 
 class _Several:
@@ -121,7 +123,7 @@ class _Several:
         asked, give_up = self.asked, self.attempt.give_up
         if give_up is None or await give_up():
             for told, token in self.taken:
-                with contextlib.suppress(NotHeld):
+                with contextlib.suppress(*_LOST):
                     await leases.release(asked.space, told, token, asked.who, asked.session)
 
 
@@ -176,7 +178,7 @@ async def renew_all(request: Request) -> Response:
                 fence, left = await leases.renew(
                     asked.space, told, one.token, ttl_ms, asked.who, asked.session
                 )
-            except NotHeld:
+            except _LOST:
                 lost.append(one.name)
             else:
                 held.append({"kind": told.kind, "name": told.name, "fence": fence, "expires_in": left})
@@ -203,7 +205,7 @@ async def release_all(request: Request) -> Response:
         for one, told in reversed(leases_of):
             try:
                 done = await leases.release(asked.space, told, one.token, asked.who, asked.session)
-            except NotHeld:
+            except _LOST:
                 done = False
             if not done and not attempt.again:
                 lost.append(one.name)
