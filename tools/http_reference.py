@@ -25,7 +25,8 @@ HTTP](../how-to/serve.md).
 
 Every request except `/healthz` and `/readyz` needs `Authorization: Bearer <token>`. Request and response bodies are
 JSON; unknown fields are refused. Percent-encode the parts of a path: a `/` in a name is `%2F`. `{kind}` is one of
-`lock`, `fair_lock`, `rlock` (with `owner`), `semaphore` (with `permits`), `rwlock_read`, `rwlock_write`, `election`.
+`lock`, `fair_lock`, `rlock` (with `owner`), `semaphore` (with `permits`), `rwlock_read`, `rwlock_write`, `election`,
+`key` (a [key of another program](../how-to/serve.md#keys-of-other-programs), its `{name}` such as `redisson:order:42`).
 
 Errors are `application/problem+json` with a stable `code`, and for [errors of the library](errors.md) also with `cause`
 and `fix`:

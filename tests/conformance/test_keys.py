@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from pawl.primitives.registry import REGISTRY
 from pawl.testing import Server
 from pawl.testing.conformance import COLOURS, Colour, Result, checks_of, run
 from tests.conformance.toy import broken, play_calmly
+from tests.service.rig import Instance, Tokens
+from tests.service.test_client import url
 
 WIRES: dict[str, Callable[[str], Key]] = {
     "plain": Key,
@@ -25,6 +28,20 @@ CASES = [
     for kind in ("lock", "rlock", "multi_lock")
     for wire in WIRES
 ]
+OVER_HTTP = [
+    ("lock", "redisson"),
+    pytest.param("lock", "spring", marks=pytest.mark.slow),
+    pytest.param("lock", "python-redis-lock", marks=pytest.mark.slow),
+    pytest.param("rlock", "plain", marks=pytest.mark.slow),
+    pytest.param("rlock", "fenced", marks=pytest.mark.slow),
+    pytest.param("multi_lock", "redisson", marks=pytest.mark.slow),
+]
+CUT_OR_KILLED = {
+    "a_crowd_is_never_inside_together", "a_dead_holder_frees_it", "a_late_copy_revives_nothing",
+    "a_lost_wake_up_costs_little", "a_repeated_acquire_counts_once", "a_repeated_release_counts_once",
+    "an_unknown_acquire_is_undone", "dead_waiters_delay_by_one_ticket", "life_counts_from_the_question",
+}  # fmt: skip
+"""What needs a connection to the server itself, to cut it, or a process that is killed."""
 
 
 @pytest.mark.timeout(300)
@@ -33,19 +50,44 @@ CASES = [
 def test_a_lock_keeps_its_promises_on_a_shared_key(
     valkey: Server, kind: str, wire: str, colour: Colour
 ) -> None:
+    assert played(valkey.url, kind, wire, colour) == checks_on(kind, wire)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize(("kind", "wire"), OVER_HTTP)
+def test_it_keeps_them_through_the_service(
+    valkey: Server, tmp_path: Path, kind: str, wire: str, colour: Colour
+) -> None:
+    tokens = Tokens(tmp_path)
+    # Each check has a namespace of its own.
+    tokens.add("crowd", roles=["admin"], namespaces=["*"], keys=["*"], limits={"rate": 0, "namespaces": 200})
+    service = Instance(valkey.url, tokens)
+    try:
+        found = played(url(service, "crowd"), kind, wire, colour, nodes=[valkey.url])
+    finally:
+        service.end(9)
+    assert found == checks_on(kind, wire) - CUT_OR_KILLED
+
+
+def checks_on(kind: str, wire: str) -> set[str]:
     # Its family are primitives that take no key.
     left_out = {"its_family_keeps_it_out"}
     if wire == "fenced":
         # Redisson's own counter has no expiry, and never goes.
         left_out |= {"every_key_has_a_ttl", "no_key_outlives_its_lease"}
-    checks = {one.name for one in checks_of(REGISTRY[kind])} - left_out
+    return {one.name for one in checks_of(REGISTRY[kind])} - left_out
+
+
+def played(at: str, kind: str, wire: str, colour: Colour, nodes: Sequence[str] | None = None) -> set[str]:
+    """Carry out the checks; gives which ones were."""
 
     def play(only: Iterable[str] | None, parallel: int) -> list[Result]:
-        traits, keys = {"family": ""}, WIRES[wire]
+        checks, traits, keys = only or checks_on(kind, wire), {"family": ""}, WIRES[wire]
         return run(
-            valkey.url, [kind], [colour], only=only or checks, parallel=parallel, traits=traits, keys=keys
+            at, [kind], [colour], only=checks, parallel=parallel, nodes=nodes, traits=traits, keys=keys
         )
 
     results = play_calmly(play, 10)
-    assert {one.check for one in results} == checks
     assert not broken(results), broken(results)
+    return {one.check for one in results}

@@ -82,5 +82,20 @@ def test_what_only_resembles_redisson_is_not_called_so(fields: list[bytes]) -> N
     assert ("Redisson" in told) == (fields == [b"mode"])
 
 
+@pytest.mark.parametrize(
+    ("field", "ours"),
+    [
+        (b"Y5ecfby5M6ev8XlaM9pZmijU6@vm:26682/MainThread", True),
+        (b"owner=deploy@shared", True),
+        (b"someone@example.org", False),
+        (b"owner", False),
+    ],
+)
+def test_a_lock_of_pawl_on_the_other_wire_is_called_so(field: bytes, *, ours: bool) -> None:
+    told = describe(b"k", "hash", [field])
+    assert ("use pawl.Key.redisson('k')" in told) == ours
+    assert field.decode() not in told
+
+
 def test_a_key_without_a_strange_value_is_not_described() -> None:
     assert describe(b"k", "string", []) == describe(b"k", "none", []) == ""

@@ -406,6 +406,36 @@ def test_a_client_is_told_what_another_program_put_there(
     assert colour is not None
 
 
+@pytest.mark.parametrize("held", [pawl.Key("n"), pawl.Key.redisson("n")], ids=repr)
+def test_two_wires_on_one_name_are_refused(
+    colour: Colour, client: Client, server: Server, service: Instance, held: pawl.Key
+) -> None:
+    lease = lock(client, held, ttl=30, renew=False).acquire()
+    other = pawl.Key("n") if held.wire == "redisson" else pawl.Key.redisson("n")
+    raw = colour.connect(url(service)).raw
+    before = server.command("DUMP", "n")
+    attempts: dict[str, Callable[[], object]] = {
+        "acquire": raw.lock(other).acquire,
+        "try": raw.lock(other).try_acquire,
+        "owner": raw.rlock(other, owner="job").acquire,
+        "several": raw.multi_lock(["one", other]).acquire,
+        "inspect": lambda: raw.inspect(other),
+        "locked": raw.lock(other).locked,
+        "force_release": lambda: raw.force_release(other, reason="a test"),
+    }
+    for what, attempt in attempts.items():
+        began = time.monotonic()
+        with pytest.raises(pawl.WrongKey, match="key:n") as caught:
+            colour.run(attempt)
+        told = str(caught.value)
+        assert f"use pawl.Key{'.redisson' if held.wire == 'redisson' else ''}('n')" in told, what
+        assert told.count("the key of this lock has a value") == 1, told
+        assert time.monotonic() - began < 5, f"{what}: it was tried again and again"
+    assert server.command("DUMP", "n") == before
+    assert server.command("EXISTS", "pawl:one") == 0
+    lease.release()
+
+
 def test_a_lease_is_passed_on_between_the_service_and_the_server(
     colour: Colour, client: Client, server: Server
 ) -> None:

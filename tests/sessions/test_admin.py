@@ -60,6 +60,22 @@ def test_inspect_shows_all_holds_of_an_owner(client: pawl.Client, other: pawl.Cl
 # locks
 
 
+def test_what_another_program_put_there_hides_no_other_name(clean: Server) -> None:
+    with (
+        pawl.connect(clean.url) as one,
+        pawl.connect(clean.url) as two,
+        one.lock("a"),
+    ):
+        lease = one.lock(pawl.Key("order:42"), ttl=30, renew=False).acquire()
+        eventually(lambda: names_of(two) == ["a", "key:order:42"], "both are listed", timeout=5)
+        clean.command("DEL", "order:42")
+        clean.command("HSET", "order:42", "6f1e0a52-3f8c-4b3a-9a7d-0c2b1f6f2a11:45", 1)
+        assert names_of(two) == ["a"]
+        clean.command("DEL", "order:42")
+        with pytest.raises(pawl.NotHeld):
+            lease.release()
+
+
 def test_locks_lists_all_names_of_all_clients(clean: Server) -> None:
     with (
         pawl.connect(clean.url) as one,

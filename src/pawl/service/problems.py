@@ -64,7 +64,7 @@ FIXES: dict[type[PawlError], str] = {
     errors.BackendReadOnly: "Retry in a few seconds: a failover may be in progress.",
     errors.BackendDenied: "The operator must fix the permissions of the service on its server.",
     errors.ScriptError: "The operator of the service must check the detail; use one version of pawl for each lock.",
-    errors.WrongKey: "Use another lock name: another program uses this one.",
+    errors.WrongKey: "Use another lock name: another program uses this one. Or the kind key, as the detail says.",
     errors.LimitMismatch: "Send the same number for this name everywhere, and request no more permits than there are.",
     errors.NotSupported: "Use another kind of lock.",
     errors.ConfigurationError: "Correct the request as the detail says.",

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from pawl._outsider import let_out
 from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.errors import WrongKey
 from pawl.topology.endpoint import Service
 from pawl.transport.connect import BoundedSocket
 
@@ -94,7 +95,10 @@ def _content(status: int, body: bytes | bytearray) -> Any:
         raise Fault(FaultKind.NOT_REDIS, f"HTTP {status}, and no JSON") from None
     if status == 200:
         return content
-    told: Any = cast("dict[str, Any]", content).get("detail", "") if isinstance(content, dict) else ""
+    problem = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    told = problem.get("detail", "")
+    if problem.get("code") == WrongKey.code:
+        raise Fault(FaultKind.WRONG_KEY, str(told))
     kind = _BY_STATUS.get(status, FaultKind.NOT_READY)
     raise Fault(kind, f"{told or 'HTTP error'} ({status})", final=kind is FaultKind.UNSUPPORTED)
 

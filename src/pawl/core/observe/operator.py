@@ -17,7 +17,7 @@ from pawl.core.protocol.primitive import TOMB_MS, listed_as
 from pawl.core.protocol.runtime import Fault
 from pawl.core.retry import query
 from pawl.core.state.session import grant_tag, read_record
-from pawl.errors import BackendDenied, ConfigurationError, NotSupported
+from pawl.errors import BackendDenied, ConfigurationError, NotSupported, WrongKey
 from pawl.model import AuditEntry, Forced
 
 if TYPE_CHECKING:
@@ -79,9 +79,12 @@ async def locks(engine: Engine, options: Terms) -> list[LockInfo]:
             if primitive is not None:
                 rows.setdefault((primitive.key, row.name), (primitive, []))[1].append(row)
     found = list(rows.values())
-    replies = await _ask(engine, [primitive.inspect(0) for primitive, _ in found], options, "locks")
+    calls = [primitive.inspect(0) for primitive, _ in found]
+    replies = await _ask(engine, calls, options, "locks", strange=True)
     infos: list[LockInfo] = []
     for (primitive, held), reply in zip(found, replies, strict=True):
+        if reply is None:
+            continue
         info = read_info(primitive, reply)
         row = next((row for row in held if row.fence == info.fence), held[0])
         if info.held:
@@ -107,7 +110,10 @@ async def _records(engine: Engine, setup: Setup, options: Terms, prefix: str) ->
             return records
 
 
-async def _ask(engine: Engine, calls: Sequence[Request], options: Terms, doing: str) -> list[Outcome]:
+async def _ask(
+    engine: Engine, calls: Sequence[Request], options: Terms, doing: str, *, strange: bool = False
+) -> list[Outcome]:
+    """Ask all of it; with ``strange``, None for a key where another program has put what is none of pawl's."""
     answers: list[Outcome] = []
     for start in range(0, len(calls), _PAGE):
         page = calls[start : start + _PAGE]
@@ -116,7 +122,12 @@ async def _ask(engine: Engine, calls: Sequence[Request], options: Terms, doing: 
         ):
             if isinstance(outcome, Fault):
                 # Once more, by itself, as patiently as any other question.
-                answer, _ = await query(engine, call, options, doing, "read")
+                try:
+                    answer, _ = await query(engine, call, options, doing, "read")
+                except WrongKey:
+                    if not strange:
+                        raise
+                    answer = None
                 answers.append(answer)
             else:
                 answers.append(outcome)

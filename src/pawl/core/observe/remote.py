@@ -67,7 +67,7 @@ class Desk:
 
     async def history(self, primitive: Primitive, options: Terms, limit: int) -> list[HistoryEntry]:
         """See ``Client.history``."""
-        told = await self._ask(options, "history", {**_which(primitive), "limit": str(limit)})
+        told = await self._ask(options, "history", {**_which(primitive), "limit": str(limit)}, primitive.name)
         return [HistoryEntry(**one) for one in told["history"]]
 
     async def force_release(self, primitive: Primitive, options: Terms, reason: str) -> Forced:
@@ -76,15 +76,15 @@ class Desk:
             raise ConfigurationError(
                 f"reason must be at most {_LONGEST_REASON} characters through a service, got {len(reason)}"
             )
-        told = await self._ask(options, "force_release", _which(primitive), reason)
+        told = await self._ask(options, "force_release", _which(primitive), primitive.name, reason)
         return Forced(told["name"], told["released"], told["holder"], told["fence"], told.get("held_as", ""))
 
     async def _ask(
-        self, options: Terms, what: str, about: Mapping[str, str], reason: str = ""
+        self, options: Terms, what: str, about: Mapping[str, str], name: str = "", reason: str = ""
     ) -> dict[str, Any]:
         """Ask, again after passing faults; whatever is asked for happens once."""
         engine, office, timeout = self._engine, self._office, options.request_timeout
-        retry, name = Retry(), about.get("name", what)
+        retry, name = Retry(), name or what
         key = engine.runtime.new_token().partition("@")[0]
         while True:
             engine.check_open()

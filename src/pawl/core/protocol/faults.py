@@ -124,6 +124,9 @@ def to_error(fault: Fault, name: str | None, doing: str) -> PawlError:
     cls, hint = _HINTS.get(fault.kind, (BackendError, "the server refused"))
     what = f"{doing} {name!r}" if name is not None else doing
     text = f"{what}: {hint}"
+    if fault.text.startswith(f"{text}: "):
+        # A service has said all of it already.
+        return cls(fault.text, name=name)
     if fault.text and fault.text != hint:
         text += f": {fault.text}"
     return cls(text, name=name)

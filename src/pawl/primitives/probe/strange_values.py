@@ -12,6 +12,11 @@ _HOLDER = re.compile(
 )
 """The field that a lock of Redisson has for its holder: the id of its client, and of a thread."""
 
+_OURS = re.compile(
+    rb"[A-Za-z0-9]{22,64}@[\x21-\x7e]*:[\x21-\x7e]+|owner=[^@]{1,200}@(shared|service:[0-9a-f]{12})"
+)
+"""The field that pawl has there: the token of the holder, or its owner."""
+
 _KINDS = {
     "hash": "a hash",
     "zset": "a sorted set",
@@ -41,6 +46,8 @@ def describe(key: bytes, kind: str, fields: Sequence[bytes], *, redisson: bool =
             f"{shown!r} holds a Redisson lock (a hash with the field <uuid>:<thread>): use "
             f"pawl.Key.redisson({shown!r})"
         )
-    if kind in _KINDS:
-        return f"{shown!r} holds {_KINDS[kind]}, which another program put there"
-    return ""
+    if kind not in _KINDS:
+        return ""
+    ours = kind == "hash" and len(fields) == 1 and _OURS.fullmatch(fields[0])
+    told = f"a lock of pawl on the wire of Redisson: use pawl.Key.redisson({shown!r})" if ours else ""
+    return f"{shown!r} holds {told or _KINDS[kind] + ', which another program put there'}"
