@@ -42,7 +42,7 @@ ROOMS, CYCLES = (
     ("low", "high", "broken"),
     [
         ("core/state/records.py", "pawl.core.keep.engine import Engine", ROOMS),
-        ("core/release/release.py", "pawl.core.acquire.first_question import begin", ROOMS),
+        ("core/release/release.py", "pawl.core.acquire.first_request import begin", ROOMS),
         ("core/state/records.py", "pawl.core.state.schedule import Schedule", CYCLES),
         ("sync/lock.py", "pawl.sync.client import Client", CYCLES),
     ],

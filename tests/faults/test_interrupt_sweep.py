@@ -219,6 +219,34 @@ def test_row_12_interrupt_at_every_step_of_release(
     assert sweep(server, client, prepared) > 5
 
 
+@pytest.mark.parametrize("way", ["release", "with"])
+def test_row_12_interrupt_at_every_step_of_an_inner_release(
+    way: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    """The outer section goes on: it must not end with the inner one, whatever step of that was interrupted."""
+    client, _ = pair
+    lock = client.rlock("n", ttl=TTL, ticket_ttl=TICKET)
+    at, ended = 1, []
+    while True:
+        outer, inner = lock.acquire(5), lock.acquire(5)
+
+        def leave_block(lease: pawl.Lease = inner) -> None:
+            with lease:
+                pass
+
+        where, _none = struck(inner.release if way == "release" else leave_block, at)
+        if outer.state != "held" or not server.command("EXISTS", "pawl:n"):
+            ended.append(where)
+        with contextlib.suppress(pawl.NotHeld):
+            while True:
+                outer.release()
+        if not where:
+            break
+        at += 1
+    assert at > 5
+    assert not ended, f"the outer section ended with the inner one, interrupted at {ended}"
+
+
 @contextlib.contextmanager
 def strict_line(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
     """A lease in strict order with two threads of its client behind it, which are served in the end."""

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core.acquire import first_question, queue
+from pawl.core.acquire import first_request, queue
 from pawl.core.coordinate import multi
 from pawl.core.keep import engine, outbox
 from pawl.core.keep.engine import Engine
@@ -42,7 +42,7 @@ _formula = valid_until
 def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
     return [
         patch.object(where, "valid_until", formula)
-        for where in (outbox, queue, first_question, transfer, multi)
+        for where in (outbox, queue, first_request, transfer, multi)
     ]
 
 

@@ -12,7 +12,6 @@ from pawl._cancel import CancelScope
 from pawl.core.lease.base import BaseLease, record_of, take_entered
 from pawl.core.lease.record import HeldLease, Losable
 from pawl.core.release import release
-from pawl.core.release.first_step import hand_on
 from pawl.errors import NotSupported
 from pawl.model import Release
 
@@ -58,12 +57,6 @@ class LeaseBlock(BaseLease):
             NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
         check_home(self._record, "release")
-        server_lease = self._record.server_lease
-        queue, run = server_lease.local_queue, server_lease.run
-        # A look first: nobody waits here, mostly, and a call costs as much.
-        waits = run is not None if queue is None else queue.local_waiters
-        if waits and hand_on(self._record.engine, self._record):
-            return
         outcome = await release.release(self._record.engine, self._record)
         if outcome is not Release.RELEASED:
             release.tell(self._record, outcome)

@@ -105,7 +105,7 @@ def _what(told: Told) -> str | Key:
 
 def _told_primitive(space: Space, told: Told) -> Primitive:
     if told.kind in _MUTEXES:
-        # Its record is the same, whoever may enter it again.
+        # What is shown of a re-entrant lock is the same.
         told = Told(KEY if told.kind == KEY else "lock", told.name)
     elif told.kind == "semaphore" and told.permits is None:
         # Its holders are the same whatever it is said to have.

@@ -7,7 +7,6 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from pawl._inside import engine_here, plan_behind, settings_of
@@ -47,6 +46,9 @@ __all__ = [
 
 log: logging.Logger = logging.getLogger("pawl.service")
 
+KEY = "key"
+"""The kind of a lock whose name is a ``pawl.Key`` as text; with an owner, an ``rlock``."""
+
 _MOST_SPACES = 256
 _IDLE = 60.0
 """Seconds after which the connection of a namespace may be given to another: what does not wait never takes so long."""
@@ -73,10 +75,6 @@ def is_kind(kind: str) -> bool:
         return True
     entry = REGISTRY.get("rlock_owner" if kind == "rlock" else kind)
     return entry is not None and _is_held(entry)
-
-
-KEY = "key"
-"""The kind of a lock whose name is a ``pawl.Key`` as text; with an owner, an ``rlock``."""
 
 
 class Offer(NamedTuple):
@@ -189,8 +187,8 @@ class Space:
         if found is not None:
             self._primitives.move_to_end(spot)
             return found
-        make = partial(self._make, kind) if kind != KEY else self._make_of_key
-        found = make(name, owner, permits, n)
+        parts = name, owner, permits, n
+        found = self._make_of_key(*parts) if kind == KEY else self._make(kind, *parts)
         self._primitives[spot] = found
         if len(self._primitives) > _MOST_PRIMITIVES:
             self._primitives.popitem(last=False)

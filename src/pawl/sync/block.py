@@ -38,12 +38,14 @@ class LeaseBlock(BaseLease):
             NotHeld: It was already lost or released; nothing was changed.
             BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
         """
+        record = self._record
+        levels = record.levels
         try:
-            outcome = run(release.release(self._record.engine, self._record))
+            outcome = run(release.release(record.engine, record))
             if outcome is not Release.RELEASED:
-                release.tell(self._record, outcome)
+                release.tell(record, outcome)
         except BaseException as broken:
-            cut_short(self._record.engine, self._record, broken)
+            cut_short(record, levels, broken)
             raise
 
     def __enter__(self) -> Self:
@@ -54,10 +56,12 @@ class LeaseBlock(BaseLease):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        record = self._record
+        levels = record.levels
         try:
-            run(release.end_block(self._record, error))
+            run(release.end_block(record, error))
         except BaseException as broken:
-            cut_short(self._record.engine, self._record, broken)
+            cut_short(record, levels, broken)
             raise
 
 
@@ -83,8 +87,9 @@ class LockBlock(ABC, Generic[L_co]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         record = take_entered(self._entered, self._entered[0][1].engine.runtime.who())
+        levels = record.levels
         try:
             run(release.end_block(record, error))
         except BaseException as broken:
-            cut_short(record.engine, record, broken)
+            cut_short(record, levels, broken)
             raise

@@ -7,7 +7,7 @@ from weakref import ref
 
 from pawl.core.acquire.candidate import win as win_quorum
 from pawl.core.acquire.degraded import sheltered
-from pawl.core.acquire.first_question import PLAIN_YES, ask, begin, settle, void, waiter_of
+from pawl.core.acquire.first_request import PLAIN_YES, ask, begin, settle, void, waiter_of
 from pawl.core.acquire.giving_up import give_up, note_outage, timed_out
 from pawl.core.acquire.grant import own_grant, take_over
 from pawl.core.acquire.local_wait import await_turn, left, own, pass_back, sit_down
@@ -39,7 +39,7 @@ async def acquire(  # noqa: C901 - in one piece: a free name passes through it, 
     timeout: float | None,
     stop: StopSignal | None = None,
 ) -> HeldLease:
-    """Take the lock: in one question where nobody of this client holds the name or waits for it.
+    """Acquire the lock: with a single request if it is free, and nobody in this client holds or awaits it.
 
     Args:
         engine: The client's engine.
@@ -136,7 +136,7 @@ async def _acquire_here(
 async def _go_on_asking(
     engine: Engine, plan: Plan, server_lease: ServerLease, waiter: Waiter, window: Window
 ) -> HeldLease:
-    """Go on in the general path with a server lease for which the first question brought no plain yes."""
+    """Go on in the general path with a server lease that the first request was not granted."""
     taking = _speak(
         engine, plan, server_lease.local_queue, waiter, window, wait=True, who=server_lease.owner.who
     )

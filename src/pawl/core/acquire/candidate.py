@@ -218,7 +218,7 @@ class _Attempt:
         return await self._judge(sent_at)
 
     async def resume(self, outcome: Majority | NoMajority, sent_at: float) -> Grant | None:
-        """The rest of a try whose question was asked already, by ``first_question``."""
+        """The rest of a try whose question was asked already, by ``first_request``."""
         self.votes = outcome.votes
         self.waiter.asks()
         self.began = min(self.began, sent_at)

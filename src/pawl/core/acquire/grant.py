@@ -1,11 +1,11 @@
-"""A lease made of what was granted by the server, or handed over inside the client; the first question has its own."""
+"""A lease made of what was granted by the server, or handed over inside the client; the first request has its own."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from pawl.core.acquire.first_question import void
+from pawl.core.acquire.first_request import void
 from pawl.core.lease.record import HeldLease
 from pawl.core.state.records import ServerLease
 from pawl.core.state.strict_handover import begin

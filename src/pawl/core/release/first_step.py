@@ -1,4 +1,4 @@
-"""The first step of a release: under the guard, the lease goes to the next who waits here, or ends to be given back.
+"""The first step of a release: under the guard, the lease goes to the next local waiter, or ends and is to be given back.
 
 What is not plain (an inner level, a lease that may be lost, one that others wait for but may not have) is left to
 ``release.release``, and nothing is done.
@@ -57,13 +57,18 @@ def hand_on(engine: Engine, lease: HeldLease) -> bool:
     return True
 
 
-def cut_short(engine: Engine, lease: HeldLease, error: BaseException) -> None:
+def cut_short(lease: HeldLease, levels: int, error: BaseException) -> None:
     """Go on in the background with a release that a signal broke off in its first steps; else do nothing.
 
     An inner level of a re-entered lease is left alone: that the outer section goes on unprotected would be worse.
+
+    Args:
+        lease: What was to be released.
+        levels: How many times it was held before: the inner level may be over by now.
+        error: What broke it off.
     """
-    if not isinstance(error, PawlError) and lease.levels == 1 and not lease.inert() and lease.take_end():
-        engine.finish_release(lease)
+    if not isinstance(error, PawlError) and levels == 1 and not lease.inert() and lease.take_end():
+        lease.engine.finish_release(lease)
 
 
 def vote_to_leave(
@@ -75,7 +80,7 @@ def vote_to_leave(
 
 
 def end(engine: Engine, lease: HeldLease) -> Request | None:  # noqa: C901 - one guarded step
-    """End a lease that nobody of this client waits for; None if that is not all, and nothing was done."""
+    """End a lease that nobody in this client is waiting for; None if more is to be done: then nothing was done yet."""
     server_lease = lease.server_lease
     local_queue, row, votes = server_lease.local_queue, server_lease.row, server_lease.quorum
     if row is None or server_lease.unanswered or server_lease.options.min_hold > 0 or lease.parked:

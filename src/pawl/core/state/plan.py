@@ -25,7 +25,7 @@ class Plan:
         counted: Whether holds are counted on the server, for an explicit ``owner=``.
         alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
         queue_key, plain: The key of the local queue, which locks share that may hand over to each other; and whether an
-            acquisition may begin with ``first_question``.
+            acquisition may begin with ``first_request``.
         identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
         batch_key: Whose waiters may say together that they still wait (see ``ticket_batch``); ``""``: each by itself.
     """

@@ -63,7 +63,9 @@ _DRAWN = frozenset({
     "lock", "rlock", "rlock_owner", "fair_lock", "semaphore", "rwlock_read", "rwlock_write", "multi_lock", "election",
     "latch", "barrier", "once",
 })  # fmt: skip
+"""The kinds that these families are made of; any other is a family of its own."""
 _REGISTERED = 0.1
+"""How often one of those is drawn, beside ``FAMILIES``."""
 _FORMS: tuple[dict[str, Any], ...] = ({}, {}, {"renew": False}, {"max_hold": 0.4}, {"max_waiters": 2})
 
 

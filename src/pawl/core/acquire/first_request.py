@@ -1,4 +1,4 @@
-"""The first question of an acquisition: a name that nobody of this client holds is mostly free, and taken at once.
+"""The first request of an acquisition: a lock that nobody in this client holds is usually free, and granted at once.
 
 Most of this code runs once per acquisition and is cold when it does, so the number of functions that it passes through
 is what an uncontended lock costs. Every answer but a plain yes is left to the general path (``acquire.acquire``), with
@@ -136,7 +136,7 @@ def void(engine: Engine, server_lease: ServerLease) -> None:
 
 
 def waiter_of(server_lease: ServerLease, answer: Outcome | Fault | None, sent_at: float) -> Waiter:
-    """What the general path goes on with: the token, and what became of its first question.
+    """What the general path goes on with: the token, and what became of its first request.
 
     Args:
         server_lease: What was asked for.
