@@ -393,6 +393,19 @@ def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(
     assert rig.engine.leases.schedule.all() == []
 
 
+@pytest.mark.parametrize("before", [[], [queued()]], ids=["at once", "after a wait"])
+def test_nobody_gets_a_lock_that_was_granted_while_the_client_was_closed(before: list[Any]) -> None:
+    def grant() -> Any:  # noqa: ANN401 - a reply
+        rig.engine.activity.closed = True
+        return held()
+
+    rig = Rig(*before, grant)
+    with pytest.raises(pawl.ClientClosed):
+        run(acquire(rig.engine, rig.plan, None))
+    assert [token for token, _ in rig.departed()] == [rig.runtime.sent[0].token]
+    assert rig.engine.leases.held == {}
+
+
 def test_a_wait_for_the_loss_ends_with_its_time() -> None:
     rig = Rig(held())
     lease = rig.acquire()

@@ -1,4 +1,4 @@
-"""The first step of a release: under the guard, the lease goes to the next local waiter, or ends and is to be given back.
+"""The first step of a release: under the guard, the lease goes to the next local waiter, or ends and is to be left.
 
 What is not plain (an inner level, a lease that may be lost, one that others wait for but may not have) is left to
 ``release.release``, and nothing is done.
