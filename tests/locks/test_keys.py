@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -269,7 +270,8 @@ def contend(valkey: Server, holder: Lease, client: Client, **options: Any) -> An
     waiting = lock(client, **options).start(20)
     until(lambda: queue_length(valkey) == 1, what="a waiter")
     until(
-        lambda: _now_ms(valkey) - noted(valkey, "since") > options.get("yield_after", 0.25) * 1000,
+        # It varies by a fifth.
+        lambda: _now_ms(valkey) - noted(valkey, "since") > options.get("yield_after", 0.25) * 1200,
         what="the time after which it yields",
     )
     assert not waiting.done()
@@ -354,6 +356,67 @@ def test_a_shared_owner_yields_too(pair: list[Client], valkey: Server) -> None:
     assert noted(valkey, "open") > _now_ms(valkey)
     assert queue_length(valkey) == 1
     waiting.result(20).release()
+
+
+def test_how_long_it_is_passed_on_varies_by_a_fifth(pair: list[Client], valkey: Server) -> None:
+    """Of two who poll at one period, the same one would otherwise be the first to ask in window after window."""
+    yielded: dict[bool, bool] = {}
+    while len(yielded) < 2:
+        run_ms, open_ms = _released_after(pair, valkey, 460)
+        # A run of nearly that length is not told from it on a busy machine.
+        if abs(run_ms - 500) > 70 and open_ms is not None:
+            yielded[run_ms < 500] = open_ms > 0
+    assert yielded == {True: True, False: False}
+
+
+def _released_after(pair: list[Client], valkey: Server, ms: int) -> tuple[float, int | None]:
+    """How long this run of grants may be, and until when the key is left free; None: it was released too late."""
+    options: dict[str, Any] = {"yield_after": 0.5, "yield_for": 3.0}
+    valkey.command("FLUSHALL")
+    holder = lock(pair[0], **options).acquire()
+    waiting = lock(pair[1], **options).start(20)
+    until(lambda: queue_length(valkey) == 1, what="a waiter")
+    since = noted(valkey, "since")
+    until(lambda: _now_ms(valkey) - since >= ms, what="most of the time")
+    in_time = _now_ms(valkey) - since < ms + 80
+    holder.release()
+    left_free = noted(valkey, "open")
+    valkey.command("HDEL", "{order:42}:fence", "open")
+    waiting.result(20).release()
+    return 500 + 500 * (since * 31 % 401 - 200) / 1000, left_free if in_time else None
+
+
+def test_a_holder_that_takes_it_again_at_once_is_asked_for_in_between(
+    pair: list[Client], valkey: Server
+) -> None:
+    """It would always be sooner than a waiter that is told; so that one asks some times in a row, and then listens."""
+    valkey.command("SET", "order:42", "theirs", "PX", "60000")
+    waiting = lock(pair[0]).start(20)
+    until(lambda: queue_length(valkey) == 1, what="a waiter")
+    until(lambda: _tracked(valkey) == 1, what="a tracked key")
+    before = _asked(valkey)
+    again = "redis.call('DEL', KEYS[1]) return redis.call('SET', KEYS[1], 'again', 'PX', 60000)"
+    valkey.command("EVAL", again, "1", "order:42")
+    until(lambda: _asked(valkey) - before >= 9, what="questions in a row")
+    until(lambda: _tracked(valkey) == 1, what="a tracked key")
+    assert _asked(valkey) - before <= 11
+    assert not waiting.done()
+    valkey.command("DEL", "order:42")
+    waiting.result(10).release()
+
+
+def _tracked(server: Server) -> int:
+    return _said(server, "clients", "tracking_total_keys") or _said(server, "stats", "tracking_total_keys")
+
+
+def _asked(server: Server) -> int:
+    return _said(server, "commandstats", "cmdstat_evalsha")
+
+
+def _said(server: Server, section: str, field: str) -> int:
+    text = cast("bytes", server.command("INFO", section)).decode()
+    found = re.search(rf"^{field}:(?:calls=)?(\d+)", text, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 @pytest.mark.parametrize(
@@ -452,7 +515,7 @@ def test_a_window_wakes_others(pair: list[Client], valkey: Server, ears: PubSub)
     holder = lock(pair[0], key, **SLOW).acquire()
     waiting = lock(pair[1], key, **SLOW).start(20)
     until(lambda: queue_length(valkey, "locks:n") == 1, what="a waiter")
-    until(lambda: _now_ms(valkey) - noted(valkey, "since", "locks:n") > 100, what="some time")
+    until(lambda: _now_ms(valkey) - noted(valkey, "since", "locks:n") > 120, what="some time")
     holder.release()
     assert heard(ears) == "locks:n"
     waiting.result(20).release()

@@ -46,7 +46,10 @@ _NOTIFIED_POLL = 0.25
 """Seconds between two questions behind a foreign holder where the server notifies of changes: a notice may get lost."""
 
 _ABSENT = -2
-
+_TRIES_AFTER_A_CHANGE = 8
+"""How often the head of the queue asks in a row after another program's key has changed and is held again: a program
+that takes the lock again at once is sooner than a waiter that is notified, but not than one that happens to ask in
+between. With 32 it had the lock no sooner, and all of them had a tenth fewer grants."""
 
 _DEAF_POLL = 0.05
 
@@ -285,6 +288,9 @@ async def _listen(
 ) -> Grant | None:
     tracking = None
     if waiter.blocker.foreign and waiter.rank == 0 and options.given.hear:
+        if waiter.heard.tries_left > 0:
+            waiter.heard = waiter.heard._replace(tries_left=waiter.heard.tries_left - 1)
+            return None
         budget = patience(engine.runtime.now(), options, until)
         tracking = await engine.runtime.track(waiter.token, primitive.key, budget)
     followers = enlist(engine, waiter)
@@ -294,6 +300,8 @@ async def _listen(
         grant = await _hear(engine, options, waiter, until, primitive.name, tracking, followers=followers)
     finally:
         if tracking is not None:
+            if tracking.changed:
+                waiter.heard = waiter.heard._replace(tries_left=_TRIES_AFTER_A_CHANGE)
             tracking.end()
         if followers:
             resign(engine, waiter)
@@ -307,8 +315,8 @@ def _is_over(waiter: Waiter, tracking: Tracking) -> bool:
     """Whether to ask at once: the key changed between the last answer and the beginning of the tracking."""
     free = tracking.left_ms == _ABSENT
     # It may stay free for a while, for programs that are not pawl: asked for once more, and not again and again.
-    waiter.seen_free = free and not waiter.seen_free
-    return tracking.changed or waiter.seen_free
+    waiter.heard = waiter.heard._replace(seen_free=free and not waiter.heard.seen_free)
+    return tracking.changed or waiter.heard.seen_free
 
 
 async def _hear(

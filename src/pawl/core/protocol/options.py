@@ -205,8 +205,8 @@ class LockOptions:
         replicas_sync: Where the replicas must have it: ``"memory"`` (default), or ``"disk"``, which needs the command
             WAITAOF on the server (Redis 7.2, Valkey 8) and an append-only file on its replicas.
         yield_after: Only for a ``pawl.Key``: how many seconds clients of pawl may pass the lock on among themselves
-            before they leave the key free for other programs; default 0.25, so that these wait no longer than that and
-            one hold. None or 0: never.
+            before they leave the key free for other programs; default 0.25, so that these wait little longer than that
+            and one hold. It varies by up to a fifth, so that nobody's polling falls in step with it. None or 0: never.
         yield_for: Only for a ``pawl.Key``: how many seconds it is then left free, at most 10; default 0.06, which most
             pollers hit within a few turns, and 0.105 for ``Key.spring``, whose spin lock polls every 0.1 s. 0: never.
         on_lost: Called with the lease once it is lost.
