@@ -12,7 +12,7 @@ from pawl.model import LeaseState, LossReason
 from tests.regressions.rig import between, until
 
 
-@pytest.mark.parametrize(("way", "state"), [("hand_on", LeaseState.HELD), ("inert", LeaseState.SUSPECT)])
+@pytest.mark.parametrize(("way", "state"), [("decide", LeaseState.HELD), ("pass_turn", LeaseState.SUSPECT)])
 def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
     client: pawl.Client, way: str, state: LeaseState
 ) -> None:

@@ -16,7 +16,7 @@ from pawl.core.keep.engine import Engine
 from pawl.core.maintenance import renewals
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import drift, valid_until
-from pawl.core.release import first_step, outcome, release, transfer
+from pawl.core.release import outcome, release, transfer
 from pawl.core.state import strict_handover
 from pawl.core.state.local_queue import LocalQueue
 from pawl.core.state.records import Turn
@@ -217,7 +217,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "S9 local owners share a fence": lambda: [patch.object(LocalQueue, "hand_over", _one_fence_for_all)],
     "S9 a hand-over begins the life anew": lambda: [patch.object(LocalQueue, "hand_over", _life_anew)],
     "S9 those who follow in a run share a fence": lambda: [
-        patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, first_step)
+        patch.object(engine, "pass_on", _one_fence_for_the_run)
     ],
     "O4 a resent release is called lost": lambda: [patch.object(release, "not_ours", _says_lost)],
     "O5 any answer to a renewal is a yes": lambda: [patch.object(renewals, "_refused", _takes_any_answer)],

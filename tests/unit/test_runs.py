@@ -9,7 +9,8 @@ from contextlib import nullcontext
 import pytest
 
 from pawl.core.lease.record import HeldLease
-from pawl.core.release.first_step import hand_on
+from pawl.core.protocol.carrier import Request
+from pawl.core.release.decision import Step, decide
 from pawl.core.release.transfer import disband
 from pawl.core.state.records import ServerLease, StrictRun, Waiter
 from pawl.core.state.strict_handover import enlist, pass_on
@@ -35,6 +36,9 @@ class Line:
         waiter.sit("follow_key", "")
         waiter.strict.wake = lambda: self.rung.append(token)
         return waiter
+
+    def release(self) -> Step | Request:
+        return decide(self.rig.engine, self.lease, waited_for=True)
 
     def pass_on(self, number: int | None = None) -> bool:
         return pass_on(self.rig.engine, self.server_lease, self.rig.runtime.clock, number)
@@ -79,19 +83,19 @@ def test_when_the_server_has_to_decide(spoil: Callable[[Line], object]) -> None:
     line = Line()
     spoil(line)
     assert not line.pass_on()
-    assert not hand_on(line.rig.engine, line.lease)
+    assert line.release() in (Step.LEAVE, Step.LOST)
     assert line.rung == []
     assert [waiter.strict.server_lease for waiter in line.waiters] == [None, None]
 
 
 def test_an_owner_hands_on_and_holds_it_no_more() -> None:
     line = Line()
-    assert hand_on(line.rig.engine, line.lease)
+    assert line.release() is Step.PASSED
     assert line.lease.released
     assert line.waiters[0].strict.server_lease is line.server_lease
     assert line.rung == ["w0"]
     assert line.rig.engine.leases.held == {}
-    assert not hand_on(line.rig.engine, line.lease), "once"
+    assert line.release() is Step.OVER, "once"
 
 
 class _Interrupted(nullcontext[None]):
@@ -105,12 +109,12 @@ def test_an_interrupt_before_anybody_is_chosen_changes_nothing() -> None:
     with pytest.raises(KeyboardInterrupt):
         line.pass_on()
     with pytest.raises(KeyboardInterrupt):
-        hand_on(line.rig.engine, line.lease)
+        line.release()
     assert (line.rung, line.waiters[0].strict.server_lease, line.lease.released) == ([], None, False)
 
 
 def test_an_interrupt_after_the_choice_still_wakes_who_was_chosen() -> None:
-    for pass_it in (Line.pass_on, lambda line: hand_on(line.rig.engine, line.lease)):
+    for pass_it in (Line.pass_on, Line.release):
         line = Line()
         rings: list[int] = []
 

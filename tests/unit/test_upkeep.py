@@ -28,8 +28,8 @@ from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.outcomes import Busy, Granted, Leading, Noted, Outcome, Released
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.release.decision import _may_come_late
 from pawl.core.release.extend import extend
-from pawl.core.release.first_step import _may_come_late
 from pawl.core.state.client import ClientState, OutboxEntry
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.observers import Observers

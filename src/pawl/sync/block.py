@@ -10,7 +10,6 @@ from typing import Any, Generic, Self, TypeVar
 from pawl.core.lease.base import BaseLease, take_entered
 from pawl.core.lease.record import HeldLease, Losable
 from pawl.core.release import release
-from pawl.core.release.first_step import cut_short
 from pawl.model import Release
 from pawl.runtimes.threads import run
 
@@ -45,7 +44,7 @@ class LeaseBlock(BaseLease):
             if outcome is not Release.RELEASED:
                 release.tell(record, outcome)
         except BaseException as broken:
-            cut_short(record, levels, broken)
+            release.cut_short(record, levels, broken)
             raise
 
     def __enter__(self) -> Self:
@@ -61,7 +60,7 @@ class LeaseBlock(BaseLease):
         try:
             run(release.end_block(record, error))
         except BaseException as broken:
-            cut_short(record, levels, broken)
+            release.cut_short(record, levels, broken)
             raise
 
 
@@ -91,5 +90,5 @@ class LockBlock(ABC, Generic[L_co]):
         try:
             run(release.end_block(record, error))
         except BaseException as broken:
-            cut_short(record, levels, broken)
+            release.cut_short(record, levels, broken)
             raise

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import Parker, Runtime
     from pawl.core.state.plan import Plan
-    from pawl.core.state.records import LeaseRecord, Waiter
+    from pawl.core.state.records import Waiter
 
 __all__ = ["DegradedLease", "Shelter", "forget_shelters", "guard", "sheltered"]
 
@@ -163,15 +163,9 @@ class Shelter(LocalQueue):
         """End it; safe to repeat."""
         self.slot.end(self._server_lease)
 
-    def hand_over(
-        self,
-        server_lease: ServerLease,
-        now: float,
-        number: int | None = None,
-        lease: LeaseRecord | None = None,
-    ) -> Turn:
+    def hand_over(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
         """The end of a release: the server has no part in it."""
-        del now, number, lease
+        del now, number
         # In this order: a release that was interrupted in between is finished, as long as it did not pass it on.
         self.close()
         server_lease.used += 1

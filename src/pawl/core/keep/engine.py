@@ -221,35 +221,43 @@ class Engine:
         if self.leases.tracked:
             self.untrack(server_lease)
 
-    def end_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> bool:
-        """Pass a server lease on inside the client, or the duty to leave it on the server; safe to repeat.
+    def pass_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
+        """Pass a server lease whose owner has done with it to a waiter of this client that may own it.
 
         Args:
             server_lease: What is passed on.
             now: The present.
             number: Which of its owners passes it on; None if that is sure.
+        """
+        local_queue, run = server_lease.local_queue, server_lease.run
+        if run is not None and run.behind and pass_on(self, server_lease, now, number):
+            return Turn.HANDED
+        return Turn.ALONE if local_queue is None else local_queue.hand_over(server_lease, now, number)
+
+    def promote_next(self, server_lease: ServerLease) -> bool:
+        """Have the next local waiter leave the token, in the script that queues its own; False if nobody waits."""
+        former = Former(server_lease.token, server_lease.unanswered, server_lease.quorum)
+        local_queue = server_lease.local_queue
+        return local_queue is not None and local_queue.promote(
+            Waiter(self.runtime.new_token(), former), server_lease.turn
+        )
+
+    def end_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> bool:
+        """Pass a server lease on inside the client, or the duty to leave it on the server; safe to repeat.
 
         Returns:
             False if nobody of this client waits, or the server lease was lost meanwhile: the caller must leave it.
         """
-        local_queue = server_lease.local_queue
-        if (
-            server_lease.run is not None
-            and server_lease.run.behind
-            and pass_on(self, server_lease, now, number)
-        ):
-            return True
-        turn = Turn.ALONE if local_queue is None else local_queue.hand_over(server_lease, now, number)
+        turn = self.pass_turn(server_lease, now, number)
         if turn is Turn.HANDED or (turn is Turn.GONE and number not in (None, server_lease.used)):
             return True
         self.end(server_lease)
         # Gone: those who sleep go on without this server lease, and nobody but its owner leaves it.
-        if local_queue is None or turn is not Turn.REFUSED or server_lease.state is LeaseState.LOST:
-            return False
-        # The local waiter leaves the old token in the script that queues the new one.
-        former = Former(server_lease.token, server_lease.unanswered, server_lease.quorum)
-        waiter = Waiter(self.runtime.new_token(), former)
-        return local_queue.promote(waiter, server_lease.turn)
+        return (
+            turn is Turn.REFUSED
+            and server_lease.state is not LeaseState.LOST
+            and self.promote_next(server_lease)
+        )
 
     def finish_release(self, lease: LeaseRecord) -> None:
         """Go on in the background with a release that was begun and cancelled or interrupted; safe to repeat."""

@@ -3,76 +3,38 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pawl.core.keep.majority import ask_to_leave
-from pawl.core.keep.outbox import leave_call
+from pawl.core.keep.outbox import leave_call, leave_votes
 from pawl.core.lease.in_progress import Ending
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.outcomes import Outcome, Released
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.release.first_step import end, hand_on, vote_to_leave
+from pawl.core.release.decision import Step, decide, settle
 from pawl.core.release.outcome import not_ours
 from pawl.core.retry import bear, rest
 from pawl.core.state.records import Retry, ServerLease
 from pawl.errors import LeaseLost, NotHeld, PawlError
-from pawl.model import LeaseState, LossReason, Release
+from pawl.model import Release
 
 if TYPE_CHECKING:
-    from pawl.core.keep.engine import Engine
+    from collections.abc import Awaitable
 
-__all__ = ["end_block", "leave", "release", "release_or_raise", "tell", "tell_block"]
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.carrier import Request
+    from pawl.core.protocol.quorum import QuorumLine, QuorumRuntime
+    from pawl.core.protocol.runtime import Line
+
+__all__ = ["cut_short", "end_block", "leave", "release", "release_or_raise", "tell", "tell_block"]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
 
 
-async def release(  # noqa: C901, PLR0912 - in one piece: every release passes through it, and pays for each call
+async def release(  # noqa: C901, PLR0912, PLR0915 - in one piece: every release passes through it, and pays for each call
     engine: Engine, lease: HeldLease
 ) -> Release:
-    """End a lease, or one level of a re-entered one; see ``_release``."""
-    runtime, server_lease = engine.runtime, lease.server_lease
-    queue, run = server_lease.local_queue, server_lease.run
-    # A look first: nobody waits here, mostly, and a call costs as much.
-    if (queue.local_waiters if queue is not None else run is not None) and hand_on(engine, lease):
-        return Release.RELEASED
-    mark = Ending()
-    mark.lease = lease
-    engine.activity.in_progress[mark] = runtime.who()
-    try:
-        line = runtime.line()
-        call = None if line is None else end(engine, lease)
-        if line is None or call is None:
-            outcome = await _release(engine, lease)
-        else:
-            answer: Any
-            try:
-                if server_lease.quorum is None:
-                    answer = line.ask(call, server_lease.options.request_timeout)
-                else:
-                    answer = vote_to_leave(engine, server_lease, line, call)
-                if type(answer) is Released:
-                    return Release.RELEASED
-                if not isinstance(answer, tuple):
-                    answer = await answer
-                    if type(answer) is Released:
-                        return Release.RELEASED
-            except Fault as fault:
-                answer = fault
-            outcome = await leave(engine, server_lease, answer)  # pyright: ignore[reportUnknownArgumentType]
-        lease.lost = outcome is Release.LOST
-        return outcome
-    except PawlError:
-        raise
-    except BaseException:
-        if lease.released:
-            engine.finish_release(lease)
-        raise
-    finally:
-        engine.activity.in_progress.pop(mark, None)
-
-
-async def _release(engine: Engine, lease: HeldLease) -> Release:
     """End a lease, or one level of a re-entered one.
 
     Returns:
@@ -81,39 +43,95 @@ async def _release(engine: Engine, lease: HeldLease) -> Release:
     Raises:
         NotHeld: It was released before, or belongs to the parent of this process.
     """
-    server_lease = lease.server_lease
-    inert = lease.inert()
-    if lease.take_level():
-        return Release.RELEASED if lease.mine() else Release.LOST
-    if not lease.take_end():
+    server_lease, observer = lease.server_lease, engine.reports.observer
+    queue, run = server_lease.local_queue, server_lease.run
+    granted_at = 0.0 if observer is None else server_lease.owner.granted_at
+    mark: Ending | None = None
+    ended: Release | str = ""
+    try:
+        # A look first: nobody waits here, mostly.
+        if not (queue.local_waiters if queue is not None else run is not None and run.behind):
+            mark = Ending()
+            mark.lease = lease
+            engine.activity.in_progress[mark] = engine.runtime.who()
+        step = decide(engine, lease, waited_for=mark is None)
+        answer: Any = None
+        if type(step) is Step:
+            if step is Step.PASSED:
+                ended = Release.RELEASED
+                return ended
+            if step is Step.REFUSED or step is Step.LEAVE:
+                ended = "background"
+                if mark is None:
+                    mark = Ending()
+                    mark.lease = lease
+                    engine.activity.in_progress[mark] = engine.runtime.who()
+                step = settle(engine, server_lease, step)
+            if type(step) is Step and step is not Step.LEAVE:
+                outcome = _nothing_to_send(lease, step)
+                ended = "" if step is Step.INNER else outcome
+                return outcome
+        ended = "background"
+        line = engine.runtime.line()
+        if line is not None and type(step) is not Step:
+            try:
+                if server_lease.quorum is None:
+                    answer = line.ask(step, server_lease.options.request_timeout)
+                else:
+                    answer = _vote_to_leave(engine, server_lease, line, step)
+                if type(answer) is not Released and not isinstance(answer, tuple):
+                    answer = await answer
+                if type(answer) is Released:  # pyright: ignore[reportUnknownArgumentType]
+                    ended = Release.RELEASED
+                    return ended
+            except Fault as fault:
+                answer = fault
+        ended = await leave(engine, server_lease, answer)  # pyright: ignore[reportUnknownArgumentType]
+        lease.lost = ended is Release.LOST
+        return ended
+    except PawlError:
+        raise
+    except BaseException:
+        if lease.released:
+            engine.finish_release(lease)
+        raise
+    finally:
+        if mark is not None:
+            engine.activity.in_progress.pop(mark, None)
+        if observer is not None and ended:
+            observer.released(server_lease.primitive, granted_at, str(ended))
+
+
+def _nothing_to_send(lease: HeldLease, step: Step) -> Release:
+    """What a release comes to that sends nothing."""
+    if step is Step.OVER:
         raise NotHeld(f"release {lease.name!r}: the lease was already released", name=lease.name)
-    if inert:
+    if step is Step.PARENT:
         raise NotHeld(f"release {lease.name!r}: the lease belongs to the parent process", name=lease.name)
-    if lease.parked:
-        lease.wake()
-    # The server lease may go on under another owner: its loss is none of this lease's business then.
-    server_lease.owner.watchers = None
-    engine.forget_holder(server_lease, lease.who)
-    if engine.reports.observer is None:
-        return await _give_back(engine, server_lease)
-    return await engine.reports.observer.ending(server_lease, _give_back(engine, server_lease))
+    lease.lost = step is Step.LOST or (step is Step.INNER and not lease.mine())
+    return Release.LOST if lease.lost else Release.RELEASED
 
 
-async def _give_back(engine: Engine, server_lease: ServerLease) -> Release:
-    """Pass on or leave what its owner has done with."""
-    now = engine.runtime.now()
-    if server_lease.state is LeaseState.RELEASED:
-        # The garbage collector came to the lease before it came to the block that ends it.
-        return await leave(engine, server_lease)
-    if not server_lease.live or engine.expired(server_lease, now):
-        if server_lease.reason is LossReason.MAX_HOLD:
-            engine.leave_in_background(server_lease, server_lease.close_ms(now))
-        return Release.LOST
-    if engine.end_turn(server_lease, now):
-        return Release.RELEASED
-    if server_lease.state is LeaseState.LOST:
-        return Release.LOST
-    return await leave(engine, server_lease)
+def _vote_to_leave(
+    engine: Engine, server_lease: ServerLease, line: Line, call: Request
+) -> Outcome | Awaitable[Outcome]:
+    """Send to several masters what leaves a token."""
+    timeout = max(server_lease.options.request_timeout, cast("QuorumRuntime", engine.runtime).node_timeout)
+    return cast("QuorumLine", line).vote(call, leave_votes(engine, server_lease), timeout)
+
+
+def cut_short(lease: HeldLease, levels: int, error: BaseException) -> None:
+    """Go on in the background with a release that a signal broke off in its first steps; else do nothing.
+
+    An inner level of a re-entered lease is left alone: that the outer section goes on unprotected would be worse.
+
+    Args:
+        lease: What was to be released.
+        levels: How many times it was held before: the inner level may be over by now.
+        error: What broke it off.
+    """
+    if not isinstance(error, PawlError) and levels == 1 and not lease.inert() and lease.take_end():
+        lease.engine.finish_release(lease)
 
 
 async def release_or_raise(engine: Engine, lease: HeldLease) -> None:

@@ -33,7 +33,7 @@ from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.protocol.runtime import Parker, Runtime
-    from pawl.core.state.records import LeaseRecord, ServerLease
+    from pawl.core.state.records import ServerLease
     from pawl.errors import PawlError
 
 __all__ = ["LocalQueue", "LocalQueues", "LocalWaiter"]
@@ -141,20 +141,13 @@ class LocalQueue:
             return None
         return first, ref(first)
 
-    def hand_over(  # noqa: C901 - one guarded step
-        self,
-        server_lease: ServerLease,
-        now: float,
-        number: int | None = None,
-        lease: LeaseRecord | None = None,
-    ) -> Turn:
+    def hand_over(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
         """Pass an owner's server lease to the first local waiter if it may; the owner must not touch it again.
 
         Args:
             server_lease: What is passed on.
             now: The present.
             number: Which of its owners passes it on; None if that is sure.
-            lease: What ends in the same step; then nothing at all is done unless it is handed over.
         """
         used, streak = server_lease.used, self.streak
         most = self.most if streak else self._room(server_lease)
@@ -162,15 +155,14 @@ class LocalQueue:
         local_waiter: LocalWaiter | None = None
         try:
             with self.guard:
-                ended = lease is not None and (lease.released or lease.levels != 1)
-                if ended or self.turn != server_lease.turn:
+                if self.turn != server_lease.turn:
                     return Turn.GONE
                 if server_lease.used != (used if number is None else number):
                     return Turn.HANDED
                 if not self.local_waiters:
-                    if lease is None and self.key in self.home and self.home[self.key] is self:
+                    if self.key in self.home and self.home[self.key] is self:
                         del self.home[self.key]
-                    self.closed = self.closed or lease is None
+                    self.closed = True
                     return Turn.ALONE
                 if (
                     not may
@@ -178,11 +170,8 @@ class LocalQueue:
                     or server_lease.state is not LeaseState.HELD
                     or server_lease.used != used
                 ):
-                    if lease is None:
-                        self.streak = 0
+                    self.streak = 0
                     return Turn.REFUSED
-                if lease is not None:
-                    lease.released, server_lease.owner.watchers = True, None
                 if streak == 0:
                     self.since, self.most = now, most
                 local_waiter = self.local_waiters[0]

@@ -2,18 +2,18 @@
 
 An engine that is observed works through another runtime (``observe.timed_runtime``), which times each request. That
 runtime offers no ``line``, so what happens goes the general path, where events are reported; ``acquire.first_request``
-and ``release.first_step`` know nothing of it.
+and ``release.decision`` know nothing of it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.errors import AcquireTimeout, BackendError, ClientClosed, PawlError
-from pawl.model import LossReason, Release
+from pawl.model import LossReason
 
 if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
@@ -115,17 +115,6 @@ class Observers:
         """An owner has done with what it got then."""
         held = self._now() - granted_at
         self._tell(lambda o: o.released(primitive.kind, primitive.name, held=held, outcome=outcome))
-
-    async def ending(self, server_lease: ServerLease, giving_back: Awaitable[Release]) -> Release:
-        """Report how a release ends; one that is cancelled or interrupted goes on in the background."""
-        granted_at = server_lease.owner.granted_at
-        outcome = "background"
-        try:
-            release = await giving_back
-            outcome = str(release)
-            return release
-        finally:
-            self.released(server_lease.primitive, granted_at, outcome)
 
     def lost(self, server_lease: ServerLease, reason: LossReason) -> None:
         """A server lease was lost."""

@@ -123,13 +123,7 @@ class AnyLocalQueue(Protocol):
         """Make the first local waiter the speaker."""
         ...
 
-    def hand_over(
-        self,
-        server_lease: ServerLease,
-        now: float,
-        number: int | None = None,
-        lease: LeaseRecord | None = None,
-    ) -> Turn:
+    def hand_over(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
         """Pass an owner's server lease to the first local waiter."""
         ...
 

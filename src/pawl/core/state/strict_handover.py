@@ -26,7 +26,7 @@ from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.state.client import ClientState
-    from pawl.core.state.records import LeaseRecord, ServerLease, Waiter
+    from pawl.core.state.records import ServerLease, Waiter
 
 __all__ = ["begin", "enlist", "pass_on", "resign"]
 
@@ -59,10 +59,7 @@ def resign(engine: ClientState, waiter: Waiter) -> None:
             del engine.queues.followers[waiter.token]
 
 
-def pass_on(
-    engine: ClientState, server_lease: ServerLease, now: float, number: int | None = None,
-    lease: LeaseRecord | None = None,
-) -> bool:  # fmt: skip
+def pass_on(engine: ClientState, server_lease: ServerLease, now: float, number: int | None = None) -> bool:
     """Pass a server lease whose owner has done with it to the next in strict order; False if there is none here.
 
     Args:
@@ -70,7 +67,6 @@ def pass_on(
         server_lease: What is passed on.
         now: The present.
         number: Which of its owners passes it on; None if that is sure.
-        lease: What ends in the same step; then nothing at all is done unless it is passed on.
     """
     run, followers, used = server_lease.run, engine.queues.followers, server_lease.used
     behind = None if run is None else run.behind
@@ -80,10 +76,9 @@ def pass_on(
     try:
         with engine.guard:
             if server_lease.used != (used if number is None else number):
-                return lease is None
-            ended = lease is not None and (lease.released or lease.levels != 1)
+                return True
             # Only who passes it on takes one out, and then another number is in use.
-            mine = not ended and may and not server_lease.owner.shown and server_lease.used == used
+            mine = may and not server_lease.owner.shown and server_lease.used == used
             if not mine or run is None or not behind or behind is not run.behind:
                 return False
             if (
@@ -94,8 +89,6 @@ def pass_on(
                 # Who is next asks right now, or gave up, or belongs to another client: the server knows.
                 run.behind = None
                 return False
-            if lease is not None:
-                lease.released, server_lease.owner.watchers = True, None
             waiter = followers[token]
             run.spent = run.spent + served if run.spent else served
             del behind[0]
