@@ -23,7 +23,7 @@ class Participant:
     peer: str
     options: Mapping[str, float] = field(default_factory=dict[str, float])
     workload: str = ""
-    """Overrides the workload of the scenario, where a peer has no asyncio colour."""
+    """Overrides the workload of the scenario, where a peer has no asyncio API."""
 
 
 @dataclass(frozen=True, slots=True)

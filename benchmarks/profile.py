@@ -49,7 +49,7 @@ def profile(peer: Peer, url: str, count: int) -> pstats.Stats:
 async def profile_async(peer: Peer, url: str, count: int, tasks: int) -> pstats.Stats:
     """Profile uncontended pairs of some tasks, each on its own name, the event loop included."""
     if peer.open_async is None:
-        raise SystemExit(f"{peer.label} has no asyncio colour")
+        raise SystemExit(f"{peer.label} has no asyncio api")
     session = await peer.open_async(url, {})
     handles = [await session.handle(f"bench-profile-{task}") for task in range(tasks)]
     await asyncio.gather(*(_pairs_async(handle, WARM_UP) for handle in handles))

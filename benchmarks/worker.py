@@ -115,7 +115,7 @@ async def _open_tasks(job: Job, session: AsyncSession) -> _Tasks:
 async def _run_tasks(job: Job) -> None:
     peer = PEERS[job.peer]
     if peer.open_async is None:
-        raise LookupError(f"{peer.label} has no asyncio colour")
+        raise LookupError(f"{peer.label} has no asyncio API")
     work = await _open_tasks(job, await peer.open_async(job.url, job.options))
     _say({"ready": 1})
     loop = asyncio.get_running_loop()

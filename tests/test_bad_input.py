@@ -47,13 +47,13 @@ def listener() -> Iterator[Listener]:
 
 @pytest.fixture(params=["threads", "asyncio"])
 def connect(request: pytest.FixtureRequest) -> Connect:
-    """`connect` of either colour."""
+    """`connect` of either API."""
     return pawl.connect if request.param == "threads" else pawl.connect_async
 
 
 @pytest.fixture
 def client(listener: Listener, connect: Connect) -> Client:
-    """A client of either colour, of a server that must not be asked."""
+    """A client of either API, of a server that must not be asked."""
     return connect(listener.url)
 
 
@@ -340,7 +340,7 @@ def test_an_unknown_lock_option_names_the_known_ones(client: Client) -> None:
     assert "ttl" in refused(lambda: client.lock("x", lifetime=30), "known: ")  # type: ignore[call-overload]
 
 
-def test_on_lost_of_the_wrong_colour(listener: Listener) -> None:
+def test_on_lost_of_the_wrong_api(listener: Listener) -> None:
     async def on_lost(_lease: object) -> None: ...
 
     class WithCall:
@@ -400,9 +400,9 @@ def test_members_of_a_multi_lock(client: Client, members: Any, word: str) -> Non
 def test_locks_that_do_not_fit_into_a_multi_lock(listener: Listener, connect: Connect) -> None:
     client: Any = connect(listener.url)
     other = connect(listener.url)
-    colour = pawl.connect if isinstance(client, pawl.AsyncClient) else pawl.connect_async
+    api = pawl.connect if isinstance(client, pawl.AsyncClient) else pawl.connect_async
     refused(lambda: client.multi_lock(["b", other.lock("a")]), "another client")
-    refused(lambda: client.multi_lock([colour(listener.url).lock("a")]), "another client")
+    refused(lambda: client.multi_lock([api(listener.url).lock("a")]), "another client")
     refused(lambda: client.multi_lock([client.multi_lock(["a"])]), "another multi_lock")
     refused(lambda: client.multi_lock(["a", client.lock("a")]), "'a' twice")
     refused(lambda: client.multi_lock(["a"], on_unavailable="local"), "on_unavailable is not supported")

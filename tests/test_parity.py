@@ -1,4 +1,4 @@
-"""Both colours are spelled alike: the same methods, parameters, defaults, and the same words about them."""
+"""Both APIs are spelled alike: the same methods, parameters, defaults, and the same words about them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ WORDS = [
     (r"\basyncio\b", "threads"),
 ]
 
-# What one colour must say and the other cannot, by its place.
+# What one API must say and the other cannot, by its place.
 ONLY_ASYNC = {
     "Lease": (
         " While a thread is inside ``with``, a loss cancels it at its next await, and the block raises ``LeaseLost``."
@@ -93,11 +93,11 @@ def public(cls: type) -> dict[str, Any]:
 def magic(cls: type) -> set[str]:
     """Its own magic methods, spelled for threads."""
     own = {name for name, value in vars(cls).items() if name.startswith("__") and callable(value)}
-    coloured = ("__aenter__", "__aexit__", "__aiter__", "__anext__")
-    return {name.replace("__a", "__", 1) if name in coloured else name for name in own}
+    apied = ("__aenter__", "__aexit__", "__aiter__", "__anext__")
+    return {name.replace("__a", "__", 1) if name in apied else name for name in own}
 
 
-def colourless(text: str | None, where: str) -> str:
+def apiless(text: str | None, where: str) -> str:
     assert text, f"{where} has no docstring"
     text = " ".join(text.split())
     for pattern, word in WORDS:
@@ -114,7 +114,7 @@ def shape(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
 
 
 def types_of(function: Callable[..., Any]) -> dict[str, str]:
-    """Types of the parameters as they are written, without colour."""
+    """Types of the parameters as they are written, without API."""
     written = {
         name: str(kind) for name, kind in inspect.get_annotations(function).items() if name != "return"
     }
@@ -123,57 +123,53 @@ def types_of(function: Callable[..., Any]) -> dict[str, str]:
     return {name: re.sub(r"\b(Base)?Async(?=[A-Z])", r"\1", kind) for name, kind in plain.items()}
 
 
-@pytest.mark.parametrize(("plain", "coloured"), PAIRS, ids=lambda cls: cls.__name__)
-def test_the_classes_have_the_same_members(plain: type, coloured: type) -> None:
-    assert public(plain).keys() == public(coloured).keys()
-    assert magic(plain) - {"__del__"} == magic(coloured) - {"__del__"}
+@pytest.mark.parametrize(("plain", "apied"), PAIRS, ids=lambda cls: cls.__name__)
+def test_the_classes_have_the_same_members(plain: type, apied: type) -> None:
+    assert public(plain).keys() == public(apied).keys()
+    assert magic(plain) - {"__del__"} == magic(apied) - {"__del__"}
     for name, member in public(plain).items():
-        other = public(coloured)[name]
+        other = public(apied)[name]
         assert isinstance(member, property) == isinstance(other, property), name
         assert callable(member) == callable(other), name
 
 
 METHODS = [
-    pytest.param(f"{plain.__name__}.{name}", member, public(coloured)[name], id=f"{plain.__name__}.{name}")
-    for plain, coloured in PAIRS
+    pytest.param(f"{plain.__name__}.{name}", member, public(apied)[name], id=f"{plain.__name__}.{name}")
+    for plain, apied in PAIRS
     for name, member in public(plain).items()
     if callable(member)
 ]
 
 
-@pytest.mark.parametrize(("where", "plain", "coloured"), METHODS)
-def test_the_methods_take_the_same(
-    where: str, plain: Callable[..., Any], coloured: Callable[..., Any]
-) -> None:
-    assert shape(plain) == shape(coloured)
-    assert types_of(plain) == types_of(coloured)
+@pytest.mark.parametrize(("where", "plain", "apied"), METHODS)
+def test_the_methods_take_the_same(where: str, plain: Callable[..., Any], apied: Callable[..., Any]) -> None:
+    assert shape(plain) == shape(apied)
+    assert types_of(plain) == types_of(apied)
 
 
 DOCUMENTED = [
     *METHODS,
     *[
-        pytest.param(
-            f"{plain.__name__}.{name}", member, public(coloured)[name], id=f"{plain.__name__}.{name}"
-        )
-        for plain, coloured in PAIRS
+        pytest.param(f"{plain.__name__}.{name}", member, public(apied)[name], id=f"{plain.__name__}.{name}")
+        for plain, apied in PAIRS
         for name, member in public(plain).items()
         if isinstance(member, property)
     ],
-    *[pytest.param(plain.__name__, plain, coloured, id=plain.__name__) for plain, coloured in PAIRS],
+    *[pytest.param(plain.__name__, plain, apied, id=plain.__name__) for plain, apied in PAIRS],
 ]
 
 
-@pytest.mark.parametrize(("where", "plain", "coloured"), DOCUMENTED)
-def test_the_words_are_the_same(where: str, plain: object, coloured: object) -> None:
-    ours = colourless(plain.__doc__, where)
-    theirs = colourless(coloured.__doc__, where).replace(ONLY_ASYNC.get(where, "\0"), "")
+@pytest.mark.parametrize(("where", "plain", "apied"), DOCUMENTED)
+def test_the_words_are_the_same(where: str, plain: object, apied: object) -> None:
+    ours = apiless(plain.__doc__, where)
+    theirs = apiless(apied.__doc__, where).replace(ONLY_ASYNC.get(where, "\0"), "")
     assert ours == theirs
 
 
 def test_the_doors_are_the_same() -> None:
-    for plain, coloured in FUNCTIONS:
-        assert shape(plain) == shape(coloured)
-        assert types_of(plain) == types_of(coloured)
+    for plain, apied in FUNCTIONS:
+        assert shape(plain) == shape(apied)
+        assert types_of(plain) == types_of(apied)
 
 
 PARTS = [
@@ -185,7 +181,7 @@ PARTS = [
 
 
 def test_everything_public_is_exported() -> None:
-    """`pawl` gives every public class of its errors, records and colours, and promises nothing that is not there."""
+    """`pawl` gives every public class of its errors, records and APIs, and promises nothing that is not there."""
     assert len(set(pawl.__all__)) == len(pawl.__all__)
     assert pawl.__all__ == sorted(pawl.__all__), "in order, so that a gap is seen"
     for name in pawl.__all__:

@@ -19,7 +19,7 @@ SAME: dict[str, str] = {
     "core/acquire/candidate.py _Attempt.outcomes: True negated": STRICT,
     "core/protocol/options.py LockOptions: False negated (21)": DERIVED,
     "core/protocol/options.py LockOptions: False negated (30)": DERIVED,
-    "core/observe/wait_graph.py Knots._in_the_way: None for return set()": (
+    "core/observe/wait_graph.py Deadlocks._in_the_way: None for return set()": (
         "both are taken for nobody, and a ring is looked for among those only who wait for somebody"
     ),
     "core/observe/operator.py _records: True negated (2)": STRICT,

@@ -17,7 +17,7 @@ Options = Mapping[str, float]
 class Handle:
     """One worker's view of one lock: `grant = acquire()`, then `release(grant)`.
 
-    In the asyncio colour both return awaitables. The functions are the library's own wherever that is
+    In the asyncio API both return awaitables. The functions are the library's own wherever that is
     possible, so that no adapter frame is measured.
     """
 
@@ -55,7 +55,7 @@ class AsyncSession(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A library and how to open it in either colour."""
+    """A library and how to open it in either API."""
 
     key: str
     label: str

@@ -129,7 +129,7 @@ def _peer(
     key: str,
     requirements: tuple[str, ...],
     commands: frozenset[str] = frozenset({"set", "evalsha", "eval"}),
-    **opens: Any,  # noqa: ANN401 - of either colour
+    **opens: Any,  # noqa: ANN401 - of either API
 ) -> Peer:
     # hiredis for all of them: a library is not to lose for want of a parser.
     wanted = (*requirements, "hiredis")

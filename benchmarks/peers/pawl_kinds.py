@@ -20,10 +20,10 @@ _PATIENCE = {"wait": 60}
 """For the service, whose callers give up soon by default."""
 
 Make = Callable[[Any, str, Options], Handle]
-"""A worker's handle, from a client of either colour."""
+"""A worker's handle, from a client of either API."""
 
 
-def _leased(lock: Any) -> Handle:  # noqa: ANN401 - of any kind, in either colour
+def _leased(lock: Any) -> Handle:  # noqa: ANN401 - of any kind, in either API
     return Handle(acquire=lock.acquire, release=_release, fence=_fence)
 
 

@@ -1,4 +1,4 @@
-"""redis-py's own `Lock` in both colours, at its defaults but for a timeout (it never expires without).
+"""redis-py's own `Lock` in both APIs, at its defaults but for a timeout (it never expires without).
 
 `best` asks again after a millisecond instead of 100, and speaks RESP2, which parses a little faster. The drop-in is
 `pawl.compat.redis.Lock` as `lock_class` of the same calls.

@@ -1,6 +1,6 @@
 """How cost grows: many leases held at once, many waiters on one name, many names.
 
-The asyncio colour: a hundred thousand threads are none of a lock's business.
+The asyncio API: a hundred thousand threads are none of a lock's business.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Waiters:
 
 
 class LeaseThreads:
-    """The same `take` and `watch` for libraries without an asyncio colour."""
+    """The same `take` and `watch` for libraries without an asyncio API."""
 
     def __init__(self, session: Session, name: str) -> None:
         self._session = session

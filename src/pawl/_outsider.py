@@ -14,7 +14,7 @@ from types import CodeType
 
 __all__ = ["let_out"]
 
-_KIN = frozenset(
+_DRIVERS = frozenset(
     {
         "builtins",
         "gevent",
@@ -35,16 +35,16 @@ _WRAPPERS = frozenset({"redis", "valkey"})
 """The packages that raise an error of their own in place of what they met."""
 
 
-def let_out(error: BaseException, *kin: str) -> None:
+def let_out(error: BaseException, *packages: str) -> None:
     """Raise again what came from outside; return if an error is the failure of the I/O itself.
 
     What another thread raises is known by its class alone: a plain ``TimeoutError`` of one is not.
 
     Args:
         error: What was caught right around the I/O.
-        kin: Other packages whose exceptions may be such a failure.
+        packages: Other packages whose exceptions may be such a failure.
     """
-    met = _from_outside(error, kin)
+    met = _from_outside(error, packages)
     if met is not None:
         try:
             raise met
@@ -53,11 +53,11 @@ def let_out(error: BaseException, *kin: str) -> None:
             del met, error
 
 
-def _from_outside(error: BaseException, kin: tuple[str, ...]) -> BaseException | None:
+def _from_outside(error: BaseException, packages: tuple[str, ...]) -> BaseException | None:
     codes: set[CodeType] | None = None
     for met in _chain(error):
         home = _home(type(met).__module__)
-        if not isinstance(met, OSError) and home not in _KIN and home not in kin:
+        if not isinstance(met, OSError) and home not in _DRIVERS and home not in packages:
             return met
         trace = met.__traceback__
         while trace is not None:

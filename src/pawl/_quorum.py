@@ -11,7 +11,7 @@ from pawl._factory import Settings, check_for_quorum
 from pawl._warn import warn
 from pawl.core.protocol.options import DAY_MS
 from pawl.core.protocol.redlock_options import RedlockOptions
-from pawl.core.quorum.nodes import Lives, Roster
+from pawl.core.quorum.nodes import KnownNodes, Lives
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.probe import probe
 from pawl.primitives.redis import REDIS
@@ -86,7 +86,7 @@ def probe_for(settings: Settings) -> Callable[..., Request] | None:
     return None if settings.remote or found() is None else found
 
 
-def _roster(target: Masters, options: RedlockOptions, settings: Settings) -> Roster:
+def _known_nodes(target: Masters, options: RedlockOptions, settings: Settings) -> KnownNodes:
     lives = settings.lives
     if lives is None:
         # One for the client: what one of its threads or loops learns of a restart, the others know as well.
@@ -97,7 +97,7 @@ def _roster(target: Masters, options: RedlockOptions, settings: Settings) -> Ros
             guard=threading.RLock(),
             node_timeout=options.node_timeout,
         )
-    return Roster(lives)
+    return KnownNodes(lives)
 
 
 def _scripts() -> tuple[Script, ...]:
@@ -118,8 +118,8 @@ def for_threads(target: Target, settings: Settings) -> ThreadRuntime:
         return thread_runtime(target, prefix)
     from pawl.runtimes.quorum_threads import QuorumThreadRuntime
 
-    roster = _roster(target, options, settings)
-    return QuorumThreadRuntime(target.nodes, prefix, roster, probe(settings.namespace), _scripts())
+    known_nodes = _known_nodes(target, options, settings)
+    return QuorumThreadRuntime(target.nodes, prefix, known_nodes, probe(settings.namespace), _scripts())
 
 
 def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings) -> AsyncioRuntime:
@@ -133,5 +133,7 @@ def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings
         return asyncio_runtime(loop, target, prefix)
     from pawl.runtimes.quorum_aio import QuorumAsyncioRuntime
 
-    roster = _roster(target, options, settings)
-    return QuorumAsyncioRuntime(loop, target.nodes, prefix, roster, probe(settings.namespace), _scripts())
+    known_nodes = _known_nodes(target, options, settings)
+    return QuorumAsyncioRuntime(
+        loop, target.nodes, prefix, known_nodes, probe(settings.namespace), _scripts()
+    )

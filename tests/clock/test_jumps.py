@@ -13,9 +13,9 @@ import pawl
 from tests.clock.shifted import ShiftedServer, why_not
 from tests.edges.helpers import eventually
 from tests.pace import pace
-from tests.redlock.colours import COLOURS, connect, done, nap, play
+from tests.redlock.apis import APIS, connect, done, nap, play
 
-each_colour = pytest.mark.parametrize("colour", COLOURS)
+each_api = pytest.mark.parametrize("api", APIS)
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def test_the_shim_moves_the_wall_clock_alone(server: ShiftedServer) -> None:
         eventually(lambda jump=jump: abs(off() - jump) < 1, f"its clock is {jump} s off")  # type: ignore[misc]
 
 
-@each_colour
+@each_api
 def test_row_26_a_jump_forward_ends_the_lease_early_and_the_fence_still_rises(
-    server: ShiftedServer, colour: str
+    server: ShiftedServer, api: str
 ) -> None:
     async def scenario() -> None:
-        first, second = (connect(colour, server.url) for _ in range(2))
+        first, second = (connect(api, server.url) for _ in range(2))
         held = await done(first.lock("a", ttl=3).acquire())
         server.jump(60)
         # The server has forgotten it: this is what no client can prevent.
@@ -52,7 +52,7 @@ def test_row_26_a_jump_forward_ends_the_lease_early_and_the_fence_still_rises(
         # The first holder learns of it with its next renewal, at a third of its ttl.
         began = time.monotonic()
         while held.state != "lost" and time.monotonic() - began < 3:
-            await nap(colour, 0.02)
+            await nap(api, 0.02)
         assert time.monotonic() - began < pace() * 2
         with pytest.raises(pawl.LeaseLost):
             held.check()
@@ -61,15 +61,13 @@ def test_row_26_a_jump_forward_ends_the_lease_early_and_the_fence_still_rises(
         await done(first.close())
         await done(second.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_row_27_a_jump_back_keeps_the_holder_safe_and_fences_rising(
-    server: ShiftedServer, colour: str
-) -> None:
+@each_api
+def test_row_27_a_jump_back_keeps_the_holder_safe_and_fences_rising(server: ShiftedServer, api: str) -> None:
     async def scenario() -> None:
-        first, second = (connect(colour, server.url) for _ in range(2))
+        first, second = (connect(api, server.url) for _ in range(2))
         held = await done(first.lock("a", ttl=2).acquire())
         server.jump(-60)
         # Nobody else gets in while it is held and renewed, however far the clock is.
@@ -86,7 +84,7 @@ def test_row_27_a_jump_back_keeps_the_holder_safe_and_fences_rising(
         await done(first.close())
         await done(second.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 def test_row_27_a_waiter_is_served_after_a_jump_back(server: ShiftedServer) -> None:
@@ -116,8 +114,8 @@ def test_a_fence_lost_with_the_memory_rises_on_a_clock_that_is_not_behind(server
             assert lease.fence > before
 
 
-@each_colour
-def test_a_masters_clock_that_jumps_does_no_harm_to_a_majority(tmp_path: Path, colour: str) -> None:
+@each_api
+def test_a_masters_clock_that_jumps_does_no_harm_to_a_majority(tmp_path: Path, api: str) -> None:
     if reason := why_not():
         pytest.skip(reason)
     servers = [ShiftedServer(tmp_path, unix=False).start() for _ in range(3)]
@@ -125,7 +123,7 @@ def test_a_masters_clock_that_jumps_does_no_harm_to_a_majority(tmp_path: Path, c
     async def scenario() -> None:
         options = pawl.RedlockOptions(fresh=True)
         urls = [server.url for server in servers]
-        first, second = (connect(colour, urls, redlock=options, ttl=5) for _ in range(2))
+        first, second = (connect(api, urls, redlock=options, ttl=5) for _ in range(2))
         fences = []
         for jump in (3600, -3600, 30, -30, 0):
             held = await done(first.lock("m").acquire(timeout=5))
@@ -142,7 +140,7 @@ def test_a_masters_clock_that_jumps_does_no_harm_to_a_majority(tmp_path: Path, c
         await done(second.close())
 
     try:
-        play(colour, scenario)
+        play(api, scenario)
     finally:
         for server in servers:
             server.stop()

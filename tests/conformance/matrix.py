@@ -18,7 +18,7 @@ import pawl
 from pawl import embedded
 from pawl.primitives.registry import REGISTRY
 from pawl.testing import ClusterGroup, SentinelGroup, Server
-from pawl.testing.conformance import CHECKS, COLOURS, Colour, Result, run
+from pawl.testing.conformance import APIS, CHECKS, Api, Result, run
 from pawl.testing.groups import tls_args
 from pawl.testing.servers import Flavour, find_binary, free_port
 
@@ -175,16 +175,14 @@ def kinds_of(topology: str) -> list[str]:
     return [kind for kind in REGISTRY if not refused_on(topology, kind)]
 
 
-def play(
-    place: Place, kinds: list[str], colours: tuple[Colour, ...] = COLOURS, parallel: int = 16
-) -> list[Result]:
+def play(place: Place, kinds: list[str], apis: tuple[Api, ...] = APIS, parallel: int = 16) -> list[Result]:
     """Carry out every check that applies."""
     checks = [name for name in CHECKS if not (place.quorum and name in ELSEWHERE)]
     if place.quorum:
         # A master that is silent for 0.05 s has no vote: so many threads of one process can take longer in turn.
         parallel = min(parallel, 6)
     return run(
-        place.url, kinds, colours,
+        place.url, kinds, apis,
         parallel=parallel, nodes=place.nodes, options=place.options, only=checks,
         traits=QUORUM if place.quorum else None,
     )  # fmt: skip

@@ -24,7 +24,7 @@ __all__ = ["ANYBODY", "NAIVE", "UNSAFE_COUNT"]
 class Around:
     """A lock with another one's manners: what it does not change is the sound lock's."""
 
-    def __init__(self, client: Any, lock: Any) -> None:  # noqa: ANN401 - of either colour
+    def __init__(self, client: Any, lock: Any) -> None:  # noqa: ANN401 - of either API
         self.client = client
         self.lock = lock
 
@@ -37,7 +37,7 @@ class Around:
         return isinstance(self.client, pawl.AsyncClient)
 
     def acquire(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """What ``taking`` does, in the lock's colour."""
+        """What ``taking`` does, in the lock's API."""
         return self.run(self.taking(*args, **kwargs))
 
     async def taking(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -49,7 +49,7 @@ class Around:
         return lease
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
-        """Run it in the lock's colour."""
+        """Run it in the lock's API."""
         return work if self.is_async else drive(work)
 
     async def sleep(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class Around:
         if self.is_async:
             await asyncio.sleep(seconds)
         else:
-            time.sleep(seconds)  # noqa: ASYNC251 - this colour blocks
+            time.sleep(seconds)  # noqa: ASYNC251 - this API blocks
 
 
 class TwoTrips(Around):

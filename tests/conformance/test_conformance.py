@@ -1,4 +1,4 @@
-"""Every primitive keeps what its entry promises: in each colour, on each server."""
+"""Every primitive keeps what its entry promises: in each API, on each server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from pawl.primitives.registry import REGISTRY
 from pawl.testing import Server
-from pawl.testing.conformance import CHECKS, COLOURS, Colour, Result, checks_of, run
+from pawl.testing.conformance import APIS, CHECKS, Api, Result, checks_of, run
 from pawl.testing.servers import EVERY_FLAVOUR
 from tests.conformance.toy import broken, play_calmly
 from tests.conftest import started
@@ -23,11 +23,11 @@ def any_server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("kind", REGISTRY)
-def test_a_primitive_keeps_its_promises(any_server: Server, kind: str, colour: Colour) -> None:
+def test_a_primitive_keeps_its_promises(any_server: Server, kind: str, api: Api) -> None:
     def play(only: Iterable[str] | None, parallel: int) -> list[Result]:
-        return run(any_server.url, [kind], [colour], only=only, parallel=parallel)
+        return run(any_server.url, [kind], [api], only=only, parallel=parallel)
 
     results = play_calmly(play, 10)
     assert {one.check for one in results} == {one.name for one in checks_of(REGISTRY[kind])}

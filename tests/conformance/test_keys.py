@@ -1,4 +1,4 @@
-"""What a lock promises it keeps on a key that is shared with other programs, too: on each wire, in each colour."""
+"""What a lock promises it keeps on a key that is shared with other programs, too: on each wire, in each API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pawl import Key
 from pawl.primitives.registry import REGISTRY
 from pawl.testing import Server
-from pawl.testing.conformance import COLOURS, Colour, Result, checks_of, run
+from pawl.testing.conformance import APIS, Api, Result, checks_of, run
 from tests.conformance.toy import broken, play_calmly
 from tests.service.rig import Instance, Tokens
 from tests.service.test_client import url
@@ -45,26 +45,24 @@ CUT_OR_KILLED = {
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("kind", "wire"), CASES)
-def test_a_lock_keeps_its_promises_on_a_shared_key(
-    valkey: Server, kind: str, wire: str, colour: Colour
-) -> None:
-    assert played(valkey.url, kind, wire, colour) == checks_on(kind, wire)
+def test_a_lock_keeps_its_promises_on_a_shared_key(valkey: Server, kind: str, wire: str, api: Api) -> None:
+    assert played(valkey.url, kind, wire, api) == checks_on(kind, wire)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("kind", "wire"), OVER_HTTP)
 def test_it_keeps_them_through_the_service(
-    valkey: Server, tmp_path: Path, kind: str, wire: str, colour: Colour
+    valkey: Server, tmp_path: Path, kind: str, wire: str, api: Api
 ) -> None:
     tokens = Tokens(tmp_path)
     # Each check has a namespace of its own.
     tokens.add("crowd", roles=["admin"], namespaces=["*"], keys=["*"], limits={"rate": 0, "namespaces": 200})
     service = Instance(valkey.url, tokens)
     try:
-        found = played(url(service, "crowd"), kind, wire, colour, nodes=[valkey.url])
+        found = played(url(service, "crowd"), kind, wire, api, nodes=[valkey.url])
     finally:
         service.end(9)
     assert found == checks_on(kind, wire) - CUT_OR_KILLED
@@ -79,14 +77,12 @@ def checks_on(kind: str, wire: str) -> set[str]:
     return {one.name for one in checks_of(REGISTRY[kind])} - left_out
 
 
-def played(at: str, kind: str, wire: str, colour: Colour, nodes: Sequence[str] | None = None) -> set[str]:
+def played(at: str, kind: str, wire: str, api: Api, nodes: Sequence[str] | None = None) -> set[str]:
     """Carry out the checks; gives which ones were."""
 
     def play(only: Iterable[str] | None, parallel: int) -> list[Result]:
         checks, traits, keys = only or checks_on(kind, wire), {"family": ""}, WIRES[wire]
-        return run(
-            at, [kind], [colour], only=checks, parallel=parallel, nodes=nodes, traits=traits, keys=keys
-        )
+        return run(at, [kind], [api], only=checks, parallel=parallel, nodes=nodes, traits=traits, keys=keys)
 
     results = play_calmly(play, 10)
     assert not broken(results), broken(results)

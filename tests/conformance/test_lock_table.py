@@ -1,4 +1,4 @@
-"""An engine that is not Redis keeps the same promises: the lock table, in each colour, with every fault."""
+"""An engine that is not Redis keeps the same promises: the lock table, in each API, with every fault."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from pawl.primitives.registry import REGISTRY
-from pawl.testing.conformance import COLOURS, Colour, Result, checks_of, run
+from pawl.testing.conformance import APIS, Api, Result, checks_of, run
 from pawl.testing.lock_table import LockTable
 from pawl.testing.lock_table.ballots import Ballots
 from pawl.testing.lock_table.clock import Moment
@@ -32,11 +32,11 @@ def table() -> Iterator[LockTable]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_lock_table_keeps_the_promises(table: LockTable, kind: str, colour: Colour) -> None:
+def test_the_lock_table_keeps_the_promises(table: LockTable, kind: str, api: Api) -> None:
     def play(only: Iterable[str] | None, parallel: int) -> list[Result]:
-        return run(table.url, [kind], [colour], only=only, parallel=parallel, backend=table.backend)
+        return run(table.url, [kind], [api], only=only, parallel=parallel, backend=table.backend)
 
     results = play_calmly(play, 10)
     promised = {one.name for one in checks_of(REGISTRY[kind])}

@@ -8,7 +8,7 @@ import pytest
 from pawl.core.protocol.scripts import load
 from pawl.primitives.registry import REGISTRY
 from pawl.testing import Server
-from pawl.testing.conformance import COLOURS, run
+from pawl.testing.conformance import APIS, run
 from tests.conformance.naive import NAIVE, UNSAFE_COUNT
 from tests.conformance.test_toy import BROKEN
 from tests.conformance.toy import Variant, registered
@@ -19,9 +19,9 @@ def test_a_naive_design_fails(valkey: Server, name: str) -> None:
     variant, check = NAIVE[name]
     with registered(variant):
         results = run(valkey.url, ["toy"], only=[check])
-    assert [r.colour for r in results] == list(COLOURS)
+    assert [r.api for r in results] == list(APIS)
     for result in results:
-        assert result.error is not None, f"{name}: {check} did not notice ({result.colour})"
+        assert result.error is not None, f"{name}: {check} did not notice ({result.api})"
 
 
 def test_readers_that_are_one_count_fail(valkey: Server) -> None:

@@ -13,7 +13,7 @@ import pytest
 import pawl
 from pawl.primitives.registry import REGISTRY
 from pawl.testing import Server
-from pawl.testing.conformance import COLOURS, Colour, checks_of, run
+from pawl.testing.conformance import APIS, Api, checks_of, run
 from pawl.testing.sim.command import main as simulate
 from pawl.testing.sim.drawing import draw
 from tests.conformance import turnstile
@@ -45,10 +45,10 @@ def test_no_file_of_pawl_knows_of_it() -> None:
     assert len(sources) > 300
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_it_keeps_its_promises(valkey: Server, colour: Colour) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_it_keeps_its_promises(valkey: Server, api: Api) -> None:
     results = play_calmly(
-        lambda only, parallel: run(valkey.url, ["turnstile"], [colour], only=only, parallel=parallel), 10
+        lambda only, parallel: run(valkey.url, ["turnstile"], [api], only=only, parallel=parallel), 10
     )
     assert {one.check for one in results} == {one.name for one in checks_of(REGISTRY["turnstile"])}
     assert not broken(results), broken(results)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pawl.primitives.registry import REGISTRY
-from pawl.testing.conformance import COLOURS, Colour
+from pawl.testing.conformance import APIS, Api
 from pawl.testing.servers import Flavour, available
 from tests.conformance import matrix
 from tests.conformance.toy import broken
@@ -54,14 +54,12 @@ def start() -> Iterator[Start]:
 @pytest.mark.slow
 @pytest.mark.flaky(reruns=1)
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("topology", "kind"), CASES)
-def test_a_topology_keeps_what_one_server_does(
-    start: Start, topology: str, kind: str, colour: Colour
-) -> None:
+def test_a_topology_keeps_what_one_server_does(start: Start, topology: str, kind: str, api: Api) -> None:
     # Ten handshakes of TLS at once take longer than the shortest waits of these checks on a busy machine.
     parallel = 3 if topology == "TLS" else 10
-    results = matrix.play(start(topology), [kind], (colour,), parallel=parallel)
+    results = matrix.play(start(topology), [kind], (api,), parallel=parallel)
     assert results
     assert not broken(results), broken(results)
 

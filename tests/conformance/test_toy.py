@@ -11,7 +11,7 @@ import pytest
 import pawl
 from pawl.primitives.registry import REGISTRY
 from pawl.testing import Server
-from pawl.testing.conformance import CHECKS, COLOURS, Result, checks_of, report, run, suite
+from pawl.testing.conformance import APIS, CHECKS, Result, checks_of, report, run, suite
 from tests.conformance.toy import Edit, Variant, broken, registered
 from tests.pace import pace
 
@@ -21,7 +21,7 @@ def test_a_registered_toy_is_picked_up_and_keeps_all_promises(valkey: Server) ->
         # Each of them wants the interpreter: on a busy machine fewer at once.
         results = run(valkey.url, ["toy"], parallel=max(3, int(8 / pace())))
         assert {r.check for r in results} == {check.name for check in checks_of(entry)}
-        assert {r.colour for r in results} == set(COLOURS)
+        assert {r.api for r in results} == set(APIS)
         assert not broken(results), broken(results)
         everything = run(valkey.url, only=["grant_and_release"])
         assert {r.kind for r in everything} == {entry.kind for entry in REGISTRY.values() if entry.leases}
@@ -106,9 +106,9 @@ def test_a_broken_toy_is_found_out(valkey: Server, name: str) -> None:
     variant, expected = BROKEN[name]
     with registered(variant):
         results = run(valkey.url, ["toy"], only=expected)
-    kept = {(r.check, r.colour) for r in results if r.error is None}
+    kept = {(r.check, r.api) for r in results if r.error is None}
     assert not kept, f"{name}: these did not notice: {kept}"
-    assert len(results) == len(expected) * len(COLOURS)
+    assert len(results) == len(expected) * len(APIS)
     for result in results:
         assert "BROKEN: " in str(result)
 
@@ -121,7 +121,7 @@ def test_the_suite_is_a_class_of_tests(valkey: Server) -> None:
         tests: Any = suite(lambda: valkey.url, ["toy"], ["threads"])
     (mark,) = tests.test_promise.pytestmark
     names, cases = mark.args
-    assert names == ("entry", "colour", "check")
+    assert names == ("entry", "api", "check")
     assert [case.id for case in cases] == [f"toy-threads-{check.name}" for check in checks_of(entry)]
     tests().test_promise(*cases[0].values)
     with registered(Variant(edits=UNFENCED)) as entry, pytest.raises(AssertionError, match="is above"):

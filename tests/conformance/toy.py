@@ -79,7 +79,7 @@ class Variant:
     wrap: Wrap | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def make(self, client: Any, name: str, **options: Any) -> Any:  # noqa: ANN401 - of either colour
+    def make(self, client: Any, name: str, **options: Any) -> Any:  # noqa: ANN401 - of either API
         """A lock of it."""
         lock = REGISTRY[self.of].make(client, f"{name} of toys", **{**options, **self.options})
         if self.edits:

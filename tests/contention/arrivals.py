@@ -1,6 +1,6 @@
 """A process that waits for a lock on command: each line of its input starts one waiter, each grant prints one line.
 
-Arguments: the server's URL, the colour, the lock's options as JSON (`kind`: another factory method than lock).
+Arguments: the server's URL, the API, the lock's options as JSON (`kind`: another factory method than lock).
 Lines: ``wait WHO``, ``hold``; a waiter that is granted prints ``WHO FENCE`` and gives the lock back at once, ``hold``
 takes it, prints ``held`` and keeps it.
 """

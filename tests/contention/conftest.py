@@ -1,4 +1,4 @@
-"""Two clients of either colour on a clean server: for the server they are two processes."""
+"""Two clients of either API on a clean server: for the server they are two processes."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator

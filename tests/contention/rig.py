@@ -119,7 +119,7 @@ class Crowd:
     Args:
         server: Where.
         folder: Where the counter and the journals are.
-        colours: The colour of each process.
+        apis: The API of each process.
         names: The name that each process locks; default the same for all.
         worker: The program that each process runs.
         options: The rest of each order.
@@ -129,7 +129,7 @@ class Crowd:
         self,
         server: Server,
         folder: Path,
-        colours: list[str],
+        apis: list[str],
         names: list[str] | None = None,
         worker: Path = WORKER,
         **options: object,
@@ -140,10 +140,8 @@ class Crowd:
             db.execute("CREATE TABLE guarded (fence INTEGER)")
             db.execute("INSERT INTO guarded VALUES (0)")
         orders = [
-            Order(server.url, str(folder), colour, number=number, name=name, **options)  # type: ignore[arg-type]
-            for number, (colour, name) in enumerate(
-                zip(colours, names or ["crowd"] * len(colours), strict=True)
-            )
+            Order(server.url, str(folder), api, number=number, name=name, **options)  # type: ignore[arg-type]
+            for number, (api, name) in enumerate(zip(apis, names or ["crowd"] * len(apis), strict=True))
         ]
         self.processes = [_start(order, worker) for order in orders]
 

@@ -11,16 +11,16 @@ from tests.contention.rig import Crowd, Span, judge, left_over
 
 PROCESSES, EACH, TURNS = 4, 8, 625
 
-COLOURS = {
+APIS = {
     "threads": ["threads"] * PROCESSES,
     "tasks": ["tasks"] * PROCESSES,
     "both": ["threads", "tasks"] * (PROCESSES // 2),
 }
 
 
-@pytest.mark.parametrize("colours", COLOURS.values(), ids=COLOURS)
-def test_20000_increments_are_exact(server: Server, tmp_path: Path, colours: list[str]) -> None:
-    with Crowd(server, tmp_path, colours, crowd=EACH, turns=TURNS) as crowd:
+@pytest.mark.parametrize("apis", APIS.values(), ids=APIS)
+def test_20000_increments_are_exact(server: Server, tmp_path: Path, apis: list[str]) -> None:
+    with Crowd(server, tmp_path, apis, crowd=EACH, turns=TURNS) as crowd:
         crowd.go()
         assert crowd.finish(timeout=100.0) == [TURNS * EACH] * PROCESSES
         assert crowd.count == 20_000
@@ -30,12 +30,10 @@ def test_20000_increments_are_exact(server: Server, tmp_path: Path, colours: lis
     assert left_over(server, "crowd") == []
 
 
-@pytest.mark.parametrize("colours", COLOURS.values(), ids=COLOURS)
-def test_in_strict_order_2000_increments_are_exact(
-    valkey: Server, tmp_path: Path, colours: list[str]
-) -> None:
+@pytest.mark.parametrize("apis", APIS.values(), ids=APIS)
+def test_in_strict_order_2000_increments_are_exact(valkey: Server, tmp_path: Path, apis: list[str]) -> None:
     valkey.command("FLUSHALL")
-    with Crowd(valkey, tmp_path, colours, crowd=EACH, turns=62, options='{"handover": 0}') as crowd:
+    with Crowd(valkey, tmp_path, apis, crowd=EACH, turns=62, options='{"handover": 0}') as crowd:
         crowd.go()
         crowd.finish(timeout=100.0)
         assert crowd.count == 62 * EACH * PROCESSES
@@ -46,7 +44,7 @@ def test_in_strict_order_2000_increments_are_exact(
 def test_the_counter_would_tell(valkey: Server, tmp_path: Path) -> None:
     """Under names of their own, the processes overwrite each other, and the judge sees it."""
     names = [f"crowd-{number}" for number in range(PROCESSES)]
-    with Crowd(valkey, tmp_path, COLOURS["threads"], names, crowd=EACH, turns=25, gap=0.001) as crowd:
+    with Crowd(valkey, tmp_path, APIS["threads"], names, crowd=EACH, turns=25, gap=0.001) as crowd:
         crowd.go()
         crowd.finish(timeout=100.0)
         assert crowd.count < 25 * EACH * PROCESSES

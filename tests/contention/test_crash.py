@@ -18,7 +18,7 @@ from pawl.testing.servers import Server
 from tests.contention.rig import Crowd, eventually, judge, left_over, send
 
 TTL = 1.0
-COLOURS = {"threads": ["threads"] * 4, "tasks": ["tasks"] * 4}
+APIS = {"threads": ["threads"] * 4, "tasks": ["tasks"] * 4}
 
 
 def in_its_turn(crowd: Crowd, number: int) -> dict[str, Any] | None:
@@ -46,9 +46,9 @@ def stop_in_its_turn(crowd: Crowd, number: int) -> dict[str, Any]:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("colours", COLOURS.values(), ids=COLOURS)
+@pytest.mark.parametrize("apis", APIS.values(), ids=APIS)
 def test_one_is_killed_and_one_is_stopped_past_its_ttl(
-    valkey: Server, tmp_path: Path, colours: list[str]
+    valkey: Server, tmp_path: Path, apis: list[str]
 ) -> None:
     valkey.command("FLUSHALL")
     orders: dict[str, Any] = {
@@ -58,7 +58,7 @@ def test_one_is_killed_and_one_is_stopped_past_its_ttl(
         "hold": 0.005,
         "options": json.dumps({"handover": 4}),
     }
-    with Crowd(valkey, tmp_path, colours, **orders) as crowd:
+    with Crowd(valkey, tmp_path, apis, **orders) as crowd:
         crowd.go()
         stopped = stop_in_its_turn(crowd, 0)
         fence = int(stopped["fence"])

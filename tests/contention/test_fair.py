@@ -19,7 +19,7 @@ from tests.contention.rig import aeventually, eventually, left_over, queue_lengt
 from tests.contention.test_queue import SLACK, Process, processes
 from tests.pace import pace
 
-COLOURS = ["threads", "tasks", "threads", "tasks"]
+APIS = ["threads", "tasks", "threads", "tasks"]
 FAIR: dict[str, Any] = {"kind": "fair_lock", "ttl": 30.0}
 
 
@@ -46,7 +46,7 @@ def granted(crowd: list[Process], arrivals: list[tuple[int, str]]) -> list[str]:
 
 
 def test_the_order_of_arrival_is_the_order_of_the_grants(server: Server) -> None:
-    with processes(server, COLOURS, **FAIR) as crowd, pawl.connect(server.url) as client:
+    with processes(server, APIS, **FAIR) as crowd, pawl.connect(server.url) as client:
         lease = client.fair_lock("x").acquire()
         arrivals = queue_up(server, crowd, 40)
         lease.release()
@@ -58,7 +58,7 @@ def test_the_order_of_arrival_is_the_order_of_the_grants(server: Server) -> None
 def test_the_killed_at_the_head_cost_one_ticket_and_the_living_keep_their_order(server: Server) -> None:
     """Half of the processes are killed while they wait, with waiters at the head and all through the queue."""
     with (
-        processes(server, COLOURS, ticket_ttl=0.9, **FAIR) as crowd,
+        processes(server, APIS, ticket_ttl=0.9, **FAIR) as crowd,
         pawl.connect(server.url) as client,
     ):
         lease = client.fair_lock("x").acquire()
@@ -87,11 +87,11 @@ def test_the_killed_at_the_head_cost_one_ticket_and_the_living_keep_their_order(
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("colour", ["threads", "tasks"])
-def test_a_live_waiter_that_was_away_is_served_and_it_is_counted(server: Server, colour: str) -> None:
+@pytest.mark.parametrize("api", ["threads", "tasks"])
+def test_a_live_waiter_that_was_away_is_served_and_it_is_counted(server: Server, api: str) -> None:
     """Stopped for longer than its ticket lives, a waiter loses its place, not its turn: it queues again, at the end."""
     with (
-        processes(server, [colour, colour], ticket_ttl=0.6, **FAIR) as [local_waiter, other],
+        processes(server, [api, api], ticket_ttl=0.6, **FAIR) as [local_waiter, other],
         pawl.connect(server.url) as client,
     ):
         lease = client.fair_lock("x", ticket_ttl=0.6).acquire()

@@ -37,13 +37,13 @@ SLACK = 1.5
 class Process:
     """A process that waits on command; see ``arrivals.py``."""
 
-    def __init__(self, server: Server, colour: str, **options: Any) -> None:  # noqa: ANN401 - options of a lock
+    def __init__(self, server: Server, api: str, **options: Any) -> None:  # noqa: ANN401 - options of a lock
         self.process = subprocess.Popen(
             [
                 sys.executable,
                 str(Path(__file__).with_name("arrivals.py")),
                 server.url,
-                colour,
+                api,
                 json.dumps(options),
             ],
             stdin=subprocess.PIPE,
@@ -75,10 +75,10 @@ def is_queued(server: Server, number: int) -> bool:
 
 
 @contextlib.contextmanager
-def processes(server: Server, colours: list[str], **options: Any) -> Iterator[list[Process]]:  # noqa: ANN401
+def processes(server: Server, apis: list[str], **options: Any) -> Iterator[list[Process]]:  # noqa: ANN401
     """Some of them, up and connected to nothing yet."""
     server.command("FLUSHALL")
-    started = [Process(server, colour, **options) for colour in colours]
+    started = [Process(server, api, **options) for api in apis]
     try:
         for process in started:
             assert process.line() == "ready"
@@ -91,8 +91,8 @@ def processes(server: Server, colours: list[str], **options: Any) -> Iterator[li
 def test_strict_order_across_processes(server: Server) -> None:
     """With handover=0 the order of arrival is the order of the grants, whoever arrives from wherever."""
     dice = random.Random(7)
-    colours = ["threads", "tasks", "threads", "tasks"]
-    with processes(server, colours, handover=0) as crowd, pawl.connect(server.url) as client:
+    apis = ["threads", "tasks", "threads", "tasks"]
+    with processes(server, apis, handover=0) as crowd, pawl.connect(server.url) as client:
         lease = client.lock("x").acquire()
         arrivals: list[tuple[int, str]] = []
         for number in range(40):
@@ -115,10 +115,10 @@ def test_strict_order_across_processes(server: Server) -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("colour", ["threads", "tasks"])
-def test_dead_waiters_cost_one_ticket_life_in_all(server: Server, colour: str) -> None:
+@pytest.mark.parametrize("api", ["threads", "tasks"])
+def test_dead_waiters_cost_one_ticket_life_in_all(server: Server, api: str) -> None:
     options: dict[str, Any] = {"ttl": 30.0, "ticket_ttl": 0.9, "handover": 0}
-    with processes(server, [colour], **options) as [doomed], pawl.connect(server.url) as client:
+    with processes(server, [api], **options) as [doomed], pawl.connect(server.url) as client:
         lock = client.lock("x", **options)
         lease = lock.acquire()
         for number in range(6):
@@ -142,11 +142,11 @@ def test_dead_waiters_cost_one_ticket_life_in_all(server: Server, colour: str) -
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("colour", ["threads", "tasks"])
-def test_a_killed_holder_frees_the_queue_within_its_ttl(server: Server, colour: str) -> None:
+@pytest.mark.parametrize("api", ["threads", "tasks"])
+def test_a_killed_holder_frees_the_queue_within_its_ttl(server: Server, api: str) -> None:
     ttl, ticket_ttl = 1.5, 0.9
     with (
-        processes(server, [colour], ttl=ttl, ticket_ttl=ticket_ttl) as [doomed],
+        processes(server, [api], ttl=ttl, ticket_ttl=ticket_ttl) as [doomed],
         pawl.connect(server.url) as client,
     ):
         doomed.say("hold")
@@ -267,7 +267,7 @@ async def test_async_locks_with_differing_options_exclude_each_other(
 
 
 def test_a_client_and_an_async_client_exclude_each_other(valkey: Server) -> None:
-    """Two colours in one process, on one counter."""
+    """Two APIs in one process, on one counter."""
     valkey.command("FLUSHALL")
     value = 0
 

@@ -11,7 +11,7 @@ from pawl.testing.servers import Server
 from tests.contention.rig import PATIENCE, aeventually, eventually, queue_length
 
 
-def asleep(engine: Any) -> int:  # noqa: ANN401 - of either colour
+def asleep(engine: Any) -> int:  # noqa: ANN401 - of either API
     """How many wait in the local queues."""
     return sum(len(place.local_waiters) for place in engine.queues.local.by_key.values())
 

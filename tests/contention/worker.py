@@ -29,7 +29,7 @@ class Order:
 
     url: str
     folder: str
-    colour: str
+    api: str
     crowd: int
     turns: int
     number: int
@@ -168,7 +168,7 @@ def main() -> None:
     work = Work(order)
     print("ready", flush=True)
     sys.stdin.readline()
-    if order.colour == "threads":
+    if order.api == "threads":
         by_threads(work)
     else:
         asyncio.run(by_tasks(work))

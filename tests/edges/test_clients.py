@@ -60,7 +60,7 @@ def pool_use(client: Any) -> int:
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: next(iter(s), "plain"))
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_each_colour_takes_each_client(valkey: Server, library: str, settings: dict[str, Any]) -> None:
+def test_each_api_takes_each_client(valkey: Server, library: str, settings: dict[str, Any]) -> None:
     valkey.command("FLUSHALL")
     theirs = make(library, host="127.0.0.1", port=valkey.port, db=3, **settings)
     before = dict(theirs.connection_pool.connection_kwargs)
@@ -208,7 +208,7 @@ def test_tls_settings_are_kept(tls: int, certificates: Path) -> None:
     good.close()
 
 
-def test_a_tls_check_that_one_colour_lacks_is_not_dropped(tls: int, certificates: Path) -> None:
+def test_a_tls_check_that_one_api_lacks_is_not_dropped(tls: int, certificates: Path) -> None:
     ca = str(certificates / "cert.pem")
     theirs = redis.Redis(host="localhost", port=tls, ssl=True, ssl_ca_certs=ca, ssl_validate_ocsp=True)
 

@@ -170,7 +170,7 @@ async def test_from_threads_to_a_task_and_back(
     client: pawl.Client, aclient: pawl.AsyncClient, valkey: Server
 ) -> None:
     with pytest.warns(RuntimeWarning, match="blocks this event loop"):
-        lease = client.lock("colours", ttl=1.2).acquire()
+        lease = client.lock("apis", ttl=1.2).acquire()
     fence = lease.fence
     async with await aclient.adopt(lease.detach()) as adopted:
         assert adopted.fence == fence
@@ -178,7 +178,7 @@ async def test_from_threads_to_a_task_and_back(
     again = client.adopt(ticket)
     assert again.fence == fence
     again.release()
-    assert free(valkey, "colours")
+    assert free(valkey, "apis")
 
 
 def test_a_process_that_ends_after_detaching_keeps_the_name_held(client: pawl.Client, valkey: Server) -> None:

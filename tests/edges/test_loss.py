@@ -1,4 +1,4 @@
-"""Why and how a loss is told: every reason, at every door, in both colours."""
+"""Why and how a loss is told: every reason, at every door, in both APIs."""
 
 # ruff: noqa: PT012, ANN401 - a block that raises at its end is the point; options of a lock are of many types
 
@@ -255,10 +255,8 @@ def test_the_loss_of_one_owner_is_not_told_to_the_next(client: pawl.Client, valk
 # LOST is final
 
 
-@pytest.mark.parametrize("colour", ["threads", "asyncio"])
-def test_a_good_renewal_that_comes_too_late_revives_nothing(
-    valkey: Server, proxy: Proxy, colour: str
-) -> None:
+@pytest.mark.parametrize("api", ["threads", "asyncio"])
+def test_a_good_renewal_that_comes_too_late_revives_nothing(valkey: Server, proxy: Proxy, api: str) -> None:
     """The server has renewed, and says so after the end of what its client knows."""
     log: list[str] = []
 
@@ -270,7 +268,7 @@ def test_a_good_renewal_that_comes_too_late_revives_nothing(
         assert (lease.state, lease.valid_until) == ("lost", before)
         log.append(outcome(lease.check))
 
-    if colour == "threads":
+    if api == "threads":
         with pawl.connect(proxy.url, ttl=0.6) as client:
             lease = client.lock("late").acquire()
             rule = proxy.hold_reply(RENEW, times=None)

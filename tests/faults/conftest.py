@@ -1,4 +1,4 @@
-"""A colour, a server of the test's own, and a proxy before it."""
+"""A API, a server of the test's own, and a proxy before it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from pawl.testing import Proxy, Server
 from pawl.testing.servers import FLAVOURS, available
-from tests.faults.rig import COLOURS, Client, Colour, teach
+from tests.faults.rig import APIS, Api, Client, teach
 
 
 def start(flavour: str, *args: str, persist: bool = False) -> Server:
@@ -22,9 +22,9 @@ def start(flavour: str, *args: str, persist: bool = False) -> Server:
     return server
 
 
-@pytest.fixture(params=COLOURS)
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
-    with Colour(request.param) as made:
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    with Api(request.param) as made:
         yield made
 
 
@@ -63,15 +63,15 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def client(colour: Colour, proxy: Proxy) -> Client:
+def client(api: Api, proxy: Proxy) -> Client:
     """A client behind the proxy, connected."""
-    return warm(colour.connect(proxy.url))
+    return warm(api.connect(proxy.url))
 
 
 @pytest.fixture
-def rival(colour: Colour, server: Server) -> Client:
+def rival(api: Api, server: Server) -> Client:
     """A client straight at the server."""
-    return warm(colour.connect(server.url))
+    return warm(api.connect(server.url))
 
 
 def warm(client: Client) -> Client:

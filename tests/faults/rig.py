@@ -1,4 +1,4 @@
-"""Both colours behind one blocking face, and words for what a proxy is to break."""
+"""Both APIs behind one blocking face, and words for what a proxy is to break."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pawl.testing._resp import ReplyError, texts
 from tests.pace import pace
 
 T = TypeVar("T")
-COLOURS = ("threads", "asyncio")
+APIS = ("threads", "asyncio")
 
 _MUTEX = "pawl.primitives.mutex"
 _SCRIPTS = (
@@ -88,13 +88,13 @@ def refusal(server: Server, *args: str) -> str:
 
 
 class Lease:
-    """A lease of either colour; every call runs where it belongs."""
+    """A lease of either API; every call runs where it belongs."""
 
-    def __init__(self, colour: Colour, raw: Any) -> None:  # noqa: ANN401 - a lease of either colour
+    def __init__(self, api: Api, raw: Any) -> None:  # noqa: ANN401 - a lease of either API
         self.raw = raw
-        self._colour = colour
+        self._api = api
         # A lease that is collected while held would warn; what a test is done with, closing the client releases.
-        colour.kept.append(self)
+        api.kept.append(self)
 
     @property
     def fence(self) -> int:
@@ -106,7 +106,7 @@ class Lease:
 
     @property
     def state(self) -> str:
-        return str(self._colour.run(lambda: self.raw.state))
+        return str(self._api.run(lambda: self.raw.state))
 
     @property
     def reason(self) -> str | None:
@@ -118,34 +118,34 @@ class Lease:
         return None
 
     def remaining(self) -> float:
-        return cast("float", self._colour.run(self.raw.remaining))
+        return cast("float", self._api.run(self.raw.remaining))
 
     def check(self) -> None:
-        self._colour.run(self.raw.check)
+        self._api.run(self.raw.check)
 
     def extend(self, ttl: float) -> None:
-        self._colour.run(lambda: self.raw.extend(ttl))
+        self._api.run(lambda: self.raw.extend(ttl))
 
     def release(self) -> None:
-        self._colour.run(self.raw.release)
+        self._api.run(self.raw.release)
 
     def detach(self) -> str:
-        return str(self._colour.run(self.raw.detach))
+        return str(self._api.run(self.raw.detach))
 
 
 class Lock:
-    """A lock of either colour."""
+    """A lock of either API."""
 
-    def __init__(self, colour: Colour, raw: Any) -> None:  # noqa: ANN401 - a lock of either colour
+    def __init__(self, api: Api, raw: Any) -> None:  # noqa: ANN401 - a lock of either API
         self.raw = raw
-        self._colour = colour
+        self._api = api
 
     def acquire(self, timeout: float | None = 10.0) -> Lease:
-        return Lease(self._colour, self._colour.run(lambda: self.raw.acquire(timeout=timeout)))
+        return Lease(self._api, self._api.run(lambda: self.raw.acquire(timeout=timeout)))
 
     def try_acquire(self) -> Lease | None:
-        raw = self._colour.run(self.raw.try_acquire)
-        return None if raw is None else Lease(self._colour, raw)
+        raw = self._api.run(self.raw.try_acquire)
+        return None if raw is None else Lease(self._api, raw)
 
     def start(self, timeout: float | None = 10.0) -> Future[Lease]:
         """Acquire in a thread or task of its own."""
@@ -153,39 +153,39 @@ class Lock:
 
 
 class Client:
-    """A client of either colour."""
+    """A client of either API."""
 
-    def __init__(self, colour: Colour, raw: Any) -> None:  # noqa: ANN401 - a client of either colour
+    def __init__(self, api: Api, raw: Any) -> None:  # noqa: ANN401 - a client of either API
         self.raw = raw
-        self._colour = colour
+        self._api = api
 
     def lock(self, name: str = "n", **options: Any) -> Lock:  # noqa: ANN401 - as the factory method takes them
-        return Lock(self._colour, self.raw.lock(name, **options))
+        return Lock(self._api, self.raw.lock(name, **options))
 
     def rlock(self, name: str = "n", **options: Any) -> Lock:  # noqa: ANN401 - as the factory method takes them
-        return Lock(self._colour, self.raw.rlock(name, **options))
+        return Lock(self._api, self.raw.rlock(name, **options))
 
     def inspect(self, name: str = "n") -> pawl.LockInfo:
-        return cast("pawl.LockInfo", self._colour.run(lambda: self.raw.inspect(name)))
+        return cast("pawl.LockInfo", self._api.run(lambda: self.raw.inspect(name)))
 
     def release(self, name: str, token: str) -> None:
-        self._colour.run(lambda: self.raw.release(name, token))
+        self._api.run(lambda: self.raw.release(name, token))
 
     def extend(self, name: str, token: str, ttl: float) -> float:
-        return float(self._colour.run(lambda: self.raw.extend(name, token, ttl)))
+        return float(self._api.run(lambda: self.raw.extend(name, token, ttl)))
 
     @property
-    def engine(self) -> Any:  # noqa: ANN401 - of either colour
-        return self._colour.run(lambda: self._colour.engine(self.raw))
+    def engine(self) -> Any:  # noqa: ANN401 - of either API
+        return self._api.run(lambda: self._api.engine(self.raw))
 
     def counter(self, what: str) -> int:
         return int(self.engine.reports.counters[what])
 
     def close(self) -> None:
-        self._colour.run(lambda: self.raw.close(1.0))
+        self._api.run(lambda: self.raw.close(1.0))
 
 
-class Colour:
+class Api:
     """One way to wait: threads, or asyncio on a loop in a thread of its own."""
 
     def __init__(self, name: str) -> None:
@@ -204,7 +204,7 @@ class Colour:
         return self._loop is not None
 
     def run(self, step: Callable[[], Any], timeout: float = 30.0) -> Any:  # noqa: ANN401 - whatever the step returns
-        """Make a call where this colour makes its calls, and wait for what it brings."""
+        """Make a call where this API makes its calls, and wait for what it brings."""
         if self._loop is None:
             return step()
         return asyncio.run_coroutine_threadsafe(_await(step), self._loop).result(timeout)
@@ -215,7 +215,7 @@ class Colour:
         self._clients.append(client)
         return client
 
-    def engine(self, raw: Any) -> Any:  # noqa: ANN401 - a client of either colour
+    def engine(self, raw: Any) -> Any:  # noqa: ANN401 - a client of either API
         return raw._engine() if self.is_async else raw._engine
 
     def end(self) -> None:

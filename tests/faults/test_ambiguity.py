@@ -14,7 +14,7 @@ from pawl.testing import Proxy, Request, Rule, Server
 from pawl.testing.proxy import Action
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.connect import make_async, make_sync
-from tests.faults.rig import Client, Colour, Lease, helper, key, remains, script, until, waiters
+from tests.faults.rig import Api, Client, Lease, helper, key, remains, script, until, waiters
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -295,7 +295,7 @@ def test_row_09_a_grant_that_comes_too_late_is_no_grant(client: Client, proxy: P
 
 
 def test_row_13_replies_never_reach_another_request(
-    client: Client, proxy: Proxy, server: Server, colour: Colour
+    client: Client, proxy: Proxy, server: Server, api: Api
 ) -> None:
     """Late replies come while other requests are under way on the same connection."""
     proxy.hold_reply(script("acquire"), seconds=0.3, nth=3, times=2)

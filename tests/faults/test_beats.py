@@ -13,7 +13,7 @@ import pytest
 import pawl
 from pawl.testing import Proxy, Server
 from pawl.testing._resp import texts
-from tests.faults.rig import Client, Colour, Lease, helper, remains, script, until, waiters
+from tests.faults.rig import Api, Client, Lease, helper, remains, script, until, waiters
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -157,9 +157,9 @@ def test_a_thread_uses_its_own_connection_now_and_then(
 ) -> None:
     """Else nobody would notice that it is dead before a message is lost on it."""
     monkeypatch.setattr("pawl.core.acquire.ticket_batch._IN_A_ROW", 1)
-    with Colour("threads") as colour:
-        held = colour.connect(server.url).lock(ttl=20).acquire(5)
-        waiting = queue(colour.connect(proxy.url), server, 4)
+    with Api("threads") as api:
+        held = api.connect(server.url).lock(ttl=20).acquire(5)
+        waiting = queue(api.connect(proxy.url), server, 4)
         before = len(proxy.requests(BEATS))
         until(lambda: len({one.connection for one in proxy.requests(BEATS)[before:]}) == 4, what="each asks")
         held.release()

@@ -12,8 +12,8 @@ import pawl
 from pawl.testing import Server
 from tests.faults.conftest import start
 from tests.faults.rig import (
+    Api,
     Client,
-    Colour,
     helper,
     in_thread,
     remains,
@@ -29,16 +29,16 @@ pytestmark = pytest.mark.fault
 
 
 @pytest.fixture
-def near(colour: Colour, broken: Server) -> Client:
+def near(api: Api, broken: Server) -> Client:
     """A client straight at the server that the test breaks, connected."""
-    client = colour.connect(broken.url)
+    client = api.connect(broken.url)
     client.inspect("warm")
     return client
 
 
 @pytest.fixture
-def second(colour: Colour, broken: Server) -> Client:
-    client = colour.connect(broken.url)
+def second(api: Api, broken: Server) -> Client:
+    client = api.connect(broken.url)
     client.inspect("warm")
     return client
 
@@ -87,10 +87,10 @@ def test_row_50_client_kill(whom: str, near: Client, second: Client, broken: Ser
     assert remains(broken) == []
 
 
-def test_row_50_maxclients(colour: Colour, broken: Server) -> None:
+def test_row_50_maxclients(api: Api, broken: Server) -> None:
     set_config(broken, "maxclients", "4")
     taken = [redis.Connection(port=broken.port) for _ in range(4)]
-    client = colour.connect(broken.url)
+    client = api.connect(broken.url)
     try:
         for connection in taken:
             with contextlib.suppress(redis.ConnectionError):
@@ -115,7 +115,7 @@ def test_row_50_the_server_drops_idle_connections(near: Client, broken: Server) 
     assert time.monotonic() - began < pace() * 1.5
 
 
-def test_row_51_no_permission(near: Client, broken: Server, colour: Colour) -> None:
+def test_row_51_no_permission(near: Client, broken: Server, api: Api) -> None:
     broken.command(
         "ACL",
         "SETUSER",
@@ -129,7 +129,7 @@ def test_row_51_no_permission(near: Client, broken: Server, colour: Colour) -> N
         "-@dangerous",
     )
     url = broken.url.replace("redis://", "redis://poor:p@")
-    client = colour.connect(url)
+    client = api.connect(url)
     client.lock("allowed").acquire(5).release()
     began = time.monotonic()
     with pytest.raises(pawl.BackendDenied, match=r"NOPERM|permission"):
@@ -140,21 +140,21 @@ def test_row_51_no_permission(near: Client, broken: Server, colour: Colour) -> N
     assert time.monotonic() - began < pace() * 3
 
 
-def test_row_51_wrong_password(broken: Server, colour: Colour) -> None:
+def test_row_51_wrong_password(broken: Server, api: Api) -> None:
     broken.command("ACL", "SETUSER", "u", "on", ">right", "~*", "&*", "+@all")
     for user in ("u:wrong", "nobody:x"):
         began = time.monotonic()
-        client = colour.connect(broken.url.replace("redis://", f"redis://{user}@"))
+        client = api.connect(broken.url.replace("redis://", f"redis://{user}@"))
         with pytest.raises(pawl.BackendDenied) as caught:
             client.lock().acquire(5)
         assert time.monotonic() - began < pace() * 3
         assert "wrong" not in str(caught.value).replace("WRONGPASS", "")
-    colour.connect(broken.url.replace("redis://", "redis://u:right@")).lock().acquire(5).release()
+    api.connect(broken.url.replace("redis://", "redis://u:right@")).lock().acquire(5).release()
 
 
-def test_row_51_password_rotated_while_held(broken: Server, colour: Colour) -> None:
+def test_row_51_password_rotated_while_held(broken: Server, api: Api) -> None:
     broken.command("ACL", "SETUSER", "u", "on", ">old", "~*", "&*", "+@all")
-    client = colour.connect(broken.url.replace("redis://", "redis://u:old@"))
+    client = api.connect(broken.url.replace("redis://", "redis://u:old@"))
     lease = client.lock(ttl=1.2, ticket_ttl=0.9, unavailable_after=0.5).acquire(5)
     broken.command("ACL", "SETUSER", "u", "resetpass", ">new")
     with redis.Redis(unix_socket_path=broken.socket_path) as plain:
@@ -162,11 +162,11 @@ def test_row_51_password_rotated_while_held(broken: Server, colour: Colour) -> N
     until(lambda: lease.state == "lost", timeout=5, what="the loss at its deadline")
     with pytest.raises(pawl.BackendDenied):
         client.lock("other").acquire(5)
-    fresh = colour.connect(broken.url.replace("redis://", "redis://u:new@")).lock().acquire(5)
+    fresh = api.connect(broken.url.replace("redis://", "redis://u:new@")).lock().acquire(5)
     assert fresh.fence > lease.fence
 
 
-def test_row_35_a_master_that_becomes_a_replica(near: Client, broken: Server, colour: Colour) -> None:
+def test_row_35_a_master_that_becomes_a_replica(near: Client, broken: Server, api: Api) -> None:
     with start("valkey") as master:
         lease = near.lock(ttl=20, ticket_ttl=1.2, renew_every=0.2, unavailable_after=0.5).acquire(5)
         set_config(broken, "replica-serve-stale-data", "yes")
@@ -181,20 +181,20 @@ def test_row_35_a_master_that_becomes_a_replica(near: Client, broken: Server, co
         assert master.running
 
 
-def test_row_48_a_replica_at_the_first_contact(broken: Server, colour: Colour) -> None:
+def test_row_48_a_replica_at_the_first_contact(broken: Server, api: Api) -> None:
     broken.command("REPLICAOF", "127.0.0.1", "1")
-    client = colour.connect(broken.url)
+    client = api.connect(broken.url)
     began = time.monotonic()
     with pytest.raises(pawl.BackendReadOnly, match="replica"):
         client.lock().acquire(5)
     assert time.monotonic() - began < pace() * 2
 
 
-def test_row_56_a_server_slower_than_the_ttl(colour: Colour) -> None:
+def test_row_56_a_server_slower_than_the_ttl(api: Api) -> None:
     """A grant whose validity is over when it arrives is not handed out."""
     with start("valkey") as server:
         teach(server)
-        client = colour.connect(server.url)
+        client = api.connect(server.url)
         client.inspect("warm")
         sleeping = in_thread(lambda: server.command("DEBUG", "SLEEP", "0.7"))
         time.sleep(0.1)
@@ -208,11 +208,9 @@ def test_row_56_a_server_slower_than_the_ttl(colour: Colour) -> None:
 
 @pytest.mark.parametrize("decode", [False, True])
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_row_57_clients_of_all_settings(
-    *, decode: bool, protocol: int, server: Server, colour: Colour
-) -> None:
+def test_row_57_clients_of_all_settings(*, decode: bool, protocol: int, server: Server, api: Api) -> None:
     with redis.Redis(port=server.port, decode_responses=decode, protocol=protocol) as theirs:
-        lease = colour.connect(theirs).lock().acquire(5)
+        lease = api.connect(theirs).lock().acquire(5)
         assert value(server) == lease.token
         lease.extend(40)
         lease.release()

@@ -22,7 +22,7 @@ TTL = 1.0
 HOLDER = """
 import asyncio, sys, time, pawl
 
-url, colour, what = sys.argv[1:]
+url, API, what = sys.argv[1:]
 
 def taken(client):
     if what == "semaphore":
@@ -34,7 +34,7 @@ async def main():
         print("held", flush=True)
         await asyncio.sleep(60)
 
-if colour == "asyncio":
+if API == "asyncio":
     asyncio.run(main())
 else:
     with pawl.connect(url) as client, taken(client):
@@ -44,9 +44,9 @@ else:
 
 
 @contextmanager
-def holder(server: Server, colour: str, what: str) -> Iterator[subprocess.Popen[str]]:
+def holder(server: Server, api: str, what: str) -> Iterator[subprocess.Popen[str]]:
     """A process that holds, and renews."""
-    command = [sys.executable, "-c", HOLDER, server.url, colour, what]
+    command = [sys.executable, "-c", HOLDER, server.url, api, what]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -56,9 +56,9 @@ def holder(server: Server, colour: str, what: str) -> Iterator[subprocess.Popen[
             process.kill()
 
 
-@pytest.mark.parametrize("colour", ["threads", pytest.param("asyncio", marks=pytest.mark.slow)])
-def test_row_68_a_killed_reader_is_not_kept_alive_by_a_living_one(server: Server, colour: str) -> None:
-    with pawl.connect(server.url) as client, holder(server, colour, "read") as dying:
+@pytest.mark.parametrize("api", ["threads", pytest.param("asyncio", marks=pytest.mark.slow)])
+def test_row_68_a_killed_reader_is_not_kept_alive_by_a_living_one(server: Server, api: str) -> None:
+    with pawl.connect(server.url) as client, holder(server, api, "read") as dying:
         book = client.rwlock("n", ttl=TTL)
         with book.read as living:
             time.sleep(TTL)

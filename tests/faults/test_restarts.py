@@ -11,7 +11,7 @@ import pytest
 import pawl
 from pawl.core.protocol.scripts import load
 from pawl.testing import Proxy, Request, Server
-from tests.faults.rig import Client, Colour, Lock, in_thread, until, value
+from tests.faults.rig import Api, Client, Lock, in_thread, until, value
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -23,8 +23,8 @@ def log_of(server: Server) -> Path:
     return found
 
 
-def test_row_43_a_restart_without_data_is_told_and_the_fence_rises(colour: Colour, broken: Server) -> None:
-    client, rival = colour.connect(broken.url), colour.connect(broken.url)
+def test_row_43_a_restart_without_data_is_told_and_the_fence_rises(api: Api, broken: Server) -> None:
+    client, rival = api.connect(broken.url), api.connect(broken.url)
     lease = client.lock(ttl=3, renew_every=0.3, ticket_ttl=1).acquire(5)
     counted = client.rlock("counted", owner="job-7", ttl=3, renew_every=0.3, ticket_ttl=1).acquire(5)
     broken.restart(keep_data=False)
@@ -64,7 +64,7 @@ def leaves(request: Request) -> bool:
     ],
 )
 def test_row_43_a_release_that_another_owner_met_after_a_restart_is_not_called_done(
-    colour: Colour, broken: Server, kind: str
+    api: Api, broken: Server, kind: str
 ) -> None:
     """The server forgot the lease while its release was on the way, and gave the name to another owner."""
 
@@ -79,10 +79,10 @@ def test_row_43_a_release_that_another_owner_met_after_a_restart_is_not_called_d
             "write": lambda: client.raw.rwlock("n", **options).write,
             "semaphore": lambda: client.raw.semaphore("n", permits=1, **options),
         }
-        return Lock(colour, made[kind]())
+        return Lock(api, made[kind]())
 
     with Proxy(broken) as proxy:
-        client, rival = colour.connect(proxy.url), colour.connect(broken.url)
+        client, rival = api.connect(proxy.url), api.connect(broken.url)
         lease = lock(client, "first").acquire(5)
         rule = proxy.drop_request(leaves)
         releasing = in_thread(lease.release)
@@ -96,8 +96,8 @@ def test_row_43_a_release_that_another_owner_met_after_a_restart_is_not_called_d
 
 
 @pytest.mark.slow
-def test_row_43_a_waiter_queues_again_after_a_restart_without_data(colour: Colour, broken: Server) -> None:
-    client, rival = colour.connect(broken.url), colour.connect(broken.url)
+def test_row_43_a_waiter_queues_again_after_a_restart_without_data(api: Api, broken: Server) -> None:
+    client, rival = api.connect(broken.url), api.connect(broken.url)
     lease = client.lock(ttl=5, renew=False).acquire(5)
     waiting = rival.lock(ttl=5, ticket_ttl=1).start(15)
     until(lambda: client.inspect().queue_length == 1, what="the ticket")
@@ -108,9 +108,9 @@ def test_row_43_a_waiter_queues_again_after_a_restart_without_data(colour: Colou
     got.release()
 
 
-def test_row_44_what_the_log_had_not_on_disk_is_lost_and_told(colour: Colour, lasting: Server) -> None:
+def test_row_44_what_the_log_had_not_on_disk_is_lost_and_told(api: Api, lasting: Server) -> None:
     """Power fails: what was appended last never reached the disk. The log is cut where it would have ended."""
-    client, rival = colour.connect(lasting.url), colour.connect(lasting.url)
+    client, rival = api.connect(lasting.url), api.connect(lasting.url)
     kept = client.lock("kept", ttl=20, ticket_ttl=1).acquire(5)
     log = log_of(lasting)
     on_disk = log.stat().st_size
@@ -134,8 +134,8 @@ def test_row_44_what_the_log_had_not_on_disk_is_lost_and_told(colour: Colour, la
 
 
 @pytest.mark.slow
-def test_row_44_a_release_that_is_not_on_disk_ends_with_the_ttl(colour: Colour, lasting: Server) -> None:
-    client = colour.connect(lasting.url)
+def test_row_44_a_release_that_is_not_on_disk_ends_with_the_ttl(api: Api, lasting: Server) -> None:
+    client = api.connect(lasting.url)
     lease = client.lock(ttl=2, ticket_ttl=0.5).acquire(5)
     log = log_of(lasting)
     on_disk = log.stat().st_size

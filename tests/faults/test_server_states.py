@@ -14,8 +14,8 @@ import pawl
 from pawl.testing import Server
 from tests.faults.conftest import start
 from tests.faults.rig import (
+    Api,
     Client,
-    Colour,
     Lease,
     helper,
     in_thread,
@@ -33,16 +33,16 @@ pytestmark = pytest.mark.fault
 
 
 @pytest.fixture
-def near(colour: Colour, broken: Server) -> Client:
+def near(api: Api, broken: Server) -> Client:
     """A client straight at the server that the test breaks, connected."""
-    client = colour.connect(broken.url)
+    client = api.connect(broken.url)
     client.inspect("warm")
     return client
 
 
 @pytest.fixture
-def second(colour: Colour, broken: Server) -> Client:
-    client = colour.connect(broken.url)
+def second(api: Api, broken: Server) -> Client:
+    client = api.connect(broken.url)
     client.inspect("warm")
     return client
 
@@ -85,12 +85,12 @@ def test_row_38_too_few_replicas(near: Client, broken: Server) -> None:
     until(lambda: remains(broken) == [], what="the end of the ttl, or the late release")
 
 
-def test_row_38_a_failing_snapshot(colour: Colour) -> None:
+def test_row_38_a_failing_snapshot(api: Api) -> None:
     """MISCONF: the server cannot save and refuses writes."""
     with start("valkey", "--dbfilename", "taken") as server:
         (server.folder / "data" / "taken" / "x").mkdir(parents=True)
         set_config(server, "save", "3600 1")
-        client = colour.connect(server.url)
+        client = api.connect(server.url)
         lease = client.lock(ttl=20).acquire(5)
         server.command("BGSAVE")
         until(lambda: refusal(server, "DEL", "x").startswith("MISCONF"), what="MISCONF")
@@ -102,7 +102,7 @@ def test_row_38_a_failing_snapshot(colour: Colour) -> None:
         assert remains(server) == []
 
 
-def test_row_39_loading(colour: Colour) -> None:
+def test_row_39_loading(api: Api) -> None:
     # While it loads it answers after every 1024 commands only.
     with start("valkey", "--key-load-delay", "100", persist=True) as server:
         with (
@@ -112,7 +112,7 @@ def test_row_39_loading(colour: Colour) -> None:
             for i in range(20_000):
                 pipe.set(f"k{i}", i)
             pipe.execute()
-        client = colour.connect(server.url)
+        client = api.connect(server.url)
         client.lock().acquire(5).release()
         restarting = in_thread(lambda: server.restart(keep_data=True))
         until(lambda: _loading(server), what="LOADING")
@@ -251,8 +251,8 @@ SURVIVES = ("DEL fence", "SCRIPT FLUSH", "restart with data")
 
 
 @events
-def test_row_47_fences_rise_while_holding(event: str, colour: Colour, lasting: Server) -> None:
-    client = colour.connect(lasting.url)
+def test_row_47_fences_rise_while_holding(event: str, api: Api, lasting: Server) -> None:
+    client = api.connect(lasting.url)
     lease = client.lock(ttl=20, ticket_ttl=1.2, renew_every=0.2).acquire(5)
     EVENTS[event](lasting)
     if event in SURVIVES:
@@ -271,8 +271,8 @@ def test_row_47_fences_rise_while_holding(event: str, colour: Colour, lasting: S
 
 
 @events
-def test_row_47_fences_rise_while_waiting(event: str, colour: Colour, lasting: Server) -> None:
-    holder, waiter = colour.connect(lasting.url), colour.connect(lasting.url)
+def test_row_47_fences_rise_while_waiting(event: str, api: Api, lasting: Server) -> None:
+    holder, waiter = api.connect(lasting.url), api.connect(lasting.url)
     lease = holder.lock(ttl=20, ticket_ttl=1.2, renew_every=0.2).acquire(5)
     waiting = [waiter.lock(ttl=20, ticket_ttl=1.2, handover=0).start(20) for _ in range(2)]
     until(lambda: waiters(lasting, "n") >= 1, what="a waiter's ticket")

@@ -17,7 +17,7 @@ import pytest
 
 import pawl
 from pawl.testing import Proxy, Server
-from tests.faults.rig import Client, Colour, in_thread, key, remains, script, until
+from tests.faults.rig import Api, Client, in_thread, key, remains, script, until
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -55,8 +55,8 @@ asyncio.run(main())
 class Process:
     """A holder in a process of its own."""
 
-    def __init__(self, colour: str, url: str, ttl: float, *, renew: bool = True) -> None:
-        words = [sys.executable, "-c", HOLDER[colour], url, str(ttl), "renew" if renew else "no"]
+    def __init__(self, api: str, url: str, ttl: float, *, renew: bool = True) -> None:
+        words = [sys.executable, "-c", HOLDER[api], url, str(ttl), "renew" if renew else "no"]
         self.popen = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.fence = int(self.line())
 
@@ -83,9 +83,9 @@ def processes() -> Iterator[list[Process]]:
         process.end()
 
 
-def starve(colour: Colour, client: Client) -> threading.Event:
+def starve(api: Api, client: Client) -> threading.Event:
     """Hold the maintenance of a client where it would renew, until the event is set."""
-    runtime = colour.run(lambda: colour.engine(client.raw).runtime)
+    runtime = api.run(lambda: api.engine(client.raw).runtime)
     go = threading.Event()
     real = runtime.call_many
 
@@ -99,9 +99,9 @@ def starve(colour: Colour, client: Client) -> threading.Event:
 
 
 def test_row_17_a_holder_paused_past_its_ttl(
-    colour: Colour, rival: Client, server: Server, processes: list[Process]
+    api: Api, rival: Client, server: Server, processes: list[Process]
 ) -> None:
-    process = Process(colour.name, server.url, 1.0)
+    process = Process(api.name, server.url, 1.0)
     processes.append(process)
     process.popen.send_signal(signal.SIGSTOP)
     newer = rival.lock(ttl=20).acquire(10)
@@ -115,8 +115,8 @@ def test_row_17_a_holder_paused_past_its_ttl(
     assert server.command("GET", key("n")) == newer.token.encode()
 
 
-def test_row_18_a_starved_renewal_is_told_by_the_clock(colour: Colour, client: Client) -> None:
-    go = starve(colour, client)
+def test_row_18_a_starved_renewal_is_told_by_the_clock(api: Api, client: Client) -> None:
+    go = starve(api, client)
     lease = client.lock(ttl=0.6).acquire(5)
     time.sleep(0.62)
     with pytest.raises(pawl.LeaseLost):
@@ -139,9 +139,9 @@ def test_row_19_a_blocked_event_loop(server: Server) -> None:
     asyncio.run(body())
 
 
-def test_row_20_the_loss_comes_at_the_old_deadline(client: Client, proxy: Proxy, colour: Colour) -> None:
+def test_row_20_the_loss_comes_at_the_old_deadline(client: Client, proxy: Proxy, api: Api) -> None:
     told: list[float] = []
-    clock = colour.run(lambda: colour.engine(client.raw).runtime.now)
+    clock = api.run(lambda: api.engine(client.raw).runtime.now)
     lease = client.lock(ttl=1.0, on_lost=lambda _: told.append(clock())).acquire(5)
     proxy.blackhole()
     until(lambda: lease.state == "suspect", what="failing renewals")
@@ -223,10 +223,10 @@ def test_row_24_no_wall_clock_decides_anything() -> None:
     assert found == []
 
 
-def test_row_25_a_suspended_machine(client: Client, colour: Colour) -> None:
+def test_row_25_a_suspended_machine(client: Client, api: Api) -> None:
     """The clock of every deadline goes on while the machine sleeps."""
     lease = client.lock(ttl=20, renew=False).acquire(5)
-    runtime = colour.run(lambda: colour.engine(client.raw).runtime)
+    runtime = api.run(lambda: api.engine(client.raw).runtime)
     if hasattr(time, "CLOCK_BOOTTIME"):
         assert abs(runtime.now() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 0.5
     real = runtime.now
@@ -307,10 +307,8 @@ def test_row_31_tokens_are_random(client: Client) -> None:
     assert all(len(token) == 24 for token in tokens)
 
 
-def test_row_32_a_killed_holder(
-    colour: Colour, rival: Client, server: Server, processes: list[Process]
-) -> None:
-    process = Process(colour.name, server.url, 1.0)
+def test_row_32_a_killed_holder(api: Api, rival: Client, server: Server, processes: list[Process]) -> None:
+    process = Process(api.name, server.url, 1.0)
     processes.append(process)
     waiting = rival.lock(ttl=20, ticket_ttl=0.9).start(20)
     process.popen.send_signal(signal.SIGKILL)
@@ -333,10 +331,10 @@ def test_row_33_reentry_into_a_lost_lease(server: Server) -> None:
 
 @pytest.mark.parametrize("reachable", [True, False])
 def test_row_15_the_interpreter_ends_while_it_holds(
-    *, reachable: bool, colour: Colour, server: Server, processes: list[Process]
+    *, reachable: bool, api: Api, server: Server, processes: list[Process]
 ) -> None:
     with Proxy(server) as proxy:
-        process = Process(colour.name, proxy.url, 20.0)
+        process = Process(api.name, proxy.url, 20.0)
         processes.append(process)
         if not reachable:
             proxy.blackhole()

@@ -24,7 +24,7 @@ from pawl.transport.http import Question, Wire
 from pawl.transport.link import Link
 from pawl.transport.node import meet
 from pawl.transport.sentinel import ask_sync
-from tests.faults.rig import Client, Colour, until
+from tests.faults.rig import Api, Client, until
 
 TIMEOUT = 0.3
 PAUSE = 0.15
@@ -201,7 +201,7 @@ def test_an_answer_of_a_service_has_one_deadline(after: int) -> None:
 
 
 def test_an_acquisition_ends_and_a_loss_is_reported_while_replies_trickle(
-    client: Client, colour: Colour, proxy: Proxy
+    client: Client, api: Api, proxy: Proxy
 ) -> None:
     lost: list[float] = []
     lease = client.lock("held", ttl=1.0, on_lost=lambda _: lost.append(time.monotonic())).acquire()
@@ -213,7 +213,7 @@ def test_an_acquisition_ends_and_a_loss_is_reported_while_replies_trickle(
     until(lambda: lost, 6, "the report of the loss")
     assert lost[0] - began < 4, "it ends within its ttl of 1 s"
     assert lease.state == "lost"
-    fresh = colour.connect(proxy.url)
+    fresh = api.connect(proxy.url)
     again = time.monotonic()
     with pytest.raises(pawl.PawlError):
         fresh.lock("third", unavailable_after=1.0).acquire(timeout=1.0)

@@ -14,7 +14,7 @@ import redis
 
 import pawl
 from pawl.testing import Proxy, Server
-from tests.faults.rig import Client, Colour, helper, key, remains, until, waiters
+from tests.faults.rig import Api, Client, helper, key, remains, until, waiters
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -146,8 +146,8 @@ def test_row_32_and_61_a_killed_holder(other: Start, rival: Client, server: Serv
     assert time.monotonic() - began < pace() * (1.5 + 0.3 + 1.5)
 
 
-def test_row_62_one_release_wakes_one(colour: Colour, server: Server) -> None:
-    clients = [colour.connect(server.url) for _ in range(8)]
+def test_row_62_one_release_wakes_one(api: Api, server: Server) -> None:
+    clients = [api.connect(server.url) for _ in range(8)]
     held = clients[0].lock(ttl=20).acquire(5)
     waiting = [client.lock(ttl=20, ticket_ttl=10).start(20) for client in clients[1:]]
     until(lambda: waiters(server, "n") == 7, what="the tickets")
@@ -251,8 +251,8 @@ def test_row_66_a_timeout_in_the_instant_of_the_grant(
         until(lambda: remains(server) == [], timeout=2, what="a clean server")
 
 
-def test_row_67_too_many_waiters(colour: Colour, server: Server) -> None:
-    clients = [colour.connect(server.url) for _ in range(4)]
+def test_row_67_too_many_waiters(api: Api, server: Server) -> None:
+    clients = [api.connect(server.url) for _ in range(4)]
     held = clients[0].lock(ttl=20, max_waiters=2).acquire(5)
     waiting = [client.lock(ttl=20, max_waiters=2).start(20) for client in clients[1:3]]
     until(lambda: waiters(server, "n") == 2, what="two tickets")

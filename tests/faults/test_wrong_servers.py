@@ -13,7 +13,7 @@ import pytest
 import pawl
 from pawl.core.protocol.faults import classify, to_error
 from pawl.testing import Server
-from tests.faults.rig import Colour
+from tests.faults.rig import Api
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -99,9 +99,9 @@ def stub() -> Iterator[Callable[[Callable[[bytes], bytes]], Stub]]:
         one.stop()
 
 
-def refused(colour: Colour, url: str, error: type[pawl.PawlError]) -> str:
+def refused(api: Api, url: str, error: type[pawl.PawlError]) -> str:
     """Try to acquire; the text of the error, which must come at once and must not hold the password."""
-    client = colour.connect(url)
+    client = api.connect(url)
     began = time.monotonic()
     with pytest.raises(error) as caught:
         client.lock().acquire(30)
@@ -111,38 +111,38 @@ def refused(colour: Colour, url: str, error: type[pawl.PawlError]) -> str:
 
 
 @pytest.mark.parametrize("version", ["5.0.14", "6.0.16"])
-def test_a_redis_too_old(version: str, stub: Callable[..., Stub], colour: Colour) -> None:
-    text = refused(colour, f"redis://:geheim@127.0.0.1:{stub(redis_of(version)).port}", pawl.NotSupported)
+def test_a_redis_too_old(version: str, stub: Callable[..., Stub], api: Api) -> None:
+    text = refused(api, f"redis://:geheim@127.0.0.1:{stub(redis_of(version)).port}", pawl.NotSupported)
     assert version in text
     assert "6.2" in text
 
 
-def test_a_redis_without_hello(stub: Callable[..., Stub], colour: Colour) -> None:
-    text = refused(colour, f"redis://127.0.0.1:{stub(older).port}", pawl.NotSupported)
+def test_a_redis_without_hello(stub: Callable[..., Stub], api: Api) -> None:
+    text = refused(api, f"redis://127.0.0.1:{stub(older).port}", pawl.NotSupported)
     assert "6.2" in text
 
 
-def test_an_http_server(stub: Callable[..., Stub], colour: Colour) -> None:
-    text = refused(colour, f"redis://:geheim@127.0.0.1:{stub(http).port}", pawl.BackendUnavailable)
+def test_an_http_server(stub: Callable[..., Stub], api: Api) -> None:
+    text = refused(api, f"redis://:geheim@127.0.0.1:{stub(http).port}", pawl.BackendUnavailable)
     assert "does not speak the Redis protocol" in text
 
 
-def test_tls_against_a_plain_port(server: Server, colour: Colour) -> None:
-    text = refused(colour, f"rediss://:geheim@127.0.0.1:{server.port}", pawl.BackendUnavailable)
+def test_tls_against_a_plain_port(server: Server, api: Api) -> None:
+    text = refused(api, f"rediss://:geheim@127.0.0.1:{server.port}", pawl.BackendUnavailable)
     assert "TLS" in text
 
 
-def test_tls_against_something_that_never_answers(stub: Callable[..., Stub], colour: Colour) -> None:
+def test_tls_against_something_that_never_answers(stub: Callable[..., Stub], api: Api) -> None:
     silent = stub(lambda _: b"")
-    client = colour.connect(f"rediss://127.0.0.1:{silent.port}")
+    client = api.connect(f"rediss://127.0.0.1:{silent.port}")
     with pytest.raises(pawl.BackendUnavailable):
         client.lock(unavailable_after=0.2, ticket_ttl=0.6).acquire(5)
 
 
-def test_nobody_listens(colour: Colour) -> None:
+def test_nobody_listens(api: Api) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    client = colour.connect(f"redis://127.0.0.1:{port}")
+    client = api.connect(f"redis://127.0.0.1:{port}")
     began = time.monotonic()
     with pytest.raises(pawl.BackendUnavailable, match=r"refused|reached"):
         client.lock(unavailable_after=0.3).acquire(5)
@@ -151,15 +151,15 @@ def test_nobody_listens(colour: Colour) -> None:
         client.lock().try_acquire()
 
 
-def test_a_db_that_the_server_does_not_have(server: Server, colour: Colour) -> None:
-    client = colour.connect(f"redis://127.0.0.1:{server.port}/9999")
+def test_a_db_that_the_server_does_not_have(server: Server, api: Api) -> None:
+    client = api.connect(f"redis://127.0.0.1:{server.port}/9999")
     with pytest.raises(pawl.NotSupported, match=r"(?i)db index"):
         client.lock().acquire(2)
 
 
-def test_a_server_that_says_ok_to_everything(stub: Callable[..., Stub], colour: Colour) -> None:
+def test_a_server_that_says_ok_to_everything(stub: Callable[..., Stub], api: Api) -> None:
     polite = stub(lambda data: b"+OK\r\n" * data.count(b"*"))
-    text = refused(colour, f"redis://127.0.0.1:{polite.port}", pawl.BackendUnavailable)
+    text = refused(api, f"redis://127.0.0.1:{polite.port}", pawl.BackendUnavailable)
     assert "does not speak the Redis protocol" in text
     assert "object has no attribute" not in text
 
@@ -178,11 +178,9 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("words", REFUSALS)
-def test_a_refusal_means_the_same_in_the_greeting(
-    words: str, stub: Callable[..., Stub], colour: Colour
-) -> None:
+def test_a_refusal_means_the_same_in_the_greeting(words: str, stub: Callable[..., Stub], api: Api) -> None:
     """Also a moment that passes is one there: it is not told at once as an error of a script."""
     busy = stub(lambda data: f"-{words}\r\n".encode() * data.count(b"*"))
-    client = colour.connect(f"redis://127.0.0.1:{busy.port}")
+    client = api.connect(f"redis://127.0.0.1:{busy.port}")
     with pytest.raises(type(to_error(classify(words), "n", "acquire"))):
         client.lock(unavailable_after=0.2).acquire(5)

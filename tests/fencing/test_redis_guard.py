@@ -1,5 +1,5 @@
 # ruff: noqa: ANN401 - one test drives objects of several libraries alike
-"""The guard of keys in Redis, in both colours, on real servers."""
+"""The guard of keys in Redis, in both APIs, on real servers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Run = Callable[..., Awaitable[Any]]
 
 
 class Rig:
-    """A guard of either colour, called alike."""
+    """A guard of either API, called alike."""
 
-    def __init__(self, server: Server, colour: str) -> None:
-        self.colour, self.path = colour, server.socket_path
+    def __init__(self, server: Server, api: str) -> None:
+        self.api, self.path = api, server.socket_path
         self.plain = redis.Redis(unix_socket_path=server.socket_path, decode_responses=True)
 
     async def __call__(self, lease: Any, *command: Any, by: str = "__call__", **options: Any) -> Any:
-        if self.colour == "threads":
+        if self.api == "threads":
             return getattr(RedisGuard(self.plain, **options), by)(lease, *command)
         async with redis.asyncio.Redis(unix_socket_path=self.path, decode_responses=True) as client:
             return await getattr(AsyncRedisGuard(client, **options), by)(lease, *command)
@@ -170,7 +170,7 @@ def test_a_pipeline_is_refused(server: Server) -> None:
         AsyncRedisGuard(redis.asyncio.Redis(unix_socket_path=server.socket_path).pipeline())
 
 
-def test_a_client_of_the_other_colour_is_refused(server: Server) -> None:
+def test_a_client_of_the_other_api_is_refused(server: Server) -> None:
     with redis.Redis(unix_socket_path=server.socket_path) as client:
         with pytest.raises(pawl.ConfigurationError, match=r"redis\.asyncio\.Redis"):
             AsyncRedisGuard(client)

@@ -1,4 +1,4 @@
-"""Both colours at a server that a proxy may stand before."""
+"""Both APIs at a server that a proxy may stand before."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from pawl.testing import Proxy, Server
-from tests.faults.rig import COLOURS, Colour
+from tests.faults.rig import APIS, Api
 from tests.gates.rig import teach
 
 
-@pytest.fixture(params=COLOURS)
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
-    with Colour(request.param) as made:
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    with Api(request.param) as made:
         yield made
 
 

@@ -21,10 +21,10 @@ OBSERVERS = "{pawl:%election:n}:1:observers"
 
 LEADER = """
 import asyncio, sys, time, pawl
-url, colour, identity, ttl = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+url, API, identity, ttl = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
 print("ready", flush=True)
 sys.stdin.readline()
-if colour == "threads":
+if API == "threads":
     with pawl.connect(url) as client:
         with client.election("n", identity=identity, ttl=ttl).campaign(30) as lease:
             print("leads", lease.fence, flush=True)
@@ -50,7 +50,7 @@ class Heard:
         self.ended = in_thread(self._listen)
 
     def _listen(self) -> None:
-        if not self.made.colour.is_async:
+        if not self.made.api.is_async:
             for leader in self.leaders:
                 self.said.put((leader, time.monotonic()))
             return
@@ -59,7 +59,7 @@ class Heard:
             async for leader in self.leaders:
                 self.said.put((leader, time.monotonic()))
 
-        self.made.colour.run(listen, timeout=60)
+        self.made.api.run(listen, timeout=60)
 
     def next(self, timeout: float = 5.0) -> pawl.Leader | None:
         return self.said.get(timeout=pace() * timeout)[0]
@@ -68,7 +68,7 @@ class Heard:
         return self.said.get(timeout=pace() * timeout)
 
     def close(self) -> None:
-        self.made.colour.run(self.leaders.close)
+        self.made.api.run(self.leaders.close)
 
 
 class Stalls:
@@ -98,18 +98,16 @@ class Stalls:
         self._thread.join()
 
 
-def leads(election: Made, **kwargs: object) -> Any:  # noqa: ANN401 - a lease of either colour
+def leads(election: Made, **kwargs: object) -> Any:  # noqa: ANN401 - a lease of either API
     return election.do("campaign", 10, **kwargs)
 
 
 def leading(election: Made) -> bool:
-    return bool(election.colour.run(lambda: election.raw.leading))
+    return bool(election.api.run(lambda: election.raw.leading))
 
 
 @contextlib.contextmanager
-def candidate(
-    server: Server, colour: str, identity: str, ttl: float = TTL
-) -> Iterator[subprocess.Popen[str]]:
-    with program(LEADER, server.url, colour, identity, str(ttl)) as process:
+def candidate(server: Server, api: str, identity: str, ttl: float = TTL) -> Iterator[subprocess.Popen[str]]:
+    with program(LEADER, server.url, api, identity, str(ttl)) as process:
         tell(process)
         yield process

@@ -1,4 +1,4 @@
-"""Words for what the tests of latches, barriers and elections do alike in both colours."""
+"""Words for what the tests of latches, barriers and elections do alike in both APIs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from pawl.core.protocol.scripts import load
 from pawl.testing import Request, Server
 from pawl.testing._resp import texts
-from tests.faults.rig import Client, Colour, in_thread
+from tests.faults.rig import Api, Client, in_thread
 
 PACKAGES = ("latch", "barrier", "election", "once")
 TICKET = 0.6
@@ -41,13 +41,13 @@ def runs(package: str, name: str) -> Callable[[Request], bool]:
 
 
 class Made:
-    """A latch, a barrier or an election of either colour behind one blocking face."""
+    """A latch, a barrier or an election of either API behind one blocking face."""
 
-    def __init__(self, colour: Colour, raw: Any) -> None:  # noqa: ANN401 - of either colour
-        self.colour, self.raw = colour, raw
+    def __init__(self, api: Api, raw: Any) -> None:  # noqa: ANN401 - of either API
+        self.api, self.raw = api, raw
 
     def do(self, method: str, *args: object, **kwargs: object) -> Any:  # noqa: ANN401 - what the method gives
-        return self.colour.run(lambda: getattr(self.raw, method)(*args, **kwargs))
+        return self.api.run(lambda: getattr(self.raw, method)(*args, **kwargs))
 
     def start(self, method: str, *args: object, **kwargs: object) -> Future[Any]:
         """The same in a thread or task of its own."""
@@ -55,8 +55,8 @@ class Made:
 
 
 def make(client: Client, kind: str, *args: object, **options: object) -> Made:
-    colour = client._colour
-    return Made(colour, colour.run(lambda: getattr(client.raw, kind)(*args, **options)))
+    api = client._api
+    return Made(api, api.run(lambda: getattr(client.raw, kind)(*args, **options)))
 
 
 def key(name: str, suffix: str) -> str:

@@ -14,16 +14,16 @@ import pytest
 
 import pawl
 from pawl.testing import Proxy, Server
-from tests.faults.rig import Colour, until
+from tests.faults.rig import Api, until
 from tests.gates.rig import TICKET, endless, key, make, number, program, runs, says, tell, waiting
 from tests.pace import pace
 
 PARTY = """
 import asyncio, sys, pawl
-url, colour, rounds, ticket = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+url, API, rounds, ticket = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 print("ready", flush=True)
 sys.stdin.readline()
-if colour == "threads":
+if API == "threads":
     with pawl.connect(url) as client:
         barrier = client.barrier("n", 4, ticket_ttl=ticket)
         for number in range(rounds):
@@ -46,8 +46,8 @@ def results(waits: list[Future[Any]]) -> list[int]:
     return sorted(wait.result(10) for wait in waits)
 
 
-def test_all_pass_together_each_with_its_index(clean: Server, colour: Colour) -> None:
-    clients = [colour.connect(clean.url) for _ in range(3)]
+def test_all_pass_together_each_with_its_index(clean: Server, api: Api) -> None:
+    clients = [api.connect(clean.url) for _ in range(3)]
     barriers = [make(client, "barrier", "n", 3) for client in clients]
     for _ in range(3):
         first = barriers[0].start("wait", 10)
@@ -64,7 +64,7 @@ def test_all_pass_together_each_with_its_index(clean: Server, colour: Colour) ->
     assert endless(clean) == []
 
 
-def test_processes_of_both_colours_keep_step(clean: Server) -> None:
+def test_processes_of_both_apis_keep_step(clean: Server) -> None:
     rounds = 40
     with ExitStack() as stack:
         crowd = [
@@ -81,7 +81,7 @@ def test_processes_of_both_colours_keep_step(clean: Server) -> None:
 
 
 @pytest.mark.fault
-def test_a_killed_party_is_not_counted_longer_than_its_ticket(clean: Server, colour: Colour) -> None:
+def test_a_killed_party_is_not_counted_longer_than_its_ticket(clean: Server, api: Api) -> None:
     with ExitStack() as stack:
         crowd = [
             stack.enter_context(program(PARTY, clean.url, kind, "3", str(TICKET)))
@@ -92,7 +92,7 @@ def test_a_killed_party_is_not_counted_longer_than_its_ticket(clean: Server, col
         until(lambda: there(clean) == 2)
         crowd[0].send_signal(signal.SIGKILL)
         crowd[0].wait()
-        barrier = make(colour.connect(clean.url), "barrier", "n", 4, ticket_ttl=TICKET)
+        barrier = make(api.connect(clean.url), "barrier", "n", 4, ticket_ttl=TICKET)
         until(lambda: barrier.do("arrived") == 1, timeout=TICKET + 0.5)
         waits = [barrier.start("wait", 10) for _ in range(2)]
         time.sleep(TICKET)
@@ -102,12 +102,12 @@ def test_a_killed_party_is_not_counted_longer_than_its_ticket(clean: Server, col
 
 
 @pytest.mark.fault
-def test_a_party_that_was_stopped_arrives_anew(clean: Server, colour: Colour) -> None:
+def test_a_party_that_was_stopped_arrives_anew(clean: Server, api: Api) -> None:
     with program(PARTY, clean.url, "threads", "1", str(TICKET)) as process:
         tell(process)
         until(lambda: there(clean) == 1)
         process.send_signal(signal.SIGSTOP)
-        barrier = make(colour.connect(clean.url), "barrier", "n", 4, ticket_ttl=TICKET)
+        barrier = make(api.connect(clean.url), "barrier", "n", 4, ticket_ttl=TICKET)
         until(lambda: barrier.do("arrived") == 0, timeout=TICKET + 0.5)
         waits = [barrier.start("wait", 10) for _ in range(3)]
         until(lambda: barrier.do("arrived") == 3)
@@ -117,12 +117,12 @@ def test_a_party_that_was_stopped_arrives_anew(clean: Server, colour: Colour) ->
 
 
 @pytest.mark.fault
-def test_a_party_that_slept_through_a_round_is_told(clean: Server, colour: Colour) -> None:
+def test_a_party_that_slept_through_a_round_is_told(clean: Server, api: Api) -> None:
     with program(PARTY, clean.url, "threads", "1", str(TICKET)) as process:
         tell(process)
         until(lambda: there(clean) == 1)
         process.send_signal(signal.SIGSTOP)
-        barrier = make(colour.connect(clean.url), "barrier", "n", 4, ticket_ttl=TICKET)
+        barrier = make(api.connect(clean.url), "barrier", "n", 4, ticket_ttl=TICKET)
         until(lambda: barrier.do("arrived") == 0, timeout=TICKET + 0.5)
         assert results([barrier.start("wait", 10) for _ in range(4)]) == [0, 1, 2, 3]
         process.send_signal(signal.SIGCONT)
@@ -131,8 +131,8 @@ def test_a_party_that_slept_through_a_round_is_told(clean: Server, colour: Colou
         assert barrier.do("arrived") == 0
 
 
-def test_who_gives_up_is_not_counted(clean: Server, colour: Colour) -> None:
-    barrier = make(colour.connect(clean.url), "barrier", "n", 2)
+def test_who_gives_up_is_not_counted(clean: Server, api: Api) -> None:
+    barrier = make(api.connect(clean.url), "barrier", "n", 2)
     with pytest.raises(pawl.AcquireTimeout, match="1 of 2 still missing"):
         barrier.do("wait", 0.1)
     assert there(clean) == 0
@@ -143,12 +143,12 @@ def test_who_gives_up_is_not_counted(clean: Server, colour: Colour) -> None:
     until(lambda: there(clean) == 1)
     assert barrier.do("wait", 0) == 0
     assert wait.result(5) == 1
-    assert make(colour.connect(clean.url), "barrier", "alone", 1).do("wait", 0) == 0
+    assert make(api.connect(clean.url), "barrier", "alone", 1).do("wait", 0) == 0
 
 
-def test_who_does_not_wait_is_answered_at_once(clean: Server, colour: Colour) -> None:
+def test_who_does_not_wait_is_answered_at_once(clean: Server, api: Api) -> None:
     with Proxy(clean) as proxy:
-        barrier = make(colour.connect(proxy.url), "barrier", "n", 2)
+        barrier = make(api.connect(proxy.url), "barrier", "n", 2)
         waited: list[float] = []
         for _ in range(4):
             with pytest.raises(pawl.AcquireTimeout) as caught:
@@ -164,10 +164,10 @@ def test_who_does_not_wait_is_answered_at_once(clean: Server, colour: Colour) ->
 @pytest.mark.parametrize("fault", ["swallow_reply", "kill_on_reply", "duplicate_request", "reset"])
 @pytest.mark.parametrize("last", [False, True])
 def test_an_arrival_counts_once_whatever_the_network_does(
-    proxy: Proxy, clean: Server, colour: Colour, fault: str, *, last: bool
+    proxy: Proxy, clean: Server, api: Api, fault: str, *, last: bool
 ) -> None:
-    far = make(colour.connect(proxy.url), "barrier", "n", 3)
-    near = make(colour.connect(clean.url), "barrier", "n", 3)
+    far = make(api.connect(proxy.url), "barrier", "n", 3)
+    near = make(api.connect(clean.url), "barrier", "n", 3)
     far.do("arrived")
     waits = []
     if last:
@@ -187,9 +187,9 @@ def test_an_arrival_counts_once_whatever_the_network_does(
 
 @pytest.mark.fault
 def test_a_copy_of_an_arrival_that_was_withdrawn_counts_nothing(
-    proxy: Proxy, clean: Server, colour: Colour
+    proxy: Proxy, clean: Server, api: Api
 ) -> None:
-    far = make(colour.connect(proxy.url), "barrier", "n", 2)
+    far = make(api.connect(proxy.url), "barrier", "n", 2)
     far.do("arrived")
     late = proxy.hold_request(runs("barrier", "arrive"))
     with pytest.raises((pawl.AcquireTimeout, pawl.BackendUnavailable)):
@@ -197,7 +197,7 @@ def test_a_copy_of_an_arrival_that_was_withdrawn_counts_nothing(
     until(lambda: any(b":dead:" in name for name in _keys(clean)), what="the withdrawal")
     late.release()
     until(lambda: len(proxy.requests(runs("barrier", "arrive"))) >= 1)
-    near = make(colour.connect(clean.url), "barrier", "n", 2)
+    near = make(api.connect(clean.url), "barrier", "n", 2)
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
         assert near.do("arrived") == 0
@@ -206,16 +206,16 @@ def test_a_copy_of_an_arrival_that_was_withdrawn_counts_nothing(
 
 @pytest.mark.fault
 def test_a_copy_of_an_arrival_that_passed_long_ago_counts_nothing(
-    proxy: Proxy, clean: Server, colour: Colour
+    proxy: Proxy, clean: Server, api: Api
 ) -> None:
-    far = make(colour.connect(proxy.url), "barrier", "n", 2, ticket_ttl=0.2)
+    far = make(api.connect(proxy.url), "barrier", "n", 2, ticket_ttl=0.2)
     far.do("arrived")
     lost = proxy.swallow_reply(runs("barrier", "arrive"))
     late = proxy.duplicate_request_late(runs("barrier", "arrive"))
     wait = far.start("wait", 10)
     proxy.wait_hit(lost)
     until(lambda: len(proxy.requests(runs("barrier", "arrive"))) > 1)
-    near = make(colour.connect(clean.url), "barrier", "n", 2, ticket_ttl=0.2)
+    near = make(api.connect(clean.url), "barrier", "n", 2, ticket_ttl=0.2)
     assert near.do("wait", 5) == 0
     assert wait.result(5) == 1
     until(lambda: not number(clean, "EXISTS", key("n", "barrier:tickets")) or _forgotten(clean), timeout=3)
@@ -238,21 +238,19 @@ def _keys(server: Server) -> list[bytes]:
 
 
 @pytest.mark.fault
-def test_who_hears_nothing_passes_a_third_of_a_ticket_later(
-    proxy: Proxy, clean: Server, colour: Colour
-) -> None:
-    wait = make(colour.connect(proxy.url), "barrier", "n", 2, ticket_ttl=TICKET).start("wait", 20)
+def test_who_hears_nothing_passes_a_third_of_a_ticket_later(proxy: Proxy, clean: Server, api: Api) -> None:
+    wait = make(api.connect(proxy.url), "barrier", "n", 2, ticket_ttl=TICKET).start("wait", 20)
     until(lambda: there(clean) == 1)
     proxy.cut_push("message")
-    assert make(colour.connect(clean.url), "barrier", "n", 2).do("wait", 5) == 0
+    assert make(api.connect(clean.url), "barrier", "n", 2).do("wait", 5) == 0
     began = time.monotonic()
     assert wait.result(5) == 1
     assert time.monotonic() - began < pace() * TICKET
 
 
 @pytest.mark.fault
-def test_a_barrier_that_the_server_lost_is_told(clean: Server, colour: Colour) -> None:
-    wait = make(colour.connect(clean.url), "barrier", "n", 2, ticket_ttl=TICKET).start("wait", 20)
+def test_a_barrier_that_the_server_lost_is_told(clean: Server, api: Api) -> None:
+    wait = make(api.connect(clean.url), "barrier", "n", 2, ticket_ttl=TICKET).start("wait", 20)
     until(lambda: there(clean) == 1)
     clean.command("FLUSHALL")
     with pytest.raises(pawl.LeaseLost):
@@ -260,8 +258,8 @@ def test_a_barrier_that_the_server_lost_is_told(clean: Server, colour: Colour) -
     assert there(clean) == 0
 
 
-def test_all_who_wait_say_the_same_number(clean: Server, colour: Colour) -> None:
-    client = colour.connect(clean.url)
+def test_all_who_wait_say_the_same_number(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
     wait = make(client, "barrier", "n", 2).start("wait", 10)
     until(lambda: there(clean) == 1)
     with pytest.raises(pawl.LimitMismatch, match="parties=2") as caught:
@@ -273,8 +271,8 @@ def test_all_who_wait_say_the_same_number(clean: Server, colour: Colour) -> None
         make(client, "barrier", "n", 3).do("wait", 0.05)
 
 
-def test_closing_the_client_withdraws(clean: Server, colour: Colour) -> None:
-    client = colour.connect(clean.url)
+def test_closing_the_client_withdraws(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
     wait = make(client, "barrier", "n", 2).start("wait")
     until(lambda: there(clean) == 1)
     client.close()
@@ -284,8 +282,8 @@ def test_closing_the_client_withdraws(clean: Server, colour: Colour) -> None:
 
 
 @pytest.mark.fault
-def test_out_of_memory_nobody_new_arrives_and_who_waits_stays(own_server: Server, colour: Colour) -> None:
-    client = colour.connect(own_server.url)
+def test_out_of_memory_nobody_new_arrives_and_who_waits_stays(own_server: Server, api: Api) -> None:
+    client = api.connect(own_server.url)
     barrier = make(client, "barrier", "n", 2, ticket_ttl=TICKET)
     wait = barrier.start("wait", 20)
     until(lambda: there(own_server) == 1)
@@ -322,8 +320,8 @@ async def test_a_cancel_at_each_step_withdraws_the_arrival(clean: Server) -> Non
         assert at > 4
 
 
-def test_who_passed_is_forgotten_soon(clean: Server, colour: Colour) -> None:
-    client = colour.connect(clean.url)
+def test_who_passed_is_forgotten_soon(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
     barrier = make(client, "barrier", "n", 1, ticket_ttl=0.1)
     for _ in range(20):
         barrier.do("wait")

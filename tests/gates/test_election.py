@@ -15,7 +15,7 @@ import pytest
 
 import pawl
 from pawl.testing import Proxy, Server
-from tests.faults.rig import Colour, until
+from tests.faults.rig import Api, until
 from tests.gates.polls import TTL, Heard, Stalls, candidate, leading, leads
 from tests.gates.rig import endless, make, number, program, says, tell
 
@@ -51,9 +51,9 @@ except pawl.NotHeld:
 """
 
 
-def test_one_leads_and_the_next_follows_with_a_higher_fence(clean: Server, colour: Colour) -> None:
-    one = make(colour.connect(clean.url), "election", "n", identity="one")
-    two = make(colour.connect(clean.url), "election", "n", identity="two")
+def test_one_leads_and_the_next_follows_with_a_higher_fence(clean: Server, api: Api) -> None:
+    one = make(api.connect(clean.url), "election", "n", identity="one")
+    two = make(api.connect(clean.url), "election", "n", identity="two")
     assert one.do("leader") is None
     lease = leads(one)
     assert leading(one)
@@ -70,41 +70,41 @@ def test_one_leads_and_the_next_follows_with_a_higher_fence(clean: Server, colou
     assert one.do("leader") == pawl.Leader("two", after.fence)
     with pytest.raises(pawl.NotHeld):
         one.do("resign")
-    colour.run(after.release)
+    api.run(after.release)
     assert two.do("leader") is None
     assert endless(clean) == []
 
 
-def test_without_an_identity_it_is_host_and_process(clean: Server, colour: Colour) -> None:
-    election = make(colour.connect(clean.url), "election", "n")
+def test_without_an_identity_it_is_host_and_process(clean: Server, api: Api) -> None:
+    election = make(api.connect(clean.url), "election", "n")
     lease = leads(election)
     leader = election.do("leader")
     assert leader.identity == lease.token.partition("@")[2]
     assert f":{__import__('os').getpid()}/" in leader.identity
-    colour.run(lease.release)
+    api.run(lease.release)
 
 
-def test_the_candidates_of_one_client_are_candidates_too(clean: Server, colour: Colour) -> None:
+def test_the_candidates_of_one_client_are_candidates_too(clean: Server, api: Api) -> None:
     """No local hand-over: each leader is elected on the server, where all see it."""
-    client = colour.connect(clean.url)
+    client = api.connect(clean.url)
     first = leads(make(client, "election", "n", identity="a"))
     standing = make(client, "election", "n", identity="b").start("campaign", 10)
     until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
-    colour.run(first.release)
+    api.run(first.release)
     lease = standing.result(5)
     assert make(client, "election", "n").do("leader") == pawl.Leader("b", lease.fence)
-    colour.run(lease.release)
+    api.run(lease.release)
 
 
-def test_a_lock_of_the_same_name_is_another_thing(clean: Server, colour: Colour) -> None:
-    client = colour.connect(clean.url)
+def test_a_lock_of_the_same_name_is_another_thing(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
     lease = leads(make(client, "election", "n"))
     held = client.lock("n").acquire(1)
     assert make(client, "election", "n").do("leader").fence == lease.fence
     other = client.lock("%election:n").acquire(1)
     for one in (held, other):
         one.release()
-    colour.run(lease.release)
+    api.run(lease.release)
 
 
 @pytest.mark.fault
@@ -121,9 +121,9 @@ def test_a_lock_of_the_same_name_is_another_thing(clean: Server, colour: Colour)
     ],
 )
 def test_the_next_leads_within_the_ttl_and_a_second(
-    clean: Server, colour: Colour, kinds: tuple[str, str], what: signal.Signals
+    clean: Server, api: Api, kinds: tuple[str, str], what: signal.Signals
 ) -> None:
-    heard = Heard(colour.connect(clean.url))
+    heard = Heard(api.connect(clean.url))
     assert heard.next() is None
     with candidate(clean, kinds[0], "first") as leader:
         first = heard.next()
@@ -169,10 +169,10 @@ def test_a_paused_leader_is_stopped_by_the_fence_and_by_its_clock(clean: Server,
 
 @pytest.mark.fault
 def test_a_leader_without_a_server_is_told_before_another_can_lead(
-    proxy: Proxy, clean: Server, colour: Colour
+    proxy: Proxy, clean: Server, api: Api
 ) -> None:
-    far = make(colour.connect(proxy.url), "election", "n", ttl=TTL, identity="far")
-    near = make(colour.connect(clean.url), "election", "n", ttl=TTL, identity="near")
+    far = make(api.connect(proxy.url), "election", "n", ttl=TTL, identity="far")
+    near = make(api.connect(clean.url), "election", "n", ttl=TTL, identity="near")
     lease = leads(far)
     standing = near.start("campaign", 10)
     until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
@@ -183,12 +183,12 @@ def test_a_leader_without_a_server_is_told_before_another_can_lead(
     assert not standing.done() or standing.result().valid_until > lease.valid_until
     after = standing.result(5)
     with pytest.raises(pawl.LeaseLost):
-        colour.run(lease.check)
-    colour.run(after.release)
+        api.run(lease.check)
+    api.run(after.release)
 
 
-def test_leader_only_runs_for_the_leader_alone(clean: Server, colour: Colour) -> None:
-    election = make(colour.connect(clean.url), "election", "n")
+def test_leader_only_runs_for_the_leader_alone(clean: Server, api: Api) -> None:
+    election = make(api.connect(clean.url), "election", "n")
     raw = cast("pawl.Election", election.raw)
 
     @raw.leader_only
@@ -209,10 +209,10 @@ def test_leader_only_runs_for_the_leader_alone(clean: Server, colour: Colour) ->
         return "done"
 
     def call(function: Any, *args: object) -> Any:  # noqa: ANN401 - what it gives
-        return colour.run(lambda: function(*args))
+        return api.run(lambda: function(*args))
 
     def acall(function: Any, *args: object) -> Any:  # noqa: ANN401 - what it gives
-        return call(function, *args) if colour.is_async else asyncio.run(function(*args))
+        return call(function, *args) if api.is_async else asyncio.run(function(*args))
 
     assert work.__name__ == "work"
     assert work.__doc__ == "Works."
@@ -223,14 +223,14 @@ def test_leader_only_runs_for_the_leader_alone(clean: Server, colour: Colour) ->
     assert acall(askipped) is None
     lease = leads(election)
     assert (call(work, 1), acall(awork, 1), call(skipped), acall(askipped)) == (2, 2, "done", "done")
-    colour.run(lease.release)
+    api.run(lease.release)
     with pytest.raises(pawl.NotHeld):
         call(work, 1)
 
 
 @pytest.mark.fault
-def test_a_result_of_a_leader_that_was_lost_meanwhile_is_not_given(clean: Server, colour: Colour) -> None:
-    election = make(colour.connect(clean.url), "election", "n", ttl=0.3, renew=False)
+def test_a_result_of_a_leader_that_was_lost_meanwhile_is_not_given(clean: Server, api: Api) -> None:
+    election = make(api.connect(clean.url), "election", "n", ttl=0.3, renew=False)
     raw = cast("pawl.Election", election.raw)
     lease = leads(election)
 
@@ -240,8 +240,8 @@ def test_a_result_of_a_leader_that_was_lost_meanwhile_is_not_given(clean: Server
         return "too late"
 
     with pytest.raises(pawl.LeaseLost):
-        colour.run(work)
-    assert colour.run(lambda: lease.state) == "lost"
+        api.run(work)
+    assert api.run(lambda: lease.state) == "lost"
     lease._record.released = True
 
 

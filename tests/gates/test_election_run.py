@@ -16,7 +16,7 @@ import pytest
 
 import pawl
 from pawl.testing import Server
-from tests.faults.rig import Colour, remains, until
+from tests.faults.rig import Api, remains, until
 from tests.gates.rig import Made, make, number, program, says
 
 KEY = "pawl:%election:cron"
@@ -56,13 +56,13 @@ asyncio.run(tasks()) if api == "asyncio" else threads()
 class Work:
     """The leader's function in either API: notes each start and end, and goes on until it is let go."""
 
-    def __init__(self, colour: Colour) -> None:
+    def __init__(self, api: Api) -> None:
         self.fences: list[int] = []
         self.ended: list[str] = []
         self.done = threading.Event()
         self.result: object = "done"
         self.raises: list[Exception] = []
-        self.function: Callable[[Any], Any] = self.task if colour.name == "asyncio" else self.thread
+        self.function: Callable[[Any], Any] = self.task if api.name == "asyncio" else self.thread
 
     def _begin(self, lease: pawl.Lease | pawl.AsyncLease) -> None:
         self.fences.append(lease.fence)
@@ -98,9 +98,9 @@ def runs(election: Made, work: Work, **options: object) -> Future[Any]:
     return found
 
 
-def test_one_runs_and_its_result_is_returned_then_the_next_one_runs(clean: Server, colour: Colour) -> None:
-    one, two = (make(colour.connect(clean.url), "election", "cron", identity=who) for who in ("one", "two"))
-    first, second = Work(colour), Work(colour)
+def test_one_runs_and_its_result_is_returned_then_the_next_one_runs(clean: Server, api: Api) -> None:
+    one, two = (make(api.connect(clean.url), "election", "cron", identity=who) for who in ("one", "two"))
+    first, second = Work(api), Work(api)
     running = runs(one, first)
     until(lambda: first.fences)
     waiting = runs(two, second)
@@ -115,8 +115,8 @@ def test_one_runs_and_its_result_is_returned_then_the_next_one_runs(clean: Serve
     assert not remains(clean)
 
 
-def test_a_lost_lead_ends_the_function_and_it_stands_again(clean: Server, colour: Colour) -> None:
-    election, work = make(colour.connect(clean.url), "election", "cron", ttl=0.6), Work(colour)
+def test_a_lost_lead_ends_the_function_and_it_stands_again(clean: Server, api: Api) -> None:
+    election, work = make(api.connect(clean.url), "election", "cron", ttl=0.6), Work(api)
     running = runs(election, work)
     until(lambda: work.fences)
     clean.command("DEL", KEY)
@@ -128,9 +128,9 @@ def test_a_lost_lead_ends_the_function_and_it_stands_again(clean: Server, colour
 
 
 def test_a_function_that_raises_resigns_pauses_and_runs_again(
-    clean: Server, colour: Colour, caplog: pytest.LogCaptureFixture
+    clean: Server, api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
-    election, work = make(colour.connect(clean.url), "election", "cron"), Work(colour)
+    election, work = make(api.connect(clean.url), "election", "cron"), Work(api)
     work.raises = [ValueError("third"), ValueError("second"), ValueError("first")]
     with caplog.at_level(logging.WARNING, "pawl.election"):
         running = runs(election, work)
@@ -144,39 +144,39 @@ def test_a_function_that_raises_resigns_pauses_and_runs_again(
 
 
 @pytest.mark.parametrize("leading", [True, False], ids=["leading", "waiting"])
-def test_stop_and_close_end_it_and_leave_nothing(clean: Server, colour: Colour, *, leading: bool) -> None:
+def test_stop_and_close_end_it_and_leave_nothing(clean: Server, api: Api, *, leading: bool) -> None:
     def waits() -> bool:
         return number(clean, "ZCARD", QUEUE) > 0
 
     for end in ("stop", "close"):
-        other = make(colour.connect(clean.url), "election", "cron")
-        keeper = Work(colour)
+        other = make(api.connect(clean.url), "election", "cron")
+        keeper = Work(api)
         kept = None if leading else runs(other, keeper)
         if kept:
             until(keeper.begun)
-        client = colour.connect(clean.url)
-        election, work, stop = make(client, "election", "cron"), Work(colour), threading.Event()
+        client = api.connect(clean.url)
+        election, work, stop = make(client, "election", "cron"), Work(api), threading.Event()
         running = runs(election, work, stop=stop)
         until(work.begun if leading else waits)
         if end == "stop":
             stop.set()
-            if colour.name == "threads":
+            if api.name == "threads":
                 work.done.set()  # what watches the event returns
         else:
-            colour.run(client.raw.close)
+            api.run(client.raw.close)
         ended = running.result(20)
         assert ended in (None, "done")
-        assert ended is None or (leading and end == "stop" and colour.name == "threads")
+        assert ended is None or (leading and end == "stop" and api.name == "threads")
         keeper.done.set()
         if kept:
             assert kept.result(20) == "done"
         until(lambda: not remains(clean), what="nothing is left")
 
 
-def test_it_stands_again_when_the_server_is_back(own_server: Server, colour: Colour) -> None:
-    client = colour.connect(own_server.url)
+def test_it_stands_again_when_the_server_is_back(own_server: Server, api: Api) -> None:
+    client = api.connect(own_server.url)
     election = make(client, "election", "cron", ttl=0.8, unavailable_after=0.3)
-    work = Work(colour)
+    work = Work(api)
     running = runs(election, work)
     until(lambda: work.fences)
     own_server.kill()

@@ -12,16 +12,16 @@ import pytest
 
 import pawl
 from pawl.testing import Proxy, Server
-from tests.faults.rig import Colour, until
+from tests.faults.rig import Api, until
 from tests.gates.rig import TICKET, endless, key, make, number, program, runs, says, tell, waiting
 from tests.pace import pace
 
 COUNTER = """
 import asyncio, sys, pawl
-url, colour, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+url, API, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 sys.stdin.readline()
-if colour == "threads":
+if API == "threads":
     with pawl.connect(url) as client:
         for _ in range(times):
             client.latch("n", 301).count_down()
@@ -44,8 +44,8 @@ print("open", flush=True)
 """
 
 
-def test_it_opens_for_all_who_wait_and_stays_open(clean: Server, colour: Colour) -> None:
-    one, other = colour.connect(clean.url), colour.connect(clean.url)
+def test_it_opens_for_all_who_wait_and_stays_open(clean: Server, api: Api) -> None:
+    one, other = api.connect(clean.url), api.connect(clean.url)
     latch = make(one, "latch", "n", 2)
     assert latch.do("remaining") == 2
     waits = [make(c, "latch", "n", 2).start("wait", 10) for c in (one, other, other)]
@@ -66,8 +66,8 @@ def test_it_opens_for_all_who_wait_and_stays_open(clean: Server, colour: Colour)
     assert endless(clean) == []
 
 
-def test_many_processes_count_exactly(clean: Server, colour: Colour) -> None:
-    latch = make(colour.connect(clean.url), "latch", "n", 301)
+def test_many_processes_count_exactly(clean: Server, api: Api) -> None:
+    latch = make(api.connect(clean.url), "latch", "n", 301)
     wait = latch.start("wait", 60)
     with ExitStack() as stack:
         crowd = [
@@ -83,8 +83,8 @@ def test_many_processes_count_exactly(clean: Server, colour: Colour) -> None:
     wait.result(5)
 
 
-def test_a_wait_ends_in_time_and_leaves_nothing(clean: Server, colour: Colour) -> None:
-    latch = make(colour.connect(clean.url), "latch", "n", 2)
+def test_a_wait_ends_in_time_and_leaves_nothing(clean: Server, api: Api) -> None:
+    latch = make(api.connect(clean.url), "latch", "n", 2)
     began = time.monotonic()
     with pytest.raises(pawl.AcquireTimeout, match="2 to go") as caught:
         latch.do("wait", 0.2)
@@ -98,8 +98,8 @@ def test_a_wait_ends_in_time_and_leaves_nothing(clean: Server, colour: Colour) -
 
 @pytest.mark.fault
 @pytest.mark.parametrize("fault", ["swallow_reply", "kill_on_reply", "duplicate_request", "reset"])
-def test_a_count_counts_once_whatever_the_network_does(proxy: Proxy, colour: Colour, fault: str) -> None:
-    latch = make(colour.connect(proxy.url), "latch", "n", 5)
+def test_a_count_counts_once_whatever_the_network_does(proxy: Proxy, api: Api, fault: str) -> None:
+    latch = make(api.connect(proxy.url), "latch", "n", 5)
     latch.do("remaining")
     rule = getattr(proxy, fault)(runs("latch", "count_down"))
     latch.do("count_down")
@@ -108,8 +108,8 @@ def test_a_count_counts_once_whatever_the_network_does(proxy: Proxy, colour: Col
 
 
 @pytest.mark.fault
-def test_a_copy_that_comes_after_a_reset_counts_nothing(proxy: Proxy, colour: Colour) -> None:
-    latch = make(colour.connect(proxy.url), "latch", "n", 5)
+def test_a_copy_that_comes_after_a_reset_counts_nothing(proxy: Proxy, api: Api) -> None:
+    latch = make(api.connect(proxy.url), "latch", "n", 5)
     latch.do("remaining")
     counted = proxy.duplicate_request_late(runs("latch", "count_down"))
     latch.do("count_down", 2)
@@ -125,8 +125,8 @@ def test_a_copy_that_comes_after_a_reset_counts_nothing(proxy: Proxy, colour: Co
 
 
 @pytest.mark.fault
-def test_a_count_that_cannot_be_sent_is_sent_later(proxy: Proxy, clean: Server, colour: Colour) -> None:
-    latch = make(colour.connect(proxy.url), "latch", "n", 5, unavailable_after=0.3)
+def test_a_count_that_cannot_be_sent_is_sent_later(proxy: Proxy, clean: Server, api: Api) -> None:
+    latch = make(api.connect(proxy.url), "latch", "n", 5, unavailable_after=0.3)
     latch.do("remaining")
     gone = proxy.drop_request(runs("latch", "count_down"), times=None)
     with pytest.raises(pawl.BackendUnavailable):
@@ -136,8 +136,8 @@ def test_a_count_that_cannot_be_sent_is_sent_later(proxy: Proxy, clean: Server, 
     until(lambda: latch.do("remaining") == 4)
 
 
-def test_a_part_counts_once_in_a_round(clean: Server, colour: Colour) -> None:
-    one, other = (make(colour.connect(clean.url), "latch", "n", 3) for _ in range(2))
+def test_a_part_counts_once_in_a_round(clean: Server, api: Api) -> None:
+    one, other = (make(api.connect(clean.url), "latch", "n", 3) for _ in range(2))
     one.do("count_down", part="a")
     other.do("count_down", part="a")
     other.do("count_down", part="b")
@@ -148,8 +148,8 @@ def test_a_part_counts_once_in_a_round(clean: Server, colour: Colour) -> None:
     assert endless(clean) == []
 
 
-def test_who_says_another_count_is_told(clean: Server, colour: Colour) -> None:
-    client = colour.connect(clean.url)
+def test_who_says_another_count_is_told(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
     make(client, "latch", "n", 3).do("count_down")
     for step in (("wait", 0), ("count_down",), ("remaining",)):
         with pytest.raises(pawl.LimitMismatch, match="count=3") as caught:
@@ -160,8 +160,8 @@ def test_who_says_another_count_is_told(clean: Server, colour: Colour) -> None:
     assert make(client, "latch", "n", 4).do("remaining") == 4
 
 
-def test_a_reset_lets_nobody_go(clean: Server, colour: Colour) -> None:
-    client = colour.connect(clean.url)
+def test_a_reset_lets_nobody_go(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
     latch = make(client, "latch", "n", 2, ticket_ttl=TICKET)
     wait = latch.start("wait", 20)
     until(lambda: waiting(clean, "n") == 1)
@@ -176,12 +176,12 @@ def test_a_reset_lets_nobody_go(clean: Server, colour: Colour) -> None:
 
 @pytest.mark.fault
 def test_who_hears_nothing_is_let_go_although_the_latch_was_reset(
-    proxy: Proxy, clean: Server, colour: Colour
+    proxy: Proxy, clean: Server, api: Api
 ) -> None:
-    wait = make(colour.connect(proxy.url), "latch", "n", 1, ticket_ttl=TICKET).start("wait", 20)
+    wait = make(api.connect(proxy.url), "latch", "n", 1, ticket_ttl=TICKET).start("wait", 20)
     until(lambda: waiting(clean, "n") == 1)
     proxy.cut_push("message")
-    near = make(colour.connect(clean.url), "latch", "n", 1)
+    near = make(api.connect(clean.url), "latch", "n", 1)
     near.do("count_down")
     near.do("reset")
     began = time.monotonic()
@@ -192,15 +192,13 @@ def test_who_hears_nothing_is_let_go_although_the_latch_was_reset(
 
 @pytest.mark.fault
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_a_wait_survives_the_loss_of_any_answer(
-    proxy: Proxy, clean: Server, colour: Colour, nth: int
-) -> None:
-    latch = make(colour.connect(proxy.url), "latch", "n", 1, ticket_ttl=TICKET)
+def test_a_wait_survives_the_loss_of_any_answer(proxy: Proxy, clean: Server, api: Api, nth: int) -> None:
+    latch = make(api.connect(proxy.url), "latch", "n", 1, ticket_ttl=TICKET)
     latch.do("remaining")
     rule = proxy.kill_on_reply(runs("latch", "wait"), nth=nth)
     wait = latch.start("wait", 20)
     proxy.wait_hit(rule)
-    make(colour.connect(clean.url), "latch", "n", 1).do("count_down")
+    make(api.connect(clean.url), "latch", "n", 1).do("count_down")
     wait.result(5)
     until(lambda: waiting(clean, "n") == 0, timeout=2 * TICKET)
 
@@ -238,8 +236,8 @@ def test_a_stopped_waiter_is_let_go_when_it_goes_on(clean: Server) -> None:
 
 
 @pytest.mark.fault
-def test_a_latch_that_the_server_lost_is_told(clean: Server, colour: Colour) -> None:
-    client = colour.connect(clean.url)
+def test_a_latch_that_the_server_lost_is_told(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
     wait = make(client, "latch", "n", 2, ticket_ttl=TICKET).start("wait", 20)
     until(lambda: waiting(clean, "n") == 1)
     clean.command("FLUSHALL")
@@ -249,8 +247,8 @@ def test_a_latch_that_the_server_lost_is_told(clean: Server, colour: Colour) -> 
     assert make(client, "latch", "n", 2).do("remaining") == 1
 
 
-def test_closing_the_client_ends_a_wait(clean: Server, colour: Colour) -> None:
-    client = colour.connect(clean.url)
+def test_closing_the_client_ends_a_wait(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
     wait = make(client, "latch", "n", 2).start("wait")
     until(lambda: waiting(clean, "n") == 1)
     client.close()
@@ -260,8 +258,8 @@ def test_closing_the_client_ends_a_wait(clean: Server, colour: Colour) -> None:
         make(client, "latch", "n", 2).do("count_down")
 
 
-def test_a_waiting_client_keeps_the_latch_alive_and_an_idle_one_goes(clean: Server, colour: Colour) -> None:
-    client = colour.connect(clean.url)
+def test_a_waiting_client_keeps_the_latch_alive_and_an_idle_one_goes(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
     latch = make(client, "latch", "n", 2, ttl=0.4, ticket_ttl=0.3)
     latch.do("count_down")
     with pytest.raises(pawl.AcquireTimeout):
@@ -271,8 +269,8 @@ def test_a_waiting_client_keeps_the_latch_alive_and_an_idle_one_goes(clean: Serv
     assert number(clean, "EXISTS", key("n", "latch")) == 0
 
 
-def test_no_more_wait_than_are_allowed(clean: Server, colour: Colour) -> None:
-    client = colour.connect(clean.url)
+def test_no_more_wait_than_are_allowed(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
     latch = make(client, "latch", "n", 1, max_waiters=1)
     wait = latch.start("wait", 20)
     until(lambda: waiting(clean, "n") == 1)
@@ -283,10 +281,8 @@ def test_no_more_wait_than_are_allowed(clean: Server, colour: Colour) -> None:
 
 
 @pytest.mark.fault
-def test_out_of_memory_no_latch_is_made_and_those_that_are_there_go_on(
-    own_server: Server, colour: Colour
-) -> None:
-    client = colour.connect(own_server.url)
+def test_out_of_memory_no_latch_is_made_and_those_that_are_there_go_on(own_server: Server, api: Api) -> None:
+    client = api.connect(own_server.url)
     latch = make(client, "latch", "n", 2)
     latch.do("count_down")
     wait = latch.start("wait", 20)

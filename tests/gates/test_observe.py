@@ -11,17 +11,17 @@ import pytest
 
 import pawl
 from pawl.testing import Proxy, Server
-from tests.faults.rig import Colour, in_thread, until
+from tests.faults.rig import Api, in_thread, until
 from tests.gates.polls import OBSERVERS, Heard, candidate, leads
 from tests.gates.rig import TICKET, endless, make, number, says, tell
 from tests.pace import pace
 
 
-def test_observers_hear_of_each_change_at_once(clean: Server, colour: Colour) -> None:
-    heard = [Heard(colour.connect(clean.url)) for _ in range(2)]
+def test_observers_hear_of_each_change_at_once(clean: Server, api: Api) -> None:
+    heard = [Heard(api.connect(clean.url)) for _ in range(2)]
     assert [one.next() for one in heard] == [None, None]
     until(lambda: number(clean, "ZCARD", OBSERVERS) == 2)
-    election = make(colour.connect(clean.url), "election", "n", identity="a")
+    election = make(api.connect(clean.url), "election", "n", identity="a")
     for _ in range(3):
         began = time.monotonic()
         lease = leads(election)
@@ -30,25 +30,25 @@ def test_observers_hear_of_each_change_at_once(clean: Server, colour: Colour) ->
             assert leader == pawl.Leader("a", lease.fence)
             assert at - began < 0.5, "told, not found by asking a third of a ticket (1 s) later"
         began = time.monotonic()
-        colour.run(lease.release)
+        api.run(lease.release)
         for one in heard:
             leader, at = one.next_at()
             assert leader is None
             assert at - began < 0.5
     heard[0].close()
     heard[0].ended.result(1)
-    heard[1].made.colour.run(lambda: _client(heard[1]).close(1.0))
+    heard[1].made.api.run(lambda: _client(heard[1]).close(1.0))
     heard[1].ended.result(5)
     until(lambda: number(clean, "ZCARD", OBSERVERS) == 0)
     assert endless(clean) == []
 
 
-def _client(heard: Heard) -> Any:  # noqa: ANN401 - a client of either colour
+def _client(heard: Heard) -> Any:  # noqa: ANN401 - a client of either API
     return heard.made.raw._client
 
 
-def test_a_hand_off_is_heard_as_the_next_leader(clean: Server, colour: Colour) -> None:
-    heard = Heard(colour.connect(clean.url))
+def test_a_hand_off_is_heard_as_the_next_leader(clean: Server, api: Api) -> None:
+    heard = Heard(api.connect(clean.url))
     assert heard.next() is None
     with candidate(clean, "threads", "a") as one, candidate(clean, "tasks", "b") as two:
         first = heard.next()
@@ -68,8 +68,8 @@ def test_a_hand_off_is_heard_as_the_next_leader(clean: Server, colour: Colour) -
 
 
 @pytest.mark.fault
-def test_a_leader_that_dies_alone_is_heard_when_its_lease_ends(clean: Server, colour: Colour) -> None:
-    heard = Heard(colour.connect(clean.url))
+def test_a_leader_that_dies_alone_is_heard_when_its_lease_ends(clean: Server, api: Api) -> None:
+    heard = Heard(api.connect(clean.url))
     assert heard.next() is None
     with candidate(clean, "threads", "a", ttl=0.5) as process:
         assert heard.next() is not None
@@ -82,37 +82,37 @@ def test_a_leader_that_dies_alone_is_heard_when_its_lease_ends(clean: Server, co
 
 
 @pytest.mark.fault
-def test_an_observer_that_hears_nothing_asks(proxy: Proxy, clean: Server, colour: Colour) -> None:
-    heard = Heard(colour.connect(proxy.url), ticket_ttl=TICKET)
+def test_an_observer_that_hears_nothing_asks(proxy: Proxy, clean: Server, api: Api) -> None:
+    heard = Heard(api.connect(proxy.url), ticket_ttl=TICKET)
     assert heard.next() is None
     proxy.cut_push("message")
-    lease = leads(make(colour.connect(clean.url), "election", "n", identity="a"))
+    lease = leads(make(api.connect(clean.url), "election", "n", identity="a"))
     began = time.monotonic()
     assert heard.next() == pawl.Leader("a", lease.fence)
     assert time.monotonic() - began < pace() * TICKET
-    colour.run(lease.release)
+    api.run(lease.release)
     heard.close()
     heard.ended.result(5)
 
 
 @pytest.mark.fault
 def test_an_observer_bears_a_lost_connection_and_tells_a_lost_server(
-    proxy: Proxy, clean: Server, colour: Colour
+    proxy: Proxy, clean: Server, api: Api
 ) -> None:
-    heard = Heard(colour.connect(proxy.url), unavailable_after=0.5)
+    heard = Heard(api.connect(proxy.url), unavailable_after=0.5)
     assert heard.next() is None
     until(lambda: number(clean, "ZCARD", OBSERVERS) == 1)
     clean.command("CLIENT", "KILL", "TYPE", "pubsub")
-    lease = leads(make(colour.connect(clean.url), "election", "n", identity="a"))
+    lease = leads(make(api.connect(clean.url), "election", "n", identity="a"))
     assert heard.next() == pawl.Leader("a", lease.fence)
     proxy.stop()
     with pytest.raises(pawl.BackendUnavailable):
         heard.ended.result(10)
-    colour.run(lease.release)
+    api.run(lease.release)
 
 
-def test_no_more_observe_than_are_allowed(clean: Server, colour: Colour) -> None:
-    client = colour.connect(clean.url)
+def test_no_more_observe_than_are_allowed(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
     heard = Heard(client, max_waiters=1)
     assert heard.next() is None
     second = Heard(client, max_waiters=1)

@@ -11,7 +11,7 @@ import pytest
 
 import pawl
 from pawl.testing import Proxy, Server
-from tests.faults.rig import Colour, remains, until
+from tests.faults.rig import Api, remains, until
 from tests.gates.rig import Made, endless, make, number, runs
 
 DONE = "{pawl:%once:n}:1:done"
@@ -23,22 +23,22 @@ def begun(once: Made, **options: object) -> Any:  # noqa: ANN401 - of either API
     return once.do("begin", **options)
 
 
-def finish(colour: Colour, state: Any, *args: object, **options: object) -> None:  # noqa: ANN401 - of either API
-    colour.run(lambda: state.finish(*args, **options))
+def finish(api: Api, state: Any, *args: object, **options: object) -> None:  # noqa: ANN401 - of either API
+    api.run(lambda: state.finish(*args, **options))
 
 
-def abandon(colour: Colour, state: Any) -> None:  # noqa: ANN401 - of either API
-    colour.run(state.abandon)
-
-
-@pytest.fixture
-def once(clean: Server, colour: Colour) -> Made:
-    return make(colour.connect(clean.url), "once", "n")
+def abandon(api: Api, state: Any) -> None:  # noqa: ANN401 - of either API
+    api.run(state.abandon)
 
 
 @pytest.fixture
-def other(clean: Server, colour: Colour) -> Made:
-    return make(colour.connect(clean.url), "once", "n")
+def once(clean: Server, api: Api) -> Made:
+    return make(api.connect(clean.url), "once", "n")
+
+
+@pytest.fixture
+def other(clean: Server, api: Api) -> Made:
+    return make(api.connect(clean.url), "once", "n")
 
 
 def scripts_run(server: Server) -> int:
@@ -56,7 +56,7 @@ VALUES = [None, b"", b"\x00\xff", "", "grüße \ud800", 0, True, 1.5, [1, [2]], 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
 def test_everybody_gets_the_value_as_it_was(clean: Server, once: Made, other: Made, value: object) -> None:
     state = begun(once)
-    finish(once.colour, state, value)
+    finish(once.api, state, value)
     for found in (begun(other), begun(once), begun(once, wait=True)):
         assert isinstance(found, pawl.Done)
         assert (found.value, type(found.value), found.fence) == (value, type(value), state.fence)
@@ -65,20 +65,20 @@ def test_everybody_gets_the_value_as_it_was(clean: Server, once: Made, other: Ma
 
 
 def test_it_takes_two_commands(clean: Server, once: Made) -> None:
-    finish(once.colour, begun(once), 1)
+    finish(once.api, begun(once), 1)
     clean.command("DEL", DONE)
     before = scripts_run(clean)
-    finish(once.colour, begun(once), 2)
+    finish(once.api, begun(once), 2)
     assert scripts_run(clean) - before == 2
 
 
 def test_the_result_is_kept_for_as_long_as_is_said(clean: Server, once: Made, other: Made) -> None:
     state = begun(once)
-    finish(once.colour, state, "short", keep=0.05)
+    finish(once.api, state, "short", keep=0.05)
     until(lambda: not number(clean, "EXISTS", DONE))
     again = begun(other)
     assert again.fence > state.fence
-    abandon(other.colour, again)
+    abandon(other.api, again)
     assert not remains(clean)
 
 
@@ -89,18 +89,18 @@ def test_one_runs_and_the_others_are_told_by_whom(once: Made, other: Made) -> No
         assert found.holder
         assert ":" in found.holder
     assert state.lease.remaining() > 0
-    abandon(once.colour, state)
+    abandon(once.api, state)
 
 
-def test_who_waits_is_told_by_a_message(clean: Server, colour: Colour) -> None:
+def test_who_waits_is_told_by_a_message(clean: Server, api: Api) -> None:
     """Ten of two clients: each asks once, and once more when it is told; nobody polls."""
-    first = make(colour.connect(clean.url), "once", "n", ttl=600, ticket_ttl=600)
-    others = [make(colour.connect(clean.url), "once", "n", ttl=600, ticket_ttl=600) for _ in range(2)]
+    first = make(api.connect(clean.url), "once", "n", ttl=600, ticket_ttl=600)
+    others = [make(api.connect(clean.url), "once", "n", ttl=600, ticket_ttl=600) for _ in range(2)]
     state = begun(first, wait=True)
     waiting = [made.start("begin", wait=True, timeout=60) for made in others for _ in range(5)]
     until(lambda: number(clean, "ZCARD", QUEUE) == 10)
     before = scripts_run(clean)
-    finish(colour, state, "told")
+    finish(api, state, "told")
     for call in waiting:
         found = call.result(20)
         assert isinstance(found, pawl.Done)
@@ -110,14 +110,12 @@ def test_who_waits_is_told_by_a_message(clean: Server, colour: Colour) -> None:
     assert [name for name in remains(clean) if name != DONE] == []
 
 
-def test_a_lost_message_costs_a_third_of_a_ticket(clean: Server, colour: Colour, proxy: Proxy) -> None:
-    state = begun(make(colour.connect(clean.url), "once", "n"))
-    waiting = make(colour.connect(proxy.url), "once", "n", ticket_ttl=0.6).start(
-        "begin", wait=True, timeout=60
-    )
+def test_a_lost_message_costs_a_third_of_a_ticket(clean: Server, api: Api, proxy: Proxy) -> None:
+    state = begun(make(api.connect(clean.url), "once", "n"))
+    waiting = make(api.connect(proxy.url), "once", "n", ticket_ttl=0.6).start("begin", wait=True, timeout=60)
     until(lambda: number(clean, "ZCARD", QUEUE) == 1)
     proxy.cut_push("message")
-    finish(colour, state, "asked for")
+    finish(api, state, "asked for")
     assert waiting.result(20).value == "asked for"
 
 
@@ -125,14 +123,14 @@ def test_when_it_is_abandoned_the_first_waiter_starts(clean: Server, once: Made,
     state = begun(once)
     waiting = other.start("begin", wait=True, timeout=60)
     until(lambda: number(clean, "ZCARD", QUEUE) == 1)
-    abandon(once.colour, state)
+    abandon(once.api, state)
     again = waiting.result(20)
     assert again.fence > state.fence
     with pytest.raises(pawl.NotHeld):
-        finish(once.colour, state, "late")
+        finish(once.api, state, "late")
     with pytest.raises(pawl.NotHeld):
-        abandon(once.colour, state)
-    finish(other.colour, again, "second")
+        abandon(once.api, state)
+    finish(other.api, again, "second")
     assert begun(once).value == "second"
 
 
@@ -141,23 +139,21 @@ def test_a_stale_holder_records_nothing(clean: Server, once: Made, other: Made) 
     clean.command("DEL", KEY)
     again = begun(other)
     with pytest.raises(pawl.LeaseLost):
-        finish(once.colour, state, "late")
+        finish(once.api, state, "late")
     assert not number(clean, "EXISTS", DONE)
-    finish(other.colour, again, "good")
+    finish(other.api, again, "good")
     with pytest.raises(pawl.NotHeld):
-        finish(once.colour, state, "later")
+        finish(once.api, state, "later")
     assert begun(once).value == "good"
 
 
-def test_a_finish_after_the_lease_was_lost_here_asks_nothing(
-    clean: Server, colour: Colour, proxy: Proxy
-) -> None:
-    far = make(colour.connect(proxy.url), "once", "n", ttl=0.4)
+def test_a_finish_after_the_lease_was_lost_here_asks_nothing(clean: Server, api: Api, proxy: Proxy) -> None:
+    far = make(api.connect(proxy.url), "once", "n", ttl=0.4)
     state = begun(far)
     proxy.blackhole()
     until(lambda: state.lease.lost)
     with pytest.raises(pawl.LeaseLost):
-        finish(colour, state, "late")
+        finish(api, state, "late")
     proxy.blackhole(on=False)
     assert not proxy.requests(runs("once", "finish"))
 
@@ -166,7 +162,7 @@ def test_force_release_ends_it_without_a_result(clean: Server, once: Made) -> No
     state = begun(once)
     clean.command("SET", KEY, "somebody@else:1/b" + "x" * 22, "PX", "60000")
     with pytest.raises(pawl.LeaseLost):
-        finish(once.colour, state, "late")
+        finish(once.api, state, "late")
     assert not number(clean, "EXISTS", DONE)
 
 
@@ -174,65 +170,63 @@ def test_force_release_ends_it_without_a_result(clean: Server, once: Made) -> No
     "fault", ["swallow_reply", "kill_on_reply", "reset", "drop_request", "duplicate_request"]
 )
 def test_a_finish_whose_request_or_reply_is_lost_is_recorded_once(
-    clean: Server, colour: Colour, proxy: Proxy, fault: str
+    clean: Server, api: Api, proxy: Proxy, fault: str
 ) -> None:
-    far = make(colour.connect(proxy.url), "once", "n", ttl=20)
+    far = make(api.connect(proxy.url), "once", "n", ttl=20)
     state = begun(far)
     getattr(proxy, fault)(runs("once", "finish"))
-    finish(colour, state, "once")
-    found = begun(make(colour.connect(clean.url), "once", "n"))
+    finish(api, state, "once")
+    found = begun(make(api.connect(clean.url), "once", "n"))
     assert isinstance(found, pawl.Done)
     assert (found.value, found.fence) == ("once", state.fence)
     assert not number(clean, "EXISTS", KEY)
 
 
-def test_a_late_copy_of_a_finish_does_not_end_the_next_one(
-    clean: Server, colour: Colour, proxy: Proxy
-) -> None:
-    far, near = make(colour.connect(proxy.url), "once", "n"), make(colour.connect(clean.url), "once", "n")
+def test_a_late_copy_of_a_finish_does_not_end_the_next_one(clean: Server, api: Api, proxy: Proxy) -> None:
+    far, near = make(api.connect(proxy.url), "once", "n"), make(api.connect(clean.url), "once", "n")
     state = begun(far)
     late = proxy.duplicate_request_late(runs("once", "finish"))
-    finish(colour, state, "first")
+    finish(api, state, "first")
     near.do("forget")
     again = begun(near)
     late.release()
     proxy.wait_hit(late)
     assert again.lease.remaining() > 0
-    finish(colour, again, "second")
+    finish(api, again, "second")
     assert begun(near).value == "second"
 
 
-def test_a_lost_reply_to_begin_starts_one(clean: Server, colour: Colour, proxy: Proxy) -> None:
-    far, near = make(colour.connect(proxy.url), "once", "n"), make(colour.connect(clean.url), "once", "n")
+def test_a_lost_reply_to_begin_starts_one(clean: Server, api: Api, proxy: Proxy) -> None:
+    far, near = make(api.connect(proxy.url), "once", "n"), make(api.connect(clean.url), "once", "n")
     proxy.kill_on_reply(runs("once", "begin"))
     state = begun(far)
     assert isinstance(begun(near), pawl.Running)
-    finish(colour, state, 1)
+    finish(api, state, 1)
     assert begun(near).value == 1
 
 
 def test_an_unreachable_server_leaves_it_open_whether_it_was_recorded(
-    clean: Server, colour: Colour, proxy: Proxy
+    clean: Server, api: Api, proxy: Proxy
 ) -> None:
-    far = make(colour.connect(proxy.url), "once", "n", ttl=0.6, unavailable_after=0.2)
+    far = make(api.connect(proxy.url), "once", "n", ttl=0.6, unavailable_after=0.2)
     state = begun(far)
     proxy.drop_request(runs("once", "finish"), times=None)
     with pytest.raises(pawl.BackendUnavailable):
-        finish(colour, state, "maybe")
+        finish(api, state, "maybe")
     proxy.clear()
     # The request is repeated in the background; by then its lease is over, so that it records nothing.
-    found = begun(make(colour.connect(clean.url), "once", "n"), wait=True, timeout=60)
+    found = begun(make(api.connect(clean.url), "once", "n"), wait=True, timeout=60)
     assert isinstance(found, (pawl.Started, pawl.AsyncStarted, pawl.Done))
 
 
-def test_a_full_server_refuses_the_result_and_the_lease_is_kept(own_server: Server, colour: Colour) -> None:
-    once = make(colour.connect(own_server.url), "once", "n", unavailable_after=0.2)
+def test_a_full_server_refuses_the_result_and_the_lease_is_kept(own_server: Server, api: Api) -> None:
+    once = make(api.connect(own_server.url), "once", "n", unavailable_after=0.2)
     state = begun(once)
     own_server.command("CONFIG", "SET", "maxmemory", "1")
     with pytest.raises(pawl.BackendError):
-        finish(colour, state, "no room")
+        finish(api, state, "no room")
     own_server.command("CONFIG", "SET", "maxmemory", "0")
-    found = begun(make(colour.connect(own_server.url), "once", "n"), wait=True, timeout=60)
+    found = begun(make(api.connect(own_server.url), "once", "n"), wait=True, timeout=60)
     # It is repeated in the background, and its lease lives.
     assert isinstance(found, pawl.Done)
     assert found.value == "no room"
@@ -242,9 +236,9 @@ def test_a_full_server_refuses_the_result_and_the_lease_is_kept(own_server: Serv
 def test_a_value_that_cannot_be_kept_is_refused_and_the_lease_goes_on(once: Made, value: object) -> None:
     state = begun(once)
     with pytest.raises(pawl.ConfigurationError):
-        finish(once.colour, state, value)
+        finish(once.api, state, value)
     assert state.lease.remaining() > 0
-    finish(once.colour, state, "smaller")
+    finish(once.api, state, "smaller")
     assert begun(once).value == "smaller"
 
 
@@ -256,24 +250,22 @@ def test_a_value_that_cannot_be_kept_is_refused_and_the_lease_goes_on(once: Made
     ],
     ids=str,
 )  # fmt: skip
-def test_a_wrong_option_is_refused_where_it_is_given(
-    clean: Server, colour: Colour, given: dict[str, Any]
-) -> None:
-    client = colour.connect(clean.url)
+def test_a_wrong_option_is_refused_where_it_is_given(clean: Server, api: Api, given: dict[str, Any]) -> None:
+    client = api.connect(clean.url)
     with pytest.raises(pawl.ConfigurationError):
         client.raw.once("n", **given)
 
 
-def test_a_name_with_fields_needs_a_function(clean: Server, colour: Colour) -> None:
-    once = make(colour.connect(clean.url), "once", "n:{number}")
+def test_a_name_with_fields_needs_a_function(clean: Server, api: Api) -> None:
+    once = make(api.connect(clean.url), "once", "n:{number}")
     with pytest.raises(pawl.ConfigurationError, match="fields"):
         begun(once)
 
 
-def test_redlock_and_the_service_refuse_it(clean: Server, colour: Colour) -> None:
+def test_redlock_and_the_service_refuse_it(clean: Server, api: Api) -> None:
     for client in (
-        colour.connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]),
-        colour.connect("http+pawl://secret@127.0.0.1:1"),
+        api.connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]),
+        api.connect("http+pawl://secret@127.0.0.1:1"),
     ):
         with pytest.raises(pawl.NotSupported, match="once"):
             client.raw.once("n")
@@ -288,7 +280,7 @@ def test_waiting_ends_in_time_and_at_stop(once: Made, other: Made) -> None:
     stop.set()
     with pytest.raises(pawl.NotAcquired):
         waiting.result(20)
-    abandon(once.colour, state)
+    abandon(once.api, state)
 
 
 def test_who_runs_it_does_not_wait_for_itself(clean: Server) -> None:
@@ -306,20 +298,20 @@ def test_what_is_dropped_is_started_again_after_its_ttl(clean: Server, other: Ma
             client.once("n").begin()
             gc.collect()
         again = begun(other, wait=True, timeout=60)
-    abandon(other.colour, again)
+    abandon(other.api, again)
 
 
 def test_forget(once: Made, other: Made) -> None:
     assert not once.do("forget")
-    finish(once.colour, begun(once), 1)
+    finish(once.api, begun(once), 1)
     assert other.do("forget")
     state = begun(once)
     assert not other.do("forget")
     assert state.lease.remaining() > 0
-    abandon(once.colour, state)
+    abandon(once.api, state)
 
 
 def test_it_can_be_pickled(clean: Server, once: Made) -> None:
-    again = Made(once.colour, pickle.loads(pickle.dumps(once.raw)))
-    finish(once.colour, begun(again), "by the copy")
+    again = Made(once.api, pickle.loads(pickle.dumps(once.raw)))
+    finish(once.api, begun(again), "by the copy")
     assert begun(once).value == "by the copy"

@@ -10,7 +10,7 @@ import pytest
 
 import pawl
 from pawl.testing import Proxy, Server
-from tests.faults.rig import Colour, in_thread
+from tests.faults.rig import Api, in_thread
 from tests.gates.rig import Made, make, number, runs
 
 DONE = "{pawl:%once:n}:1:done"
@@ -22,22 +22,22 @@ def begun(once: Made, **options: object) -> Any:  # noqa: ANN401 - of either API
     return once.do("begin", **options)
 
 
-def finish(colour: Colour, state: Any, *args: object, **options: object) -> None:  # noqa: ANN401 - of either API
-    colour.run(lambda: state.finish(*args, **options))
+def finish(api: Api, state: Any, *args: object, **options: object) -> None:  # noqa: ANN401 - of either API
+    api.run(lambda: state.finish(*args, **options))
 
 
-def abandon(colour: Colour, state: Any) -> None:  # noqa: ANN401 - of either API
-    colour.run(state.abandon)
-
-
-@pytest.fixture
-def once(clean: Server, colour: Colour) -> Made:
-    return make(colour.connect(clean.url), "once", "n")
+def abandon(api: Api, state: Any) -> None:  # noqa: ANN401 - of either API
+    api.run(state.abandon)
 
 
 @pytest.fixture
-def other(clean: Server, colour: Colour) -> Made:
-    return make(colour.connect(clean.url), "once", "n")
+def once(clean: Server, api: Api) -> Made:
+    return make(api.connect(clean.url), "once", "n")
+
+
+@pytest.fixture
+def other(clean: Server, api: Api) -> Made:
+    return make(api.connect(clean.url), "once", "n")
 
 
 def test_a_block_finishes_or_abandons(clean: Server) -> None:
@@ -113,9 +113,9 @@ async def test_a_cancelled_finish_goes_on(clean: Server, proxy: Proxy) -> None:
         assert found.value == "went on"
 
 
-def test_a_function_runs_once(clean: Server, colour: Colour) -> None:
+def test_a_function_runs_once(clean: Server, api: Api) -> None:
     called: list[int] = []
-    client = colour.connect(clean.url)
+    client = api.connect(clean.url)
 
     def work(number: int, *, fails: bool = False) -> list[int]:
         called.append(number)
@@ -127,16 +127,16 @@ def test_a_function_runs_once(clean: Server, colour: Colour) -> None:
     async def task(number: int, *, fails: bool = False) -> list[int]:
         return work(number, fails=fails)
 
-    plain: Any = task if colour.name == "asyncio" else work
+    plain: Any = task if api.name == "asyncio" else work
     function = client.raw.once("f:{number}", wait=True)(plain)
     with pytest.raises(KeyError):
-        colour.run(lambda: function(1, fails=True))
-    results = [in_thread(partial(colour.run, partial(function, number))) for number in (1, 2) * 5]
+        api.run(lambda: function(1, fails=True))
+    results = [in_thread(partial(api.run, partial(function, number))) for number in (1, 2) * 5]
     assert sorted(found.result(20) for found in results) == [[1]] * 5 + [[2]] * 5
     assert sorted(called) == [1, 1, 2]
 
 
-def test_a_function_that_runs_elsewhere_is_not_called(clean: Server, once: Made, colour: Colour) -> None:
+def test_a_function_that_runs_elsewhere_is_not_called(clean: Server, once: Made, api: Api) -> None:
     state = begun(once)
 
     def work() -> None:
@@ -145,18 +145,18 @@ def test_a_function_that_runs_elsewhere_is_not_called(clean: Server, once: Made,
     async def task() -> None:
         raise AssertionError
 
-    client = colour.connect(clean.url)
-    function = client.raw.once("n")(task if colour.name == "asyncio" else work)
+    client = api.connect(clean.url)
+    function = client.raw.once("n")(task if api.name == "asyncio" else work)
     with pytest.raises(pawl.AcquireTimeout, match="wait=True"):
-        colour.run(function)
-    abandon(colour, state)
+        api.run(function)
+    abandon(api, state)
 
 
-def test_a_function_of_the_other_api_is_refused(clean: Server, colour: Colour) -> None:
+def test_a_function_of_the_other_api_is_refused(clean: Server, api: Api) -> None:
     async def task() -> None: ...
 
     def work() -> None: ...
 
-    client = colour.connect(clean.url)
+    client = api.connect(clean.url)
     with pytest.raises(pawl.ConfigurationError):
-        client.raw.once("n")(work if colour.name == "asyncio" else task)
+        client.raw.once("n")(work if api.name == "asyncio" else task)

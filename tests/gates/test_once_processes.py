@@ -13,7 +13,7 @@ import pytest
 
 from pawl.testing import Server
 from pawl.testing._resp import texts
-from tests.faults.rig import Colour, in_thread, remains, until
+from tests.faults.rig import Api, in_thread, remains, until
 from tests.gates.rig import Made, make, number, program, says
 
 DONE = "{pawl:%once:n}:1:done"
@@ -25,22 +25,22 @@ def begun(once: Made, **options: object) -> Any:  # noqa: ANN401 - of either API
     return once.do("begin", **options)
 
 
-def finish(colour: Colour, state: Any, *args: object, **options: object) -> None:  # noqa: ANN401 - of either API
-    colour.run(lambda: state.finish(*args, **options))
+def finish(api: Api, state: Any, *args: object, **options: object) -> None:  # noqa: ANN401 - of either API
+    api.run(lambda: state.finish(*args, **options))
 
 
-def abandon(colour: Colour, state: Any) -> None:  # noqa: ANN401 - of either API
-    colour.run(state.abandon)
-
-
-@pytest.fixture
-def once(clean: Server, colour: Colour) -> Made:
-    return make(colour.connect(clean.url), "once", "n")
+def abandon(api: Api, state: Any) -> None:  # noqa: ANN401 - of either API
+    api.run(state.abandon)
 
 
 @pytest.fixture
-def other(clean: Server, colour: Colour) -> Made:
-    return make(colour.connect(clean.url), "once", "n")
+def once(clean: Server, api: Api) -> Made:
+    return make(api.connect(clean.url), "once", "n")
+
+
+@pytest.fixture
+def other(clean: Server, api: Api) -> Made:
+    return make(api.connect(clean.url), "once", "n")
 
 
 STARTER = """
@@ -81,7 +81,7 @@ def test_a_killed_starter_frees_it(clean: Server, once: Made) -> None:
         process.kill()
         state = waiting.result(30)
         assert state.fence > fence
-        finish(once.colour, state, "by the next")
+        finish(once.api, state, "by the next")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pawl.core.protocol.runtime import Tracking
 from pawl.testing.groups import ClusterGroup, SentinelGroup
 from pawl.testing.servers import Server, available
 from pawl.transport.wire import Greeting, ReplyError, tracked
-from tests.faults.rig import COLOURS, Client, Colour, Lease, Lock, until
+from tests.faults.rig import APIS, Api, Client, Lease, Lock, until
 from tests.pace import pace
 from tests.redlock.test_hints import count
 
@@ -23,11 +23,11 @@ SLEEPS = 60.0
 """Seconds that a waiter sleeps here, where nothing wakes it."""
 
 
-@pytest.fixture(params=COLOURS)
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
     """Threads, then asyncio."""
-    with Colour(request.param) as colour:
-        yield colour
+    with Api(request.param) as api:
+        yield api
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def never_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "_NOTIFIED_POLL", SLEEPS)
 
 
-def connect(colour: Colour, url: str) -> Client:
-    return colour.connect(url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
+def connect(api: Api, url: str) -> Client:
+    return api.connect(url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
 
 
 def begin(client: Client, server: Server, name: str | pawl.Key = "stock", **options: object) -> Future[Lease]:
@@ -77,8 +77,8 @@ RELEASES = {
 
 @pytest.mark.usefixtures("never_polls")
 @pytest.mark.parametrize("release", RELEASES)
-def test_what_a_stranger_does_wakes_the_first_waiter(server: Server, colour: Colour, release: str) -> None:
-    client = connect(colour, server.url)
+def test_what_a_stranger_does_wakes_the_first_waiter(server: Server, api: Api, release: str) -> None:
+    client = connect(api, server.url)
     server.command("SET", "stock", "they", "PX", 600_000)
     waiting = begin(client, server)
     RELEASES[release](server)
@@ -86,9 +86,9 @@ def test_what_a_stranger_does_wakes_the_first_waiter(server: Server, colour: Col
 
 
 @pytest.mark.usefixtures("never_polls")
-def test_a_renewal_of_the_stranger_is_followed(server: Server, colour: Colour) -> None:
+def test_a_renewal_of_the_stranger_is_followed(server: Server, api: Api) -> None:
     """It is a change of the key: the waiter asks, and has itself notified again."""
-    client = connect(colour, server.url)
+    client = connect(api, server.url)
     server.command("SET", "stock", "they", "PX", 600_000)
     waiting = begin(client, server)
     for ttl_ms in (500_000, 700_000):
@@ -102,30 +102,30 @@ def test_a_renewal_of_the_stranger_is_followed(server: Server, colour: Colour) -
 
 @pytest.mark.usefixtures("never_polls")
 @pytest.mark.parametrize("release", ["DEL", "HDEL"])
-def test_behind_a_lock_of_redisson(server: Server, colour: Colour, release: str) -> None:
-    client = connect(colour, server.url)
+def test_behind_a_lock_of_redisson(server: Server, api: Api, release: str) -> None:
+    client = connect(api, server.url)
     field = "6f1e0a52-3f8c-4b3a-9a7d-0c2b1f6f2a11:45"
     server.command("HSET", "stock", field, "1")
     server.command("PEXPIRE", "stock", 600_000)
     before = count(server, "client|caching")
-    waiting = Lock(colour, client.raw.lock(pawl.Key.redisson("stock"))).start(timeout=SLEEPS)
+    waiting = Lock(api, client.raw.lock(pawl.Key.redisson("stock"))).start(timeout=SLEEPS)
     until(lambda: count(server, "client|caching") > before, what="it is tracked")
     server.command(release, "stock", *([field] if release == "HDEL" else []))
     end(waiting)
 
 
 @pytest.mark.usefixtures("never_polls")
-def test_an_expiry_needs_no_notice(server: Server, colour: Colour, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expiry_needs_no_notice(server: Server, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server notifies of an expiry when it gets to it, which may be late."""
     monkeypatch.setattr(Tracking, "concerns", lambda *_: False)
-    client = connect(colour, server.url)
+    client = connect(api, server.url)
     server.command("SET", "stock", "they", "PX", 400)
     end(begin(client, server))
 
 
 @pytest.mark.usefixtures("never_polls")
-def test_two_waiters_of_one_client_for_different_keys(server: Server, colour: Colour) -> None:
-    client = connect(colour, server.url)
+def test_two_waiters_of_one_client_for_different_keys(server: Server, api: Api) -> None:
+    client = connect(api, server.url)
     for name in ("one", "two"):
         server.command("SET", name, "they", "PX", 600_000)
     first, second = begin(client, server, "one"), begin(client, server, "two")
@@ -140,8 +140,8 @@ def test_two_waiters_of_one_client_for_different_keys(server: Server, colour: Co
 
 
 @pytest.mark.usefixtures("never_polls")
-def test_a_waiter_whose_connection_is_cut_is_notified_on_the_next(server: Server, colour: Colour) -> None:
-    client = connect(colour, server.url)
+def test_a_waiter_whose_connection_is_cut_is_notified_on_the_next(server: Server, api: Api) -> None:
+    client = connect(api, server.url)
     server.command("SET", "stock", "they", "PX", 600_000)
     waiting = begin(client, server)
     before = count(server, "client|tracking")
@@ -158,12 +158,12 @@ def _tracks(server: Server) -> bool:
     return b"tracking_total_keys:1\r\n" in info
 
 
-def test_nothing_is_sent_for_a_name_that_only_pawl_locks(server: Server, colour: Colour) -> None:
-    client = connect(colour, server.url)
+def test_nothing_is_sent_for_a_name_that_only_pawl_locks(server: Server, api: Api) -> None:
+    client = connect(api, server.url)
     server.command("CONFIG", "RESETSTAT")
     lease = client.lock("stock").acquire()
     waiting = client.lock("stock").start(timeout=SLEEPS)
-    other = connect(colour, server.url).lock("stock").start(timeout=SLEEPS)
+    other = connect(api, server.url).lock("stock").start(timeout=SLEEPS)
     until(lambda: server.command("ZCARD", "{stock}:1:queue"), what="it waits")
     lease.release()
     end(waiting)
@@ -171,9 +171,9 @@ def test_nothing_is_sent_for_a_name_that_only_pawl_locks(server: Server, colour:
     assert count(server, "client|tracking") == count(server, "client|caching") == 0
 
 
-def test_a_stranger_that_is_faster_is_waited_for(server: Server, colour: Colour) -> None:
+def test_a_stranger_that_is_faster_is_waited_for(server: Server, api: Api) -> None:
     """The notice is a hint: who asks first has the key."""
-    client = connect(colour, server.url)
+    client = connect(api, server.url)
     server.command("SET", "stock", "they", "PX", 600_000)
     waiting = begin(client, server)
     for _ in range(20):
@@ -188,8 +188,8 @@ def test_a_stranger_that_is_faster_is_waited_for(server: Server, colour: Colour)
 
 
 @pytest.mark.usefixtures("never_polls")
-def test_hear_false_polls(server: Server, colour: Colour) -> None:
-    client = connect(colour, server.url)
+def test_hear_false_polls(server: Server, api: Api) -> None:
+    client = connect(api, server.url)
     server.command("SET", "stock", "they", "PX", 600_000)
     server.command("CONFIG", "RESETSTAT")
     waiting = client.lock("stock", hear=False).start(timeout=SLEEPS)
@@ -202,11 +202,11 @@ def test_hear_false_polls(server: Server, colour: Colour) -> None:
 @pytest.mark.parametrize("refused", ["client|tracking", "client|caching"])
 @pytest.mark.usefixtures("never_polls")
 def test_where_the_acl_refuses_it_polls(
-    own_server: Server, colour: Colour, refused: str, caplog: pytest.LogCaptureFixture
+    own_server: Server, api: Api, refused: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     own_server.command("ACL", "SETUSER", "default", f"-{refused}")
     caplog.set_level(logging.DEBUG, "pawl.tracking")
-    client = connect(colour, own_server.url)
+    client = connect(api, own_server.url)
     for name in ("one", "two"):
         own_server.command("SET", name, "they", "PX", 600_000)
         waiting = client.lock(name).start(timeout=SLEEPS)
@@ -223,7 +223,7 @@ def test_where_the_acl_refuses_it_polls(
 
 @pytest.mark.usefixtures("never_polls")
 def test_on_a_server_that_speaks_resp2_only_it_polls(
-    server: Server, colour: Colour, monkeypatch: pytest.MonkeyPatch
+    server: Server, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing can be pushed there. Its answer to ``HELLO`` is a list and not a map."""
     check_hello = Greeting.check_hello
@@ -232,7 +232,7 @@ def test_on_a_server_that_speaks_resp2_only_it_polls(
         check_hello(self, [word for pair in reply.items() for word in pair])
 
     monkeypatch.setattr(Greeting, "check_hello", as_list)
-    client = connect(colour, server.url)
+    client = connect(api, server.url)
     server.command("SET", "stock", "they", "PX", 600_000)
     server.command("CONFIG", "RESETSTAT")
     waiting = client.lock("stock").start(timeout=SLEEPS)
@@ -243,11 +243,11 @@ def test_on_a_server_that_speaks_resp2_only_it_polls(
 
 
 def test_a_notice_that_is_lost_costs_a_quarter_of_a_second(
-    server: Server, colour: Colour, monkeypatch: pytest.MonkeyPatch
+    server: Server, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It then asks as if there were none."""
     monkeypatch.setattr(Tracking, "concerns", lambda *_: False)
-    client = connect(colour, server.url)
+    client = connect(api, server.url)
     server.command("SET", "stock", "they", "PX", 600_000)
     waiting = begin(client, server)
     server.command("DEL", "stock")
@@ -257,9 +257,9 @@ def test_a_notice_that_is_lost_costs_a_quarter_of_a_second(
 @pytest.mark.usefixtures("never_polls")
 @pytest.mark.skipif(bool(available("valkey")), reason=str(available("valkey")))
 @pytest.mark.parametrize("make", [pawl.Key, pawl.Key.redisson])
-def test_each_node_of_a_cluster_notifies(colour: Colour, make: Callable[[str], pawl.Key]) -> None:
+def test_each_node_of_a_cluster_notifies(api: Api, make: Callable[[str], pawl.Key]) -> None:
     with ClusterGroup() as group:
-        client, seen = connect(colour, group.url), set()
+        client, seen = connect(api, group.url), set()
         for number in range(50):
             name = f"n{number}"
             node = group.owner(group.slot_of(name))
@@ -276,9 +276,9 @@ def test_each_node_of_a_cluster_notifies(colour: Colour, make: Callable[[str], p
 @pytest.mark.usefixtures("never_polls")
 @pytest.mark.skipif(bool(available("valkey")), reason=str(available("valkey")))
 @pytest.mark.parametrize("make", [pawl.Key, pawl.Key.redisson])
-def test_a_master_that_sentinels_chose_notifies(colour: Colour, make: Callable[[str], pawl.Key]) -> None:
+def test_a_master_that_sentinels_chose_notifies(api: Api, make: Callable[[str], pawl.Key]) -> None:
     with SentinelGroup() as group:
-        client, key = connect(colour, group.url), make("stock")
+        client, key = connect(api, group.url), make("stock")
         for failed_over in (False, True):
             if failed_over:
                 old = group.master

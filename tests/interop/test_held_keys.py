@@ -13,7 +13,7 @@ import pawl
 from pawl.testing.groups import ClusterGroup
 from pawl.testing.servers import Server, available
 from tests.edges.helpers import eventually, in_child
-from tests.faults.rig import COLOURS, Client, Colour, until
+from tests.faults.rig import APIS, Api, Client, until
 from tests.redlock.test_hints import count
 
 TTL = 180.0
@@ -22,39 +22,39 @@ TTL = 180.0
 KEY = "job-lock:default:report"
 
 
-@pytest.fixture(params=COLOURS)
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
     """Threads, then asyncio."""
-    with Colour(request.param) as colour:
-        yield colour
+    with Api(request.param) as api:
+        yield api
 
 
-def engine(colour: Colour, client: Client) -> Any:  # noqa: ANN401 - an engine
+def engine(api: Api, client: Client) -> Any:  # noqa: ANN401 - an engine
     """What is behind a client; of asyncio there is one for each loop."""
-    return colour.run(lambda: colour.engine(client.raw))
+    return api.run(lambda: api.engine(client.raw))
 
 
 class Held:
     """A lease of a key, which the server tracks by now."""
 
-    def __init__(self, colour: Colour, url: str, node: Server, key: str = KEY, **options: Any) -> None:  # noqa: ANN401 - as the factory method takes them
-        self.colour = colour
-        self.client: Client = colour.connect(url, ttl=TTL)
+    def __init__(self, api: Api, url: str, node: Server, key: str = KEY, **options: Any) -> None:  # noqa: ANN401 - as the factory method takes them
+        self.api = api
+        self.client: Client = api.connect(url, ttl=TTL)
         self.lost: list[Any] = []
         before = tracked(node)
         raw = self.client.raw.lock(pawl.Key(key), on_lost=self.lost.append, **options)
-        self.lease = colour.run(raw.acquire)
+        self.lease = api.run(raw.acquire)
         until(lambda: tracked(node) > before, what="the key is tracked")
 
     @property
     def counters(self) -> Any:  # noqa: ANN401 - a Counter
-        return engine(self.colour, self.client).reports.counters
+        return engine(self.api, self.client).reports.counters
 
     def reason(self) -> str:
         """Wait until the loss is reported, far sooner than the next renewal is due."""
         until(lambda: self.lost, timeout=10, what="the loss is reported")
         with pytest.raises(pawl.LeaseLost) as caught:
-            self.colour.run(self.lease.check)
+            self.api.run(self.lease.check)
         return str(caught.value.reason)
 
 
@@ -83,111 +83,111 @@ TAKES: dict[str, tuple[Callable[[Server], object], str]] = {
 
 
 @pytest.mark.parametrize("how", TAKES)
-def test_a_loss_is_reported_at_once(server: Server, colour: Colour, how: str) -> None:
+def test_a_loss_is_reported_at_once(server: Server, api: Api, how: str) -> None:
     take, reason = TAKES[how]
-    held = Held(colour, server.url, server)
+    held = Held(api, server.url, server)
     take(server)
     assert held.reason() == reason
 
 
-def test_a_change_that_leaves_the_lease_is_no_loss(server: Server, colour: Colour) -> None:
-    held = Held(colour, server.url, server)
+def test_a_change_that_leaves_the_lease_is_no_loss(server: Server, api: Api) -> None:
+    held = Held(api, server.url, server)
     for number in (1, 2, 3):
         before = count(server, "client|caching")
         server.command("PEXPIRE", KEY, round(TTL * 1000) - number)
         until(partial(tracked_since, server, before), what="it looked, and tracks again")
-    colour.run(held.lease.check)
+    api.run(held.lease.check)
     assert not held.lost
     server.command("DEL", KEY)
     assert held.reason() == "expired"
 
 
-def test_its_own_writes_are_no_notices(server: Server, colour: Colour) -> None:
+def test_its_own_writes_are_no_notices(server: Server, api: Api) -> None:
     """Neither a renewal nor what it does with other names."""
-    client = colour.connect(server.url, ttl=TTL)
+    client = api.connect(server.url, ttl=TTL)
     raw = client.raw.lock(pawl.Key(KEY), renew_every=0.3)
-    lease = colour.run(raw.acquire)
+    lease = api.run(raw.acquire)
     until(lambda: count(server, "client|caching") >= 1, what="it is tracked")
-    colour.run(Held(colour, server.url, server, "another").lease.release)
-    counters = engine(colour, client).reports.counters
+    api.run(Held(api, server.url, server, "another").lease.release)
+    counters = engine(api, client).reports.counters
     before = counters["renewed"]
     until(lambda: counters["renewed"] >= before + 3, what="it renews")
     assert counters["key_changed"] == 0
-    colour.run(lease.release)
+    api.run(lease.release)
 
 
-def test_a_short_hold_sends_nothing_more(server: Server, colour: Colour) -> None:
-    client = colour.connect(server.url, ttl=TTL)
+def test_a_short_hold_sends_nothing_more(server: Server, api: Api) -> None:
+    client = api.connect(server.url, ttl=TTL)
     before = count(server, "client|tracking")
     for _ in range(20):
-        colour.run(colour.run(client.raw.lock(pawl.Key(KEY)).acquire).release)
+        api.run(api.run(client.raw.lock(pawl.Key(KEY)).acquire).release)
     assert count(server, "client|tracking") == before
-    assert not engine(colour, client).leases.tracked
+    assert not engine(api, client).leases.tracked
 
 
 @pytest.mark.parametrize("options", [{"hear": False}, {"renew": False}])
-def test_only_where_it_is_wanted(server: Server, colour: Colour, options: dict[str, Any]) -> None:
-    client = colour.connect(server.url, ttl=TTL)
+def test_only_where_it_is_wanted(server: Server, api: Api, options: dict[str, Any]) -> None:
+    client = api.connect(server.url, ttl=TTL)
     before = count(server, "client|tracking")
-    lease = colour.run(client.raw.lock(pawl.Key(KEY), **options).acquire)
+    lease = api.run(client.raw.lock(pawl.Key(KEY), **options).acquire)
     name = client.lock("a name", ttl=0.9).acquire()
-    counters = engine(colour, client).reports.counters
+    counters = engine(api, client).reports.counters
     until(lambda: counters["renewed"] >= 2, what="the maintenance is at work")
     assert count(server, "client|tracking") == before
     name.release()
-    colour.run(lease.release)
+    api.run(lease.release)
 
 
-def test_a_release_ends_the_tracking(server: Server, colour: Colour) -> None:
-    held = Held(colour, server.url, server)
-    colour.run(held.lease.release)
+def test_a_release_ends_the_tracking(server: Server, api: Api) -> None:
+    held = Held(api, server.url, server)
+    api.run(held.lease.release)
     server.command("SET", KEY, "they", "PX", 1000)
     server.command("DEL", KEY)
-    assert not engine(colour, held.client).leases.tracked
+    assert not engine(api, held.client).leases.tracked
     assert held.counters["key_changed"] == 0
     assert not held.lost
 
 
-def test_a_connection_that_breaks_is_replaced(server: Server, colour: Colour) -> None:
-    held = Held(colour, server.url, server)
+def test_a_connection_that_breaks_is_replaced(server: Server, api: Api) -> None:
+    held = Held(api, server.url, server)
     server.command("CLIENT", "KILL", "TYPE", "pubsub")
     until(lambda: tracked(server) == 1, what="it is tracked on the next connection")
-    colour.run(held.lease.check)
+    api.run(held.lease.check)
     server.command("DEL", KEY)
     assert held.reason() == "expired"
 
 
-def test_where_the_acl_refuses_the_next_renewal_finds_it(own_server: Server, colour: Colour) -> None:
+def test_where_the_acl_refuses_the_next_renewal_finds_it(own_server: Server, api: Api) -> None:
     own_server.command("ACL", "SETUSER", "default", "-client|tracking")
-    client = colour.connect(own_server.url, ttl=1.5)
-    lease = colour.run(client.raw.lock(pawl.Key(KEY)).acquire)
-    counters = engine(colour, client).reports.counters
+    client = api.connect(own_server.url, ttl=1.5)
+    lease = api.run(client.raw.lock(pawl.Key(KEY)).acquire)
+    counters = engine(api, client).reports.counters
     until(lambda: counters["renewed"] >= 3, what="it renews")
     own_server.command("DEL", KEY)
-    until(lambda: colour.run(lambda: lease.state) != "held", what="the loss is noticed")
+    until(lambda: api.run(lambda: lease.state) != "held", what="the loss is noticed")
 
 
 @pytest.mark.skipif(bool(available("valkey")), reason=str(available("valkey")))
-def test_each_node_of_a_cluster_notifies(colour: Colour) -> None:
+def test_each_node_of_a_cluster_notifies(api: Api) -> None:
     with ClusterGroup() as group:
         held = {}
         for number in range(50):
             node = group.owner(group.slot_of(f"n{number}"))
             if node.port not in held:
-                held[node.port] = node, f"n{number}", Held(colour, group.url, node, f"n{number}")
+                held[node.port] = node, f"n{number}", Held(api, group.url, node, f"n{number}")
         assert len(held) == 3
-        client = colour.connect(group.url, ttl=TTL)
+        client = api.connect(group.url, ttl=TTL)
         both = client.raw.multi_lock([pawl.Key("a"), pawl.Key("b")])
-        lease = colour.run(both.acquire)
+        lease = api.run(both.acquire)
         for node, key, one in held.values():
             node.command("DEL", key)
             assert one.reason() == "expired"
-        colour.run(lease.release)
+        api.run(lease.release)
 
 
 @pytest.mark.parametrize("kind", ["rlock", "redisson", "multi_lock"])
-def test_the_other_locks_of_a_key_are_notified_too(server: Server, colour: Colour, kind: str) -> None:
-    client = colour.connect(server.url, ttl=TTL)
+def test_the_other_locks_of_a_key_are_notified_too(server: Server, api: Api, kind: str) -> None:
+    client = api.connect(server.url, ttl=TTL)
     lost: list[Any] = []
     key = pawl.Key.redisson(KEY) if kind == "redisson" else pawl.Key(KEY)
     raw = (
@@ -195,20 +195,20 @@ def test_the_other_locks_of_a_key_are_notified_too(server: Server, colour: Colou
         if kind != "multi_lock"
         else client.raw.multi_lock([key, "name"])
     )
-    lease = colour.run(raw.acquire)
+    lease = api.run(raw.acquire)
     until(lambda: tracked(server) >= 1, what="the key is tracked")
     server.command("DEL", KEY)
-    until(lambda: colour.run(lambda: lease.state) == "lost", what="the loss is reported")
+    until(lambda: api.run(lambda: lease.state) == "lost", what="the loss is reported")
     if kind != "multi_lock":
         until(lambda: lost, what="its callback ran")
     else:
         # The name, which it still has.
         with suppress(pawl.NotHeld):
-            colour.run(lease.release)
+            api.run(lease.release)
 
 
 def test_a_child_does_not_look_after_the_keys_of_its_parent(server: Server) -> None:
-    with Colour("threads") as threads:
+    with Api("threads") as threads:
         held = Held(threads, server.url, server)
         client: pawl.Client = held.client.raw
 

@@ -9,7 +9,7 @@ import pytest
 import pawl
 from pawl.primitives.probe.strange_values import describe
 from pawl.testing.servers import Server
-from tests.faults.rig import COLOURS, Colour
+from tests.faults.rig import APIS, Api
 
 HOLDER = "6f1e0a52-3f8c-4b3a-9a7d-0c2b1f6f2a11:45"
 READER = f"{HOLDER}:write"
@@ -34,19 +34,19 @@ VALUES: dict[str, tuple[tuple[object, ...], str]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=COLOURS)
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
     """Threads, then asyncio."""
-    with Colour(request.param) as colour:
-        yield colour
+    with Api(request.param) as api:
+        yield api
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_the_error_says_what_is_there(server: Server, colour: Colour, value: str) -> None:
+def test_the_error_says_what_is_there(server: Server, api: Api, value: str) -> None:
     words, told = VALUES[value]
     server.command(*words)  # type: ignore[arg-type]
     before = server.command("DUMP", "order:42")
-    client = colour.connect(server.url, namespace="")
+    client = api.connect(server.url, namespace="")
     raw = client.raw
     attempts: dict[str, Callable[[], object]] = {
         "acquire": raw.lock("order:42").acquire,
@@ -59,17 +59,17 @@ def test_the_error_says_what_is_there(server: Server, colour: Colour, value: str
     }
     for what, attempt in attempts.items():
         with pytest.raises(pawl.WrongKey) as caught:
-            colour.run(attempt)
+            api.run(attempt)
         assert told in str(caught.value), what
         assert HOLDER not in str(caught.value)
     assert server.command("DUMP", "order:42") == before
     assert server.command("EXISTS", "one") == 0
 
 
-def test_without_the_right_to_look_the_error_is_the_servers(own_server: Server, colour: Colour) -> None:
+def test_without_the_right_to_look_the_error_is_the_servers(own_server: Server, api: Api) -> None:
     own_server.command("HSET", "order:42", HOLDER, "1")
     own_server.command("ACL", "SETUSER", "default", "-hlen", "-zcard", "-lrange")
-    client = colour.connect(own_server.url, namespace="")
+    client = api.connect(own_server.url, namespace="")
     with pytest.raises(pawl.WrongKey, match=r"order:42"):
         client.lock("order:42").acquire(1)
 

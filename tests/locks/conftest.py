@@ -1,4 +1,4 @@
-"""Two clients of either colour behind one blocking face, on a clean server."""
+"""Two clients of either API behind one blocking face, on a clean server."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from pawl.testing.servers import Server
-from tests.faults.rig import COLOURS, Client, Colour
+from tests.faults.rig import APIS, Api, Client
 
 
-@pytest.fixture(params=COLOURS)
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
-    with Colour(request.param) as made:
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    with Api(request.param) as made:
         yield made
 
 
 @pytest.fixture
-def pair(colour: Colour, valkey: Server) -> list[Client]:
+def pair(api: Api, valkey: Server) -> list[Client]:
     valkey.command("FLUSHALL")
-    return [colour.connect(valkey.url) for _ in range(2)]
+    return [api.connect(valkey.url) for _ in range(2)]

@@ -9,7 +9,7 @@ import pytest
 import pawl
 from pawl.testing._resp import texts
 from pawl.testing.servers import Server
-from tests.faults.rig import Client, Colour
+from tests.faults.rig import Api, Client
 
 DAY_MS = 86_400_000
 
@@ -53,25 +53,25 @@ def test_short_lived_names_leave_nothing_where_fences_are_not_kept(valkey: Serve
         assert keys_of(valkey) == []
 
 
-def use_each_kind(colour: Colour, client: Client) -> None:
+def use_each_kind(api: Api, client: Client) -> None:
     """Take and give back one of every primitive that leases."""
     raw = client.raw
     rw = raw.rwlock("n")
     made = [raw.lock("n"), raw.rlock("n"), raw.rlock("n", owner="job"), raw.fair_lock("n")]
     made += [raw.semaphore("n", permits=2), rw.read, rw.write, raw.multi_lock(["m", "o"])]
     for lock in made:
-        lease = colour.run(lock.acquire)
-        colour.run(lease.release)
+        lease = api.run(lock.acquire)
+        api.run(lease.release)
     election = raw.election("n")
-    lease = colour.run(election.campaign)
-    colour.run(lease.release)
+    lease = api.run(election.campaign)
+    api.run(lease.release)
 
 
 @pytest.mark.parametrize("fence_ttl", [0, 3])
-def test_no_kind_leaves_more_than_was_asked_for(server: Server, colour: Colour, fence_ttl: int) -> None:
+def test_no_kind_leaves_more_than_was_asked_for(server: Server, api: Api, fence_ttl: int) -> None:
     server.command("FLUSHALL")
-    client = colour.connect(server.url, fence_ttl=fence_ttl)
-    use_each_kind(colour, client)
+    client = api.connect(server.url, fence_ttl=fence_ttl)
+    use_each_kind(api, client)
     time.sleep(0.005)
     left = keys_of(server)
     if fence_ttl == 0:
@@ -81,9 +81,9 @@ def test_no_kind_leaves_more_than_was_asked_for(server: Server, colour: Colour, 
     assert len(left) == (6 if fence_ttl else 0)
 
 
-def test_a_lock_may_keep_its_fence_for_another_time_than_its_client(server: Server, colour: Colour) -> None:
+def test_a_lock_may_keep_its_fence_for_another_time_than_its_client(server: Server, api: Api) -> None:
     server.command("FLUSHALL")
-    client = colour.connect(server.url, fence_ttl=60)
+    client = api.connect(server.url, fence_ttl=60)
     client.lock("long", fence_ttl=3600).acquire().release()
     client.lock("usual").acquire().release()
     client.lock("none", fence_ttl=0).acquire().release()
@@ -94,9 +94,9 @@ def test_a_lock_may_keep_its_fence_for_another_time_than_its_client(server: Serv
     assert 50_000 < left["{pawl:usual}:fence"] <= 60_000
 
 
-def test_a_lease_that_is_renewed_past_the_fences_time_keeps_it(server: Server, colour: Colour) -> None:
+def test_a_lease_that_is_renewed_past_the_fences_time_keeps_it(server: Server, api: Api) -> None:
     server.command("FLUSHALL")
-    client = colour.connect(server.url, fence_ttl=0.2)
+    client = api.connect(server.url, fence_ttl=0.2)
     lease = client.lock(ttl=0.6).acquire()
     time.sleep(1.5)
     assert client.inspect().fence == lease.fence
@@ -105,8 +105,8 @@ def test_a_lease_that_is_renewed_past_the_fences_time_keeps_it(server: Server, c
     assert ends(server, "{pawl:n}:fence") <= 200
 
 
-def test_fences_rise_though_none_is_kept(server: Server, colour: Colour) -> None:
-    clients = [colour.connect(server.url, fence_ttl=fence_ttl) for fence_ttl in (0, 60, 0)]
+def test_fences_rise_though_none_is_kept(server: Server, api: Api) -> None:
+    clients = [api.connect(server.url, fence_ttl=fence_ttl) for fence_ttl in (0, 60, 0)]
     fences = []
     for _ in range(30):
         for client in clients:

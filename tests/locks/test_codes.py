@@ -12,7 +12,7 @@ import pawl
 from pawl.errors import PawlError
 from pawl.model import LossReason
 from pawl.testing.servers import Server
-from tests.faults.rig import Client, Colour, until
+from tests.faults.rig import Api, Client, until
 
 LOST = {
     "expired": "WATCHDOG_RENEWAL_FAILED",
@@ -56,76 +56,76 @@ def test_the_codes_of_different_errors_differ() -> None:
     assert not more & set(codes.values())
 
 
-def failed(colour: Colour, action: Callable[[], Any]) -> tuple[str, str]:
+def failed(api: Api, action: Callable[[], Any]) -> tuple[str, str]:
     with pytest.raises(pawl.NotHeld) as caught:
-        colour.run(action)
+        api.run(action)
     return caught.value.operation, caught.value.code
 
 
-def test_what_was_tried_is_in_the_code(colour: Colour, pair: list[Client]) -> None:
+def test_what_was_tried_is_in_the_code(api: Api, pair: list[Client]) -> None:
     client: Any = pair[0].raw
-    lease = colour.run(client.lock("a").acquire)
-    colour.run(lease.release)
-    assert failed(colour, lease.release) == ("release", "UNLOCK_FAILED")
-    assert failed(colour, lambda: lease.extend(5)) == ("extend", "EXTEND_FAILED")
+    lease = api.run(client.lock("a").acquire)
+    api.run(lease.release)
+    assert failed(api, lease.release) == ("release", "UNLOCK_FAILED")
+    assert failed(api, lambda: lease.extend(5)) == ("extend", "EXTEND_FAILED")
 
     async def detach() -> str:
         return str(lease.detach())
 
-    assert failed(colour, detach if colour.name == "asyncio" else lease.detach) == ("detach", "DETACH_FAILED")
-    writer = colour.run(client.rwlock("b").write.acquire)
-    colour.run(writer.downgrade)
-    assert failed(colour, writer.downgrade) == ("downgrade", "DOWNGRADE_FAILED")
-    colour.run(writer.release)
-    many = colour.run(client.multi_lock(["c", "d"]).acquire)
-    colour.run(many.release)
-    assert failed(colour, many.release) == ("release", "UNLOCK_FAILED")
-    assert failed(colour, lambda: many.extend(5)) == ("extend", "EXTEND_FAILED")
-    assert failed(colour, client.election("e").resign) == ("lead", "NOT_THE_LEADER")
+    assert failed(api, detach if api.name == "asyncio" else lease.detach) == ("detach", "DETACH_FAILED")
+    writer = api.run(client.rwlock("b").write.acquire)
+    api.run(writer.downgrade)
+    assert failed(api, writer.downgrade) == ("downgrade", "DOWNGRADE_FAILED")
+    api.run(writer.release)
+    many = api.run(client.multi_lock(["c", "d"]).acquire)
+    api.run(many.release)
+    assert failed(api, many.release) == ("release", "UNLOCK_FAILED")
+    assert failed(api, lambda: many.extend(5)) == ("extend", "EXTEND_FAILED")
+    assert failed(api, client.election("e").resign) == ("lead", "NOT_THE_LEADER")
 
 
-def test_a_ticket_that_is_used_twice(colour: Colour, pair: list[Client]) -> None:
+def test_a_ticket_that_is_used_twice(api: Api, pair: list[Client]) -> None:
     client: Any = pair[0].raw
-    lease = colour.run(client.lock("a").acquire)
+    lease = api.run(client.lock("a").acquire)
 
     async def detach() -> str:
         return str(lease.detach())
 
-    ticket = colour.run(detach if colour.name == "asyncio" else lease.detach)
-    second = colour.run(lambda: client.adopt(ticket))
-    assert failed(colour, lambda: client.adopt(ticket)) == ("adopt", "ADOPT_FAILED")
-    colour.run(second.release)
+    ticket = api.run(detach if api.name == "asyncio" else lease.detach)
+    second = api.run(lambda: client.adopt(ticket))
+    assert failed(api, lambda: client.adopt(ticket)) == ("adopt", "ADOPT_FAILED")
+    api.run(second.release)
 
 
-def test_the_service_says_what_was_tried(colour: Colour, pair: list[Client]) -> None:
+def test_the_service_says_what_was_tried(api: Api, pair: list[Client]) -> None:
     service: Any = pair[0].raw.service()
-    assert failed(colour, lambda: service.renew("a", "nobody")) == ("extend", "EXTEND_FAILED")
-    assert failed(colour, lambda: service.release("a", "nobody")) == ("release", "UNLOCK_FAILED")
+    assert failed(api, lambda: service.renew("a", "nobody")) == ("extend", "EXTEND_FAILED")
+    assert failed(api, lambda: service.release("a", "nobody")) == ("release", "UNLOCK_FAILED")
 
 
-def test_a_reader_cannot_downgrade(colour: Colour, pair: list[Client]) -> None:
-    lease = colour.run(pair[0].raw.lock("a").acquire)
+def test_a_reader_cannot_downgrade(api: Api, pair: list[Client]) -> None:
+    lease = api.run(pair[0].raw.lock("a").acquire)
     with pytest.raises(pawl.NotHeld) as caught:
         lease.downgrade  # noqa: B018
     assert caught.value.code == "DOWNGRADE_FAILED"
-    colour.run(lease.release)
+    api.run(lease.release)
 
 
-def test_the_code_of_a_real_loss(colour: Colour, pair: list[Client], valkey: Server) -> None:
+def test_the_code_of_a_real_loss(api: Api, pair: list[Client], valkey: Server) -> None:
     client: Any = pair[0].raw
-    lease = colour.run(client.lock("taken", ttl=3.0, renew_every=0.3).acquire)
+    lease = api.run(client.lock("taken", ttl=3.0, renew_every=0.3).acquire)
     valkey.command("SET", "pawl:taken", "operator@desk:1/sh", "PX", "60000")
-    longest = colour.run(client.lock("long", ttl=0.9, max_hold=0.3).acquire)
+    longest = api.run(client.lock("long", ttl=0.9, max_hold=0.3).acquire)
     until(lambda: lease.lost and longest.lost)
     for lost, code in ((lease, "LEASE_TAKEN"), (longest, "MAX_HOLD_EXCEEDED")):
         with pytest.raises(pawl.LeaseLost) as caught:
             lost.check()
         assert caught.value.code == code
     with pytest.raises(pawl.NotHeld) as gone:
-        colour.run(lease.release)
+        api.run(lease.release)
     assert str(gone.value).count("[") == 1, "one code, also where it quotes the loss"
-    released = colour.run(client.lock("b").acquire)
-    colour.run(released.release)
+    released = api.run(client.lock("b").acquire)
+    api.run(released.release)
     with pytest.raises(pawl.LeaseLost) as caught:
         released.check()
     assert caught.value.code == "LEASE_CLOSED"

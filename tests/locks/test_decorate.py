@@ -246,7 +246,7 @@ def test_what_fills_a_field_cannot_reach_another_name(client: pawl.Client) -> No
         assert of(value) == f"x:{value}"
 
 
-def test_the_function_of_the_wrong_colour() -> None:
+def test_the_function_of_the_wrong_api() -> None:
     async def coroutine(x: int) -> None: ...
 
     class Callable:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pawl
-from tests.faults.rig import Client, Colour
+from tests.faults.rig import Api, Client
 
 LOCKS = {
     "lock": lambda client: client.lock("a"),
@@ -57,14 +57,14 @@ def test_an_attribute_of_the_lease_is_not_one_of_the_lock(lock: Any, name: str, 
     ],
 )
 def test_an_argument_of_another_library_is_refused_with_ours(
-    colour: Colour,
+    api: Api,
     lock: Any,  # noqa: ANN401 - as above
     word: str,
     value: object,
     said: str,
 ) -> None:
     with pytest.raises(TypeError) as caught:
-        colour.run(lambda: lock.acquire(**{word: value}))
+        api.run(lambda: lock.acquire(**{word: value}))
     assert said in str(caught.value)
     assert repr(word) in str(caught.value)
 

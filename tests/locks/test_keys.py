@@ -20,18 +20,18 @@ from pawl._inside import plan_behind
 from pawl.core.protocol.key_text import read_key
 from pawl.primitives.key import SCRIPTS
 from pawl.testing.servers import Server
-from tests.faults.rig import COLOURS, Client, Colour, Lease, until
+from tests.faults.rig import APIS, Api, Client, Lease, until
 
 KEY = pawl.Key("order:42")
 PubSub = Any
 OFF: dict[str, Any] = {"yield_after": None}
 
 
-def lock(client: Client, key: pawl.Key = KEY, **options: Any) -> Any:  # noqa: ANN401 - of either colour
+def lock(client: Client, key: pawl.Key = KEY, **options: Any) -> Any:  # noqa: ANN401 - of either API
     return client.lock(cast("str", key), **options)
 
 
-def rlock(client: Client, key: pawl.Key = KEY, **options: Any) -> Any:  # noqa: ANN401 - of either colour
+def rlock(client: Client, key: pawl.Key = KEY, **options: Any) -> Any:  # noqa: ANN401 - of either API
     return client.rlock(cast("str", key), **options)
 
 
@@ -133,12 +133,12 @@ def test_it_is_inspected(pair: list[Client], valkey: Server) -> None:
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-def test_it_is_force_released(pair: list[Client], valkey: Server, colour: Colour, foreign: bool) -> None:  # noqa: FBT001
+def test_it_is_force_released(pair: list[Client], valkey: Server, api: Api, foreign: bool) -> None:  # noqa: FBT001
     one, two = pair
     lease = None if foreign else lock(one).acquire()
     if foreign:
         valkey.command("SET", "order:42", "theirs", "PX", "60000")
-    forced = colour.run(lambda: two.raw.force_release(KEY, reason="test"))
+    forced = api.run(lambda: two.raw.force_release(KEY, reason="test"))
     assert forced.released
     assert at(valkey) is None
     if lease is not None:
@@ -154,22 +154,22 @@ def test_it_is_released_and_extended_by_token(pair: list[Client], valkey: Server
     assert at(valkey) is None
 
 
-def test_a_lease_goes_on_elsewhere(pair: list[Client], valkey: Server, colour: Colour, ears: PubSub) -> None:
+def test_a_lease_goes_on_elsewhere(pair: list[Client], valkey: Server, api: Api, ears: PubSub) -> None:
     one, two = pair
     ticket = lock(one, pawl.Key.spring("locks", "n")).acquire().detach()
-    lease = Lease(colour, colour.run(lambda: two.raw.adopt(ticket)))
+    lease = Lease(api, api.run(lambda: two.raw.adopt(ticket)))
     assert at(valkey, "locks:n") == lease.token
     assert heard(ears, 0.1) is None
     lease.release()
     assert heard(ears) == "locks:n"
 
 
-def test_it_is_listed(pair: list[Client], valkey: Server, colour: Colour) -> None:
+def test_it_is_listed(pair: list[Client], valkey: Server, api: Api) -> None:
     one, two = pair
     lease = lock(one).acquire()
 
     def listed() -> list[Any]:
-        return cast("list[Any]", colour.run(two.raw.locks))
+        return cast("list[Any]", api.run(two.raw.locks))
 
     until(lambda: bool(listed()), what="the record of the hold")
     (info,) = listed()
@@ -220,10 +220,10 @@ def test_a_key_as_text(text: str, key: pawl.Key) -> None:
     assert read_key(text) == key
 
 
-def test_on_independent_masters(colour: Colour) -> None:
+def test_on_independent_masters(api: Api) -> None:
     with Server() as a, Server() as b, Server() as c:
         fresh = pawl.RedlockOptions(fresh=True)
-        client = colour.connect([a.url, b.url, c.url], redlock=fresh)
+        client = api.connect([a.url, b.url, c.url], redlock=fresh)
         lease = lock(client).acquire()
         assert sum(at(server) is not None for server in (a, b, c)) >= 2
         lease.release()
@@ -231,8 +231,8 @@ def test_on_independent_masters(colour: Colour) -> None:
             lock(client, pawl.Key.redisson("n"))
 
 
-def test_a_list_in_another_slot_is_refused_in_a_cluster(colour: Colour) -> None:
-    client = colour.connect("redis+cluster://127.0.0.1:1")
+def test_a_list_in_another_slot_is_refused_in_a_cluster(api: Api) -> None:
+    client = api.connect("redis+cluster://127.0.0.1:1")
     with pytest.raises(pawl.NotSupported, match="another hash slot"):
         lock(client, pawl.Key.python_redis_lock("n"))
     lock(client, pawl.Key.python_redis_lock("{n}"))
@@ -437,10 +437,10 @@ def test_it_is_left_free_for_as_long_as_the_others_need(
         assert cast("Any", plan.primitive).shared.split()[:2] == ["250", yield_ms]
 
 
-def test_the_waiters_of_one_client_yield_too(colour: Colour, valkey: Server) -> None:
+def test_the_waiters_of_one_client_yield_too(api: Api, valkey: Server) -> None:
     """Local hand-overs need no server: they must come to an end as well."""
     valkey.command("FLUSHALL")
-    client = colour.connect(valkey.url)
+    client = api.connect(valkey.url)
     options: dict[str, Any] = {"yield_after": 0.1, "yield_for": 0.3}
     stop, grants = threading.Event(), [0] * 3
 
@@ -559,11 +559,11 @@ def test_how_others_spell_it(key: pawl.Key, text: str, wake: object) -> None:
     assert pickle.loads(pickle.dumps(key)) == key
 
 
-def test_rueidislock_has_three_keys(pair: list[Client], valkey: Server, colour: Colour) -> None:
+def test_rueidislock_has_three_keys(pair: list[Client], valkey: Server, api: Api) -> None:
     keys = pawl.Key.rueidislock("n")
     assert [key.key for key in keys] == [f"rueidislock:{i}:n" for i in range(3)]
     raw = pair[0].raw.multi_lock([*keys, "n"])
-    lease = Lease(colour, colour.run(raw.acquire))
+    lease = Lease(api, api.run(raw.acquire))
     assert valkey.command("EXISTS", *[key.key for key in keys], "pawl:n") == 4
     lease.release()
     assert valkey.command("EXISTS", *[key.key for key in keys], "pawl:n") == 0
@@ -615,9 +615,9 @@ def test_what_is_for_keys_alone(pair: list[Client]) -> None:
             pair[0].lock("n", **{option: 1})
 
 
-@pytest.mark.parametrize("colour_name", COLOURS)
-def test_fair_lock_is_refused(colour_name: str) -> None:
-    connect: Any = pawl.connect if colour_name == "threads" else pawl.connect_async
+@pytest.mark.parametrize("api_name", APIS)
+def test_fair_lock_is_refused(api_name: str) -> None:
+    connect: Any = pawl.connect if api_name == "threads" else pawl.connect_async
     client = connect("redis://127.0.0.1:1")
     with pytest.raises(pawl.NotSupported, match="programs of other libraries keep no order"):
         client.fair_lock(KEY)

@@ -17,7 +17,7 @@ import pytest
 import pawl
 from pawl.testing import Proxy, Rule
 from pawl.testing.servers import Server
-from tests.faults.rig import Client, Colour, in_thread, remains, script, teach, until
+from tests.faults.rig import Api, Client, in_thread, remains, script, teach, until
 from tests.faults.test_ambiguity import FAULTS, QUICK
 from tests.faults.test_cancel_sweep import TTL, _release_late, clean, struck
 
@@ -25,28 +25,28 @@ NAMES = ["a", "b", "c"]
 
 
 class Multi:
-    """A multi-lock of either colour."""
+    """A multi-lock of either API."""
 
-    def __init__(self, colour: Colour, client: Client, members: Any = NAMES, **options: Any) -> None:  # noqa: ANN401
-        self.colour = colour
+    def __init__(self, api: Api, client: Client, members: Any = NAMES, **options: Any) -> None:  # noqa: ANN401
+        self.api = api
         self.raw = client.raw.multi_lock(members, **options)
 
-    def acquire(self, timeout: float | None = 10.0, **more: Any) -> Any:  # noqa: ANN401 - a lease of either colour
-        return self.colour.run(lambda: self.raw.acquire(timeout, **more))
+    def acquire(self, timeout: float | None = 10.0, **more: Any) -> Any:  # noqa: ANN401 - a lease of either API
+        return self.api.run(lambda: self.raw.acquire(timeout, **more))
 
-    def try_acquire(self) -> Any:  # noqa: ANN401 - a lease of either colour
-        return self.colour.run(self.raw.try_acquire)
+    def try_acquire(self) -> Any:  # noqa: ANN401 - a lease of either API
+        return self.api.run(self.raw.try_acquire)
 
     def locked(self) -> bool:
-        return bool(self.colour.run(self.raw.locked))
+        return bool(self.api.run(self.raw.locked))
 
 
 def held(client: Client) -> list[str]:
     return [name for name in "abcd" if client.inspect(name).held]
 
 
-def release(colour: Colour, lease: Any) -> None:  # noqa: ANN401 - a lease of either colour
-    colour.run(lease.release)
+def release(api: Api, lease: Any) -> None:  # noqa: ANN401 - a lease of either API
+    api.run(lease.release)
 
 
 def calls(server: Server) -> int:
@@ -60,9 +60,9 @@ def calls(server: Server) -> int:
 # Taking and giving back -----------------------------------------------------------------------------------------------
 
 
-def test_all_are_taken_and_all_are_given_back(colour: Colour, pair: list[Client], valkey: Server) -> None:
+def test_all_are_taken_and_all_are_given_back(api: Api, pair: list[Client], valkey: Server) -> None:
     mine, other = pair
-    multi = Multi(colour, mine, ["c", "a", "b"])
+    multi = Multi(api, mine, ["c", "a", "b"])
     assert (multi.raw.names, multi.raw.name) == (("a", "b", "c"), "a, b, c")
     assert not multi.locked()
     lease = multi.acquire()
@@ -76,28 +76,28 @@ def test_all_are_taken_and_all_are_given_back(colour: Colour, pair: list[Client]
     assert not lease.lost
     lease.check()
     lease.beat()
-    assert Multi(colour, other, ["c", "d"]).try_acquire() is None
+    assert Multi(api, other, ["c", "d"]).try_acquire() is None
     assert other.lock("b").try_acquire() is None
     assert held(other) == ["a", "b", "c"], "nothing is left of a try that failed"
-    release(colour, lease)
+    release(api, lease)
     assert held(other) == []
     assert lease.state == "released"
     assert lease.remaining() == 0.0
     with pytest.raises(pawl.LeaseLost):
         lease.check()
     with pytest.raises(pawl.NotHeld):
-        release(colour, lease)
-    release(colour, Multi(colour, other, ["c", "d"]).try_acquire())
+        release(api, lease)
+    release(api, Multi(api, other, ["c", "d"]).try_acquire())
     assert remains(valkey) == []
 
 
-def test_free_names_cost_one_script(colour: Colour, pair: list[Client], valkey: Server) -> None:
-    multi = Multi(colour, pair[0], [f"n{number}" for number in range(20)])
-    release(colour, multi.acquire())
+def test_free_names_cost_one_script(api: Api, pair: list[Client], valkey: Server) -> None:
+    multi = Multi(api, pair[0], [f"n{number}" for number in range(20)])
+    release(api, multi.acquire())
     before = calls(valkey)
     lease = multi.acquire()
     assert calls(valkey) - before == 1
-    release(colour, lease)
+    release(api, lease)
     assert calls(valkey) - before == 21
     before = calls(valkey)
     rival = pair[1].lock("n7").acquire()
@@ -106,12 +106,10 @@ def test_free_names_cost_one_script(colour: Colour, pair: list[Client], valkey: 
     rival.release()
 
 
-def test_waiting_takes_them_in_order_and_leaves_nothing(
-    colour: Colour, pair: list[Client], valkey: Server
-) -> None:
+def test_waiting_takes_them_in_order_and_leaves_nothing(api: Api, pair: list[Client], valkey: Server) -> None:
     mine, other = pair
     rival = other.lock("b").acquire()
-    multi = Multi(colour, mine)
+    multi = Multi(api, mine)
     began = time.monotonic()
     with pytest.raises(pawl.AcquireTimeout) as caught:
         multi.acquire(0.3)
@@ -128,11 +126,11 @@ def test_waiting_takes_them_in_order_and_leaves_nothing(
     rival.release()
     lease = waiting.result(10)
     assert held(other) == ["a", "b", "c"]
-    release(colour, lease)
+    release(api, lease)
     assert remains(valkey) == []
 
 
-def test_one_order_for_all_knows_no_deadlock(colour: Colour, pair: list[Client], valkey: Server) -> None:
+def test_one_order_for_all_knows_no_deadlock(api: Api, pair: list[Client], valkey: Server) -> None:
     """Many take overlapping sets, given in any order; each passes, and no two hold one name."""
     dice = random.Random(5)
     inside: dict[str, int] = dict.fromkeys("abcd", 0)
@@ -140,7 +138,7 @@ def test_one_order_for_all_knows_no_deadlock(colour: Colour, pair: list[Client],
 
     def work(client: Client, sets: list[list[str]]) -> None:
         for names in sets:
-            lease = Multi(colour, client, names).acquire(30)
+            lease = Multi(api, client, names).acquire(30)
             for name in names:
                 inside[name] += 1
                 if inside[name] != 1:
@@ -148,14 +146,14 @@ def test_one_order_for_all_knows_no_deadlock(colour: Colour, pair: list[Client],
             time.sleep(0.0005)
             for name in names:
                 inside[name] -= 1
-            release(colour, lease)
+            release(api, lease)
 
     works = [
         (client, [dice.sample("abcd", dice.randrange(1, 5)) for _ in range(12)])
         for client in pair
         for _ in range(4)
     ]
-    if colour.is_async:
+    if api.is_async:
         works = works[::4]
     done = [in_thread(lambda client=client, sets=sets: work(client, sets)) for client, sets in works]  # type: ignore[misc]
     for one in done:
@@ -164,26 +162,26 @@ def test_one_order_for_all_knows_no_deadlock(colour: Colour, pair: list[Client],
     until(lambda: remains(valkey) == [])
 
 
-def test_locks_of_all_kinds(colour: Colour, pair: list[Client]) -> None:
+def test_locks_of_all_kinds(api: Api, pair: list[Client]) -> None:
     mine, other = pair
     raw = mine.raw
     multi = Multi(
-        colour, mine, ["a", raw.rlock("b"), raw.fair_lock("c", ttl=20), raw.rlock("d", owner="job")], ttl=40
+        api, mine, ["a", raw.rlock("b"), raw.fair_lock("c", ttl=20), raw.rlock("d", owner="job")], ttl=40
     )
     assert multi.raw._plan.together is None
     lease = multi.acquire()
     assert held(other) == ["a", "b", "c", "d"]
     assert lease.ttl == 20.0
     assert other.inspect("d").holder == "owner=job"
-    release(colour, lease)
+    release(api, lease)
     assert held(other) == []
-    assert Multi(colour, mine, ["a", raw.rlock("b"), raw.fair_lock("c")]).raw._plan.together is not None
+    assert Multi(api, mine, ["a", raw.rlock("b"), raw.fair_lock("c")]).raw._plan.together is not None
 
 
-def test_permits_beside_mutexes(colour: Colour, pair: list[Client]) -> None:
+def test_permits_beside_mutexes(api: Api, pair: list[Client]) -> None:
     mine, other = pair
     multi = Multi(
-        colour,
+        api,
         mine,
         ["a", mine.raw.semaphore("pool", permits=2), mine.raw.rwlock("x").write, mine.raw.rwlock("y").read],
     )
@@ -196,17 +194,17 @@ def test_permits_beside_mutexes(colour: Colour, pair: list[Client]) -> None:
         other.raw.rwlock("y").write.try_acquire,
         other.raw.rwlock("y").read.try_acquire,
     ]
-    got = [colour.run(take) for take in theirs]
+    got = [api.run(take) for take in theirs]
     assert [one is not None for one in got] == [True, False, False, False, True]
-    release(colour, lease)
-    writer = colour.run(other.raw.rwlock("x").write.try_acquire)
+    release(api, lease)
+    writer = api.run(other.raw.rwlock("x").write.try_acquire)
     assert writer is not None
     assert multi.try_acquire() is None, "two permits are taken again, the writer is in"
     assert not other.inspect("a").held
     for one in (*got, writer):
         if one is not None:
-            colour.run(one.release)
-    release(colour, multi.acquire(5))
+            api.run(one.release)
+    release(api, multi.acquire(5))
 
 
 def test_re_entered_members_are_counted(valkey: Server) -> None:
@@ -237,21 +235,21 @@ def test_a_stop_event_ends_the_wait(valkey: Server) -> None:
         assert not other.inspect("a").held
 
 
-def test_a_full_queue(colour: Colour, pair: list[Client], valkey: Server) -> None:
+def test_a_full_queue(api: Api, pair: list[Client], valkey: Server) -> None:
     mine, other = pair
     rival = other.lock("b").acquire()
-    waiting = colour.connect(valkey.url).lock("b").start(timeout=20)
+    waiting = api.connect(valkey.url).lock("b").start(timeout=20)
     until(lambda: other.inspect("b").queue_length == 1)
     with pytest.raises(pawl.QueueFull):
-        Multi(colour, mine, max_waiters=1).acquire(5)
+        Multi(api, mine, max_waiters=1).acquire(5)
     assert not other.inspect("a").held
     rival.release()
     waiting.result(10).release()
 
 
-def test_a_closed_client(colour: Colour, pair: list[Client]) -> None:
+def test_a_closed_client(api: Api, pair: list[Client]) -> None:
     mine, other = pair
-    multi = Multi(colour, mine)
+    multi = Multi(api, mine)
     lease = multi.acquire()
     mine.close()
     assert lease.state == "lost"
@@ -279,13 +277,13 @@ def test_pickle_and_copy(valkey: Server) -> None:
 # Loss -----------------------------------------------------------------------------------------------------------------
 
 
-def test_losing_one_is_losing_all(colour: Colour, pair: list[Client], valkey: Server) -> None:
+def test_losing_one_is_losing_all(api: Api, pair: list[Client], valkey: Server) -> None:
     mine, other = pair
     told: list[Any] = []
-    multi = Multi(colour, mine, ttl=0.6, on_lost=told.append)
+    multi = Multi(api, mine, ttl=0.6, on_lost=told.append)
     lease = multi.acquire()
     valkey.command("DEL", "pawl:b")
-    assert colour.run(lambda: lease.lost.wait(5)) is True
+    assert api.run(lambda: lease.lost.wait(5)) is True
     assert lease.state == "lost"
     with pytest.raises(pawl.LeaseLost) as caught:
         lease.check()
@@ -294,7 +292,7 @@ def test_losing_one_is_losing_all(colour: Colour, pair: list[Client], valkey: Se
     assert lease.remaining() == 0.0
     assert other.inspect("a").held, "its owner may still be at work: the others stay closed until it lets go"
     with pytest.raises(pawl.NotHeld) as not_held:
-        release(colour, lease)
+        release(api, lease)
     assert not_held.value.name == "b"
     assert held(other) == [], "the others were given back all the same"
     time.sleep(0.1)
@@ -337,31 +335,29 @@ async def test_a_task_is_cancelled_once(valkey: Server) -> None:
         assert not (await client.inspect("a")).held
 
 
-def test_renewal_and_extension(colour: Colour, pair: list[Client]) -> None:
+def test_renewal_and_extension(api: Api, pair: list[Client]) -> None:
     mine, other = pair
-    lease = Multi(colour, mine, ttl=0.3).acquire()
+    lease = Multi(api, mine, ttl=0.3).acquire()
     time.sleep(0.8)
     lease.check()
     assert held(other) == ["a", "b", "c"]
-    colour.run(lambda: lease.extend(5))
+    api.run(lambda: lease.extend(5))
     assert lease.ttl == 5
     assert 4 < lease.remaining() <= 5
     assert all(other.inspect(name).ttl_left > 4 for name in NAMES)
-    release(colour, lease)
+    release(api, lease)
 
 
-def test_without_renewal_all_end_at_the_ttl(colour: Colour, pair: list[Client]) -> None:
-    lease = Multi(colour, pair[0], ttl=0.2, renew=False).acquire()
-    assert colour.run(lambda: lease.lost.wait(2)) is True
+def test_without_renewal_all_end_at_the_ttl(api: Api, pair: list[Client]) -> None:
+    lease = Multi(api, pair[0], ttl=0.2, renew=False).acquire()
+    assert api.run(lambda: lease.lost.wait(2)) is True
     assert lease.state == "lost"
 
 
-def test_one_that_is_lost_while_others_are_waited_for(
-    colour: Colour, pair: list[Client], valkey: Server
-) -> None:
+def test_one_that_is_lost_while_others_are_waited_for(api: Api, pair: list[Client], valkey: Server) -> None:
     mine, other = pair
     rival = other.lock("b").acquire()
-    waiting = in_thread(lambda: Multi(colour, mine, ttl=0.4).acquire(20))
+    waiting = in_thread(lambda: Multi(api, mine, ttl=0.4).acquire(20))
     until(lambda: other.inspect("a").held)
     valkey.command("DEL", "pawl:a")
     time.sleep(0.5)
@@ -387,23 +383,21 @@ def test_one_that_is_dropped_is_not_renewed_for_ever(valkey: Server) -> None:
 
 @pytest.mark.fault
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_requests_and_replies_that_get_lost(
-    fault: Callable[..., Rule], colour: Colour, valkey: Server
-) -> None:
+def test_requests_and_replies_that_get_lost(fault: Callable[..., Rule], api: Api, valkey: Server) -> None:
     valkey.command("FLUSHALL")
     teach(valkey)
     with Proxy(valkey) as proxy:
-        client, other = colour.connect(proxy.url), colour.connect(valkey.url)
+        client, other = api.connect(proxy.url), api.connect(valkey.url)
         client.inspect("warm")
         rule = fault(proxy, script("multi"))
-        lease = Multi(colour, client, **QUICK).acquire(5)
+        lease = Multi(api, client, **QUICK).acquire(5)
         rule.wait()
         assert lease.fences == {name: other.inspect(name).fence for name in NAMES}
         sent = {
             tuple(request.args[3 + int(request.args[2]) : -1]) for request in proxy.requests(script("multi"))
         }
         assert len(sent) == 1, "a resend carries the same tokens"
-        release(colour, lease)
+        release(api, lease)
         until(lambda: remains(valkey) == [], what="free names")
         time.sleep(0.4)
         assert remains(valkey) == [], "a late copy took nothing"
@@ -412,15 +406,15 @@ def test_requests_and_replies_that_get_lost(
 
 
 @pytest.mark.fault
-def test_a_copy_later_than_the_caller_finds_its_tokens_dead(colour: Colour, valkey: Server) -> None:
+def test_a_copy_later_than_the_caller_finds_its_tokens_dead(api: Api, valkey: Server) -> None:
     valkey.command("FLUSHALL")
     teach(valkey)
     with Proxy(valkey) as proxy:
-        client = colour.connect(proxy.url)
+        client = api.connect(proxy.url)
         client.inspect("warm")
         rule = proxy.hold_request(script("multi"), seconds=0.8, times=None)
         with pytest.raises(pawl.BackendUnavailable):
-            Multi(colour, client, **QUICK).acquire(0.2)
+            Multi(api, client, **QUICK).acquire(0.2)
         rule.wait()
         proxy.clear()
         time.sleep(1.2)

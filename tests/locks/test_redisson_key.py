@@ -18,7 +18,7 @@ from pawl._doctor import acl_rules
 from pawl.testing.groups import ClusterGroup, SentinelGroup
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually
-from tests.faults.rig import COLOURS, Colour
+from tests.faults.rig import APIS, Api
 
 ROOT = Path(pawl.__file__).parent.parent.parent
 JAVA = "6f1c1f06-9d6e-4a3f-8f0b-0d5f5a1c2b3d:31"
@@ -26,11 +26,11 @@ KEY = pawl.Key.redisson("order:42")
 FENCED = pawl.Key.redisson("order:42", fenced=True)
 
 
-@pytest.fixture(params=COLOURS)
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
     """Threads, then asyncio."""
-    with Colour(request.param) as colour:
-        yield colour
+    with Api(request.param) as api:
+        yield api
 
 
 def number(server: Server, *words: str) -> int:
@@ -45,69 +45,69 @@ def fields(server: Server) -> list[bytes]:
     return [bytes(one) for one in found if isinstance(one, bytes)]
 
 
-def test_it_is_held_as_redisson_holds_it(server: Server, colour: Colour) -> None:
-    raw = colour.connect(server.url).raw
-    lease = colour.run(raw.lock(KEY, ttl=5.0).acquire)
+def test_it_is_held_as_redisson_holds_it(server: Server, api: Api) -> None:
+    raw = api.connect(server.url).raw
+    lease = api.run(raw.lock(KEY, ttl=5.0).acquire)
     assert fields(server) == [lease.token.encode(), b"1"]
     assert 0 < number(server, "PTTL", "order:42") <= 5000
-    assert colour.run(raw.lock(KEY).try_acquire) is None
+    assert api.run(raw.lock(KEY).try_acquire) is None
     assert lease.name == "key:order:42"
-    colour.run(lambda: lease.extend(60))
+    api.run(lambda: lease.extend(60))
     assert number(server, "PTTL", "order:42") > 50_000
-    info = colour.run(lambda: raw.inspect(KEY))
+    info = api.run(lambda: raw.inspect(KEY))
     assert (info.held, info.foreign, info.fence) == (True, False, lease.fence)
-    colour.run(lease.release)
+    api.run(lease.release)
     assert fields(server) == []
 
 
-def test_a_lock_of_java_is_waited_for(server: Server, colour: Colour) -> None:
-    raw = colour.connect(server.url).raw
+def test_a_lock_of_java_is_waited_for(server: Server, api: Api) -> None:
+    raw = api.connect(server.url).raw
     server.command("HSET", "order:42", JAVA, "2")
     server.command("PEXPIRE", "order:42", "60000")
     before = server.command("DUMP", "order:42")
-    assert colour.run(raw.lock(KEY).try_acquire) is None
+    assert api.run(raw.lock(KEY).try_acquire) is None
     with pytest.raises(pawl.AcquireTimeout):
-        colour.run(lambda: raw.rlock(KEY).acquire(timeout=0.2))
+        api.run(lambda: raw.rlock(KEY).acquire(timeout=0.2))
     with pytest.raises(pawl.AcquireTimeout):
-        colour.run(lambda: raw.multi_lock([KEY, "other"]).acquire(timeout=0.2))
-    info = colour.run(lambda: raw.inspect(KEY))
+        api.run(lambda: raw.multi_lock([KEY, "other"]).acquire(timeout=0.2))
+    info = api.run(lambda: raw.inspect(KEY))
     assert (info.held, info.foreign, info.holder, info.fence) == (True, True, "", None)
     assert server.command("DUMP", "order:42") == before
-    forced = colour.run(lambda: raw.force_release(KEY, reason="a test"))
+    forced = api.run(lambda: raw.force_release(KEY, reason="a test"))
     assert (forced.released, forced.holder) == (True, "")
-    lease = colour.run(lambda: raw.multi_lock([KEY, "other"]).acquire(timeout=5))
-    colour.run(lease.release)
+    lease = api.run(lambda: raw.multi_lock([KEY, "other"]).acquire(timeout=5))
+    api.run(lease.release)
 
 
-def test_an_owner_may_enter_from_anywhere(server: Server, colour: Colour) -> None:
-    raw = colour.connect(server.url).raw
+def test_an_owner_may_enter_from_anywhere(server: Server, api: Api) -> None:
+    raw = api.connect(server.url).raw
     lock = raw.rlock(KEY, owner="job")
-    first, second = colour.run(lock.acquire), colour.run(lock.acquire)
+    first, second = api.run(lock.acquire), api.run(lock.acquire)
     assert fields(server) == [b"owner=job@shared", b"1"]
-    assert colour.run(raw.rlock(KEY, owner="another").try_acquire) is None
-    colour.run(first.release)
+    assert api.run(raw.rlock(KEY, owner="another").try_acquire) is None
+    api.run(first.release)
     assert fields(server) == [b"owner=job@shared", b"1"]
-    colour.run(second.release)
+    api.run(second.release)
     assert fields(server) == []
 
 
-def test_min_hold_keeps_java_out(server: Server, colour: Colour) -> None:
-    raw = colour.connect(server.url).raw
-    lease = colour.run(raw.lock(KEY, min_hold=60).acquire)
-    colour.run(lease.release)
+def test_min_hold_keeps_java_out(server: Server, api: Api) -> None:
+    raw = api.connect(server.url).raw
+    lease = api.run(raw.lock(KEY, min_hold=60).acquire)
+    api.run(lease.release)
     assert fields(server) == [b"closed@min_hold", b"1"]
     assert number(server, "PTTL", "order:42") > 30_000
-    assert colour.run(raw.lock(KEY).try_acquire) is None
+    assert api.run(raw.lock(KEY).try_acquire) is None
 
 
-def test_fences_go_on_from_the_counter(server: Server, colour: Colour) -> None:
-    raw = colour.connect(server.url).raw
+def test_fences_go_on_from_the_counter(server: Server, api: Api) -> None:
+    raw = api.connect(server.url).raw
     server.command("SET", "redisson_lock_token:{order:42}", "9000000000000000")
     seen = [9_000_000_000_000_000]
     for _ in range(2):
-        lease = colour.run(raw.lock(FENCED).acquire)
+        lease = api.run(raw.lock(FENCED).acquire)
         seen.append(lease.fence)
-        colour.run(lease.release)
+        api.run(lease.release)
         seen.append(number(server, "INCR", "redisson_lock_token:{order:42}"))
     assert seen == sorted(set(seen))
     assert seen[1] == seen[0] + 1
@@ -122,11 +122,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("value", REFUSED)
-def test_what_is_no_lock_of_redisson_is_refused_and_named(server: Server, colour: Colour, value: str) -> None:
+def test_what_is_no_lock_of_redisson_is_refused_and_named(server: Server, api: Api, value: str) -> None:
     words, told = REFUSED[value]
     server.command(*words)
     before = server.command("DUMP", "order:42")
-    raw = colour.connect(server.url).raw
+    raw = api.connect(server.url).raw
     attempts: list[Callable[[], object]] = [
         raw.lock(KEY).acquire,
         raw.lock(KEY).try_acquire,
@@ -137,22 +137,22 @@ def test_what_is_no_lock_of_redisson_is_refused_and_named(server: Server, colour
     ]
     for attempt in attempts:
         with pytest.raises(pawl.WrongKey, match=told):
-            colour.run(attempt)
+            api.run(attempt)
     assert server.command("DUMP", "order:42") == before
     assert server.command("EXISTS", "one") == 0
 
 
-def test_two_wires_on_one_name_are_told_of_each_other(server: Server, colour: Colour) -> None:
-    raw = colour.connect(server.url, namespace="").raw
-    colour.run(colour.run(raw.lock(KEY).acquire).release)
+def test_two_wires_on_one_name_are_told_of_each_other(server: Server, api: Api) -> None:
+    raw = api.connect(server.url, namespace="").raw
+    api.run(api.run(raw.lock(KEY).acquire).release)
     with pytest.raises(pawl.ScriptError, match="two wires on one name"):
-        colour.run(raw.lock("order:42").acquire)
+        api.run(raw.lock("order:42").acquire)
     with pytest.raises(pawl.ScriptError, match="two wires on one name"):
-        colour.run(raw.lock("order:42").try_acquire)
+        api.run(raw.lock("order:42").try_acquire)
 
 
-def test_it_is_refused_on_independent_masters(server: Server, colour: Colour) -> None:
-    raw = colour.connect([server.url, "redis://127.0.0.1:1", "redis://127.0.0.1:2"]).raw
+def test_it_is_refused_on_independent_masters(server: Server, api: Api) -> None:
+    raw = api.connect([server.url, "redis://127.0.0.1:1", "redis://127.0.0.1:2"]).raw
     with pytest.raises(pawl.NotSupported, match="independent masters"):
         raw.lock(KEY)
 
@@ -173,24 +173,24 @@ def test_a_user_with_the_rules_that_the_page_names(own_server: Server) -> None:
         assert told["data"] == b"0"
 
 
-def test_a_ticket_goes_on(server: Server, colour: Colour) -> None:
-    raw = colour.connect(server.url).raw
-    ticket = colour.run(colour.run(raw.lock(FENCED, ttl=60).acquire).detach)
-    lease = colour.run(lambda: raw.adopt(ticket))
+def test_a_ticket_goes_on(server: Server, api: Api) -> None:
+    raw = api.connect(server.url).raw
+    ticket = api.run(api.run(raw.lock(FENCED, ttl=60).acquire).detach)
+    lease = api.run(lambda: raw.adopt(ticket))
     assert fields(server) == [lease.token.encode(), b"1"]
-    colour.run(lease.release)
+    api.run(lease.release)
     assert fields(server) == []
 
 
-def test_it_is_listed_as_held(server: Server, colour: Colour) -> None:
-    raw = colour.connect(server.url).raw
-    lease = colour.run(raw.lock(KEY, ttl=60).acquire)
+def test_it_is_listed_as_held(server: Server, api: Api) -> None:
+    raw = api.connect(server.url).raw
+    lease = api.run(raw.lock(KEY, ttl=60).acquire)
 
     def listed() -> list[str]:
-        return [info.name for info in colour.run(raw.locks)]
+        return [info.name for info in api.run(raw.locks)]
 
     eventually(lambda: listed() == ["key:order:42"], "the record of the client lists the key")
-    colour.run(lease.release)
+    api.run(lease.release)
     assert listed() == []
 
 
@@ -214,13 +214,13 @@ def test_the_command_shows_a_lock_of_java_and_takes_it(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_and_sentinels(colour: Colour) -> None:
+def test_a_cluster_and_sentinels(api: Api) -> None:
     for group in (ClusterGroup(replicas=1), SentinelGroup()):
         with group:
-            raw = colour.connect(group.url).raw
+            raw = api.connect(group.url).raw
             for name in ("order:42", "{a}b", "plain"):
                 key = pawl.Key.redisson(name, fenced=True)
-                lease = colour.run(raw.lock(key, replicas=1).acquire)
-                assert colour.run(raw.lock(key).try_acquire) is None
-                colour.run(lease.release)
-                colour.run(colour.run(raw.lock(key).acquire).release)
+                lease = api.run(raw.lock(key, replicas=1).acquire)
+                assert api.run(raw.lock(key).try_acquire) is None
+                api.run(lease.release)
+                api.run(api.run(raw.lock(key).acquire).release)

@@ -13,26 +13,26 @@ import pytest
 import pawl
 from pawl._service import Book
 from pawl.testing.servers import Server
-from tests.faults.rig import Client, Colour, in_thread, remains, until, waiters
+from tests.faults.rig import Api, Client, in_thread, remains, until, waiters
 from tests.pace import pace
 from tests.refusal import refused
 
 
 class Service:
-    """A service of either colour."""
+    """A service of either API."""
 
-    def __init__(self, colour: Colour, client: Client) -> None:
-        self.colour = colour
+    def __init__(self, api: Api, client: Client) -> None:
+        self.api = api
         self.raw = client.raw.service()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the methods of the service
         method = getattr(self.raw, name)
-        return lambda *args, **more: self.colour.run(lambda: method(*args, **more))
+        return lambda *args, **more: self.api.run(lambda: method(*args, **more))
 
 
 @pytest.fixture
-def services(colour: Colour, pair: list[Client]) -> list[Service]:
-    return [Service(colour, client) for client in pair]
+def services(api: Api, pair: list[Client]) -> list[Service]:
+    return [Service(api, client) for client in pair]
 
 
 def test_acquire_renew_release(services: list[Service], valkey: Server) -> None:
@@ -126,7 +126,7 @@ def test_metrics(services: list[Service]) -> None:
 
 
 def test_nothing_that_is_shown_of_an_identifier_lets_anybody_in(
-    services: list[Service], pair: list[Client], colour: Colour, valkey: Server
+    services: list[Service], pair: list[Client], api: Api, valkey: Server
 ) -> None:
     mine, other = services
     identifier = mine.acquire("job", {"ttl": 60})
@@ -141,9 +141,9 @@ def test_nothing_that_is_shown_of_an_identifier_lets_anybody_in(
         shown += [str(caught.value), repr(caught.value), vars(caught.value)]
     raw = pair[1].raw
     deadline = time.monotonic() + 20
-    while not (listed := colour.run(raw.locks)) and time.monotonic() < deadline:
+    while not (listed := api.run(raw.locks)) and time.monotonic() < deadline:
         time.sleep(0.1)  # a session is told of after a second
-    shown += [listed, colour.run(lambda: raw.inspect("job")), other.metrics("job"), other.stats()]
+    shown += [listed, api.run(lambda: raw.inspect("job")), other.metrics("job"), other.stats()]
     shown.append(valkey.command("GET", "pawl:job"))
     text = " ".join(map(str, shown))
     assert listed
@@ -155,7 +155,7 @@ def test_nothing_that_is_shown_of_an_identifier_lets_anybody_in(
     }:
         for enter in (
             lambda piece=piece: other.acquire("job", {"wait": 0}, identifier=piece),
-            lambda piece=piece: colour.run(lambda: raw.rlock("job", owner=piece).acquire(timeout=0)),
+            lambda piece=piece: api.run(lambda: raw.rlock("job", owner=piece).acquire(timeout=0)),
         ):
             with pytest.raises(pawl.PawlError):
                 enter()
@@ -187,9 +187,9 @@ def test_stats_are_over_all_names_and_ask_no_server(services: list[Service]) -> 
     assert other.raw.stats() == pawl.ServiceStats(1, 1, 1, 0, 1, 0, 0), "counted by client"
 
 
-def test_the_same_service_at_every_call(colour: Colour, pair: list[Client]) -> None:
-    identifier = Service(colour, pair[0]).acquire("job")
-    Service(colour, pair[0]).release("job", identifier)
+def test_the_same_service_at_every_call(api: Api, pair: list[Client]) -> None:
+    identifier = Service(api, pair[0]).acquire("job")
+    Service(api, pair[0]).release("job", identifier)
 
 
 def test_counters_and_holds_do_not_pile_up(services: list[Service]) -> None:
@@ -201,8 +201,8 @@ def test_counters_and_holds_do_not_pile_up(services: list[Service]) -> None:
     assert not book._held
 
 
-def test_closing_gives_everything_back(colour: Colour, pair: list[Client], valkey: Server) -> None:
-    service = Service(colour, pair[0])
+def test_closing_gives_everything_back(api: Api, pair: list[Client], valkey: Server) -> None:
+    service = Service(api, pair[0])
     for name in "abc":
         service.acquire(name)
     pair[0].close()
@@ -247,13 +247,13 @@ def test_who_waits_is_counted_right_beside_very_many_names() -> None:
     assert book.metrics(busy).waiting == 0
 
 
-def test_a_set_event_ends_the_wait(services: list[Service], colour: Colour, valkey: Server) -> None:
+def test_a_set_event_ends_the_wait(services: list[Service], api: Api, valkey: Server) -> None:
     mine, other = services
     identifier = mine.acquire("job")
-    stop = colour.run(asyncio.Event if colour.is_async else threading.Event)
+    stop = api.run(asyncio.Event if api.is_async else threading.Event)
     waiting = in_thread(lambda: other.acquire("job", {"wait": None, "retry_count": 1000}, stop=stop))
     until(lambda: waiters(valkey, "job") == 1, what="a waiter")
-    colour.run(stop.set)
+    api.run(stop.set)
     refused(lambda: waiting.result(10), "stop", pawl.NotAcquired)
     until(lambda: waiters(valkey, "job") == 0, what="the end of its ticket")
     mine.release("job", identifier)

@@ -10,7 +10,7 @@ import pytest
 import pawl
 from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
-from tests.faults.rig import COLOURS, Client, Colour, script, until
+from tests.faults.rig import APIS, Api, Client, script, until
 
 
 def pttl(server: Server, name: str = "n") -> int:
@@ -175,11 +175,11 @@ async def test_tasks_too(valkey: Server) -> None:
         assert client._engine().reports.counters["handed_over"] > 0
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("name", ["adopt", "leave"])
-def test_lost_replies(valkey: Server, colour: str, name: str) -> None:
+def test_lost_replies(valkey: Server, api: str, name: str) -> None:
     valkey.command("FLUSHALL")
-    with Proxy(valkey) as proxy, Colour(colour) as made:
+    with Proxy(valkey) as proxy, Api(api) as made:
         holder = made.connect(valkey.url)
         other = made.connect(proxy.url)
         lease = holder.lock(ttl=20).acquire()

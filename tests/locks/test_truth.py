@@ -9,7 +9,7 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
-from tests.faults.rig import Client, Colour, until
+from tests.faults.rig import Api, Client, until
 
 TAKEN: dict[str, Callable[[Any], Any]] = {
     "lock": lambda client: client.lock("a", ttl=1.0),
@@ -21,38 +21,36 @@ TAKEN: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", TAKEN)
-def test_a_lease_is_true_until_it_is_released(colour: Colour, pair: list[Client], kind: str) -> None:
+def test_a_lease_is_true_until_it_is_released(api: Api, pair: list[Client], kind: str) -> None:
     lock = TAKEN[kind](pair[0].raw)
-    lease = colour.run(lock.try_acquire)
+    lease = api.run(lock.try_acquire)
     assert lease is not None
-    assert colour.run(lambda: bool(lease)) is True
-    colour.run(lease.release)
-    assert colour.run(lambda: bool(lease)) is False
+    assert api.run(lambda: bool(lease)) is True
+    api.run(lease.release)
+    assert api.run(lambda: bool(lease)) is False
     assert lease.state == "released"
 
 
 @pytest.mark.parametrize("kind", TAKEN)
-def test_a_lease_is_false_once_it_is_lost(
-    colour: Colour, pair: list[Client], valkey: Server, kind: str
-) -> None:
-    lease = colour.run(TAKEN[kind](pair[0].raw).acquire)
-    assert colour.run(lambda: bool(lease)) is True
+def test_a_lease_is_false_once_it_is_lost(api: Api, pair: list[Client], valkey: Server, kind: str) -> None:
+    lease = api.run(TAKEN[kind](pair[0].raw).acquire)
+    assert api.run(lambda: bool(lease)) is True
     valkey.command("FLUSHALL")
-    until(lambda: not colour.run(lambda: bool(lease)), what="a loop over the lease ends")
+    until(lambda: not api.run(lambda: bool(lease)), what="a loop over the lease ends")
     assert lease.lost
     with pytest.raises(pawl.NotHeld):
-        colour.run(lease.release)
-    assert colour.run(lambda: bool(lease)) is False
+        api.run(lease.release)
+    assert api.run(lambda: bool(lease)) is False
 
 
-def test_a_suspect_lease_is_true(colour: Colour, pair: list[Client]) -> None:
-    lease = colour.run(pair[0].raw.lock("a", ttl=60).acquire)
+def test_a_suspect_lease_is_true(api: Api, pair: list[Client]) -> None:
+    lease = api.run(pair[0].raw.lock("a", ttl=60).acquire)
     lease._record.server_lease.state = pawl.LeaseState.SUSPECT
-    assert colour.run(lambda: (bool(lease), lease.state)) == (True, "suspect")
-    colour.run(lease.release)
+    assert api.run(lambda: (bool(lease), lease.state)) == (True, "suspect")
+    api.run(lease.release)
 
 
-def test_a_lease_entered_again_is_true_until_the_last_release(colour: Colour, pair: list[Client]) -> None:
+def test_a_lease_entered_again_is_true_until_the_last_release(api: Api, pair: list[Client]) -> None:
     async def twice() -> list[bool]:
         lock: Any = pair[0].raw.rlock("a")
         outer = await lock.acquire()
@@ -73,4 +71,4 @@ def test_a_lease_entered_again_is_true_until_the_last_release(colour: Colour, pa
         outer.release()
         return [*seen, bool(outer)]
 
-    assert colour.run(twice if colour.name == "asyncio" else plain) == [True, True, False]
+    assert api.run(twice if api.name == "asyncio" else plain) == [True, True, False]

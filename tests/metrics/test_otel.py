@@ -18,11 +18,11 @@ from prometheus_client.openmetrics import exposition
 import pawl
 from pawl.metrics import otel, prometheus
 from pawl.testing.servers import Server
-from tests.redlock.colours import COLOURS, connect, done, play
+from tests.redlock.apis import APIS, connect, done, play
 
 # It has no types of its own.
 generate_latest: Callable[[CollectorRegistry], bytes] = cast("Any", exposition).generate_latest
-each_colour = pytest.mark.parametrize("colour", COLOURS)
+each_api = pytest.mark.parametrize("api", APIS)
 
 
 class Telemetry:
@@ -52,15 +52,15 @@ class Telemetry:
         return [span for span in self.exporter.get_finished_spans() if span.name == name]
 
 
-@each_colour
-def test_metrics_and_spans(valkey: Server, colour: str) -> None:
+@each_api
+def test_metrics_and_spans(valkey: Server, api: str) -> None:
     telemetry = Telemetry()
     mine = ("pawl.lock.kind", "lock")
     with pawl.connect(valkey.url) as other:
         theirs = other.lock("a").acquire()
 
         async def scenario() -> None:
-            client = connect(colour, valkey.url)
+            client = connect(api, valkey.url)
             otel.instrument(client, telemetry.meters, telemetry.tracers)
             otel.instrument(client, telemetry.meters, telemetry.tracers)
             tracer = telemetry.tracers.get_tracer("test")
@@ -74,7 +74,7 @@ def test_metrics_and_spans(valkey: Server, colour: str) -> None:
             assert await done(short.lost.wait(5))
             await done(client.close())
 
-        play(colour, scenario)
+        play(api, scenario)
     points = telemetry.points()
     assert points["pawl.lock.wait_time"][mine,].count == 2
     assert points["pawl.lock.contended"][mine,].value == 1
@@ -111,13 +111,13 @@ def test_a_wait_in_vain_is_a_span_with_an_error(valkey: Server) -> None:
     assert (span.attributes or {})["outcome"] == "timeout"
 
 
-@each_colour
-def test_exemplars_name_the_trace(valkey: Server, colour: str) -> None:
+@each_api
+def test_exemplars_name_the_trace(valkey: Server, api: str) -> None:
     telemetry = Telemetry()
     registry = CollectorRegistry()
 
     async def scenario() -> None:
-        client = connect(colour, valkey.url)
+        client = connect(api, valkey.url)
         prometheus.instrument(client, registry)
         await done((await done(client.lock("untraced").acquire())).release())
         assert b"trace_id" not in generate_latest(registry)
@@ -125,7 +125,7 @@ def test_exemplars_name_the_trace(valkey: Server, colour: str) -> None:
             await done((await done(client.lock("traced").acquire())).release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
     (span,) = telemetry.spans("request")
     assert span.context is not None
     text = generate_latest(registry).decode()

@@ -1,4 +1,4 @@
-"""Each metric moves as it should, on a real server, in both colours; and says no name."""
+"""Each metric moves as it should, on a real server, in both APIs; and says no name."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pawl.metrics import observe
 from pawl.metrics.prometheus import instrument
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually
-from tests.redlock.colours import COLOURS, connect, done, nap, play
+from tests.redlock.apis import APIS, connect, done, nap, play
 
-each_colour = pytest.mark.parametrize("colour", COLOURS)
+each_api = pytest.mark.parametrize("api", APIS)
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def own() -> Iterator[Server]:
         yield server
 
 
-def observed(colour: str, url: str, registry: CollectorRegistry, **options: Any) -> Any:  # noqa: ANN401 - of either colour
+def observed(api: str, url: str, registry: CollectorRegistry, **options: Any) -> Any:  # noqa: ANN401 - of either API
     """A client whose doings are exported."""
-    client = connect(colour, url, **options)
+    client = connect(api, url, **options)
     instrument(client, registry)
     return client
 
@@ -52,8 +52,8 @@ class Values:
         return self(metric, kind="lock", **labels)
 
 
-@each_colour
-def test_a_grant_that_waited(valkey: Server, registry: CollectorRegistry, colour: str) -> None:
+@each_api
+def test_a_grant_that_waited(valkey: Server, registry: CollectorRegistry, api: str) -> None:
     value = Values(registry)
     waiting: list[float] = []
     with pawl.connect(valkey.url) as other:
@@ -65,16 +65,16 @@ def test_a_grant_that_waited(valkey: Server, registry: CollectorRegistry, colour
             lease.release()
 
         async def scenario() -> None:
-            client = observed(colour, valkey.url, registry)
+            client = observed(api, valkey.url, registry)
             threading.Timer(0.2, let_go).start()
             mine = await done(client.lock("a").acquire(timeout=5))
             assert value.lock("locks_held") == 1
-            await nap(colour, 0.05)
+            await nap(api, 0.05)
             await done(mine.release())
             assert value.lock("locks_held") == 0
             await done(client.close())
 
-        play(colour, scenario)
+        play(api, scenario)
     assert waiting == [1]
     # No gap in the picture: what was seen once is 0 now, not gone.
     assert registry.get_sample_value("pawl_locks_held", {"kind": "lock"}) == 0
@@ -92,31 +92,31 @@ def test_a_grant_that_waited(valkey: Server, registry: CollectorRegistry, colour
     assert value("backend_request_duration_seconds_count", operation="leave") == 1
 
 
-@each_colour
-def test_a_free_name_is_no_contention(valkey: Server, registry: CollectorRegistry, colour: str) -> None:
+@each_api
+def test_a_free_name_is_no_contention(valkey: Server, registry: CollectorRegistry, api: str) -> None:
     value = Values(registry)
 
     async def scenario() -> None:
-        client = observed(colour, valkey.url, registry)
+        client = observed(api, valkey.url, registry)
         for _ in range(3):
             await done((await done(client.lock("free").acquire())).release())
         assert value("backend_clients", state="up") == 1
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
     assert value.lock("lock_acquisitions_total", outcome="acquired") == 3
     assert value.lock("lock_releases_total", outcome="released") == 3
     assert value.lock("lock_contended_total") == 0
     assert value.lock("lock_queue_length_count") == 0
 
 
-@each_colour
-def test_a_wait_in_vain_and_a_busy_name(valkey: Server, registry: CollectorRegistry, colour: str) -> None:
+@each_api
+def test_a_wait_in_vain_and_a_busy_name(valkey: Server, registry: CollectorRegistry, api: str) -> None:
     value = Values(registry)
     with pawl.connect(valkey.url) as other, other.lock("busy"):
 
         async def scenario() -> None:
-            client = observed(colour, valkey.url, registry)
+            client = observed(api, valkey.url, registry)
             with pytest.raises(pawl.AcquireTimeout):
                 await done(client.lock("busy").acquire(timeout=0.1))
             assert await done(client.lock("busy").try_acquire()) is None
@@ -126,17 +126,17 @@ def test_a_wait_in_vain_and_a_busy_name(valkey: Server, registry: CollectorRegis
             await done(async_or_not.release())
             await done(client.close())
 
-        play(colour, scenario)
+        play(api, scenario)
     outcomes = {o: value.lock("lock_acquisitions_total", outcome=o) for o in ("timeout", "busy", "refused")}
     assert outcomes == {"timeout": 1, "busy": 1, "refused": 1}
 
 
-@each_colour
-def test_a_loss_by_expiry(valkey: Server, registry: CollectorRegistry, colour: str) -> None:
+@each_api
+def test_a_loss_by_expiry(valkey: Server, registry: CollectorRegistry, api: str) -> None:
     value = Values(registry)
 
     async def scenario() -> None:
-        client = observed(colour, valkey.url, registry)
+        client = observed(api, valkey.url, registry)
         lease = await done(client.lock("short", ttl=0.2, renew=False).acquire())
         assert await done(lease.lost.wait(5))
         assert value.lock("locks_held") == 0
@@ -144,28 +144,26 @@ def test_a_loss_by_expiry(valkey: Server, registry: CollectorRegistry, colour: s
             await done(lease.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
     assert value.lock("lock_lost_total", reason="expired") == 1
     assert value.lock("lock_releases_total", outcome="lost") == 1
     assert value.lock("lock_hold_seconds_count") == 1
     assert 0.15 < value.lock("lock_hold_seconds_sum") < 0.5
 
 
-@each_colour
-def test_renewals_and_a_server_that_falls_silent(
-    own: Server, registry: CollectorRegistry, colour: str
-) -> None:
+@each_api
+def test_renewals_and_a_server_that_falls_silent(own: Server, registry: CollectorRegistry, api: str) -> None:
     value = Values(registry)
 
     async def until(true: Callable[[], object], what: str) -> None:
         for _ in range(500):
             if true():
                 return
-            await nap(colour, 0.02)
+            await nap(api, 0.02)
         raise AssertionError(what)
 
     async def scenario() -> None:
-        client = observed(colour, own.url, registry)
+        client = observed(api, own.url, registry)
         lease = await done(client.lock("kept", ttl=0.9, unavailable_after=0.3).acquire())
         await until(lambda: value("lock_renewals_total", outcome="ok") >= 1, "renewed")
         own.kill()
@@ -186,15 +184,15 @@ def test_renewals_and_a_server_that_falls_silent(
         await done(client.close(0.5))
         assert sum(value("backend_clients", state=s) for s in ("up", "suspect", "down")) == 0
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_a_degraded_grant(own: Server, registry: CollectorRegistry, colour: str) -> None:
+@each_api
+def test_a_degraded_grant(own: Server, registry: CollectorRegistry, api: str) -> None:
     value = Values(registry)
 
     async def scenario() -> None:
-        client = observed(colour, own.url, registry)
+        client = observed(api, own.url, registry)
         own.kill()
         lease = await done(
             client.lock("alone", ttl=2, on_unavailable="local", unavailable_after=0.3).acquire()
@@ -207,19 +205,19 @@ def test_a_degraded_grant(own: Server, registry: CollectorRegistry, colour: str)
         assert value.lock("lock_releases_total", outcome="released") == 1
         await done(client.close(0.2))
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_grants_inside_a_client(valkey: Server, registry: CollectorRegistry, colour: str) -> None:
+@each_api
+def test_grants_inside_a_client(valkey: Server, registry: CollectorRegistry, api: str) -> None:
     value = Values(registry)
 
     async def scenario() -> None:
-        client = observed(colour, valkey.url, registry)
-        await crowd(colour, client)
+        client = observed(api, valkey.url, registry)
+        await crowd(api, client)
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
     assert value.lock("lock_acquisitions_total", outcome="acquired") == 40
     assert value.lock("lock_releases_total", outcome="released") == 40
     assert value("lock_handovers_total") > 0
@@ -227,9 +225,9 @@ def test_grants_inside_a_client(valkey: Server, registry: CollectorRegistry, col
     assert value.lock("locks_held") == value.lock("lock_waiters") == 0
 
 
-async def crowd(colour: str, client: Any) -> None:  # noqa: ANN401 - of either colour
+async def crowd(api: str, client: Any) -> None:  # noqa: ANN401 - of either API
     """Four threads or tasks that take one name ten times each."""
-    if colour == "asyncio":
+    if api == "asyncio":
         import asyncio
 
         async def work() -> None:
@@ -252,14 +250,14 @@ async def crowd(colour: str, client: Any) -> None:  # noqa: ANN401 - of either c
         thread.join()
 
 
-@each_colour
+@each_api
 def test_every_kind_of_lease_is_held_under_its_own(
-    valkey: Server, registry: CollectorRegistry, colour: str
+    valkey: Server, registry: CollectorRegistry, api: str
 ) -> None:
     value = Values(registry)
 
     async def scenario() -> None:
-        client = observed(colour, valkey.url, registry)
+        client = observed(api, valkey.url, registry)
         locks = [
             client.rlock("r"),
             client.fair_lock("f"),
@@ -278,14 +276,14 @@ def test_every_kind_of_lease_is_held_under_its_own(
         await done((await done(client.adopt(ticket))).release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
     assert value.lock("lock_acquisitions_total", outcome="acquired") == 4
 
 
-@each_colour
-def test_no_name_is_told(valkey: Server, registry: CollectorRegistry, colour: str) -> None:
+@each_api
+def test_no_name_is_told(valkey: Server, registry: CollectorRegistry, api: str) -> None:
     async def scenario() -> None:
-        client = observed(colour, valkey.url, registry)
+        client = observed(api, valkey.url, registry)
         for number in range(20):
             await done((await done(client.lock(f"customer-{number}").acquire())).release())
         await done((await done(client.lock("customer-0").try_acquire())).release())
@@ -293,7 +291,7 @@ def test_no_name_is_told(valkey: Server, registry: CollectorRegistry, colour: st
         await done(client.close())
         assert b"customer" not in generate_latest(registry)
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 def test_classes_of_names(valkey: Server) -> None:
@@ -349,13 +347,13 @@ def test_an_observer_that_fails_harms_no_lock(valkey: Server, caplog: pytest.Log
     assert "an observer raised an error" in caplog.text
 
 
-@each_colour
-def test_several_masters(colour: str, registry: CollectorRegistry) -> None:
+@each_api
+def test_several_masters(api: str, registry: CollectorRegistry) -> None:
     value = Values(registry)
     with Server("valkey") as a, Server("valkey") as b, Server("valkey") as c:
 
         async def scenario() -> None:
-            client = connect(colour, [a.url, b.url, c.url], redlock=pawl.RedlockOptions(fresh=True))
+            client = connect(api, [a.url, b.url, c.url], redlock=pawl.RedlockOptions(fresh=True))
             instrument(client, registry)
             lease = await done(client.lock("spread").acquire())
             assert value.lock("locks_held") == 1
@@ -363,6 +361,6 @@ def test_several_masters(colour: str, registry: CollectorRegistry) -> None:
             assert value.lock("locks_held") == 0
             await done(client.close())
 
-        play(colour, scenario)
+        play(api, scenario)
     assert value.lock("lock_acquisitions_total", outcome="acquired") == 1
     assert value("backend_request_duration_seconds_count", operation="quorum") >= 1

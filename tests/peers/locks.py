@@ -71,7 +71,7 @@ class Contender:
 
 
 class Pawl(Contender):
-    """pawl, in both colours."""
+    """pawl, in both APIs."""
 
     label = "pawl"
     renews = fences = asyncio = True

@@ -70,7 +70,7 @@ def test_upgradable_is_a_word(connect: Any, upgradable: object) -> None:  # noqa
 
 
 @pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
-def test_not_on_several_masters(connect: Any) -> None:  # noqa: ANN401 - either colour
+def test_not_on_several_masters(connect: Any) -> None:  # noqa: ANN401 - either API
     client = connect([NOWHERE, NOWHERE.replace(":1/", ":2/"), NOWHERE.replace(":1/", ":3/")])
     refused(lambda: client.semaphore("x", permits=3), "Redlock", pawl.NotSupported)
     refused(lambda: client.rwlock("x", upgradable=True), "Redlock", pawl.NotSupported)

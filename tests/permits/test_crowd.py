@@ -72,7 +72,7 @@ def inside(crowd: Crowd, number: int) -> bool:
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    ("kind", "colour"),
+    ("kind", "api"),
     [
         ("semaphore", "tasks"),
         ("rwlock", "threads"),
@@ -81,11 +81,11 @@ def inside(crowd: Crowd, number: int) -> bool:
     ],
 )
 def test_some_are_killed_and_one_is_stopped_past_its_ttl(
-    valkey: Server, tmp_path: Path, colour: str, kind: str
+    valkey: Server, tmp_path: Path, api: str, kind: str
 ) -> None:
     valkey.command("FLUSHALL")
     orders: dict[str, Any] = {"crowd": 5, "turns": 25, "ttl": TTL, "hold": 0.01, "options": json.dumps({})}
-    with Crowd(valkey, tmp_path, [colour] * 5, [kind] * 5, worker=WORKER, **orders) as crowd:
+    with Crowd(valkey, tmp_path, [api] * 5, [kind] * 5, worker=WORKER, **orders) as crowd:
         crowd.go()
         eventually(lambda: inside(crowd, 0), "the first one is inside")
         send(crowd.processes[0], signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""The read-write lock in both colours: who gets in beside whom, in which order, and what one owner may do."""
+"""The read-write lock in both APIs: who gets in beside whom, in which order, and what one owner may do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The semaphore in both colours: limit, weights, order, leases that end."""
+"""The semaphore in both APIs: limit, weights, order, leases that end."""
 
 from __future__ import annotations
 

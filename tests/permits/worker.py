@@ -17,7 +17,7 @@ from tests.contention.worker import Order, Work
 PERMITS = 4
 
 
-def acquirer(client: Any, order: Order) -> Any:  # noqa: ANN401 - either colour
+def acquirer(client: Any, order: Order) -> Any:  # noqa: ANN401 - either API
     """A function that takes a share at random: what it is, and the acquisition of it."""
     options = order.lock_options
     if order.name == "semaphore":
@@ -106,7 +106,7 @@ def main() -> None:
     work = Work(order)
     print("ready", flush=True)
     sys.stdin.readline()
-    if order.colour == "threads":
+    if order.api == "threads":
         by_threads(work)
     else:
         asyncio.run(by_tasks(work))

@@ -10,9 +10,9 @@ import pytest
 import pawl
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually
-from tests.redlock.colours import COLOURS, connect, done, play
+from tests.redlock.apis import APIS, connect, done, play
 
-each_colour = pytest.mark.parametrize("colour", COLOURS)
+each_api = pytest.mark.parametrize("api", APIS)
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def evicting() -> Iterator[Server]:
         yield server
 
 
-@each_colour
-def test_strict_refuses_and_says_what_to_do(evicting: Server, colour: str) -> None:
+@each_api
+def test_strict_refuses_and_says_what_to_do(evicting: Server, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, evicting.url, strict=True)
+        client = connect(api, evicting.url, strict=True)
         for _ in range(2):
             with pytest.raises(pawl.NotSupported, match="volatile-lru") as caught:
                 await done(client.lock("x").acquire())
@@ -36,19 +36,19 @@ def test_strict_refuses_and_says_what_to_do(evicting: Server, colour: str) -> No
         await done((await done(client.lock("x").acquire())).release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_strict_lets_a_good_server_pass_and_asks_once(valkey: Server, colour: str) -> None:
+@each_api
+def test_strict_lets_a_good_server_pass_and_asks_once(valkey: Server, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, valkey.url, strict=True)
+        client = connect(api, valkey.url, strict=True)
         await done((await done(client.lock("x").acquire())).release())
-        engine = client._engine() if colour == "asyncio" else client._engine
+        engine = client._engine() if api == "asyncio" else client._engine
         assert not engine.health.strict
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 def test_without_strict_it_is_said_in_the_log(evicting: Server, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
-from tests.redlock.colours import COLOURS, connect, done, play
+from tests.redlock.apis import APIS, connect, done, play
 from tests.redlock.conftest import FRESH, Cluster
 
 THREE = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
@@ -39,22 +39,22 @@ BAD: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("target", "word"), BAD, ids=lambda case: f"{case!r:.40}")
-def test_lists_that_are_no_quorum(colour: str, target: Any, word: str) -> None:
+def test_lists_that_are_no_quorum(api: str, target: Any, word: str) -> None:
     with pytest.raises(pawl.ConfigurationError, match=word):
-        connect(colour, target)
+        connect(api, target)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(
     ("count", "word"), [(1, "not a quorum"), (2, "both are needed"), (4, "split evenly")]
 )
-def test_a_poor_quorum_is_warned_of_with_the_reason(colour: str, count: int, word: str) -> None:
+def test_a_poor_quorum_is_warned_of_with_the_reason(api: str, count: int, word: str) -> None:
     urls = [f"redis://127.0.0.1:{port}" for port in range(1, count + 1)]
     with pytest.warns(RuntimeWarning, match=word) as told:
-        connect(colour, urls)
-    assert told[0].filename.endswith("colours.py"), "it points at the caller"
+        connect(api, urls)
+    assert told[0].filename.endswith("apis.py"), "it points at the caller"
 
 
 @pytest.mark.parametrize("count", [3, 5, 7])
@@ -85,15 +85,15 @@ def test_options_of_the_masters(options: dict[str, Any], word: str) -> None:
         pawl.RedlockOptions(**options)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_options_and_ttls_that_do_not_fit(colour: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_options_and_ttls_that_do_not_fit(api: str) -> None:
     with pytest.raises(pawl.ConfigurationError, match="RedlockOptions"):
-        connect(colour, THREE, redlock={"retry_delay": 1})
+        connect(api, THREE, redlock={"retry_delay": 1})
     with pytest.raises(pawl.ConfigurationError, match="a single server"):
-        connect(colour, THREE[0], redlock=FRESH)
+        connect(api, THREE[0], redlock=FRESH)
     with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
-        connect(colour, THREE, ttl=61)
-    client = connect(colour, THREE)
+        connect(api, THREE, ttl=61)
+    client = connect(api, THREE)
     with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
         client.lock("x", ttl=100)
     with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
@@ -102,14 +102,14 @@ def test_options_and_ttls_that_do_not_fit(colour: str) -> None:
         client.lock("x", ttl=30, lock_delay=40)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_fences_that_several_masters_would_forget_too_soon(colour: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_fences_that_several_masters_would_forget_too_soon(api: str) -> None:
     with pytest.raises(pawl.ConfigurationError, match="fence_ttl"):
-        connect(colour, THREE, fence_ttl=59)
+        connect(api, THREE, fence_ttl=59)
     with pytest.raises(pawl.ConfigurationError, match="fence_ttl"):
-        connect(colour, THREE).lock("x", fence_ttl=0)
+        connect(api, THREE).lock("x", fence_ttl=0)
     long = pawl.RedlockOptions(max_ttl=10 * 86400)
-    connect(colour, THREE, redlock=long).lock("x")  # a day is enough
+    connect(api, THREE, redlock=long).lock("x")  # a day is enough
 
 
 REFUSED: list[tuple[str, Callable[[Any], Any]]] = [
@@ -122,22 +122,22 @@ REFUSED: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("kind", "make"), REFUSED, ids=lambda case: case if isinstance(case, str) else "")
-def test_what_a_majority_cannot_keep_is_refused(colour: str, kind: str, make: Callable[[Any], Any]) -> None:
+def test_what_a_majority_cannot_keep_is_refused(api: str, kind: str, make: Callable[[Any], Any]) -> None:
     with pytest.raises(pawl.NotSupported, match="independent masters"):
-        make(connect(colour, THREE))
+        make(connect(api, THREE))
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 def test_one_server_under_two_addresses_is_found_out(
-    own_three: Cluster, colour: str, caplog: pytest.LogCaptureFixture
+    own_three: Cluster, api: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     port = own_three.servers[0].port
     urls = [own_three.urls[0], f"redis://localhost:{port}/0", own_three.urls[1]]
 
     async def scenario() -> None:
-        client = connect(colour, urls, redlock=FRESH)
+        client = connect(api, urls, redlock=FRESH)
         lease = await done(client.lock("x").acquire())
         # Two are one, so these two, and the third, all had to agree.
         assert sum(vote.granted for vote in lease.quorum.nodes) == 2
@@ -151,25 +151,25 @@ def test_one_server_under_two_addresses_is_found_out(
             await done(client.lock("x").acquire(timeout=0.3))
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_replica_is_no_node(own_three: Cluster, colour: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_replica_is_no_node(own_three: Cluster, api: str, caplog: pytest.LogCaptureFixture) -> None:
     with Server(
         "valkey", unix=False, args=["--replicaof", "127.0.0.1", str(own_three.servers[0].port)]
     ) as replica:
         urls = [own_three.urls[0], replica.url, own_three.urls[1]]
 
         async def scenario() -> None:
-            client = connect(colour, urls, redlock=FRESH)
+            client = connect(api, urls, redlock=FRESH)
             lease = await done(client.lock("x").acquire())
             assert "replica" in " ".join(vote.answer for vote in lease.quorum.nodes)
             assert f"{replica.url} has no vote: {replica.url} is a replica" in caplog.messages
             await done(lease.release())
             await done(client.close())
 
-        play(colour, scenario)
+        play(api, scenario)
 
 
 def test_a_wrong_password_on_every_node_is_told_as_such(own_three: Cluster) -> None:

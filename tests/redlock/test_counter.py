@@ -53,7 +53,7 @@ async def tasks():
     async with pawl.connect_async(order["urls"], redlock=options, ttl=order["ttl"]) as client:
         await asyncio.gather(*[worker(order["turns"] // 4) for _ in range(4)])
 
-threads() if order["colour"] == "threads" else asyncio.run(tasks())
+threads() if order["API"] == "threads" else asyncio.run(tasks())
 print(json.dumps({"worst": worst, "fences": fences}))
 """
 
@@ -99,17 +99,17 @@ def torment(servers: list[Server], over: threading.Event, told: list[str]) -> No
 
 
 def count(five: Cluster, folder: Path, turns: int, *, break_some: bool) -> tuple[list[int], float, list[str]]:
-    """Let three processes of both colours count; the fences in the order of each, the worst wait, what was broken."""
+    """Let three processes of both APIs count; the fences in the order of each, the worst wait, what was broken."""
     counter = folder / "counter"
     counter.write_text("0" + " " * 20)
     counter.write_text("0")
     order = {"urls": five.urls, "counter": str(counter), "turns": turns, "ttl": 2, "max_ttl": 2}
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, json.dumps({**order, "colour": colour})],
+            [sys.executable, "-c", WORKER, json.dumps({**order, "api": api})],
             stdout=subprocess.PIPE, text=True, env={**os.environ},
         )
-        for colour in ("threads", "asyncio", "threads")
+        for api in ("threads", "asyncio", "threads")
     ]  # fmt: skip
     over = threading.Event()
     told: list[str] = []

@@ -27,10 +27,10 @@ from pawl.transport.node import NodeLink, Question
 from pawl.transport.wire import new_reader, pack
 from tests.edges.helpers import eventually
 from tests.pace import pace
-from tests.redlock.colours import COLOURS, connect, done
+from tests.redlock.apis import APIS, connect, done
 from tests.redlock.conftest import Cluster
 
-each_colour = pytest.mark.parametrize("colour", COLOURS)
+each_api = pytest.mark.parametrize("api", APIS)
 
 PATIENT = pawl.RedlockOptions(fresh=True, node_timeout=1.0, retry_delay=60.0)
 
@@ -57,8 +57,8 @@ def count(server: Server, command: str, what: str = "calls") -> int:
 class Waiter:
     """Another client, in a thread of its own, that takes a lock and gives it back."""
 
-    def __init__(self, colour: str, urls: list[str], lock_of: Callable[[Any], Any], **options: Any) -> None:  # noqa: ANN401 - as connect takes them
-        self._colour = colour
+    def __init__(self, api: str, urls: list[str], lock_of: Callable[[Any], Any], **options: Any) -> None:  # noqa: ANN401 - as connect takes them
+        self._api = api
         self._lock_of = lock_of
         self.client: Any = None
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -71,7 +71,7 @@ class Waiter:
 
     def _live(self) -> None:
         try:
-            if self._colour == "asyncio":
+            if self._api == "asyncio":
                 asyncio.run(self._run())
             else:
                 with contextlib.suppress(StopIteration):
@@ -80,9 +80,9 @@ class Waiter:
             self.error = error
 
     async def _run(self) -> None:
-        if self._colour == "asyncio":
+        if self._api == "asyncio":
             self.loop = asyncio.get_running_loop()
-        self.client = connect(self._colour, self._urls, **self._options)
+        self.client = connect(self._api, self._urls, **self._options)
         try:
             await self._connect_to_all()
             lease = await done(self._lock_of(self.client).acquire())
@@ -123,16 +123,16 @@ def told(cluster: Cluster, at_least: int = 5) -> None:
     )
 
 
-def plain(client: Any) -> Any:  # noqa: ANN401 - of any colour
+def plain(client: Any) -> Any:  # noqa: ANN401 - of any API
     return client.lock("n")
 
 
-@each_colour
-def test_a_release_wakes_a_waiter_of_another_client(five: Cluster, colour: str, long_pauses: None) -> None:
+@each_api
+def test_a_release_wakes_a_waiter_of_another_client(five: Cluster, api: str, long_pauses: None) -> None:
     with five.client(redlock=PATIENT) as holder:
         lease = holder.lock("n").acquire()
         reset(five)
-        waiter = Waiter(colour, five.urls, plain)
+        waiter = Waiter(api, five.urls, plain)
         told(five)
         asked = [count(server, "evalsha") for server in five.servers]
         lease.release()
@@ -143,24 +143,24 @@ def test_a_release_wakes_a_waiter_of_another_client(five: Cluster, colour: str, 
         assert max(count(server, "client|tracking") for server in five.servers) == 1
 
 
-@each_colour
+@each_api
 @pytest.mark.usefixtures("long_pauses")
-def test_the_expiry_of_a_dead_holder_wakes_a_waiter(five: Cluster, colour: str) -> None:
+def test_the_expiry_of_a_dead_holder_wakes_a_waiter(five: Cluster, api: str) -> None:
     for server in five.servers:
         server.command("SET", "pawl:n", "somebody-else", "PX", "700")
     reset(five)
-    waiter = Waiter(colour, five.urls, plain)
+    waiter = Waiter(api, five.urls, plain)
     waiter.end()
     assert sum(count(server, "client|caching") for server in five.servers) >= 3
 
 
-@each_colour
+@each_api
 @pytest.mark.usefixtures("long_pauses")
-def test_a_delete_by_somebody_else_wakes_a_waiter_once_a_majority_is_free(five: Cluster, colour: str) -> None:
+def test_a_delete_by_somebody_else_wakes_a_waiter_once_a_majority_is_free(five: Cluster, api: str) -> None:
     for server in five.servers:
         server.command("SET", "pawl:n", "somebody-else")
     reset(five)
-    waiter = Waiter(colour, five.urls, plain)
+    waiter = Waiter(api, five.urls, plain)
     told(five)
     before = count(five.servers[4], "evalsha")
     for server in five.servers[:2]:
@@ -172,29 +172,29 @@ def test_a_delete_by_somebody_else_wakes_a_waiter_once_a_majority_is_free(five: 
     waiter.end()
 
 
-@each_colour
+@each_api
 @pytest.mark.parametrize("side", ["read", "write"])
 @pytest.mark.usefixtures("long_pauses")
-def test_readers_and_writers_are_woken(five: Cluster, colour: str, side: str) -> None:
+def test_readers_and_writers_are_woken(five: Cluster, api: str, side: str) -> None:
     with five.client(redlock=PATIENT) as holder:
         rwlock = holder.rwlock("n")
         lease = (rwlock.write if side == "read" else rwlock.read).acquire()
         reset(five)
-        waiter = Waiter(colour, five.urls, lambda client: getattr(client.rwlock("n"), side))
+        waiter = Waiter(api, five.urls, lambda client: getattr(client.rwlock("n"), side))
         told(five)
         lease.release()
         waiter.end()
 
 
-@each_colour
-def test_where_the_user_may_not_be_told_a_waiter_tries_again(own_three: Cluster, colour: str) -> None:
+@each_api
+def test_where_the_user_may_not_be_told_a_waiter_tries_again(own_three: Cluster, api: str) -> None:
     for server in own_three.servers:
         server.command("ACL", "SETUSER", "default", "-client|tracking", "-client|caching")
     options = pawl.RedlockOptions(fresh=True, node_timeout=1.0)
     with own_three.client(redlock=options) as holder:
         lease = holder.lock("n").acquire()
         reset(own_three)
-        waiter = Waiter(colour, own_three.urls, plain, redlock=options)
+        waiter = Waiter(api, own_three.urls, plain, redlock=options)
         # Several pauses long nobody tells it anything.
         eventually(lambda: count(own_three.servers[0], "evalsha") >= 8, "it tries again")
         lease.release()
@@ -206,29 +206,29 @@ def test_where_the_user_may_not_be_told_a_waiter_tries_again(own_three: Cluster,
             assert max(asked) <= 2
 
 
-@each_colour
+@each_api
 @pytest.mark.usefixtures("long_pauses")
-def test_nodes_that_tell_nothing_are_not_needed(own_five: Cluster, colour: str) -> None:
+def test_nodes_that_tell_nothing_are_not_needed(own_five: Cluster, api: str) -> None:
     for server in own_five.servers[:2]:
         server.command("ACL", "SETUSER", "default", "-client|tracking")
     with own_five.client(redlock=PATIENT) as holder:
         lease = holder.lock("n").acquire()
         reset(own_five)
-        waiter = Waiter(colour, own_five.urls, plain)
+        waiter = Waiter(api, own_five.urls, plain)
         told(own_five, 3)
         eventually(lambda: count(own_five.servers[4], "client|caching"), "the last one too")
         lease.release()
         waiter.end()
 
 
-@each_colour
+@each_api
 @pytest.mark.usefixtures("long_pauses")
-def test_a_client_that_is_closed_lets_its_listener_go(five: Cluster, colour: str) -> None:
+def test_a_client_that_is_closed_lets_its_listener_go(five: Cluster, api: str) -> None:
     with five.client(redlock=PATIENT) as holder, holder.lock("n"):
         reset(five)
-        waiter = Waiter(colour, five.urls, plain)
+        waiter = Waiter(api, five.urls, plain)
         told(five)
-        if colour == "threads":
+        if api == "threads":
             waiter.client.close()
         else:
             assert waiter.loop is not None

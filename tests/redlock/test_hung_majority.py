@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import pawl
-from tests.redlock.colours import COLOURS, connect, done, play
+from tests.redlock.apis import APIS, connect, done, play
 from tests.redlock.conftest import FRESH, Cluster, cluster
 
 _LATE = 2.1
@@ -26,23 +26,23 @@ def hung() -> Iterator[Cluster]:
     yield from cluster(3)
 
 
-async def asked(hung: Cluster, colour: str, timeout: float | None) -> float:
+async def asked(hung: Cluster, api: str, timeout: float | None) -> float:
     """Ask while two of three hang; how long it took until a refusal. Afterwards the client works again."""
-    client = connect(colour, hung.urls, redlock=FRESH)
+    client = connect(api, hung.urls, redlock=FRESH)
     await done((await done(client.lock("warm").acquire())).release())
     pids = [server.pid for server in hung.servers[:2]]
     began = time.monotonic()
     try:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        lock = client.lock(f"hung.{colour}.{timeout}")
+        lock = client.lock(f"hung.{api}.{timeout}")
         with pytest.raises(pawl.QuorumNotReached):
             await done(lock.try_acquire() if timeout is None else lock.acquire(timeout=timeout))
         took = time.monotonic() - began
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-    lease = await done(client.lock(f"hung.{colour}.{timeout}").acquire(timeout=20.0))
+    lease = await done(client.lock(f"hung.{api}.{timeout}").acquire(timeout=20.0))
     await done(lease.release())
     await done(client.close())
     return took
@@ -51,24 +51,24 @@ async def asked(hung: Cluster, colour: str, timeout: float | None) -> float:
 @pytest.mark.parametrize(
     "timeout", [0.5, pytest.param(1.0, marks=pytest.mark.slow), pytest.param(3.0, marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_wait_ends_within_one_node_timeout_of_its_time(hung: Cluster, colour: str, timeout: float) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_wait_ends_within_one_node_timeout_of_its_time(hung: Cluster, api: str, timeout: float) -> None:
     took: list[float] = []
 
     async def ask() -> None:
-        took.append(await asked(hung, colour, timeout))
+        took.append(await asked(hung, api, timeout))
 
-    play(colour, ask)
+    play(api, ask)
     assert timeout * 0.9 < took[0] < timeout + _LATE
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_try_gives_up_a_hung_majority(hung: Cluster, colour: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_try_gives_up_a_hung_majority(hung: Cluster, api: str) -> None:
     took: list[float] = []
 
     async def ask() -> None:
-        took.append(await asked(hung, colour, None))
+        took.append(await asked(hung, api, None))
 
-    play(colour, ask)
+    play(api, ask)
     assert took[0] < _AT_ONCE

@@ -17,13 +17,13 @@ from pawl.core.protocol.scripts import load
 from pawl.testing import Proxy, Request, Server
 from pawl.testing.servers import Flavour, available
 from tests.edges.helpers import eventually, local_waiters
-from tests.redlock.colours import COLOURS, connect, done, nap, play
+from tests.redlock.apis import APIS, connect, done, nap, play
 from tests.redlock.conftest import FRESH, PATIENT, Cluster
 
 GRANT = load("pawl.primitives.redlock", "grant")
 
 
-each_colour = pytest.mark.parametrize("colour", COLOURS)
+each_api = pytest.mark.parametrize("api", APIS)
 
 
 def calls(server: Server) -> dict[str, int]:
@@ -43,16 +43,16 @@ async def pairs(client: pawl.AsyncClient | pawl.Client, count: int) -> None:
         await done(lease.release())
 
 
-@each_colour
+@each_api
 @pytest.mark.parametrize("flavour", ["valkey", "redis"])
-def test_a_release_is_one_native_command_where_there_is_one(colour: str, flavour: Flavour) -> None:
+def test_a_release_is_one_native_command_where_there_is_one(api: str, flavour: Flavour) -> None:
     native = flavour == "valkey"
     if reason := available(flavour):
         pytest.skip(reason)
     masters = Cluster(3, lambda: Server(flavour, unix=False))
 
     async def scenario() -> None:
-        client = connect(colour, masters.urls, redlock=PATIENT)
+        client = connect(api, masters.urls, redlock=PATIENT)
         await pairs(client, 2)
         for server in masters.servers:
             server.command("CONFIG", "RESETSTAT")
@@ -66,17 +66,17 @@ def test_a_release_is_one_native_command_where_there_is_one(colour: str, flavour
         await done(client.close())
 
     try:
-        play(colour, scenario)
+        play(api, scenario)
     finally:
         masters.stop()
 
 
-@each_colour
+@each_api
 def test_a_native_command_that_is_forbidden_later_gives_way_to_the_script(
-    own_three: Cluster, colour: str
+    own_three: Cluster, api: str
 ) -> None:
     async def scenario() -> None:
-        client = connect(colour, own_three.urls, redlock=PATIENT)
+        client = connect(api, own_three.urls, redlock=PATIENT)
         await pairs(client, 2)
         for server in own_three.servers:
             server.command("ACL", "SETUSER", "default", "-delifeq")
@@ -84,17 +84,17 @@ def test_a_native_command_that_is_forbidden_later_gives_way_to_the_script(
         # Who was not waited for is read with the next question, and then asked again by the script.
         for _ in range(3):
             await done((await done(client.lock("other").acquire())).release())
-            await nap(colour, 0.05)
+            await nap(api, 0.05)
         eventually(lambda: own_three.holders("n") == [None] * 3, "every node is free")
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_what_is_no_longer_ours_is_told_and_left_alone(five: Cluster, colour: str) -> None:
+@each_api
+def test_what_is_no_longer_ours_is_told_and_left_alone(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=PATIENT)
+        client = connect(api, five.urls, redlock=PATIENT)
         await pairs(client, 1)
         lease = await done(client.lock("n").acquire())
         eventually(lambda: all(five.holders("n")), "every node has it")
@@ -116,7 +116,7 @@ def test_what_is_no_longer_ours_is_told_and_left_alone(five: Cluster, colour: st
         assert five.holders("n") == [b"thief@elsewhere:1/main"] * 5
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 def test_a_vote_that_comes_after_a_release_by_another_thread_does_not_count(five: Cluster) -> None:
@@ -221,17 +221,15 @@ def dead(server: Server) -> bool:
     return bool(server.command("KEYS", "*:dead:*"))
 
 
-@each_colour
-def test_a_vote_that_comes_after_a_release_by_its_own_caller_is_taken_back(
-    five: Cluster, colour: str
-) -> None:
+@each_api
+def test_a_vote_that_comes_after_a_release_by_its_own_caller_is_taken_back(five: Cluster, api: str) -> None:
     async def scenario(proxy: Proxy) -> None:
-        client = connect(colour, [*five.urls[:4], proxy.url], redlock=PATIENT)
+        client = connect(api, [*five.urls[:4], proxy.url], redlock=PATIENT)
         for _ in range(50):
             await done((await done(client.lock("warm").acquire())).release())
             if asked(proxy):
                 break
-            await nap(colour, 0.05)
+            await nap(api, 0.05)
         held = proxy.hold_request(lambda request: request.contains("pawl:late"))
         lease = await done(client.lock("late").acquire())
         proxy.wait_hit(held)
@@ -241,15 +239,15 @@ def test_a_vote_that_comes_after_a_release_by_its_own_caller_is_taken_back(
         await done(client.close())
 
     with Proxy(five.servers[4]) as proxy:
-        play(colour, lambda: scenario(proxy))
+        play(api, lambda: scenario(proxy))
 
 
-@each_colour
-def test_the_wish_for_a_fence_follows_the_nodes_clocks(five: Cluster, colour: str) -> None:
+@each_api
+def test_the_wish_for_a_fence_follows_the_nodes_clocks(five: Cluster, api: str) -> None:
     """A name that the nodes have not seen for long, and one whose fence ran ahead, cost one more question, once."""
 
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=PATIENT)
+        client = connect(api, five.urls, redlock=PATIENT)
         await pairs(client, 2)
         last = 0
         for server in five.servers:
@@ -267,7 +265,7 @@ def test_the_wish_for_a_fence_follows_the_nodes_clocks(five: Cluster, colour: st
         await done(lease.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 def test_masters_that_forget_their_scripts_are_taught_while_many_ask(five: Cluster) -> None:
@@ -307,8 +305,8 @@ def made(stats: object) -> int:
 
 
 @pytest.mark.slow
-@each_colour
-def test_a_caller_is_not_refused_by_its_own_earlier_try(five: Cluster, colour: str) -> None:
+@each_api
+def test_a_caller_is_not_refused_by_its_own_earlier_try(five: Cluster, api: str) -> None:
     """One master granted a try and its reply was lost; it says "held by" the caller until the undo comes to it."""
     grants = {GRANT.sha.encode(), GRANT.source}
 
@@ -318,7 +316,7 @@ def test_a_caller_is_not_refused_by_its_own_earlier_try(five: Cluster, colour: s
     async def scenario() -> None:
         with ExitStack() as stack:
             far = [stack.enter_context(Proxy(server)) for server in five.servers[:3]]
-            client = connect(colour, [*[proxy.url for proxy in far], *five.urls[3:]], redlock=FRESH)
+            client = connect(api, [*[proxy.url for proxy in far], *five.urls[3:]], redlock=FRESH)
             lease = await done(client.lock("warm").acquire())
             await done(lease.release())
             far[0].kill_on_reply(is_grant)
@@ -333,4 +331,4 @@ def test_a_caller_is_not_refused_by_its_own_earlier_try(five: Cluster, colour: s
             late.release()
             await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)

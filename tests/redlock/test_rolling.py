@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 
 import pawl
-from tests.redlock.colours import COLOURS, connect, done, nap, play
+from tests.redlock.apis import APIS, connect, done, nap, play
 from tests.redlock.conftest import Cluster
 
 TTL = 2.0
@@ -57,31 +57,31 @@ class Contender:
         self._thread.join()
 
 
-async def elsewhere(colour: str, act: Any) -> None:  # noqa: ANN401 - whatever is called
+async def elsewhere(api: str, act: Any) -> None:  # noqa: ANN401 - whatever is called
     """Do what blocks, beside the event loop if there is one."""
-    if colour == "asyncio":
+    if api == "asyncio":
         await asyncio.to_thread(act)
     else:
         act()
 
 
-async def roll(three: Cluster, colour: str, turns: int) -> None:
+async def roll(three: Cluster, api: str, turns: int) -> None:
     """Restart each master in turn, as soon as the one before has the holder's token again."""
     with ExitStack() as stack:
-        client = connect(colour, three.urls, redlock=OPTIONS, ttl=TTL)
+        client = connect(api, three.urls, redlock=OPTIONS, ttl=TTL)
         lease = await done(client.lock("rolled").acquire())
         contender = stack.enter_context(Contender(three.urls, "rolled"))
         for turn in range(turns):
             for number, server in enumerate(three.servers):
                 tried = contender.tries
-                await elsewhere(colour, lambda server=server: server.restart(keep_data=False))
+                await elsewhere(api, lambda server=server: server.restart(keep_data=False))
                 until = time.monotonic() + PATIENCE
                 while three.holders("rolled") != [lease.token.encode()] * 3 and time.monotonic() < until:
                     lease.check()
-                    await nap(colour, 0.02)
+                    await nap(api, 0.02)
                 assert three.holders("rolled") == [lease.token.encode()] * 3, (turn, number)
                 while contender.tries < tried + 2 and time.monotonic() < until:
-                    await nap(colour, 0.02)
+                    await nap(api, 0.02)
                 assert contender.tries >= tried + 2, "the other client tries"
                 assert not contender.got, "nobody else has it meanwhile"
         lease.check()
@@ -89,20 +89,20 @@ async def roll(three: Cluster, colour: str, turns: int) -> None:
         await done(lease.release())
         until = time.monotonic() + PATIENCE
         while not contender.got and time.monotonic() < until:
-            await nap(colour, 0.02)
+            await nap(api, 0.02)
         assert contender.got, "a name that was given back is granted"
         assert contender.got[0] > fence
         await done(client.close())
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_lease_outlives_a_restart_of_all_masters(own_three: Cluster, colour: str) -> None:
-    play(colour, lambda: roll(own_three, colour, 1))
+@pytest.mark.parametrize("api", APIS)
+def test_a_lease_outlives_a_restart_of_all_masters(own_three: Cluster, api: str) -> None:
+    play(api, lambda: roll(own_three, api, 1))
 
 
 @pytest.mark.slow
 @pytest.mark.fault
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_lease_outlives_two_restarts_of_all_masters(own_three: Cluster, colour: str) -> None:
-    play(colour, lambda: roll(own_three, colour, 2))
+@pytest.mark.parametrize("api", APIS)
+def test_a_lease_outlives_two_restarts_of_all_masters(own_three: Cluster, api: str) -> None:
+    play(api, lambda: roll(own_three, api, 2))

@@ -15,16 +15,16 @@ from pawl.primitives.redlock.rwlock import QuorumRwlock
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually
 from tests.pace import pace
-from tests.redlock.colours import COLOURS, connect, done, nap, play
+from tests.redlock.apis import APIS, connect, done, nap, play
 from tests.redlock.conftest import PATIENT, Cluster
 
-each_colour = pytest.mark.parametrize("colour", COLOURS)
+each_api = pytest.mark.parametrize("api", APIS)
 
 
-@each_colour
-def test_readers_share_and_a_writer_is_alone(five: Cluster, colour: str) -> None:
+@each_api
+def test_readers_share_and_a_writer_is_alone(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        one, two = (connect(colour, five.urls, redlock=PATIENT) for _ in range(2))
+        one, two = (connect(api, five.urls, redlock=PATIENT) for _ in range(2))
         first = await done(one.rwlock("d").read.acquire())
         second = await done(two.rwlock("d").read.acquire(timeout=2))
         assert first.quorum.needed == 3
@@ -45,33 +45,33 @@ def test_readers_share_and_a_writer_is_alone(five: Cluster, colour: str) -> None
         await done(one.close())
         await done(two.close())
 
-    play(colour, scenario)
+    play(api, scenario)
     eventually(lambda: not five.keys(), f"nothing is left but fences: {five.keys()}")
 
 
-@each_colour
-def test_a_writer_that_becomes_a_reader_lets_readers_in_and_no_writer(five: Cluster, colour: str) -> None:
+@each_api
+def test_a_writer_that_becomes_a_reader_lets_readers_in_and_no_writer(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        one, two = (connect(colour, five.urls, redlock=PATIENT) for _ in range(2))
+        one, two = (connect(api, five.urls, redlock=PATIENT) for _ in range(2))
         lease = await done(one.rwlock("d").write.acquire())
         await done(lease.downgrade())
         other = await done(two.rwlock("d").read.acquire(timeout=2))
         await done(lease.extend(20))
         await done(other.release())
-        third = connect(colour, five.urls, redlock=PATIENT)
+        third = connect(api, five.urls, redlock=PATIENT)
         assert await done(third.rwlock("d").write.try_acquire()) is None
         await done(lease.release())
         await done((await done(third.rwlock("d").write.acquire(timeout=2))).release())
         for client in (one, two, third):
             await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_a_waiting_writer_comes_before_new_readers(five: Cluster, colour: str) -> None:
+@each_api
+def test_a_waiting_writer_comes_before_new_readers(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        one, two = (connect(colour, five.urls, redlock=PATIENT) for _ in range(2))
+        one, two = (connect(api, five.urls, redlock=PATIENT) for _ in range(2))
         reader = await done(one.rwlock("w").read.acquire())
         with pytest.raises(pawl.AcquireTimeout):
             await done(two.rwlock("w").write.acquire(timeout=0.1))
@@ -88,7 +88,7 @@ def test_a_waiting_writer_comes_before_new_readers(five: Cluster, colour: str) -
         await done(one.close())
         await done(two.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 def test_a_writer_is_served_while_readers_come_and_go(five: Cluster) -> None:
@@ -116,30 +116,30 @@ def test_a_writer_is_served_while_readers_come_and_go(five: Cluster) -> None:
                 reader.join()
 
 
-@each_colour
-def test_a_dead_reader_frees_only_itself_after_its_ttl(five: Cluster, colour: str) -> None:
+@each_api
+def test_a_dead_reader_frees_only_itself_after_its_ttl(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        dying = connect(colour, five.urls, redlock=PATIENT, ttl=0.4, renew=False)
-        living = connect(colour, five.urls, redlock=PATIENT, ttl=2)
+        dying = connect(api, five.urls, redlock=PATIENT, ttl=0.4, renew=False)
+        living = connect(api, five.urls, redlock=PATIENT, ttl=2)
         gone = await done(dying.rwlock("r").read.acquire())
         stays = await done(living.rwlock("r").read.acquire())
-        await nap(colour, 0.5)
+        await nap(api, 0.5)
         assert gone.state == "lost"
         stays.check()
-        writer = connect(colour, five.urls, redlock=PATIENT)
+        writer = connect(api, five.urls, redlock=PATIENT)
         assert await done(writer.rwlock("r").write.try_acquire()) is None
         await done(stays.release())
         await done((await done(writer.rwlock("r").write.acquire(timeout=2))).release())
         for client in (dying, living, writer):
             await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_a_minority_may_fail_and_a_majority_may_not(own_three: Cluster, colour: str) -> None:
+@each_api
+def test_a_minority_may_fail_and_a_majority_may_not(own_three: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, own_three.urls, redlock=PATIENT, ttl=2)
+        client = connect(api, own_three.urls, redlock=PATIENT, ttl=2)
         reader = await done(client.rwlock("m").read.acquire())
         own_three.servers[0].kill()
         await done(reader.extend(2))
@@ -151,13 +151,13 @@ def test_a_minority_may_fail_and_a_majority_may_not(own_three: Cluster, colour: 
         writer.check()
         await done(client.close(timeout=0.1))
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_what_cannot_be_is_refused(five: Cluster, colour: str) -> None:
+@each_api
+def test_what_cannot_be_is_refused(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=PATIENT)
+        client = connect(api, five.urls, redlock=PATIENT)
         with pytest.raises(pawl.NotSupported, match="upgradable"):
             client.rwlock("u", upgradable=True)
         with pytest.raises(pawl.NotSupported, match="replicas"):
@@ -175,7 +175,7 @@ def test_what_cannot_be_is_refused(five: Cluster, colour: str) -> None:
         await done(writer.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 class Nodes:

@@ -9,17 +9,17 @@ import pytest
 
 import pawl
 from tests.pace import pace
-from tests.redlock.colours import COLOURS, connect, done, nap, play
+from tests.redlock.apis import APIS, connect, done, nap, play
 from tests.redlock.conftest import FRESH, Cluster
 
 
 @pytest.mark.parametrize("policy", ["local", "open"])
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 def test_it_goes_on_without_a_majority_at_no_cost_and_comes_back(
-    own_three: Cluster, colour: str, policy: str
+    own_three: Cluster, api: str, policy: str
 ) -> None:
     async def scenario() -> None:
-        client = connect(colour, own_three.urls, redlock=FRESH, ttl=2)
+        client = connect(api, own_three.urls, redlock=FRESH, ttl=2)
         lock = client.lock("d", on_unavailable=policy, unavailable_after=0.4)
         await done((await done(lock.acquire())).release())
         with own_three.servers[0].paused(), own_three.servers[1].paused():
@@ -41,18 +41,18 @@ def test_it_goes_on_without_a_majority_at_no_cost_and_comes_back(
             await done(lease.release())
             if degraded is None:
                 break
-            await nap(colour, 0.1)
+            await nap(api, 0.1)
         else:
             raise AssertionError("it never came back")
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_majority_that_is_gone_is_not_waited_for_again(own_three: Cluster, colour: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_majority_that_is_gone_is_not_waited_for_again(own_three: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, own_three.urls, redlock=FRESH, ttl=2)
+        client = connect(api, own_three.urls, redlock=FRESH, ttl=2)
         lock = client.lock("d", unavailable_after=0.4)
         await done((await done(lock.acquire())).release())
         with own_three.servers[0].paused(), own_three.servers[1].paused():
@@ -71,7 +71,7 @@ def test_a_majority_that_is_gone_is_not_waited_for_again(own_three: Cluster, col
             try:
                 lease = await done(lock.acquire(timeout=5))
             except pawl.QuorumNotReached:
-                await nap(colour, 0.1)
+                await nap(api, 0.1)
                 continue
             await done(lease.release())
             break
@@ -79,37 +79,37 @@ def test_a_majority_that_is_gone_is_not_waited_for_again(own_three: Cluster, col
             raise AssertionError("it never came back")
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_database_that_there_is_not_is_told(five: Cluster, colour: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_database_that_there_is_not_is_told(five: Cluster, api: str) -> None:
     async def scenario() -> None:
         urls = [url.removesuffix("/0") + "/99" for url in five.urls]
-        client = connect(colour, urls, redlock=FRESH)
+        client = connect(api, urls, redlock=FRESH)
         with pytest.raises(pawl.NotSupported, match="no such database"):
             await done(client.lock("x").acquire(timeout=3))
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 DEAD = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("policy", ["skip", "raise", "wait"])
-def test_masters_that_are_gone_are_never_somebody_else(colour: str, policy: str) -> None:
+def test_masters_that_are_gone_are_never_somebody_else(api: str, policy: str) -> None:
     """Neither a function that is skipped while the name is held, nor ``except NotAcquired``, confuses the two."""
 
     async def scenario() -> None:
-        client = connect(colour, DEAD, redlock=FRESH)
+        client = connect(api, DEAD, redlock=FRESH)
         lock = client.lock("job", on_contended=policy, unavailable_after=0.2)
 
         async def awaited() -> str:
             return "ran"
 
-        job: Any = lock((lambda: "ran") if colour == "threads" else awaited)
+        job: Any = lock((lambda: "ran") if api == "threads" else awaited)
         for call in (job, lock.try_acquire, lambda: lock.acquire(timeout=0.3)):
             with pytest.raises(pawl.BackendError) as caught:
                 await done(call())
@@ -117,4 +117,4 @@ def test_masters_that_are_gone_are_never_somebody_else(colour: str, policy: str)
             assert not isinstance(caught.value, pawl.NotAcquired)
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)

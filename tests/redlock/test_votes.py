@@ -12,16 +12,16 @@ import pytest
 import pawl
 from tests.edges.helpers import eventually, script_calls
 from tests.pace import pace
-from tests.redlock.colours import COLOURS, connect, done, nap, play
+from tests.redlock.apis import APIS, connect, done, nap, play
 from tests.redlock.conftest import FRESH, Cluster
 
-each_colour = pytest.mark.parametrize("colour", COLOURS)
+each_api = pytest.mark.parametrize("api", APIS)
 
 
-@each_colour
-def test_a_majority_grants_and_a_release_frees_every_node(five: Cluster, colour: str) -> None:
+@each_api
+def test_a_majority_grants_and_a_release_frees_every_node(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=FRESH)
+        client = connect(api, five.urls, redlock=FRESH)
         lease = await done(client.lock("a").acquire())
         eventually(lambda: all(five.holders("a")), "every node has the token")
         assert len(set(five.holders("a"))) == 1
@@ -34,17 +34,17 @@ def test_a_majority_grants_and_a_release_frees_every_node(five: Cluster, colour:
         eventually(lambda: not any(five.holders("a")), "no node has it")
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
     # A node whose vote was not counted is told that the token is over, since the vote may come after the release.
     left = [key for keys in five.keys().values() for key in keys]
     assert len(left) <= 2
     assert all(b":dead:" in key for key in left)
 
 
-@each_colour
-def test_the_fence_rises_whatever_majority_grants(five: Cluster, colour: str) -> None:
+@each_api
+def test_the_fence_rises_whatever_majority_grants(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=FRESH)
+        client = connect(api, five.urls, redlock=FRESH)
         fences: list[int] = []
         dice = random.Random(7)
         for _ in range(40):
@@ -63,13 +63,13 @@ def test_the_fence_rises_whatever_majority_grants(five: Cluster, colour: str) ->
         assert fences == sorted(set(fences))
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_who_holds_it_is_told_to_whom_it_is_refused(five: Cluster, colour: str) -> None:
+@each_api
+def test_who_holds_it_is_told_to_whom_it_is_refused(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        first, second = (connect(colour, five.urls, redlock=FRESH) for _ in range(2))
+        first, second = (connect(api, five.urls, redlock=FRESH) for _ in range(2))
         lease = await done(first.lock("busy").acquire())
         assert await done(second.lock("busy").try_acquire()) is None
         with pytest.raises(pawl.AcquireTimeout) as caught:
@@ -83,18 +83,18 @@ def test_who_holds_it_is_told_to_whom_it_is_refused(five: Cluster, colour: str) 
         await done(first.close())
         await done(second.close())
 
-    play(colour, scenario)
+    play(api, scenario)
     assert five.keys() == {}
 
 
-@each_colour
-def test_row_75_a_split_vote_leaves_nothing_and_somebody_wins(five: Cluster, colour: str) -> None:
+@each_api
+def test_row_75_a_split_vote_leaves_nothing_and_somebody_wins(five: Cluster, api: str) -> None:
     # Two nodes belong to another: three are enough, two are not.
     for server in five.servers[:3]:
         server.command("SET", "pawl:split", "another@elsewhere:1/main", "PX", "600")
 
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=FRESH)
+        client = connect(api, five.urls, redlock=FRESH)
         assert await done(client.lock("split").try_acquire()) is None
         assert [value for value in five.holders("split")[3:] if value] == []
         began = time.monotonic()
@@ -103,13 +103,13 @@ def test_row_75_a_split_vote_leaves_nothing_and_somebody_wins(five: Cluster, col
         await done(lease.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_too_few_nodes_is_an_error_of_its_own_with_every_answer(own_five: Cluster, colour: str) -> None:
+@each_api
+def test_too_few_nodes_is_an_error_of_its_own_with_every_answer(own_five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, own_five.urls, redlock=FRESH)
+        client = connect(api, own_five.urls, redlock=FRESH)
         await done((await done(client.lock("q").acquire())).release())
         for server in own_five.servers[:3]:
             server.kill()
@@ -126,15 +126,15 @@ def test_too_few_nodes_is_an_error_of_its_own_with_every_answer(own_five: Cluste
             await done(client.lock("q", unavailable_after=0.3).acquire())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
     for server in own_five.servers[3:]:
         assert server.command("GET", "pawl:q") is None
 
 
-@each_colour
-def test_row_74_a_minority_that_is_down_or_hangs_costs_no_grant(own_five: Cluster, colour: str) -> None:
+@each_api
+def test_row_74_a_minority_that_is_down_or_hangs_costs_no_grant(own_five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, own_five.urls, redlock=FRESH, ttl=5)
+        client = connect(api, own_five.urls, redlock=FRESH, ttl=5)
         await done((await done(client.lock("m").acquire())).release())
         own_five.servers[0].kill()
         own_five.servers[1].pause()
@@ -146,33 +146,33 @@ def test_row_74_a_minority_that_is_down_or_hangs_costs_no_grant(own_five: Cluste
             own_five.servers[1].resume()
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_a_client_that_first_meets_a_hung_node_goes_on_without_it(own_five: Cluster, colour: str) -> None:
+@each_api
+def test_a_client_that_first_meets_a_hung_node_goes_on_without_it(own_five: Cluster, api: str) -> None:
     async def scenario() -> None:
         with own_five.servers[2].paused():
-            client = connect(colour, own_five.urls, redlock=FRESH)
+            client = connect(api, own_five.urls, redlock=FRESH)
             began = time.monotonic()
             lease = await done(client.lock("m").acquire(timeout=5))
             assert time.monotonic() - began < pace() * 1.5
             await done(lease.release())
             await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_row_76_a_node_that_restarted_empty_is_not_asked_for_max_ttl(own_three: Cluster, colour: str) -> None:
+@each_api
+def test_row_76_a_node_that_restarted_empty_is_not_asked_for_max_ttl(own_three: Cluster, api: str) -> None:
     async def scenario() -> None:
         options = pawl.RedlockOptions(fresh=True, max_ttl=3)
-        client = connect(colour, own_three.urls, redlock=options, ttl=3)
+        client = connect(api, own_three.urls, redlock=options, ttl=3)
         held = await done(client.lock("r").acquire())
         own_three.servers[0].restart(keep_data=False)
         own_three.servers[1].restart(keep_data=False)
         # Two nodes forgot the lease: with their votes another could take the name at once.
-        other = connect(colour, own_three.urls, redlock=pawl.RedlockOptions(max_ttl=3), ttl=3)
+        other = connect(api, own_three.urls, redlock=pawl.RedlockOptions(max_ttl=3), ttl=3)
         with pytest.raises(pawl.QuorumNotReached) as caught:
             await done(other.lock("r").try_acquire())
         assert "restarted" in str(caught.value)
@@ -186,27 +186,27 @@ def test_row_76_a_node_that_restarted_empty_is_not_asked_for_max_ttl(own_three: 
         await done(client.close())
         await done(other.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
+@each_api
 def test_row_77_a_renewal_by_a_minority_ends_the_lease_at_its_old_deadline(
-    own_three: Cluster, colour: str
+    own_three: Cluster, api: str
 ) -> None:
     async def scenario() -> None:
-        client = connect(colour, own_three.urls, redlock=FRESH, ttl=1.2)
+        client = connect(api, own_three.urls, redlock=FRESH, ttl=1.2)
         lease = await done(client.lock("x").acquire())
         for server in own_three.servers[:2]:
             server.pause()
         try:
             # Right after the last renewal that a majority answered.
             last = lease.valid_until
-            await nap(colour, 0.6)
+            await nap(api, 0.6)
             assert lease.state in ("held", "suspect")
             lease.check()
-            eventually(lambda: lease.state == "lost", "it is lost", 3) if colour == "threads" else None
+            eventually(lambda: lease.state == "lost", "it is lost", 3) if api == "threads" else None
             while lease.state != "lost":
-                await nap(colour, 0.02)
+                await nap(api, 0.02)
             assert lease.valid_until >= last
             with pytest.raises(pawl.LeaseLost) as caught:
                 lease.check()
@@ -216,17 +216,15 @@ def test_row_77_a_renewal_by_a_minority_ends_the_lease_at_its_old_deadline(
                 server.resume()
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_a_lease_is_renewed_by_the_majority_and_lost_when_it_is_taken_there(
-    five: Cluster, colour: str
-) -> None:
+@each_api
+def test_a_lease_is_renewed_by_the_majority_and_lost_when_it_is_taken_there(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=FRESH, ttl=0.6)
+        client = connect(api, five.urls, redlock=FRESH, ttl=0.6)
         lease = await done(client.lock("n").acquire())
-        await nap(colour, 1.5)
+        await nap(api, 1.5)
         lease.check()
         await done(lease.extend(5))
         assert lease.remaining() > 4
@@ -237,15 +235,15 @@ def test_a_lease_is_renewed_by_the_majority_and_lost_when_it_is_taken_there(
         assert lease.state == "lost"
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
+@each_api
 def test_a_release_that_a_majority_answers_is_released_and_one_that_nobody_answers_is_unknown(
-    own_three: Cluster, colour: str
+    own_three: Cluster, api: str
 ) -> None:
     async def scenario() -> None:
-        client = connect(colour, own_three.urls, redlock=FRESH, ttl=1)
+        client = connect(api, own_three.urls, redlock=FRESH, ttl=1)
         lease = await done(client.lock("u").acquire())
         own_three.servers[2].kill()
         await done(lease.release())
@@ -255,32 +253,32 @@ def test_a_release_that_a_majority_answers_is_released_and_one_that_nobody_answe
             await done(lease.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_drift_that_eats_the_ttl_is_told_and_nothing_is_left(five: Cluster, colour: str) -> None:
+@each_api
+def test_drift_that_eats_the_ttl_is_told_and_nothing_is_left(five: Cluster, api: str) -> None:
     async def scenario() -> None:
         options = pawl.RedlockOptions(fresh=True, drift_floor=1.0)
-        client = connect(colour, five.urls, redlock=options, ttl=0.5)
+        client = connect(api, five.urls, redlock=options, ttl=0.5)
         with pytest.raises(pawl.ClockDrift) as caught:
             await done(client.lock("d").acquire(timeout=2))
         assert len(caught.value.outcomes) == 5
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
     assert five.keys() == {}
 
 
-@each_colour
-def test_the_drift_that_was_set_counts_in_renewals_too(own_three: Cluster, colour: str) -> None:
+@each_api
+def test_the_drift_that_was_set_counts_in_renewals_too(own_three: Cluster, api: str) -> None:
     async def scenario() -> None:
         options = pawl.RedlockOptions(fresh=True, drift_factor=0.4)
-        client = connect(colour, own_three.urls, redlock=options, ttl=1.5)
+        client = connect(api, own_three.urls, redlock=options, ttl=1.5)
         lease = await done(client.lock("d").acquire())
         granted = lease.valid_until
         while lease.valid_until == granted:
-            await nap(colour, 0.01)
+            await nap(api, 0.01)
         assert lease.remaining() <= 1.5 * 0.6
         await done(lease.extend(10))
         assert lease.remaining() <= 10 * 0.6
@@ -289,13 +287,13 @@ def test_the_drift_that_was_set_counts_in_renewals_too(own_three: Cluster, colou
         await done(lease.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_re_entry_is_counted_in_the_client(five: Cluster, colour: str) -> None:
+@each_api
+def test_re_entry_is_counted_in_the_client(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=FRESH)
+        client = connect(api, five.urls, redlock=FRESH)
         outer = await done(client.rlock("re").acquire())
         calls = [script_calls(server) for server in five.servers]
         inner = await done(client.rlock("re").acquire())
@@ -311,15 +309,13 @@ def test_re_entry_is_counted_in_the_client(five: Cluster, colour: str) -> None:
         await done(plain.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_a_lease_is_never_extended_beyond_what_a_restarted_node_is_kept_out(
-    five: Cluster, colour: str
-) -> None:
+@each_api
+def test_a_lease_is_never_extended_beyond_what_a_restarted_node_is_kept_out(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=FRESH)
+        client = connect(api, five.urls, redlock=FRESH)
         lease = await done(client.lock("long").acquire())
         with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
             await done(lease.extend(61))
@@ -328,15 +324,15 @@ def test_a_lease_is_never_extended_beyond_what_a_restarted_node_is_kept_out(
         await done(lease.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
+@each_api
 def test_lock_delay_keeps_the_name_closed_after_a_crash_and_not_after_a_release(
-    five: Cluster, colour: str
+    five: Cluster, api: str
 ) -> None:
     async def scenario() -> None:
-        client, other = (connect(colour, five.urls, redlock=FRESH) for _ in range(2))
+        client, other = (connect(api, five.urls, redlock=FRESH) for _ in range(2))
         lock = client.lock("d", ttl=0.6, lock_delay=1.0, renew=False)
         await done((await done(lock.acquire())).release())
         assert not (await done(client.inspect("d"))).held
@@ -347,7 +343,7 @@ def test_lock_delay_keeps_the_name_closed_after_a_crash_and_not_after_a_release(
             assert lease.remaining() <= 0.6
             ends = [server.command("PTTL", "pawl:d") for server in five.servers]
             assert sorted(ends)[2] > 1300  # type: ignore[operator,type-var]
-            await nap(colour, 0.65)
+            await nap(api, 0.65)
             assert lease.state == "lost"
             assert await done(other.lock("d").try_acquire()) is None
             began = time.monotonic()
@@ -356,21 +352,21 @@ def test_lock_delay_keeps_the_name_closed_after_a_crash_and_not_after_a_release(
         await done(client.close())
         await done(other.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_min_hold_keeps_the_name_closed_on_a_majority(five: Cluster, colour: str) -> None:
+@each_api
+def test_min_hold_keeps_the_name_closed_on_a_majority(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=FRESH)
+        client = connect(api, five.urls, redlock=FRESH)
         lease = await done(client.lock("job", min_hold=1.0).acquire())
         await done(lease.release())
         assert await done(client.lock("job").try_acquire()) is None
-        await nap(colour, 1.1)
+        await nap(api, 1.1)
         await done((await done(client.lock("job").acquire(timeout=1))).release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 @pytest.mark.parametrize("nth", range(6))

@@ -9,15 +9,15 @@ import pytest
 import pawl
 from pawl.testing import Proxy
 from pawl.testing.servers import Server
-from tests.faults.rig import COLOURS, Colour, script, teach
+from tests.faults.rig import APIS, Api, script, teach
 from tests.pace import pace
 
 
-@pytest.mark.parametrize("name", COLOURS)
+@pytest.mark.parametrize("name", APIS)
 def test_a_short_wait_right_after_a_long_one(valkey: Server, name: str) -> None:
     teach(valkey)
-    with Colour(name) as colour, Proxy(valkey) as proxy:
-        client = colour.connect(proxy.url)
+    with Api(name) as api, Proxy(valkey) as proxy:
+        client = api.connect(proxy.url)
         client.inspect("warm")  # may take a second, and its timer is still set
         proxy.hold_request(script("acquire"), seconds=0.8, times=None)
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""`pawl.connect("http+pawl://…")`: the same locks through the service, in both colours."""
+"""`pawl.connect("http+pawl://…")`: the same locks through the service, in both APIs."""
 
 import asyncio
 import dataclasses

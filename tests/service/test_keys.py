@@ -24,7 +24,7 @@ from pawl.primitives.key import SCRIPTS
 from pawl.service.access import Access, entry_for, new_secret
 from pawl.service.config import Limits
 from pawl.testing.servers import Server
-from tests.faults.rig import COLOURS, Client, Colour, until
+from tests.faults.rig import APIS, Api, Client, until
 from tests.service.rig import Instance, Tokens
 from tests.service.test_client import url
 
@@ -322,16 +322,16 @@ def test_a_token_is_made_with_the_keys_that_it_may_lock(tmp_path: Path) -> None:
 # pawl's own clients ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=COLOURS)
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
     """Threads, then asyncio."""
-    with Colour(request.param) as colour:
-        yield colour
+    with Api(request.param) as api:
+        yield api
 
 
 @pytest.fixture
-def client(colour: Colour, service: Instance) -> Client:
-    return colour.connect(url(service))
+def client(api: Api, service: Instance) -> Client:
+    return api.connect(url(service))
 
 
 def lock(client: Client, key: pawl.Key, **options: Any) -> Any:  # noqa: ANN401 - of either API
@@ -345,17 +345,17 @@ KEYS = [
 
 
 @pytest.mark.parametrize("key", KEYS, ids=repr)
-def test_a_client_locks_a_key(colour: Colour, client: Client, server: Server, key: pawl.Key) -> None:
-    direct = colour.connect(server.url)
+def test_a_client_locks_a_key(api: Api, client: Client, server: Server, key: pawl.Key) -> None:
+    direct = api.connect(server.url)
     lease = lock(client, key, ttl=2).acquire()
     assert lease.raw.name == key.name
     assert server.command("EXISTS", key.key) == 1
     assert lock(direct, key).try_acquire() is None
-    assert colour.run(client.raw.lock(key).locked) is True
-    info = colour.run(lambda: client.raw.inspect(key))
+    assert api.run(client.raw.lock(key).locked) is True
+    info = api.run(lambda: client.raw.inspect(key))
     assert (info.name, info.held, info.foreign, info.fence) == (key.name, True, False, lease.fence)
     waiting = lock(direct, key).start(20)
-    until(lambda: colour.run(lambda: client.raw.inspect(key)).queue_length == 1, what="a waiter")
+    until(lambda: api.run(lambda: client.raw.inspect(key)).queue_length == 1, what="a waiter")
     lease.release()
     second = waiting.result(10)
     assert second.fence > lease.fence
@@ -368,26 +368,26 @@ def test_a_client_locks_a_key(colour: Colour, client: Client, server: Server, ke
 
 @pytest.mark.parametrize("key", KEYS[:2], ids=repr)
 def test_a_client_renews_and_notices_a_blind_delete(
-    colour: Colour, client: Client, server: Server, key: pawl.Key
+    api: Api, client: Client, server: Server, key: pawl.Key
 ) -> None:
     lease = lock(client, key, ttl=0.9).acquire()
     until(lambda: lease.remaining() < 0.6, what="some time")
     until(lambda: lease.remaining() > 0.7, what="a renewal")
     server.command("DEL", key.key)
-    until(lambda: colour.run(lambda: lease.raw.state) == "lost", what="the loss")
+    until(lambda: api.run(lambda: lease.raw.state) == "lost", what="the loss")
 
 
 def test_a_client_waits_for_another_program_and_leaves_it_room(
-    colour: Colour, client: Client, service: Instance, server: Server
+    api: Api, client: Client, service: Instance, server: Server
 ) -> None:
-    key, rival = pawl.Key("order:42"), colour.connect(url(service))
+    key, rival = pawl.Key("order:42"), api.connect(url(service))
     server.command("SET", "order:42", "theirs", "PX", 60_000)
     waiting = lock(client, key, yield_after=0.001, yield_for=3.0).start(20)
-    until(lambda: colour.run(lambda: client.raw.inspect(key)).queue_length == 1, what="a waiter")
+    until(lambda: api.run(lambda: client.raw.inspect(key)).queue_length == 1, what="a waiter")
     server.command("DEL", "order:42")
     lease = waiting.result(10)
     behind = lock(rival, key, yield_after=0.001, yield_for=3.0).start(20)
-    until(lambda: colour.run(lambda: client.raw.inspect(key)).queue_length == 1, what="another")
+    until(lambda: api.run(lambda: client.raw.inspect(key)).queue_length == 1, what="another")
     time.sleep(0.01)
     lease.release()
     # It is left free for others, though a client of pawl waits.
@@ -395,24 +395,22 @@ def test_a_client_waits_for_another_program_and_leaves_it_room(
     behind.result(10).release()
 
 
-def test_a_client_is_told_what_another_program_put_there(
-    colour: Colour, client: Client, server: Server
-) -> None:
+def test_a_client_is_told_what_another_program_put_there(api: Api, client: Client, server: Server) -> None:
     server.command("HSET", "order:42", THEIRS, 1)
     before = server.command("DUMP", "order:42")
     with pytest.raises(pawl.WrongKey, match="Redisson"):
         lock(client, pawl.Key("order:42")).acquire()
     assert server.command("DUMP", "order:42") == before
-    assert colour is not None
+    assert api is not None
 
 
 @pytest.mark.parametrize("held", [pawl.Key("n"), pawl.Key.redisson("n")], ids=repr)
 def test_two_wires_on_one_name_are_refused(
-    colour: Colour, client: Client, server: Server, service: Instance, held: pawl.Key
+    api: Api, client: Client, server: Server, service: Instance, held: pawl.Key
 ) -> None:
     lease = lock(client, held, ttl=30, renew=False).acquire()
     other = pawl.Key("n") if held.wire == "redisson" else pawl.Key.redisson("n")
-    raw = colour.connect(url(service)).raw
+    raw = api.connect(url(service)).raw
     before = server.command("DUMP", "n")
     attempts: dict[str, Callable[[], object]] = {
         "acquire": raw.lock(other).acquire,
@@ -426,7 +424,7 @@ def test_two_wires_on_one_name_are_refused(
     for what, attempt in attempts.items():
         began = time.monotonic()
         with pytest.raises(pawl.WrongKey, match="key:n") as caught:
-            colour.run(attempt)
+            api.run(attempt)
         told = str(caught.value)
         assert f"use pawl.Key{'.redisson' if held.wire == 'redisson' else ''}('n')" in told, what
         assert told.count("the key of this lock has a value") == 1, told
@@ -437,34 +435,34 @@ def test_two_wires_on_one_name_are_refused(
 
 
 def test_a_lease_is_passed_on_between_the_service_and_the_server(
-    colour: Colour, client: Client, server: Server
+    api: Api, client: Client, server: Server
 ) -> None:
-    direct = colour.connect(server.url)
+    direct = api.connect(server.url)
     for key in (pawl.Key("n"), pawl.Key.redisson("n", fenced=True), pawl.Key.spring("locks", "n")):
         for giver, taker in ((client, direct), (direct, client)):
             lease = lock(giver, key, ttl=5).acquire()
-            ticket = colour.run(lease.raw.detach)
-            adopted = colour.run(partial(taker.raw.adopt, ticket))
+            ticket = api.run(lease.raw.detach)
+            adopted = api.run(partial(taker.raw.adopt, ticket))
             assert (adopted.name, adopted.fence >= lease.fence) == (key.name, True)
-            colour.run(adopted.release)
+            api.run(adopted.release)
             assert server.command("EXISTS", key.key) == 0
 
 
 def test_a_client_takes_keys_and_names_together_and_by_force(
-    colour: Colour, client: Client, server: Server
+    api: Api, client: Client, server: Server
 ) -> None:
     raw = client.raw
     both = raw.multi_lock([pawl.Key.redisson("a"), "b"])
-    lease = colour.run(both.acquire)
+    lease = api.run(both.acquire)
     assert server.command("EXISTS", "a", "pawl:b") == 2
-    colour.run(lease.release)
-    held = colour.run(raw.rlock(pawl.Key("job"), owner="deploy").acquire)
-    again = colour.run(raw.rlock(pawl.Key("job"), owner="deploy").acquire)
-    colour.run(again.release)
-    taken = colour.run(lambda: raw.force_release(pawl.Key("job"), reason="a test"))
+    api.run(lease.release)
+    held = api.run(raw.rlock(pawl.Key("job"), owner="deploy").acquire)
+    again = api.run(raw.rlock(pawl.Key("job"), owner="deploy").acquire)
+    api.run(again.release)
+    taken = api.run(lambda: raw.force_release(pawl.Key("job"), reason="a test"))
     assert (taken.name, taken.released) == ("key:job", True)
-    assert colour.run(lambda: raw.history(pawl.Key("job"))) == []
-    until(lambda: colour.run(lambda: held.state) == "lost", what="the loss")
+    assert api.run(lambda: raw.history(pawl.Key("job"))) == []
+    until(lambda: api.run(lambda: held.state) == "lost", what="the loss")
 
 
 def test_what_has_no_text_is_refused_before_anything_is_sent(client: Client) -> None:

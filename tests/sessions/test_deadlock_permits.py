@@ -35,7 +35,7 @@ def permit(name: str, of: int, n: int = 1) -> Take:
 
 
 class _Weighed:
-    def __init__(self, semaphore: Any, n: int) -> None:  # noqa: ANN401 - of either colour
+    def __init__(self, semaphore: Any, n: int) -> None:  # noqa: ANN401 - of either API
         self.semaphore, self.n = semaphore, n
 
     def acquire(self, timeout: float | None = None) -> Any:  # noqa: ANN401 - a lease, or the promise of one
@@ -43,16 +43,16 @@ class _Weighed:
 
 
 class Scene:
-    """Parties of either colour: each takes all but its last, and a little later, one after the other, the last."""
+    """Parties of either API: each takes all but its last, and a little later, one after the other, the last."""
 
-    def __init__(self, url: str, colour: str) -> None:
-        self.url, self.colour = url, colour
+    def __init__(self, url: str, api: str) -> None:
+        self.url, self.api = url, api
         self.told: list[tuple[int, pawl.DeadlockDetected]] = []
         self.done: list[int] = []
         self.late: list[int] = []
 
     def play(self, *plans: tuple[Take, ...], timeout: float = 20.0) -> None:
-        if self.colour == "asyncio":
+        if self.api == "asyncio":
             asyncio.run(self._tasks(plans, timeout))
         else:
             self._threads(plans, timeout)
@@ -189,10 +189,10 @@ KNOTS: dict[str, tuple[tuple[Take, ...], ...]] = {
 }
 
 
-@pytest.mark.parametrize("knot", KNOTS)
-def test_the_last_of_a_knot_is_told(scene: Scene, knot: str) -> None:
+@pytest.mark.parametrize("deadlock", KNOTS)
+def test_the_last_of_a_knot_is_told(scene: Scene, deadlock: str) -> None:
     """Nobody certain is in the way, but everybody who could go out of it waits as well."""
-    plans = KNOTS[knot]
+    plans = KNOTS[deadlock]
     scene.play(*plans)
     assert [number for number, _ in scene.told] == [len(plans) - 1], "the last to come, and nobody else"
     assert sorted(scene.done) == list(range(len(plans) - 1))

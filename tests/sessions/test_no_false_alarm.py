@@ -46,7 +46,7 @@ class Run:
             self.plans.append(list(zip(zip(taken, modes, strict=True), holds, patience, strict=True)))
         self.clients = [rng.randrange(CLIENTS) for _ in range(PARTIES)]
 
-    def take(self, client: Any, what: tuple[int, Any], patience: float) -> Any:  # noqa: ANN401 - of either colour
+    def take(self, client: Any, what: tuple[int, Any], patience: float) -> Any:  # noqa: ANN401 - of either API
         """The lease, or the promise of one, of what a plan names."""
         number, mode = what
         name = f"{self.seed}-{number}"

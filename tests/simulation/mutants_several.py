@@ -83,12 +83,12 @@ _each_vote = EachVote.__init__
 
 
 def _of_its_own(
-    self: QuorumSimRuntime, process: Any, network: Any, fleet: Any, colour: str, lives: Lives
+    self: QuorumSimRuntime, process: Any, network: Any, fleet: Any, api: str, lives: Lives
 ) -> None:
     """A loop that knows of restarts only what its own connections said."""
     own = copy(lives)
     own.present, own._heard_at = list(lives.present), list(lives._heard_at)
-    _runtime(self, process, network, fleet, colour, own)
+    _runtime(self, process, network, fleet, api, own)
 
 
 _runtime = QuorumSimRuntime.__init__

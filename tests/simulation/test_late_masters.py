@@ -11,12 +11,12 @@ from pawl.testing.sim.simulation import quiet
 _TRIES = tuple(Operation(0, "try", 0.0, 0.01, (), "release", 0.5) for _ in range(4))
 
 
-def plan_of(kind: str, colour: str, seconds: float, seed: int) -> Plan:
+def plan_of(kind: str, api: str, seconds: float, seed: int) -> Plan:
     """One client that tries a free name: once as the masters are near, then as they are far."""
     return Plan(
         seed,
         ((kind, "a", {"ttl": 30.0}),),
-        (Client(colour, 1.0, False, (_TRIES,)),),
+        (Client(api, 1.0, False, (_TRIES,)),),
         (Fault("all_slow", 0.3, 600.0, amount=seconds),),
         base=0.0002,
         tail=0.0,
@@ -27,12 +27,12 @@ def plan_of(kind: str, colour: str, seconds: float, seed: int) -> Plan:
 
 
 @pytest.mark.parametrize("seconds", [0.02, 0.075, 0.3])
-@pytest.mark.parametrize("colour", ["threads", "tasks"])
+@pytest.mark.parametrize("api", ["threads", "tasks"])
 @pytest.mark.parametrize("kind", ["lock", "rlock", "rwlock_read", "rwlock_write", "multi_lock"])
-def test_a_free_name_is_granted_however_late_masters_become(kind: str, colour: str, seconds: float) -> None:
+def test_a_free_name_is_granted_however_late_masters_become(kind: str, api: str, seconds: float) -> None:
     for seed in range(2):
         with quiet():
-            result = run(plan_of(kind, colour, seconds, seed))
+            result = run(plan_of(kind, api, seconds, seed))
         assert not result.violation, f"seed {seed}: {result.violation}"
         granted = [what for _, *what in result.trace if "granted" in what]
         assert len(granted) == len(_TRIES), "and none said no"

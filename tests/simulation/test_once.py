@@ -17,8 +17,8 @@ def _run(first: Operation, *faults: Fault) -> Result:
     clients = (
         Client("tasks", 1.0, False, ((first,),)),
         *[
-            Client(colour, 1.0, False, ((Operation(0, "inspect", rest=0.05), _BEGIN),))
-            for colour in ("tasks", "threads")
+            Client(api, 1.0, False, ((Operation(0, "inspect", rest=0.05), _BEGIN),))
+            for api in ("tasks", "threads")
         ],
     )
     locks = (("once", "a", {"ttl": TTL, "keep": 60.0}),)

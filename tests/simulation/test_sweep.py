@@ -1,7 +1,7 @@
 """A cancel at each place where an operation waits, one after the other: nothing is left behind.
 
 For every operation of every primitive: the n-th wait for all n, up to the last. One operation or two of each run
-always, in one colour; all of them in both with the slow tests.
+always, in one API; all of them in both with the slow tests.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ _REMEMBERED = b":seen", b":passed", b":fence", b":done"
 """Keys that remember what was done, so that a late copy is not done again; it ends by itself."""
 
 
-def _plan(form: Form, step: Operation, colour: str) -> Plan:
+def _plan(form: Form, step: Operation, api: str) -> Plan:
     ttl = 1.0 if step is _LONG else 30.0
     options = form.options if form.kind in ("latch", "barrier") else {"ttl": ttl, **form.options}
     others = Client("tasks", 1.0, False, ((form.other,) * 6, (form.other,) * 6))
-    swept = Client(colour, 1.0, False, ((step,), (form.other,) * 3))
+    swept = Client(api, 1.0, False, ((step,), (form.other,) * 3))
     return Plan(1, ((form.kind, "a", options),), (swept, others), (), 0.0005, 0.0)
 
 
@@ -145,17 +145,17 @@ def _sweep(plan: Plan) -> int:
 def _cases() -> Iterator[Any]:
     for name, form in _FORMS.items():
         for step in form.steps:
-            for colour in ("tasks", "threads"):
-                slow = colour == "threads" or step not in _ALWAYS
+            for api in ("tasks", "threads"):
+                slow = api == "threads" or step not in _ALWAYS
                 marks = (pytest.mark.slow,) if slow else ()
-                yield pytest.param(name, step, colour, marks=marks, id=f"{name}-{step}-{colour}")
+                yield pytest.param(name, step, api, marks=marks, id=f"{name}-{step}-{api}")
 
 
-@pytest.mark.parametrize(("name", "step", "colour"), list(_cases()))
-def test_a_cancel_at_any_wait_leaves_nothing(name: str, step: str, colour: str) -> None:
+@pytest.mark.parametrize(("name", "step", "api"), list(_cases()))
+def test_a_cancel_at_any_wait_leaves_nothing(name: str, step: str, api: str) -> None:
     form = _FORMS[name]
     with quiet():
-        waits = _sweep(_plan(form, form.steps[step], colour))
+        waits = _sweep(_plan(form, form.steps[step], api))
     assert waits >= 1
 
 

@@ -1,4 +1,4 @@
-"""A server in memory, and one with a time of its own: both colours, all primitives, all that a test can do to them."""
+"""A server in memory, and one with a time of its own: both APIs, all primitives, all that a test can do to them."""
 
 import asyncio
 import os

@@ -11,7 +11,7 @@ import pytest
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-COLOURS = """
+APIS = """
 import asyncio, contextlib, pytest, pawl, time
 from concurrent.futures import ThreadPoolExecutor
 from pawl.testing import Faults, Server
@@ -39,7 +39,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, source: str)
     """Run a file of tests, with the fixtures as an installed pawl brings them."""
     # An entry point is found only after an installation: the plugin is named instead, in every case once.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    pytester.makepyfile(COLOURS + source)
+    pytester.makepyfile(APIS + source)
     return pytester.runpytest_subprocess("-p", "pawl.testing.plugin", "-W", "error", "-q", timeout=60)
 
 

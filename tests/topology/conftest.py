@@ -1,4 +1,4 @@
-"""Both colours before groups of real servers."""
+"""Both APIs before groups of real servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pawl.testing.servers import available
-from tests.faults.rig import COLOURS, Colour
+from tests.faults.rig import APIS, Api
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -17,8 +17,8 @@ def servers_are_there() -> None:
         pytest.skip(reason)
 
 
-@pytest.fixture(params=COLOURS)
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
     """Threads, then asyncio."""
-    with Colour(request.param) as colour:
-        yield colour
+    with Api(request.param) as api:
+        yield api

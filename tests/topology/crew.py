@@ -13,8 +13,8 @@ import pawl
 
 
 def main() -> None:
-    """`crew.py colour url counter_url name rounds`; prints a line when it is ready, waits for one, then counts."""
-    colour, url, counter_url, name, rounds = sys.argv[1:6]
+    """`crew.py API url counter_url name rounds`; prints a line when it is ready, waits for one, then counts."""
+    api, url, counter_url, name, rounds = sys.argv[1:6]
     counter = redis.Redis.from_url(counter_url)
     waits: list[float] = []
     began = 0.0
@@ -48,7 +48,7 @@ def main() -> None:
 
     print("ready", flush=True)
     sys.stdin.readline()
-    if colour == "threads":
+    if api == "threads":
         threads()
     else:
         asyncio.run(tasks())

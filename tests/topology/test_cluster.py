@@ -23,7 +23,7 @@ from pawl.testing._resp import Wire
 from pawl.testing.groups import ClusterGroup
 from pawl.testing.servers import Server
 from tests.edges.helpers import in_child
-from tests.faults.rig import Colour, in_thread, key, until
+from tests.faults.rig import Api, in_thread, key, until
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -50,8 +50,8 @@ def names_by_node(cluster: ClusterGroup, each: int = 1) -> dict[int, list[str]]:
     return found
 
 
-def test_each_name_is_at_its_node(cluster: ClusterGroup, colour: Colour) -> None:
-    client = colour.connect(cluster.url)
+def test_each_name_is_at_its_node(cluster: ClusterGroup, api: Api) -> None:
+    client = api.connect(cluster.url)
     for port, names in names_by_node(cluster).items():
         node = next(node for node in cluster.nodes if node.port == port)
         lease = client.lock(names[0]).acquire()
@@ -62,33 +62,33 @@ def test_each_name_is_at_its_node(cluster: ClusterGroup, colour: Colour) -> None
         assert node.command("GET", key(names[0])) is None
 
 
-def test_one_node_tells_of_all(cluster: ClusterGroup, colour: Colour) -> None:
+def test_one_node_tells_of_all(cluster: ClusterGroup, api: Api) -> None:
     url = f"redis+cluster://127.0.0.1:1,127.0.0.1:{cluster.nodes[1].port}"
-    client = colour.connect(url)
+    client = api.connect(url)
     for names in names_by_node(cluster).values():
         client.lock(names[0]).acquire().release()
 
 
-def test_a_plain_server_is_no_cluster(valkey: Server, colour: Colour) -> None:
+def test_a_plain_server_is_no_cluster(valkey: Server, api: Api) -> None:
     with pytest.raises(pawl.NotSupported, match="not part of a cluster: use redis://"):
-        colour.connect(f"redis+cluster://127.0.0.1:{valkey.port}").lock().acquire()
+        api.connect(f"redis+cluster://127.0.0.1:{valkey.port}").lock().acquire()
 
 
-def test_a_node_is_no_plain_server(cluster: ClusterGroup, colour: Colour) -> None:
+def test_a_node_is_no_plain_server(cluster: ClusterGroup, api: Api) -> None:
     with pytest.raises(pawl.NotSupported, match=r"a node of a cluster: use redis\+cluster://"):
-        colour.connect(cluster.nodes[0].url).lock().acquire()
+        api.connect(cluster.nodes[0].url).lock().acquire()
 
 
-def test_no_node_at_all(colour: Colour) -> None:
+def test_no_node_at_all(api: Api) -> None:
     began = time.monotonic()
     with pytest.raises(pawl.BackendUnavailable, match="no node returned the slot map"):
-        colour.connect("redis+cluster://127.0.0.1:1,127.0.0.1:2").lock(unavailable_after=0.3).acquire()
+        api.connect("redis+cluster://127.0.0.1:1,127.0.0.1:2").lock(unavailable_after=0.3).acquire()
     assert time.monotonic() - began < pace() * 3.0
 
 
-def test_a_hand_off_wakes_at_once_wherever_one_listens(cluster: ClusterGroup, colour: Colour) -> None:
+def test_a_hand_off_wakes_at_once_wherever_one_listens(cluster: ClusterGroup, api: Api) -> None:
     """Waiters listen on one node, whichever; names are on all of them."""
-    client, other = colour.connect(cluster.url), colour.connect(cluster.url)
+    client, other = api.connect(cluster.url), api.connect(cluster.url)
     other.lock("elsewhere").acquire().release()
     for names in names_by_node(cluster).values():
         lease = client.lock(names[0], ttl=20.0, ticket_ttl=20.0).acquire()
@@ -103,8 +103,8 @@ def test_a_hand_off_wakes_at_once_wherever_one_listens(cluster: ClusterGroup, co
         second.release()
 
 
-def test_many_leases_on_all_nodes_are_renewed(cluster: ClusterGroup, colour: Colour) -> None:
-    client = colour.connect(cluster.url)
+def test_many_leases_on_all_nodes_are_renewed(cluster: ClusterGroup, api: Api) -> None:
+    client = api.connect(cluster.url)
     names = [name for names in names_by_node(cluster, 5).values() for name in names]
     leases = [client.lock(name, ttl=1.0).acquire() for name in names]
     until(lambda: client.counter("renewed") >= 3 * len(names), what="three renewals each")
@@ -113,9 +113,9 @@ def test_many_leases_on_all_nodes_are_renewed(cluster: ClusterGroup, colour: Col
         lease.release()
 
 
-def test_a_key_with_braces_keeps_its_helpers_beside_it(cluster: ClusterGroup, colour: Colour) -> None:
-    client = colour.connect(cluster.url, namespace="")
-    other = colour.connect(cluster.url, namespace="")
+def test_a_key_with_braces_keeps_its_helpers_beside_it(cluster: ClusterGroup, api: Api) -> None:
+    client = api.connect(cluster.url, namespace="")
+    other = api.connect(cluster.url, namespace="")
     lease = client.lock("lock:{{order}}:7").acquire()
     node = cluster.owner(cluster.slot_of("order"))
     assert node.command("GET", "lock:{order}:7") == lease.token.encode()
@@ -126,9 +126,9 @@ def test_a_key_with_braces_keeps_its_helpers_beside_it(cluster: ClusterGroup, co
     waiting.result(5.0).release()
 
 
-def test_a_slot_that_moved_is_followed(cluster: ClusterGroup, colour: Colour) -> None:
+def test_a_slot_that_moved_is_followed(cluster: ClusterGroup, api: Api) -> None:
     """MOVED: a held lease goes on at the new node, and its waiter is served there."""
-    client, other = colour.connect(cluster.url), colour.connect(cluster.url)
+    client, other = api.connect(cluster.url), api.connect(cluster.url)
     slot = cluster.slot_of(key("moved"))
     source = cluster.owner(slot)
     target = next(node for node in cluster.nodes if node is not source)
@@ -147,9 +147,9 @@ def test_a_slot_that_moved_is_followed(cluster: ClusterGroup, colour: Colour) ->
     second.release()
 
 
-def test_a_slot_on_its_way_is_waited_for(cluster: ClusterGroup, colour: Colour) -> None:
+def test_a_slot_on_its_way_is_waited_for(cluster: ClusterGroup, api: Api) -> None:
     """TRYAGAIN and ASK: while the keys of a name are in two places nothing is granted, and nothing fails."""
-    client, other = colour.connect(cluster.url), colour.connect(cluster.url)
+    client, other = api.connect(cluster.url), api.connect(cluster.url)
     slot = cluster.slot_of(key("under way"))
     source = cluster.owner(slot)
     target = next(node for node in cluster.nodes if node is not source)
@@ -172,9 +172,9 @@ def test_a_slot_on_its_way_is_waited_for(cluster: ClusterGroup, colour: Colour) 
 
 
 @pytest.mark.parametrize("kind", ["lock", "rwlock", "semaphore"])
-def test_a_release_waits_for_a_slot_on_its_way(cluster: ClusterGroup, colour: Colour, kind: str) -> None:
+def test_a_release_waits_for_a_slot_on_its_way(cluster: ClusterGroup, api: Api, kind: str) -> None:
     """Also for longer than the lease lives, as one does that was handed off there: its owner was done in time."""
-    client, name = colour.connect(cluster.url).raw, f"{kind} on its way"
+    client, name = api.connect(cluster.url).raw, f"{kind} on its way"
     options = {"ttl": 0.4, "renew": False}
     lock = {
         "lock": lambda: client.lock(name, **options),
@@ -184,10 +184,10 @@ def test_a_release_waits_for_a_slot_on_its_way(cluster: ClusterGroup, colour: Co
     slot = cluster.slot_of(key(name))
     source = cluster.owner(slot)
     target = next(node for node in cluster.nodes if node is not source)
-    lease = colour.run(lock.acquire)
+    lease = api.run(lock.acquire)
     cluster.begin_move(slot, source, target)
     try:
-        releasing = in_thread(lambda: colour.run(lease.release))
+        releasing = in_thread(lambda: api.run(lease.release))
         time.sleep(0.6)
         assert not releasing.done()
         cluster.move_keys(slot, source, target)
@@ -195,30 +195,30 @@ def test_a_release_waits_for_a_slot_on_its_way(cluster: ClusterGroup, colour: Co
         cluster.end_move(slot, source, target)
     releasing.result(10.0)
     with pytest.raises(pawl.NotHeld):
-        colour.run(lease.release)
-    again = colour.run(lambda: lock.acquire(timeout=5.0))
-    colour.run(again.release)
+        api.run(lease.release)
+    again = api.run(lambda: lock.acquire(timeout=5.0))
+    api.run(again.release)
 
 
 def test_a_release_that_waits_for_a_slot_says_that_an_operator_took_the_lock(
-    cluster: ClusterGroup, colour: Colour
+    cluster: ClusterGroup, api: Api
 ) -> None:
     """The lease ran out meanwhile; whether its owner was done in time is known from the mark of the operator."""
     client, operator, name = (
-        colour.connect(cluster.url).raw,
-        colour.connect(cluster.url).raw,
+        api.connect(cluster.url).raw,
+        api.connect(cluster.url).raw,
         "taken on its way",
     )
     slot = cluster.slot_of(key(name))
     source = cluster.owner(slot)
     target = next(node for node in cluster.nodes if node is not source)
-    lease = colour.run(client.lock(name, ttl=0.8, renew=False).acquire)
-    assert colour.run(lambda: operator.force_release(name, reason="test")).released
-    second = colour.run(lambda: operator.lock(name, ttl=20.0).acquire(timeout=5.0))
+    lease = api.run(client.lock(name, ttl=0.8, renew=False).acquire)
+    assert api.run(lambda: operator.force_release(name, reason="test")).released
+    second = api.run(lambda: operator.lock(name, ttl=20.0).acquire(timeout=5.0))
     cluster.begin_move(slot, source, target)
     try:
         source.command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key(name))
-        releasing = in_thread(lambda: colour.run(lease.release))
+        releasing = in_thread(lambda: api.run(lease.release))
         time.sleep(1.0)
         assert not releasing.done()
         cluster.move_keys(slot, source, target)
@@ -226,25 +226,25 @@ def test_a_release_that_waits_for_a_slot_says_that_an_operator_took_the_lock(
         cluster.end_move(slot, source, target)
     with pytest.raises(pawl.NotHeld, match="taken"):
         releasing.result(10.0)
-    colour.run(second.release)
+    api.run(second.release)
 
 
-def test_an_asked_node_runs_a_script_it_never_saw(cluster: ClusterGroup, colour: Colour) -> None:
+def test_an_asked_node_runs_a_script_it_never_saw(cluster: ClusterGroup, api: Api) -> None:
     """ASK: ASKING and the script in one go, on a node that does not know it yet."""
-    client = colour.connect(cluster.url)
+    client = api.connect(cluster.url)
     slot = cluster.slot_of(key("asked"))
     source = cluster.owner(slot)
     target = next(node for node in cluster.nodes if node is not source)
     client.lock("asked").acquire().release()
     call = Call(load("tests.topology", "lone_key"), pack_words(key("asked").encode(), b"x"))
-    runtime = colour.run(lambda: colour.engine(client.raw)).runtime
+    runtime = api.run(lambda: api.engine(client.raw)).runtime
     cluster.begin_move(slot, source, target)
     try:
         target.command("SCRIPT", "FLUSH")
         cluster.move_keys(slot, source, target)
         # The runtime of threads never suspends.
-        reply = colour.run(
-            lambda: runtime.call(call, 2.0) if colour.is_async else threads.run(runtime.call(call, 2.0))
+        reply = api.run(
+            lambda: runtime.call(call, 2.0) if api.is_async else threads.run(runtime.call(call, 2.0))
         )
         assert reply == Strange([b"K"]), "a script that is none of pawl's"
     finally:
@@ -306,11 +306,11 @@ def replicated() -> Iterator[ClusterGroup]:
 
 
 def test_a_node_dies_and_its_replica_takes_over(
-    replicated: ClusterGroup, colour: Colour, caplog: pytest.LogCaptureFixture
+    replicated: ClusterGroup, api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Held, waiting and new: all go on at the replica; names on other nodes notice nothing."""
     caplog.set_level(logging.ERROR)
-    client, other = colour.connect(replicated.url), colour.connect(replicated.url)
+    client, other = api.connect(replicated.url), api.connect(replicated.url)
     masters = replicated.nodes[:3]
     by_node = names_by_node(replicated)
     victim = masters[0]
@@ -370,23 +370,23 @@ def test_a_child_finds_the_nodes_by_itself(cluster: ClusterGroup) -> None:
             node.command("DEL", key(name))
 
 
-def test_a_wrong_password_for_the_cluster(cluster: ClusterGroup, colour: Colour) -> None:
-    client = colour.connect(cluster.url, username="nobody", password="s3cret")
+def test_a_wrong_password_for_the_cluster(cluster: ClusterGroup, api: Api) -> None:
+    client = api.connect(cluster.url, username="nobody", password="s3cret")
     with pytest.raises(pawl.BackendDenied) as caught:
         client.lock().acquire()
     assert "s3cret" not in str(caught.value)
 
 
-def test_tls_to_plain_nodes(cluster: ClusterGroup, colour: Colour) -> None:
+def test_tls_to_plain_nodes(cluster: ClusterGroup, api: Api) -> None:
     url = cluster.url.replace("redis+", "rediss+")
     with pytest.raises(pawl.BackendUnavailable, match="the port is plain, without TLS"):
-        colour.connect(url).lock(unavailable_after=0.5).acquire()
+        api.connect(url).lock(unavailable_after=0.5).acquire()
 
 
-def test_a_user_who_may_not_see_the_cluster_is_told_at_once(cluster: ClusterGroup, colour: Colour) -> None:
+def test_a_user_who_may_not_see_the_cluster_is_told_at_once(cluster: ClusterGroup, api: Api) -> None:
     for node in cluster.nodes:
         node.command("ACL", "SETUSER", "blind", "on", ">s3cret", "~*", "&*", "+@all", "-cluster")
-    client = colour.connect(cluster.url.replace("://", "://blind:s3cret@"))
+    client = api.connect(cluster.url.replace("://", "://blind:s3cret@"))
     began = time.monotonic()
     with pytest.raises(pawl.BackendDenied, match="no node returned the slot map"):
         client.lock("a").acquire()

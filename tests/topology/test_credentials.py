@@ -10,7 +10,7 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
-from tests.faults.rig import Client, Colour, until
+from tests.faults.rig import Api, Client, until
 
 
 @pytest.fixture
@@ -61,30 +61,30 @@ def admin(server: Server, *words: str) -> object:
         return wire.command(*words[1:])
 
 
-def forget_login(colour: Colour, client: Client) -> None:
+def forget_login(api: Api, client: Client) -> None:
     """Make the server take the client's connection for one that never logged in."""
-    if colour.is_async:
+    if api.is_async:
 
         def reset() -> None:
             client.raw._engine().runtime._mux._transport.write(b"*1\r\n$5\r\nRESET\r\n")
 
-        colour.run(reset)
+        api.run(reset)
     else:
         client.raw._runtime._local.link._sock.sendall(b"*1\r\n$5\r\nRESET\r\n")
 
 
-def test_username_and_password_as_arguments(server: Server, colour: Colour) -> None:
-    client = colour.connect(server.url, username="worker", password="first-s3cret")
+def test_username_and_password_as_arguments(server: Server, api: Api) -> None:
+    client = api.connect(server.url, username="worker", password="first-s3cret")
     client.lock().acquire().release()
     assert "s3cret" not in repr(client.raw) + repr(client.raw._origin) + repr(vars(client.raw))
-    colour.connect(server.url.replace("//", "//worker@"), password="first-s3cret").lock().acquire().release()
+    api.connect(server.url.replace("//", "//worker@"), password="first-s3cret").lock().acquire().release()
 
 
 def test_a_wrong_password_is_told_without_it(
-    server: Server, colour: Colour, caplog: pytest.LogCaptureFixture
+    server: Server, api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    client = colour.connect(server.url, username="worker", password="wrong-s3cret")
+    client = api.connect(server.url, username="worker", password="wrong-s3cret")
     with pytest.raises(pawl.BackendDenied) as caught:
         client.lock().acquire()
     told = [*traceback.format_exception(caught.value), repr(vars(caught.value)), caplog.text]
@@ -92,12 +92,10 @@ def test_a_wrong_password_is_told_without_it(
 
 
 @pytest.mark.parametrize("kind", [Provider, AsyncProvider])
-def test_a_provider_is_asked_for_each_connection(
-    server: Server, colour: Colour, kind: type[Provider]
-) -> None:
+def test_a_provider_is_asked_for_each_connection(server: Server, api: Api, kind: type[Provider]) -> None:
     """The password changes while a lease is held: it stays held, and the next connection has the new one."""
     provider = kind("first-s3cret")
-    client = colour.connect(server.url, credential_provider=provider)
+    client = api.connect(server.url, credential_provider=provider)
     lease = client.lock("n", ttl=3.0).acquire()
     admin(server, "first-s3cret", "ACL", "SETUSER", "worker", "resetpass", ">second-s3cret")
     provider.passwords = ["second-s3cret"]
@@ -109,37 +107,37 @@ def test_a_provider_is_asked_for_each_connection(
     assert lease.state == "held"
     lease.release()
     if isinstance(provider, AsyncProvider):
-        assert bool(provider.awaited) is colour.is_async
+        assert bool(provider.awaited) is api.is_async
 
 
-def test_a_server_that_forgot_the_login_is_told_again(server: Server, colour: Colour) -> None:
+def test_a_server_that_forgot_the_login_is_told_again(server: Server, api: Api) -> None:
     provider = Provider("first-s3cret")
-    client = colour.connect(server.url, credential_provider=provider)
+    client = api.connect(server.url, credential_provider=provider)
     lease = client.lock("n").acquire()
     asked = provider.asked
-    forget_login(colour, client)
+    forget_login(api, client)
     lease.release()
     assert provider.asked == asked + 1
     client.lock("n").acquire().release()
 
 
-def test_a_provider_that_lags_behind_is_asked_once_more(server: Server, colour: Colour) -> None:
+def test_a_provider_that_lags_behind_is_asked_once_more(server: Server, api: Api) -> None:
     """The server knows the new password a moment before the store does."""
     provider = Provider("old-s3cret", "first-s3cret")
-    client = colour.connect(server.url, credential_provider=provider)
+    client = api.connect(server.url, credential_provider=provider)
     client.lock().acquire().release()
     assert provider.asked == 2
 
 
-def test_a_provider_that_stays_wrong_is_refused(server: Server, colour: Colour) -> None:
-    client = colour.connect(server.url, credential_provider=Provider("old-s3cret"))
+def test_a_provider_that_stays_wrong_is_refused(server: Server, api: Api) -> None:
+    client = api.connect(server.url, credential_provider=Provider("old-s3cret"))
     with pytest.raises(pawl.BackendDenied) as caught:
         client.lock().acquire()
     assert "s3cret" not in "".join(traceback.format_exception(caught.value)).replace("first-s3cret", "")
 
 
-def test_a_provider_that_fails_keeps_its_words(server: Server, colour: Colour) -> None:
-    client = colour.connect(server.url, credential_provider=Broken("x"))
+def test_a_provider_that_fails_keeps_its_words(server: Server, api: Api) -> None:
+    client = api.connect(server.url, credential_provider=Broken("x"))
     with pytest.raises(pawl.BackendUnavailable, match="credential provider failed: OSError") as caught:
         client.lock("n", unavailable_after=0.1).acquire()
     assert "token" not in str(caught.value)

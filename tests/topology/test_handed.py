@@ -16,7 +16,7 @@ import valkey.asyncio
 from pawl.testing.groups import ClusterGroup, SentinelGroup
 from pawl.topology.endpoint import ClusterNodes, Sentinels
 from pawl.transport.handed import target_of
-from tests.faults.rig import Colour, key
+from tests.faults.rig import Api, key
 
 CLUSTERS: list[Callable[..., Any]] = [
     redis.RedisCluster,
@@ -49,10 +49,10 @@ def sentinels() -> Iterator[SentinelGroup]:
 @pytest.mark.parametrize("make", CLUSTERS, ids=lambda make: f"{make.__module__}")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_cluster_client_leads_to_its_cluster(
-    cluster: ClusterGroup, colour: Colour, make: Callable[..., Any]
+    cluster: ClusterGroup, api: Api, make: Callable[..., Any]
 ) -> None:
     theirs = make(host="127.0.0.1", port=cluster.nodes[0].port)
-    client = colour.connect(theirs)
+    client = api.connect(theirs)
     names = [f"n{number}" for number in range(6)]
     leases = [client.lock(name).acquire() for name in names]
     for name, lease in zip(names, leases, strict=True):
@@ -67,16 +67,16 @@ def test_a_cluster_client_leads_to_its_cluster(
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_client_of_sentinels_leads_to_their_master(
     sentinels: SentinelGroup,
-    colour: Colour,
-    module: Any,  # noqa: ANN401 - of either colour
+    api: Api,
+    module: Any,  # noqa: ANN401 - of either API
 ) -> None:
-    client = colour.connect(given(sentinels, module))
+    client = api.connect(given(sentinels, module))
     lease = client.lock("s").acquire()
     assert sentinels.ask(sentinels.master, "GET", key("s")) == lease.token.encode()
     lease.release()
 
 
-def given(group: SentinelGroup, module: Any) -> Any:  # noqa: ANN401 - of either colour
+def given(group: SentinelGroup, module: Any) -> Any:  # noqa: ANN401 - of either API
     """What a user has."""
     listed = [("127.0.0.1", sentinel.port) for sentinel in group.sentinels]
     made = module.Sentinel(listed, sentinel_kwargs={"password": "outer"}, password="inner")
@@ -84,9 +84,9 @@ def given(group: SentinelGroup, module: Any) -> Any:  # noqa: ANN401 - of either
 
 
 @pytest.mark.slow
-def test_it_leads_to_the_next_master_too(colour: Colour) -> None:
+def test_it_leads_to_the_next_master_too(api: Api) -> None:
     with SentinelGroup(password="inner", sentinel_password="outer") as group:
-        client = colour.connect(given(group, redis.sentinel))
+        client = api.connect(given(group, redis.sentinel))
         client.lock("s").acquire().release()
         old = group.master
         old.kill()

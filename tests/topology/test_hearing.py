@@ -9,7 +9,7 @@ import pytest
 from pawl.core.acquire import queue
 from pawl.testing.groups import ClusterGroup, SentinelGroup
 from pawl.testing.servers import Server
-from tests.faults.rig import Colour, until
+from tests.faults.rig import Api, until
 from tests.pace import pace
 from tests.redlock.test_hints import count
 
@@ -32,9 +32,9 @@ def cluster() -> Iterator[ClusterGroup]:
         yield group
 
 
-def wakes(colour: Colour, url: str, node: Server, name: str) -> None:
+def wakes(api: Api, url: str, node: Server, name: str) -> None:
     """Wait for a foreign key of a node, and have it deleted there."""
-    client = colour.connect(url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
+    client = api.connect(url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
     node.command("SET", name, "they", "PX", 600_000)
     before = count(node, "client|caching")
     waiting = client.lock(name).start(timeout=SLEEPS)
@@ -43,18 +43,18 @@ def wakes(colour: Colour, url: str, node: Server, name: str) -> None:
     waiting.result(10 * pace()).release()
 
 
-def test_each_node_of_a_cluster_notifies_of_its_keys(cluster: ClusterGroup, colour: Colour) -> None:
+def test_each_node_of_a_cluster_notifies_of_its_keys(cluster: ClusterGroup, api: Api) -> None:
     nodes: dict[int, tuple[Server, str]] = {}
     for number in range(50):
         node = cluster.owner(cluster.slot_of(f"n{number}"))
         nodes.setdefault(node.port, (node, f"n{number}"))
     assert len(nodes) == 3
     for node, name in nodes.values():
-        wakes(colour, cluster.url, node, name)
+        wakes(api, cluster.url, node, name)
 
 
-def test_one_client_waits_for_keys_of_two_nodes(cluster: ClusterGroup, colour: Colour) -> None:
-    client = colour.connect(cluster.url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
+def test_one_client_waits_for_keys_of_two_nodes(cluster: ClusterGroup, api: Api) -> None:
+    client = api.connect(cluster.url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
     first = cluster.owner(cluster.slot_of("n0"))
     number = next(n for n in range(1, 50) if cluster.owner(cluster.slot_of(f"n{n}")) is not first)
     found = [(first, "n0"), (cluster.owner(cluster.slot_of(f"n{number}")), f"n{number}")]
@@ -70,9 +70,9 @@ def test_one_client_waits_for_keys_of_two_nodes(cluster: ClusterGroup, colour: C
 
 
 @pytest.mark.slow
-def test_a_slot_that_moves_takes_its_waiter_along(cluster: ClusterGroup, colour: Colour) -> None:
+def test_a_slot_that_moves_takes_its_waiter_along(cluster: ClusterGroup, api: Api) -> None:
     """The key is deleted where it was, which is a change; the waiter is then notified by the other node."""
-    client = colour.connect(cluster.url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
+    client = api.connect(cluster.url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
     slot = cluster.slot_of("moves")
     source = cluster.owner(slot)
     target = next(node for node in cluster.nodes[:3] if node is not source)
@@ -88,11 +88,11 @@ def test_a_slot_that_moves_takes_its_waiter_along(cluster: ClusterGroup, colour:
 
 
 @pytest.mark.slow
-def test_behind_sentinels_the_next_master_notifies(colour: Colour) -> None:
+def test_behind_sentinels_the_next_master_notifies(api: Api) -> None:
     with SentinelGroup() as group:
         master = group.master
-        wakes(colour, group.url, master, "stock")
-        client = colour.connect(group.url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
+        wakes(api, group.url, master, "stock")
+        client = api.connect(group.url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
         master.command("SET", "stock", "they", "PX", 600_000)
         master.command("WAIT", 1, 5000)
         before = count(master, "client|caching")

@@ -10,7 +10,7 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
-from tests.faults.rig import Colour, helper, key, until
+from tests.faults.rig import Api, helper, key, until
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -22,8 +22,8 @@ def server(valkey: Server) -> Server:
     return valkey
 
 
-def test_a_release_opens_the_name_at_once(server: Server, colour: Colour) -> None:
-    client, other = colour.connect(server.url), colour.connect(server.url)
+def test_a_release_opens_the_name_at_once(server: Server, api: Api) -> None:
+    client, other = api.connect(server.url), api.connect(server.url)
     lease = client.lock(ttl=1.0, lock_delay=30.0).acquire()
     assert lease.remaining() <= 1.0, "the delay is not the holder's"
     lease.release()
@@ -32,8 +32,8 @@ def test_a_release_opens_the_name_at_once(server: Server, colour: Colour) -> Non
     second.release()
 
 
-def test_a_waiter_is_served_at_once_after_a_release(server: Server, colour: Colour) -> None:
-    client, other = colour.connect(server.url), colour.connect(server.url)
+def test_a_waiter_is_served_at_once_after_a_release(server: Server, api: Api) -> None:
+    client, other = api.connect(server.url), api.connect(server.url)
     lease = client.lock(ttl=5.0, lock_delay=30.0).acquire()
     waiting = other.lock(ttl=5.0, lock_delay=30.0).start()
     until(lambda: client.inspect().queue_length == 1, what="it queues")
@@ -56,8 +56,8 @@ os._exit(1)
 """
 
 
-def test_a_crash_leaves_the_name_closed(server: Server, colour: Colour) -> None:
-    client = colour.connect(server.url)
+def test_a_crash_leaves_the_name_closed(server: Server, api: Api) -> None:
+    client = api.connect(server.url)
     client.lock("warm").acquire().release()
     began = time.monotonic()
     done = subprocess.run(
@@ -73,9 +73,9 @@ def test_a_crash_leaves_the_name_closed(server: Server, colour: Colour) -> None:
     lease.release()
 
 
-def test_the_lease_itself_ends_at_its_ttl(server: Server, colour: Colour) -> None:
+def test_the_lease_itself_ends_at_its_ttl(server: Server, api: Api) -> None:
     """What the server keeps longer gives the holder nothing: not at the grant, nor by a renewal or a resend."""
-    client = colour.connect(server.url)
+    client = api.connect(server.url)
     lease = client.lock(ttl=0.5, lock_delay=30.0).acquire()
     until(lambda: client.counter("renewed") >= 3, what="renewals")
     assert lease.remaining() <= 0.5
@@ -88,9 +88,9 @@ def test_the_lease_itself_ends_at_its_ttl(server: Server, colour: Colour) -> Non
     assert fixed.state == "lost"
 
 
-def test_a_holder_that_lost_its_lease_keeps_the_name_closed(server: Server, colour: Colour) -> None:
+def test_a_holder_that_lost_its_lease_keeps_the_name_closed(server: Server, api: Api) -> None:
     """It may still be at work: the token is left, but the name is not open yet."""
-    client, other = colour.connect(server.url), colour.connect(server.url)
+    client, other = api.connect(server.url), api.connect(server.url)
     other.lock("warm").acquire().release()
     lease = client.lock(ttl=0.3, lock_delay=1.0, renew=False).acquire()
     until(lambda: lease.state == "lost", what="its end")
@@ -101,17 +101,17 @@ def test_a_holder_that_lost_its_lease_keeps_the_name_closed(server: Server, colo
     second.release()
 
 
-def test_without_it_nothing_changes(server: Server, colour: Colour) -> None:
-    client = colour.connect(server.url)
+def test_without_it_nothing_changes(server: Server, api: Api) -> None:
+    client = api.connect(server.url)
     lease = client.lock(ttl=5.0).acquire()
     assert int(str(server.command("PTTL", key("n")))) <= 5000
     lease.release()
     assert server.command("EXISTS", key("n"), helper("n", "1:queue")) == 0
 
 
-def test_local_hand_over_is_for_equals(server: Server, colour: Colour) -> None:
+def test_local_hand_over_is_for_equals(server: Server, api: Api) -> None:
     """A lock without the delay does not take over a lease that has one."""
-    client = colour.connect(server.url)
+    client = api.connect(server.url)
     lease = client.lock(ttl=5.0, lock_delay=2.0).acquire()
     waiting = client.lock(ttl=5.0).start()
     until(lambda: client.inspect().queue_length == 1, what="it queues on the server")
@@ -122,22 +122,22 @@ def test_local_hand_over_is_for_equals(server: Server, colour: Colour) -> None:
 
 
 def test_on_independent_masters_it_counts_to_what_a_restarted_one_may_forget(
-    server: Server, colour: Colour
+    server: Server, api: Api
 ) -> None:
     urls = [server.url, "redis://127.0.0.1:1", "redis://127.0.0.1:2"]
     with pytest.raises(pawl.NotSupported, match="cannot be used with independent masters"):
-        colour.connect(urls).lock(replicas=1)
+        api.connect(urls).lock(replicas=1)
     with pytest.raises(pawl.ConfigurationError, match="ttl and lock_delay are 61 s"):
-        colour.connect(urls).lock(ttl=30, lock_delay=31)
+        api.connect(urls).lock(ttl=30, lock_delay=31)
 
 
-def test_a_confirmation_gives_no_more_than_was_left(server: Server, colour: Colour) -> None:
+def test_a_confirmation_gives_no_more_than_was_left(server: Server, api: Api) -> None:
     """After a failover a lease without renewal is only asked for: what the server keeps longer is not its holder's."""
-    client = colour.connect(server.url)
+    client = api.connect(server.url)
     lease = client.lock(ttl=3.0, lock_delay=30.0, renew=False).acquire()
     time.sleep(0.6)
-    engine = colour.run(lambda: colour.engine(client.raw))
-    colour.run(engine.doubt)
+    engine = api.run(lambda: api.engine(client.raw))
+    api.run(engine.doubt)
     until(lambda: client.counter("renewed") == 1, what="the confirmation")
     assert lease.state == "held"
     assert 1.5 < lease.remaining() <= 2.4

@@ -12,7 +12,7 @@ from pawl.testing._resp import Wire
 from pawl.testing.groups import ClusterGroup, SentinelGroup
 from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
-from tests.faults.rig import Colour, in_thread, key, refusal, remains, script, until
+from tests.faults.rig import Api, in_thread, key, refusal, remains, script, until
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -68,8 +68,8 @@ def pair(servers: Pair) -> Pair:
     return servers
 
 
-def test_a_grant_is_on_the_replicas_when_it_comes(pair: Pair, colour: Colour) -> None:
-    client = colour.connect(pair.master.url)
+def test_a_grant_is_on_the_replicas_when_it_comes(pair: Pair, api: Api) -> None:
+    client = api.connect(pair.master.url)
     for _ in range(20):
         lease = client.lock(replicas=2).acquire()
         for replica in pair.replicas:
@@ -77,8 +77,8 @@ def test_a_grant_is_on_the_replicas_when_it_comes(pair: Pair, colour: Colour) ->
         lease.release()
 
 
-def test_too_few_replicas_are_told_at_once(pair: Pair, colour: Colour) -> None:
-    client = colour.connect(pair.master.url)
+def test_too_few_replicas_are_told_at_once(pair: Pair, api: Api) -> None:
+    client = api.connect(pair.master.url)
     began = time.monotonic()
     with pytest.raises(pawl.NotReplicated, match="replicas=3, but the master has 2") as caught:
         client.lock(replicas=3, ttl=30.0).acquire()
@@ -87,8 +87,8 @@ def test_too_few_replicas_are_told_at_once(pair: Pair, colour: Colour) -> None:
     until(lambda: left(pair) == [], what="nothing is left")
 
 
-def test_a_lagging_replica_refuses_the_grant(pair: Pair, colour: Colour) -> None:
-    client, other = colour.connect(pair.master.url), colour.connect(pair.master.url)
+def test_a_lagging_replica_refuses_the_grant(pair: Pair, api: Api) -> None:
+    client, other = api.connect(pair.master.url), api.connect(pair.master.url)
     client.lock("warm", replicas=2).acquire().release()
     with pair.replicas[0].paused():
         with pytest.raises(
@@ -103,10 +103,10 @@ def test_a_lagging_replica_refuses_the_grant(pair: Pair, colour: Colour) -> None
     client.lock(replicas=2).acquire().release()
 
 
-def test_an_undo_that_is_lost_is_sent_again(pair: Pair, colour: Colour) -> None:
+def test_an_undo_that_is_lost_is_sent_again(pair: Pair, api: Api) -> None:
     """Two faults in a row: too few replicas, and then the undo of the grant does not arrive."""
     with Proxy(pair.master) as proxy:
-        client = colour.connect(proxy.url)
+        client = api.connect(proxy.url)
         client.lock("warm", replicas=2).acquire().release()
         with pair.replicas[0].paused():
             lost = proxy.drop_request(script("leave"))
@@ -116,9 +116,9 @@ def test_an_undo_that_is_lost_is_sent_again(pair: Pair, colour: Colour) -> None:
             until(lambda: left(pair) == [], what="undone after all, long before its ttl is over")
 
 
-def test_a_handed_off_grant_is_on_the_replicas_too(pair: Pair, colour: Colour) -> None:
+def test_a_handed_off_grant_is_on_the_replicas_too(pair: Pair, api: Api) -> None:
     """The hand-off is written by the one who releases; WAIT on the waiter's connection alone would cover nothing."""
-    client, other = colour.connect(pair.master.url), colour.connect(pair.master.url)
+    client, other = api.connect(pair.master.url), api.connect(pair.master.url)
     other.lock("warm", replicas=2).acquire().release()
     first = client.lock().acquire()
     waiting = other.lock(replicas=2, ttl=2.0).start()
@@ -138,11 +138,11 @@ def test_a_handed_off_grant_is_on_the_replicas_too(pair: Pair, colour: Colour) -
     lease.release()
 
 
-def test_a_resend_is_not_taken_for_an_acknowledgement(pair: Pair, colour: Colour) -> None:
+def test_a_resend_is_not_taken_for_an_acknowledgement(pair: Pair, api: Api) -> None:
     """The token holds already, by a request whose answer was lost: asking again writes nothing by itself."""
-    client = colour.connect(pair.master.url)
+    client = api.connect(pair.master.url)
     client.lock("warm", replicas=2).acquire().release()
-    engine = colour.run(lambda: colour.engine(client.raw))
+    engine = api.run(lambda: api.engine(client.raw))
     with pair.replicas[0].paused():
         token = "stuck@test:1/x"
         pair.master.command("SET", key("n"), token, "PX", 60_000)
@@ -156,9 +156,9 @@ def test_a_resend_is_not_taken_for_an_acknowledgement(pair: Pair, colour: Colour
         assert pair.master.command("GET", key("n")) is None, "undone by its token"
 
 
-def test_a_renewal_counts_only_where_the_replicas_have_it(pair: Pair, colour: Colour) -> None:
+def test_a_renewal_counts_only_where_the_replicas_have_it(pair: Pair, api: Api) -> None:
     """Else a promoted replica would free the name before its holder is told."""
-    client = colour.connect(pair.master.url)
+    client = api.connect(pair.master.url)
     lease = client.lock(replicas=2, ttl=2.0).acquire()
     plain = client.lock("plain", ttl=2.0).acquire()
     until(lambda: client.counter("renewed") >= 2, what="both are renewed")
@@ -171,8 +171,8 @@ def test_a_renewal_counts_only_where_the_replicas_have_it(pair: Pair, colour: Co
     plain.release()
 
 
-def test_an_extension_counts_only_where_the_replicas_have_it(pair: Pair, colour: Colour) -> None:
-    client = colour.connect(pair.master.url)
+def test_an_extension_counts_only_where_the_replicas_have_it(pair: Pair, api: Api) -> None:
+    client = api.connect(pair.master.url)
     lease = client.lock(replicas=2, ttl=6.0).acquire()
     lease.extend(18.0)
     assert lease.remaining() > 12.0
@@ -181,18 +181,18 @@ def test_an_extension_counts_only_where_the_replicas_have_it(pair: Pair, colour:
     pair.wait()
 
 
-def test_on_disk(pair: Pair, colour: Colour) -> None:
+def test_on_disk(pair: Pair, api: Api) -> None:
     """The second replica writes an append-only file, the first does not."""
-    client = colour.connect(pair.master.url)
+    client = api.connect(pair.master.url)
     lease = client.lock(replicas=1, replicas_sync="disk").acquire()
     lease.release()
     with pytest.raises(pawl.NotReplicated, match="1 of 2 replicas have it on disk"):
         client.lock(replicas=2, replicas_sync="disk", ttl=0.6).acquire()
 
 
-def test_others_are_not_kept_waiting(pair: Pair, colour: Colour) -> None:
+def test_others_are_not_kept_waiting(pair: Pair, api: Api) -> None:
     """WAIT blocks a connection: not the one that the others share."""
-    client = colour.connect(pair.master.url)
+    client = api.connect(pair.master.url)
     client.lock("warm", replicas=2).acquire().release()
     client.lock("other").acquire().release()
     with pair.replicas[0].paused():
@@ -205,29 +205,29 @@ def test_others_are_not_kept_waiting(pair: Pair, colour: Colour) -> None:
             blocked.result(10.0)
 
 
-def test_a_user_who_may_not_wait_is_told(pair: Pair, colour: Colour) -> None:
+def test_a_user_who_may_not_wait_is_told(pair: Pair, api: Api) -> None:
     pair.master.command("ACL", "SETUSER", "meek", "on", ">pw", "~*", "&*", "+@all", "-wait", "-role")
-    client = colour.connect(pair.master.url, username="meek", password="pw")
+    client = api.connect(pair.master.url, username="meek", password="pw")
     with pytest.raises(pawl.BackendDenied, match="wait"):
         client.lock(replicas=1).acquire()
     until(lambda: left(pair) == [], what="nothing is left")
     assert not refusal(pair.master, "ACL", "DELUSER", "meek")
 
 
-def test_a_ticket_is_adopted_with_replicas(pair: Pair, colour: Colour) -> None:
-    client = colour.connect(pair.master.url)
+def test_a_ticket_is_adopted_with_replicas(pair: Pair, api: Api) -> None:
+    client = api.connect(pair.master.url)
     raw = client.lock(replicas=2).acquire().raw
-    ticket = colour.run(raw.detach)
-    lease = colour.run(lambda: client.raw.adopt(ticket, replicas=2))
+    ticket = api.run(raw.detach)
+    lease = api.run(lambda: client.raw.adopt(ticket, replicas=2))
     for replica in pair.replicas:
         assert replica.command("GET", key("n")) == lease.token.encode()
-    colour.run(lease.release)
+    api.run(lease.release)
 
 
-def test_what_a_failover_would_lose_is_refused(colour: Colour) -> None:
+def test_what_a_failover_would_lose_is_refused(api: Api) -> None:
     """Replication is frozen, the lock is refused; so the failover loses nothing that anybody relies on."""
     with SentinelGroup() as group:
-        client = colour.connect(group.url)
+        client = api.connect(group.url)
         kept = client.lock("kept", replicas=1, ttl=30.0).acquire()
         group.freeze_replication()
         with pytest.raises(pawl.NotReplicated) as caught:
@@ -241,9 +241,9 @@ def test_what_a_failover_would_lose_is_refused(colour: Colour) -> None:
         until(lambda: kept.state == "suspect", what="without a replica no renewal counts any more")
 
 
-def test_in_a_cluster(colour: Colour) -> None:
+def test_in_a_cluster(api: Api) -> None:
     with ClusterGroup(replicas=1) as cluster:
-        client = colour.connect(cluster.url)
+        client = api.connect(cluster.url)
         leases = [client.lock(f"n{i}", replicas=1, ttl=1.5).acquire() for i in range(6)]
         until(lambda: client.counter("renewed") >= 12, what="renewals")
         assert {lease.state for lease in leases} == {"held"}

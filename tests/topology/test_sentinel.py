@@ -13,7 +13,7 @@ import pawl
 from pawl.testing.groups import SentinelGroup
 from pawl.testing.servers import Server
 from tests.edges.helpers import in_child
-from tests.faults.rig import Colour, in_thread, key, until
+from tests.faults.rig import Api, in_thread, key, until
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -38,63 +38,63 @@ def replicated(group: SentinelGroup, name: str = "n") -> bool:
     return all(group.ask(replica, "GET", key(name)) is not None for replica in group.replicas)
 
 
-def test_the_master_is_found(calm: SentinelGroup, colour: Colour) -> None:
-    client = colour.connect(calm.url)
+def test_the_master_is_found(calm: SentinelGroup, api: Api) -> None:
+    client = api.connect(calm.url)
     lease = client.lock().acquire()
     assert calm.master.command("GET", key("n")) == lease.token.encode()
     assert client.lock().try_acquire() is None
     lease.release()
 
 
-def test_sentinels_that_are_gone_are_passed_over(calm: SentinelGroup, colour: Colour) -> None:
+def test_sentinels_that_are_gone_are_passed_over(calm: SentinelGroup, api: Api) -> None:
     hosts = ["127.0.0.1:1", "127.0.0.1:2", f"127.0.0.1:{calm.sentinels[0].port}"]
-    client = colour.connect(f"redis+sentinel://{','.join(hosts)}/mymaster")
+    client = api.connect(f"redis+sentinel://{','.join(hosts)}/mymaster")
     client.lock("few").acquire().release()
 
 
-def test_a_service_that_no_sentinel_knows(calm: SentinelGroup, colour: Colour) -> None:
-    client = colour.connect(calm.url.replace("mymaster", "theirmaster"))
+def test_a_service_that_no_sentinel_knows(calm: SentinelGroup, api: Api) -> None:
+    client = api.connect(calm.url.replace("mymaster", "theirmaster"))
     began = time.monotonic()
     with pytest.raises(pawl.BackendUnavailable, match="have no master named 'theirmaster'"):
         client.lock().acquire()
     assert time.monotonic() - began < pace() * 2.0, "told at once"
 
 
-def test_a_plain_server_is_no_sentinel(valkey: Server, colour: Colour) -> None:
-    client = colour.connect(f"redis+sentinel://127.0.0.1:{valkey.port}/mymaster")
+def test_a_plain_server_is_no_sentinel(valkey: Server, api: Api) -> None:
+    client = api.connect(f"redis+sentinel://127.0.0.1:{valkey.port}/mymaster")
     with pytest.raises(pawl.NotSupported, match="not a Sentinel: for a plain server use redis://"):
         client.lock().acquire()
 
 
-def test_a_sentinel_is_no_plain_server(calm: SentinelGroup, colour: Colour) -> None:
-    client = colour.connect(f"redis://127.0.0.1:{calm.sentinels[0].port}")
+def test_a_sentinel_is_no_plain_server(calm: SentinelGroup, api: Api) -> None:
+    client = api.connect(f"redis://127.0.0.1:{calm.sentinels[0].port}")
     with pytest.raises(pawl.NotSupported, match=r"a Sentinel: use redis\+sentinel://"):
         client.lock().acquire()
 
 
-def test_no_sentinel_at_all(colour: Colour) -> None:
-    client = colour.connect("redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster")
+def test_no_sentinel_at_all(api: Api) -> None:
+    client = api.connect("redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster")
     began = time.monotonic()
     with pytest.raises(pawl.BackendUnavailable, match="no Sentinel answered"):
         client.lock("n", unavailable_after=0.3).acquire()
     assert time.monotonic() - began < pace() * 3.0
 
 
-def test_sentinels_with_a_password_of_their_own(colour: Colour) -> None:
+def test_sentinels_with_a_password_of_their_own(api: Api) -> None:
     with SentinelGroup(sentinels=1, password="data-s3cret", sentinel_password="watch") as group:
         with pytest.raises(pawl.BackendDenied, match="sentinel_password") as caught:
-            colour.connect(group.url).lock().acquire()
+            api.connect(group.url).lock().acquire()
         assert "s3cret" not in str(caught.value)
         url = group.url + "?sentinel_password=watch"
-        colour.connect(url).lock().acquire().release()
+        api.connect(url).lock().acquire().release()
         with pytest.raises(pawl.BackendDenied) as wrong:
-            colour.connect(url.replace("data-", "wr0ng-")).lock().acquire()
+            api.connect(url.replace("data-", "wr0ng-")).lock().acquire()
         assert "s3cret" not in str(wrong.value)
 
 
-def test_a_held_lease_survives_a_failover(group: SentinelGroup, colour: Colour) -> None:
+def test_a_held_lease_survives_a_failover(group: SentinelGroup, api: Api) -> None:
     """What was replicated is confirmed by the new master, in the meantime suspect, and goes on."""
-    client = colour.connect(group.url)
+    client = api.connect(group.url)
     lease = client.lock(ttl=20.0).acquire()
     until(lambda: replicated(group), what="the replica has the lock")
     old = group.master
@@ -108,8 +108,8 @@ def test_a_held_lease_survives_a_failover(group: SentinelGroup, colour: Colour) 
     assert master.command("GET", key("n")) is None
 
 
-def test_a_lease_is_suspect_while_there_is_no_master(group: SentinelGroup, colour: Colour) -> None:
-    client = colour.connect(group.url)
+def test_a_lease_is_suspect_while_there_is_no_master(group: SentinelGroup, api: Api) -> None:
+    client = api.connect(group.url)
     lease = client.lock(ttl=20.0, renew_every=0.2).acquire()
     until(lambda: replicated(group), what="the replica has the lock")
     old = group.master
@@ -120,8 +120,8 @@ def test_a_lease_is_suspect_while_there_is_no_master(group: SentinelGroup, colou
     lease.release()
 
 
-def test_a_waiter_rides_out_a_failover(group: SentinelGroup, colour: Colour) -> None:
-    client, other = colour.connect(group.url), colour.connect(group.url)
+def test_a_waiter_rides_out_a_failover(group: SentinelGroup, api: Api) -> None:
+    client, other = api.connect(group.url), api.connect(group.url)
     lease = client.lock(ttl=20.0).acquire()
     waiting = other.lock(ttl=20.0).start(timeout=30.0)
     until(lambda: client.inspect().queue_length == 1, what="it queues")
@@ -140,9 +140,9 @@ def test_a_waiter_rides_out_a_failover(group: SentinelGroup, colour: Colour) -> 
     second.release()
 
 
-def test_what_a_failover_lost_is_told(group: SentinelGroup, colour: Colour) -> None:
+def test_what_a_failover_lost_is_told(group: SentinelGroup, api: Api) -> None:
     """Replication is frozen, the master dies: the second holder's fence is higher, and the first is told."""
-    client, other = colour.connect(group.url), colour.connect(group.url)
+    client, other = api.connect(group.url), api.connect(group.url)
     client.lock("warm").acquire().release()
     group.freeze_replication()
     lease = client.lock(ttl=30.0).acquire()
@@ -158,8 +158,8 @@ def test_what_a_failover_lost_is_told(group: SentinelGroup, colour: Colour) -> N
     second.release()
 
 
-def test_an_acquire_during_a_failover_waits_for_the_new_master(group: SentinelGroup, colour: Colour) -> None:
-    client = colour.connect(group.url)
+def test_an_acquire_during_a_failover_waits_for_the_new_master(group: SentinelGroup, api: Api) -> None:
+    client = api.connect(group.url)
     client.lock().acquire().release()
     old = group.master
     old.kill()
@@ -170,9 +170,9 @@ def test_an_acquire_during_a_failover_waits_for_the_new_master(group: SentinelGr
     lease.release()
 
 
-def test_a_switch_without_a_crash(group: SentinelGroup, colour: Colour) -> None:
+def test_a_switch_without_a_crash(group: SentinelGroup, api: Api) -> None:
     """The old master lives and answers as a replica: nobody stays with it."""
-    client = colour.connect(group.url)
+    client = api.connect(group.url)
     lease = client.lock(ttl=20.0).acquire()
     until(lambda: replicated(group), what="the replica has the lock")
     old = group.master
@@ -185,9 +185,9 @@ def test_a_switch_without_a_crash(group: SentinelGroup, colour: Colour) -> None:
     client.lock("again").acquire().release()
 
 
-def test_a_master_that_hangs_is_left(group: SentinelGroup, colour: Colour) -> None:
+def test_a_master_that_hangs_is_left(group: SentinelGroup, api: Api) -> None:
     """It would answer again later, and take writes until it hears of its successor: nobody must still be there."""
-    client, other = colour.connect(group.url), colour.connect(group.url)
+    client, other = api.connect(group.url), api.connect(group.url)
     lease = client.lock(ttl=20.0).acquire()
     until(lambda: replicated(group), what="the replica has the lock")
     old = group.master
@@ -206,9 +206,9 @@ def watches() -> int:
     return sum(thread.name == "pawl-sentinel" for thread in threading.enumerate())
 
 
-def test_the_watch_ends_with_its_client(calm: SentinelGroup, colour: Colour) -> None:
+def test_the_watch_ends_with_its_client(calm: SentinelGroup, api: Api) -> None:
     before = watches()
-    client = colour.connect(calm.url)
+    client = api.connect(calm.url)
     client.lock("watched").acquire().release()
     assert watches() == before + 1
     client.close()
@@ -234,7 +234,7 @@ def test_a_child_finds_the_master_by_itself(calm: SentinelGroup) -> None:
         client.lock("parent").acquire().release()
 
 
-def test_tls_to_plain_sentinels(calm: SentinelGroup, colour: Colour) -> None:
+def test_tls_to_plain_sentinels(calm: SentinelGroup, api: Api) -> None:
     url = calm.url.replace("redis+", "rediss+")
     with pytest.raises(pawl.BackendUnavailable, match="the port is plain, without TLS"):
-        colour.connect(url).lock(unavailable_after=0.5).acquire()
+        api.connect(url).lock(unavailable_after=0.5).acquire()

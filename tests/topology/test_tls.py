@@ -14,10 +14,10 @@ from pawl.testing.servers import Server, available
 from tests.conformance import matrix
 from tests.edges.blocking import blocked
 from tests.edges.helpers import eventually
-from tests.faults.rig import Colour, key
-from tests.redlock.colours import COLOURS, connect, done, play
+from tests.faults.rig import Api, key
+from tests.redlock.apis import APIS, connect, done, play
 
-each_colour = pytest.mark.parametrize("colour", COLOURS)
+each_api = pytest.mark.parametrize("api", APIS)
 FRESH = pawl.RedlockOptions(fresh=True)
 
 
@@ -36,10 +36,10 @@ def masters(folder: Path) -> Iterator[list[tuple[str, Server]]]:
         yield [stack.enter_context(matrix.tls_server("redis", folder)) for _ in range(3)]
 
 
-@each_colour
-def test_a_majority_of_masters_over_tls(masters: list[tuple[str, Server]], colour: str) -> None:
+@each_api
+def test_a_majority_of_masters_over_tls(masters: list[tuple[str, Server]], api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, [url for url, _ in masters], redlock=FRESH, ttl=3)
+        client = connect(api, [url for url, _ in masters], redlock=FRESH, ttl=3)
         for _ in range(20):
             lease = await done(client.lock("t").acquire())
             tokens = [server.command("GET", key("t")) for _, server in masters]
@@ -52,34 +52,34 @@ def test_a_majority_of_masters_over_tls(masters: list[tuple[str, Server]], colou
         eventually(lambda: all(server.command("GET", key("t")) is None for _, server in masters), "all free")
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
+@each_api
 def test_a_master_whose_certificate_is_not_trusted_has_no_vote(
-    masters: list[tuple[str, Server]], colour: str, tmp_path: Path
+    masters: list[tuple[str, Server]], api: str, tmp_path: Path
 ) -> None:
     stranger = matrix.certificate(tmp_path)
     urls = [url.partition("?")[0] + f"?ssl_ca_certs={stranger / 'cert.pem'}" for url, _ in masters]
 
     async def scenario() -> None:
-        client = connect(colour, urls, redlock=FRESH)
+        client = connect(api, urls, redlock=FRESH)
         with pytest.raises(pawl.BackendError, match="TLS"):
             await done(client.lock("t").acquire(timeout=1))
         await done(client.close())
         # One of three may fail, whatever the reason.
-        client = connect(colour, [urls[0], *(url for url, _ in masters[1:])], redlock=FRESH)
+        client = connect(api, [urls[0], *(url for url, _ in masters[1:])], redlock=FRESH)
         lease = await done(client.lock("t").acquire(timeout=2))
         assert sum(vote.granted for vote in lease.quorum.nodes) == 2
         await done(lease.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
+@each_api
 def test_plain_and_tls_swapped_on_all_masters_is_told(
-    masters: list[tuple[str, Server]], folder: Path, colour: str
+    masters: list[tuple[str, Server]], folder: Path, api: str
 ) -> None:
     ca = folder / "cert.pem"
     tls_to_plain = [f"rediss://localhost:{server.port}/0?ssl_ca_certs={ca}" for _, server in masters]
@@ -87,20 +87,20 @@ def test_plain_and_tls_swapped_on_all_masters_is_told(
 
     async def scenario() -> None:
         for urls, fix in ((tls_to_plain, "use redis://"), (plain_to_tls, "use rediss://")):
-            client = connect(colour, urls, redlock=FRESH)
+            client = connect(api, urls, redlock=FRESH)
             with pytest.raises((pawl.BackendError, pawl.QuorumNotReached)) as caught:
                 await done(client.lock("t").acquire(timeout=2))
             said = "".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
             assert fix in said
             await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-def test_a_cluster_over_tls(folder: Path, colour: Colour) -> None:
+def test_a_cluster_over_tls(folder: Path, api: Api) -> None:
     """Each node has one port, and it speaks TLS; the cluster tells that port."""
     with ClusterGroup("redis", tls=folder) as cluster:
-        client = colour.connect(f"{cluster.url}?ssl_ca_certs={folder / 'cert.pem'}")
+        client = api.connect(f"{cluster.url}?ssl_ca_certs={folder / 'cert.pem'}")
         names = [f"n{number}" for number in range(8)]
         leases = [client.lock(name).acquire() for name in names]
         for name, lease in zip(names, leases, strict=True):
@@ -110,10 +110,10 @@ def test_a_cluster_over_tls(folder: Path, colour: Colour) -> None:
 
 
 @pytest.mark.slow
-def test_a_service_of_sentinels_over_tls(folder: Path, colour: Colour) -> None:
+def test_a_service_of_sentinels_over_tls(folder: Path, api: Api) -> None:
     """Client, servers and Sentinels speak TLS to each other, also after a failover."""
     with SentinelGroup("redis", tls=folder) as group:
-        client = colour.connect(f"{group.url}?ssl_ca_certs={folder / 'cert.pem'}")
+        client = api.connect(f"{group.url}?ssl_ca_certs={folder / 'cert.pem'}")
         lease = client.lock("s").acquire()
         old = group.master
         assert old.command("GET", key("s")) == lease.token.encode()

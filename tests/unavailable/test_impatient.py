@@ -7,15 +7,15 @@ import pytest
 import pawl
 from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
-from tests.faults.rig import COLOURS, Colour
+from tests.faults.rig import APIS, Api
 
 
-@pytest.mark.parametrize("api", COLOURS)
+@pytest.mark.parametrize("api", APIS)
 def test_an_impatient_caller_does_not_open_the_circuit_breaker(
     valkey: Server, api: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Colour(api) as colour, Proxy(valkey) as proxy:
-        client = colour.connect(proxy.url)
+    with Api(api) as chosen, Proxy(valkey) as proxy:
+        client = chosen.connect(proxy.url)
         client.lock("warm").acquire().release()
         proxy.delay(replies=0.05)
         for _ in range(2):

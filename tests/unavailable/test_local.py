@@ -17,8 +17,8 @@ from pawl.core.acquire import degraded
 from pawl.core.keep.engine import Engine
 from pawl.testing import Server
 from tests.edges.helpers import eventually
-from tests.redlock.colours import connect, done, play
-from tests.unavailable.test_policies import each_colour, mended, nap
+from tests.redlock.apis import connect, done, play
+from tests.unavailable.test_policies import each_api, mended, nap
 
 LOCAL: dict[str, Any] = {"on_unavailable": "local", "unavailable_after": 0.3, "ttl": 5}
 
@@ -74,14 +74,14 @@ def in_thread(step: Callable[[], Any]) -> Future[Any]:
     return ended
 
 
-@each_colour
+@each_api
 @pytest.mark.parametrize("pair", PAIRS)
-def test_nobody_waits_for_itself(own: Server, colour: str, pair: str) -> None:
+def test_nobody_waits_for_itself(own: Server, api: str, pair: str) -> None:
     outer, inner, granted = PAIRS[pair]
 
     async def scenario() -> None:
         own.kill()
-        client = connect(colour, own.url)
+        client = connect(api, own.url)
         first = await done(outer(client).acquire())
         assert first.degraded == "local"
         if granted:
@@ -92,7 +92,7 @@ def test_nobody_waits_for_itself(own: Server, colour: str, pair: str) -> None:
         else:
             with pytest.raises(pawl.DeadlockDetected):
                 await done(inner(client).acquire())
-        other = connect(colour, own.url)
+        other = connect(api, own.url)
         assert await done(outer(other).try_acquire()) is None, "the outer one holds it all the while"
         await done(first.release())
         last = await done(outer(other).acquire())
@@ -101,15 +101,15 @@ def test_nobody_waits_for_itself(own: Server, colour: str, pair: str) -> None:
         await done(client.close())
         await done(other.close())
 
-    ended = in_thread(lambda: play(colour, scenario))
+    ended = in_thread(lambda: play(api, scenario))
     ended.result(30)
 
 
-@each_colour
-def test_permits_of_one_holder_are_counted(own: Server, colour: str) -> None:
+@each_api
+def test_permits_of_one_holder_are_counted(own: Server, api: str) -> None:
     async def scenario() -> None:
         own.kill()
-        client = connect(colour, own.url)
+        client = connect(api, own.url)
         pool = client.semaphore("n", permits=3, **LOCAL)
         first = await done(pool.acquire(2))
         second = await done(pool.acquire(1))
@@ -122,14 +122,14 @@ def test_permits_of_one_holder_are_counted(own: Server, colour: str) -> None:
         assert not degraded._lines
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_who_waited_behind_a_degraded_holder_asks_the_server(own: Server, colour: str) -> None:
+@each_api
+def test_who_waited_behind_a_degraded_holder_asks_the_server(own: Server, api: str) -> None:
     async def scenario() -> None:
         own.kill()
-        client = connect(colour, own.url)
+        client = connect(api, own.url)
         lock = client.lock("job", **LOCAL)
         holder = await done(lock.acquire())
         assert holder.degraded == "local"
@@ -137,21 +137,21 @@ def test_who_waited_behind_a_degraded_holder_asks_the_server(own: Server, colour
         got: list[Any] = []
 
         async def behind() -> None:
-            other = connect(colour, own.url)
+            other = connect(api, own.url)
             lease = await done(other.lock("job", **LOCAL).acquire(timeout=20))
             got.append(lease.degraded)
             await done(lease.release())
             await done(other.close())
 
-        waiting = in_thread(lambda: play(colour, behind))
+        waiting = in_thread(lambda: play(api, behind))
         [line] = degraded._lines.values()
         eventually(lambda: len(line) == 1, "it waits in the line")
         own.restart(keep_data=True)
-        rival = connect(colour, own.url)
+        rival = connect(api, own.url)
         theirs = await done(rival.lock("job", ttl=10).acquire())
-        await mended(colour, client)
+        await mended(api, client)
         await done(holder.release())
-        await nap(colour, 0.5)
+        await nap(api, 0.5)
         assert not got, "another process has it, and the server says so"
         await done(theirs.release())
         waiting.result(20)
@@ -159,15 +159,15 @@ def test_who_waited_behind_a_degraded_holder_asks_the_server(own: Server, colour
         await done(rival.close())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_a_degraded_holder_keeps_no_name_of_another_server(own: Server, colour: str) -> None:
+@each_api
+def test_a_degraded_holder_keeps_no_name_of_another_server(own: Server, api: str) -> None:
     async def scenario() -> None:
         with Server("valkey") as healthy:
             own.kill()
-            there, here = connect(colour, own.url), connect(colour, healthy.url)
+            there, here = connect(api, own.url), connect(api, healthy.url)
             held = await done(there.lock("job", **LOCAL).acquire())
             assert held.degraded == "local"
             lease = await done(here.lock("job", **LOCAL).acquire(timeout=5))
@@ -177,7 +177,7 @@ def test_a_degraded_holder_keeps_no_name_of_another_server(own: Server, colour: 
             await done(here.close())
             await done(there.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 class Stranger:
@@ -208,10 +208,10 @@ class Stranger:
             sock.close()
 
 
-@each_colour
+@each_api
 @pytest.mark.parametrize("policy", ["local", "open"])
 @pytest.mark.parametrize("what", ["http", "plain port", "replica", "masters"])
-def test_a_mistake_is_no_outage(own: Server, colour: str, policy: str, what: str) -> None:
+def test_a_mistake_is_no_outage(own: Server, api: str, policy: str, what: str) -> None:
     """Whoever names a wrong port, TLS where there is none, or a replica, is told so: a retry would never help."""
     options: dict[str, Any] = {**LOCAL, "on_unavailable": policy}
     with ExitStack() as stack:
@@ -230,13 +230,13 @@ def test_a_mistake_is_no_outage(own: Server, colour: str, policy: str, what: str
             url = own.url
 
         async def scenario() -> None:
-            client = connect(colour, url)
+            client = connect(api, url)
             with pytest.raises(pawl.PawlError) as caught:
                 await done(client.lock("x", **options).acquire(timeout=5))
             assert not isinstance(caught.value, pawl.AcquireTimeout)
             await done(client.close())
 
-        play(colour, scenario)
+        play(api, scenario)
 
 
 def test_a_degraded_lease_that_a_signal_kept_from_its_caller_is_freed(own: Server) -> None:
@@ -265,24 +265,24 @@ GRANTED: dict[str, Make] = {
 }
 
 
-@each_colour
+@each_api
 @pytest.mark.parametrize(
     "kind",
     [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in {"lock", "permit"})) for kind in GRANTED],
 )
 def test_what_the_server_granted_before_it_went_counts_until_its_end(
-    own: Server, colour: str, kind: str
+    own: Server, api: str, kind: str
 ) -> None:
     make = GRANTED[kind]
 
     async def scenario() -> None:
-        client = connect(colour, own.url)
+        client = connect(api, own.url)
         held = await done(make(client).acquire())
         own.kill()
 
         async def beside() -> None:
             # Another client, of another thread and loop.
-            other = connect(colour, own.url)
+            other = connect(api, own.url)
             with pytest.raises(pawl.AcquireTimeout):
                 await done(make(other).acquire(timeout=0.1))
             assert await done(make(other).try_acquire()) is None
@@ -293,21 +293,21 @@ def test_what_the_server_granted_before_it_went_counts_until_its_end(
             await done(lease.release())
             await done(other.close())
 
-        waiting = in_thread(lambda: play(colour, beside))
+        waiting = in_thread(lambda: play(api, beside))
         while not waiting.done():
             # The loop of the holder goes on: it learns of the loss.
-            await nap(colour, 0.02)
+            await nap(api, 0.02)
         waiting.result(0)
         await done(client.close(timeout=0.1))
 
-    ended = in_thread(lambda: play(colour, scenario))
+    ended = in_thread(lambda: play(api, scenario))
     ended.result(30)
 
 
-@each_colour
-def test_a_permit_of_the_same_client_counts_as_well(own: Server, colour: str) -> None:
+@each_api
+def test_a_permit_of_the_same_client_counts_as_well(own: Server, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, own.url)
+        client = connect(api, own.url)
         pool = client.semaphore("n", permits=1, **{**LOCAL, "ttl": 60})
         held = await done(pool.acquire())
         own.kill()
@@ -316,15 +316,15 @@ def test_a_permit_of_the_same_client_counts_as_well(own: Server, colour: str) ->
         def beside() -> None:
             got.append(pool.try_acquire())
 
-        if colour == "threads":
+        if api == "threads":
             in_thread(beside).result(10)
         else:
             got.append(await asyncio.create_task(pool.try_acquire()))
         assert got == [None]
         held.check()
         own.restart(keep_data=True)
-        await mended(colour, client)
+        await mended(api, client)
         await done(held.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)

@@ -15,9 +15,9 @@ import pawl
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually
 from tests.pace import pace
-from tests.redlock.colours import COLOURS, connect, done, play
+from tests.redlock.apis import APIS, connect, done, play
 
-each_colour = pytest.mark.parametrize("colour", COLOURS)
+each_api = pytest.mark.parametrize("api", APIS)
 QUICK: dict[str, Any] = {"unavailable_after": 0.4, "ttl": 2}
 
 
@@ -28,17 +28,17 @@ def own() -> Iterator[Server]:
         yield server
 
 
-@each_colour
-def test_raise_raises_within_the_deadline_and_then_at_once(own: Server, colour: str) -> None:
+@each_api
+def test_raise_raises_within_the_deadline_and_then_at_once(own: Server, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, own.url)
+        client = connect(api, own.url)
         await done((await done(client.lock("a", **QUICK).acquire())).release())
         own.kill()
         began = time.monotonic()
         with pytest.raises(pawl.BackendUnavailable):
             await done(client.lock("a", **QUICK).acquire())
         assert 0.1 < time.monotonic() - began < pace() * 1.5
-        await nap(colour, 0.3)
+        await nap(api, 0.3)
         spans = []
         for _ in range(20):
             began = time.perf_counter()
@@ -55,14 +55,14 @@ def test_raise_raises_within_the_deadline_and_then_at_once(own: Server, colour: 
         await done(lease.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
+@each_api
 @pytest.mark.parametrize("how", ["acquire", "try"])
-def test_a_dead_server_costs_an_impatient_caller_one_wait(own: Server, colour: str, how: str) -> None:
+def test_a_dead_server_costs_an_impatient_caller_one_wait(own: Server, api: str, how: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, own.url)
+        client = connect(api, own.url)
         await done((await done(client.lock("a", ttl=2).acquire())).release())
         own.kill()
         lock = client.lock("a")
@@ -83,54 +83,54 @@ def test_a_dead_server_costs_an_impatient_caller_one_wait(own: Server, colour: s
         await done(lease.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_the_breaker_closes_by_itself(own: Server, colour: str) -> None:
+@each_api
+def test_the_breaker_closes_by_itself(own: Server, api: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, own.url)
+        client = connect(api, own.url)
         await done((await done(client.lock("a", **QUICK).acquire())).release())
-        engine = client._engine() if colour == "asyncio" else client._engine
+        engine = client._engine() if api == "asyncio" else client._engine
         own.kill()
         with pytest.raises(pawl.BackendUnavailable):
             await done(client.lock("a", **QUICK).acquire())
         assert engine.health.circuit_breaker is not None
         own.restart(keep_data=True)
-        await mended(colour, client)
+        await mended(api, client)
         assert engine.reports.counters["breaker_closed"] == 1
         await done((await done(client.lock("a", **QUICK).acquire())).release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-async def nap(colour: str, seconds: float = 0.02) -> None:
-    if colour == "asyncio":
+async def nap(api: str, seconds: float = 0.02) -> None:
+    if api == "asyncio":
         await asyncio.sleep(seconds)
     else:
-        time.sleep(seconds)  # noqa: ASYNC251 - this colour blocks
+        time.sleep(seconds)  # noqa: ASYNC251 - this API blocks
 
 
-async def mended(colour: str, client: Any) -> None:  # noqa: ANN401 - a client of either colour
+async def mended(api: str, client: Any) -> None:  # noqa: ANN401 - a client of either API
     """Wait until the client has noticed that the server is back."""
-    engine = client._engine() if colour == "asyncio" else client._engine
+    engine = client._engine() if api == "asyncio" else client._engine
     end = time.monotonic() + 10
     while engine.health.circuit_breaker is not None and time.monotonic() < end:
-        await nap(colour)
+        await nap(api)
     assert engine.health.circuit_breaker is None
 
 
-@each_colour
+@each_api
 @pytest.mark.parametrize("policy", ["local", "open"])
 def test_a_degraded_lease_says_so_and_leaves_nothing(
-    own: Server, colour: str, policy: str, caplog: pytest.LogCaptureFixture
+    own: Server, api: str, policy: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "pawl.degraded")
 
     async def scenario() -> None:
-        client = connect(colour, own.url)
-        lock = client.lock(f"d-{colour}-{policy}", on_unavailable=policy, **QUICK)
+        client = connect(api, own.url)
+        lock = client.lock(f"d-{api}-{policy}", on_unavailable=policy, **QUICK)
         before = await done(lock.acquire())
         assert before.degraded is None
         await done(before.release())
@@ -146,25 +146,25 @@ def test_a_degraded_lease_says_so_and_leaves_nothing(
                 await done(lease.release())
         told = [record for record in caplog.records if record.name == "pawl.degraded"]
         assert len(told) == 1, "once per name"
-        engine = client._engine() if colour == "asyncio" else client._engine
+        engine = client._engine() if api == "asyncio" else client._engine
         assert engine.reports.counters[f"degraded_{policy}"] == 3
         own.restart(keep_data=True)
-        await mended(colour, client)
+        await mended(api, client)
         after = await done(lock.acquire())
         assert after.degraded is None
         assert after.fence > before.fence
         await done(after.release())
         await done(client.close())
 
-    play(colour, scenario)
-    eventually(lambda: own.command("EXISTS", f"pawl:d-{colour}-{policy}") == 0, "no key is left")
+    play(api, scenario)
+    eventually(lambda: own.command("EXISTS", f"pawl:d-{api}-{policy}") == 0, "no key is left")
 
 
-@each_colour
-def test_local_excludes_within_the_process_and_open_does_not(own: Server, colour: str) -> None:
+@each_api
+def test_local_excludes_within_the_process_and_open_does_not(own: Server, api: str) -> None:
     async def scenario() -> None:
         own.kill()
-        first, second = (connect(colour, own.url) for _ in range(2))
+        first, second = (connect(api, own.url) for _ in range(2))
         held = await done(first.lock("x", on_unavailable="local", **QUICK).acquire())
         assert held.degraded == "local"
         with pytest.raises(pawl.AcquireTimeout):
@@ -177,14 +177,14 @@ def test_local_excludes_within_the_process_and_open_does_not(own: Server, colour
         own.restart(keep_data=True)
         assert await done(second.lock("x", on_unavailable="local", **QUICK).try_acquire()) is None
         await done(held.release())
-        await mended(colour, second)
+        await mended(api, second)
         fresh = await done(second.lock("x", on_unavailable="local", **QUICK).acquire(timeout=5))
         assert fresh.degraded is None
         await done(fresh.release())
         await done(first.close())
         await done(second.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 def test_threads_of_a_process_count_exactly_without_a_server(own: Server) -> None:
@@ -208,13 +208,13 @@ def test_threads_of_a_process_count_exactly_without_a_server(own: Server) -> Non
     assert counter[0] == 200
 
 
-@each_colour
+@each_api
 def test_a_degraded_lease_that_is_extended_keeps_the_others_out_and_ends_with_its_release(
-    own: Server, colour: str
+    own: Server, api: str
 ) -> None:
     async def scenario() -> None:
         own.kill()
-        client, other = connect(colour, own.url), connect(colour, own.url)
+        client, other = connect(api, own.url), connect(api, own.url)
         lease = await done(client.lock("x", on_unavailable="local", **QUICK).acquire())
         await done(lease.extend(5))
         with pytest.raises(pawl.NotSupported, match="cannot be detached"):
@@ -226,14 +226,14 @@ def test_a_degraded_lease_that_is_extended_keeps_the_others_out_and_ends_with_it
         await done(client.close())
         await done(other.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
-@each_colour
-def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, colour: str) -> None:
+@each_api
+def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, api: str) -> None:
     async def scenario() -> None:
         own.kill()
-        client = connect(colour, own.url)
+        client = connect(api, own.url)
         outer = await done(client.rlock("r", on_unavailable="local", max_hold=0.8, **QUICK).acquire())
         inner = await done(client.rlock("r", on_unavailable="local", max_hold=0.8, **QUICK).acquire())
         assert inner is outer
@@ -242,7 +242,7 @@ def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, colour: str) -> 
         await done(inner.release())
         end = time.monotonic() + 3
         while outer.state == "held" and time.monotonic() < end:
-            await nap(colour)
+            await nap(api)
         with pytest.raises(pawl.LeaseLost) as caught:
             outer.check()
         assert caught.value.reason == "max_hold"
@@ -250,7 +250,7 @@ def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, colour: str) -> 
         await done(again.release())
         await done(client.close())
 
-    play(colour, scenario)
+    play(api, scenario)
 
 
 @pytest.mark.parametrize("policy", ["", "Raise", "closed", None, True, 1])

@@ -209,7 +209,7 @@ class Scripted:
                 outcomes.append(fault)
         return outcomes
 
-    def told_first(self, call: Call) -> Call:
+    def publish_first(self, call: Call) -> Call:
         """See ``Carrier``."""
         return call
 

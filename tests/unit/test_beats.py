@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from pawl.core.acquire.ticket_batch import TOGETHER, _take_along, learn, lie_down
+from pawl.core.acquire.ticket_batch import TOGETHER, _take_along, apply_reply, begin_sleep
 from pawl.core.protocol.outcomes import Queued
 from pawl.core.state.records import Ticket, Waiter
 from tests.unit.scripted import NOW_MS, START, Rig
@@ -25,7 +25,7 @@ def line(rig: Rig, count: int) -> list[Waiter]:
         waiter = Waiter(f"w{number}")
         waiter.sit("", "x")
         waiter.ticket = Ticket(number + 1, 0, 0.0)
-        lie_down(rig.engine, waiter, START + 1.0, None)
+        begin_sleep(rig.engine, waiter, START + 1.0, None)
         rig.engine.queues.followers[waiter.token] = waiter
         waiters.append(waiter)
     return waiters
@@ -49,10 +49,10 @@ def test_a_sleeper_says_until_when_it_waits(until: float | None, latest: float) 
     waiter = Waiter("w")
     waiter.sit("", "")
     waiter.ticket = Ticket(1, 0, 0.0)
-    lie_down(Rig().engine, waiter, START + 1.0, until)
+    begin_sleep(Rig().engine, waiter, START + 1.0, until)
     assert (waiter.batch.beat_at, waiter.batch.latest) == (START + 1.0, latest)
     waiter.ticket = Ticket(0, 0, 0.0)
-    lie_down(Rig().engine, waiter, START + 1.0, until)
+    begin_sleep(Rig().engine, waiter, START + 1.0, until)
     assert waiter.batch.beat_at == 0.0, "the first in the queue asks in any case"
 
 
@@ -97,7 +97,7 @@ def test_the_answer_tells_each_its_place_and_keeps_it_asleep() -> None:
     me.batch.taken_along = _take_along(rig.engine, me, 0.5)
     before = ticket_of(gone).valid_until
     del rig.engine.queues.followers[gone.token]
-    learn(rig.engine, me, rig.options, queued_with(4, 5, 6), START)
+    apply_reply(rig.engine, me, rig.options, queued_with(4, 5, 6), START)
     assert [waiter.rank for waiter in (first, gone, third)] == [4, 2, 6], "who woke up asks by itself"
     assert gone.batch.unsettled
     assert ticket_of(gone).valid_until == before
@@ -112,5 +112,5 @@ def test_an_answer_without_places_settles_and_tells_nothing() -> None:
     [first] = line(rig, 1)
     me = speaker(rig)
     me.batch.taken_along = _take_along(rig.engine, me, 0.5)
-    learn(rig.engine, me, rig.options, queued_with()[:7], START)
+    apply_reply(rig.engine, me, rig.options, queued_with()[:7], START)
     assert (first.rank, first.batch.unsettled) == (1, False)

@@ -15,7 +15,7 @@ from pawl.core.protocol.outcomes import Busy, Granted
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.protocol.terms import Terms
 from pawl.core.quorum.ballot import _CLOCK_FOR, learn_clock, question_of
-from pawl.core.quorum.nodes import Life, Lives, Node, Roster
+from pawl.core.quorum.nodes import KnownNodes, Life, Lives, Node
 from pawl.core.quorum.votes import GrantVotes, MergedVotes, RatifyVotes
 from pawl.transport.node import Question
 
@@ -28,11 +28,11 @@ def told(run_id: str, uptime: int) -> str:
     return f"# Server\nrun_id:{run_id}\nuptime_in_seconds:{uptime}\n"
 
 
-def roster(*, fresh: bool = False) -> Roster:
-    return Roster(Lives(("a", "b", "c"), 60.0, fresh=fresh, guard=nullcontext()))
+def known_nodes(*, fresh: bool = False) -> KnownNodes:
+    return KnownNodes(Lives(("a", "b", "c"), 60.0, fresh=fresh, guard=nullcontext()))
 
 
-def counts_from(masters: Roster, index: int) -> float:
+def counts_from(masters: KnownNodes, index: int) -> float:
     life = masters.lives.present[index]
     assert life is not None
     return life.counts_from
@@ -50,7 +50,7 @@ def test_a_node_that_fails_is_looked_at_again_after_a_pause_that_grows() -> None
 
 
 def test_a_master_counts_once_what_it_may_have_forgotten_is_over() -> None:
-    masters = roster()
+    masters = known_nodes()
     # Of the whole seconds that it tells, one may not be over yet.
     life = masters.met(0, told("x", 21), 1000.0)
     assert life == Life("x", 1040.0, 1000.0)
@@ -58,7 +58,7 @@ def test_a_master_counts_once_what_it_may_have_forgotten_is_over() -> None:
     assert masters.objection(0, 1040.0) is None
     masters.met(1, told("y", 61), 1000.0)
     assert counts_from(masters, 1) == -inf
-    young = roster(fresh=True)
+    young = known_nodes(fresh=True)
     young.met(0, told("x", 1), 1000.0)
     assert young.objection(0, 1000.0) is None
 
@@ -71,14 +71,14 @@ def test_a_master_counts_once_what_it_may_have_forgotten_is_over() -> None:
 def test_a_restart_is_never_believed_to_be_older_than_it_can_be(
     uptime: int, heard: float, left: float
 ) -> None:
-    masters = roster(fresh=True)
+    masters = known_nodes(fresh=True)
     masters.met(0, told("x", 1000), 1000.0)
     masters.met(0, told("z", uptime), 1000.0 + heard)
     assert counts_from(masters, 0) == pytest.approx(1000.0 + heard + left)
 
 
 def test_it_cannot_be_older_than_the_last_answer_of_the_one_before() -> None:
-    masters = roster(fresh=True)
+    masters = known_nodes(fresh=True)
     life = masters.met(0, told("x", 1000), 1000.0)
     assert isinstance(life, Life)
     masters.lives.heard(0, life, 4000.0)
@@ -88,8 +88,8 @@ def test_it_cannot_be_older_than_the_last_answer_of_the_one_before() -> None:
 
 def test_what_one_loop_learns_of_a_restart_the_others_know() -> None:
     """Each event loop of a client has connections of its own; a master that restarted is nobody's first sight."""
-    first = roster(fresh=True)
-    second = Roster(first.lives)
+    first = known_nodes(fresh=True)
+    second = KnownNodes(first.lives)
     first.met(0, told("x", 1000), 1000.0)
     life = second.met(0, told("z", 1), 1010.0)
     assert isinstance(life, Life)
@@ -98,7 +98,7 @@ def test_what_one_loop_learns_of_a_restart_the_others_know() -> None:
 
 
 def test_a_timeout_follows_the_slowest_node_within_bounds() -> None:
-    lives = roster().lives
+    lives = known_nodes().lives
     assert lives.timeout == 0.05
     lives.took(0, 0.001)
     assert lives.timeout == 0.05
@@ -117,7 +117,7 @@ def test_a_timeout_follows_the_slowest_node_within_bounds() -> None:
 
 
 def test_an_attempt_that_nobody_refused_listens_longer_than_a_node_may_take() -> None:
-    lives = roster().lives
+    lives = known_nodes().lives
     assert lives.patience == 1.0
     lives.took(0, 0.4)
     assert lives.patience == pytest.approx(1.6)
@@ -134,7 +134,7 @@ def test_an_attempt_that_nobody_refused_listens_longer_than_a_node_may_take() ->
 
 
 def test_one_server_under_two_addresses_has_one_vote() -> None:
-    masters = roster()
+    masters = known_nodes()
     assert isinstance(masters.met(0, told("x", 100), 1000.0), Life)
     fault = masters.met(1, told("x", 100), 1000.0)
     assert isinstance(fault, Fault)

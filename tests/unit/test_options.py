@@ -187,13 +187,13 @@ def test_counts() -> None:
 
 
 def test_callbacks() -> None:
-    async def coloured(_lease: object) -> None: ...
+    async def apied(_lease: object) -> None: ...
 
     assert check_callback(None, may_be_async=False) is None
     assert check_callback(print, may_be_async=False) is print
-    assert check_callback(coloured, may_be_async=True) is coloured
+    assert check_callback(apied, may_be_async=True) is apied
     with pytest.raises(pawl.ConfigurationError, match="coroutine function"):
-        check_callback(coloured, may_be_async=False)
+        check_callback(apied, may_be_async=False)
     with pytest.raises(pawl.ConfigurationError, match="callable"):
         check_callback("x", may_be_async=True)
 

@@ -9,7 +9,7 @@ import pytest
 
 import pawl
 from pawl.core.acquire.local_wait import left
-from pawl.core.observe.remote import Desk
+from pawl.core.observe.remote import RemoteOperator
 from pawl.core.protocol.outcomes import Released
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.release.extend import extend
@@ -58,12 +58,12 @@ def ask(rig: Rig, *faults: Fault) -> None:
 
 
 def ask_a_service(rig: Rig, *faults: Fault) -> None:
-    assert run(Desk(rig.engine, Counter(*faults)).locks(rig.options)) == []
+    assert run(RemoteOperator(rig.engine, Counter(*faults)).locks(rig.options)) == []
 
 
 def take_away(rig: Rig, *faults: Fault) -> None:
     office = Counter(*faults)
-    forced = run(Desk(rig.engine, office).force_release(rig.plan.primitive, rig.options, "why"))
+    forced = run(RemoteOperator(rig.engine, office).force_release(rig.plan.primitive, rig.options, "why"))
     assert (forced.name, forced.released, forced.fence) == ("x", True, 3)
     assert len(office.keys) == len(faults) + 1
     assert len(set(office.keys)) == 1, "once, however often it is asked for"
@@ -106,7 +106,7 @@ def test_a_breaker_lets_pass_who_would_bear_more() -> None:
     open_now.check("x", 10.0, START + 9.9)
     with pytest.raises(pawl.BackendUnavailable, match=r"10\.0 s.*it is off"):
         open_now.check("x", 10.0, START + 10.0)
-    open_now.borne = 3.0
+    open_now.waited = 3.0
     with pytest.raises(pawl.BackendUnavailable):
         open_now.check("x", 3.0, START + 1.0)
     open_now.check("x", 3.3, START + 1.0)

@@ -11,7 +11,7 @@ import pytest
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.carrier import Request
 from pawl.core.release.decision import Step, decide
-from pawl.core.release.transfer import disband
+from pawl.core.release.transfer import end_run
 from pawl.core.state.records import ServerLease, StrictRun, Waiter
 from pawl.core.state.strict_handover import enlist, pass_on
 from pawl.model import LeaseState
@@ -133,7 +133,7 @@ def test_an_interrupt_after_the_choice_still_wakes_who_was_chosen() -> None:
 def test_who_was_served_leaves_by_itself_when_the_tenure_goes_elsewhere() -> None:
     line = Line()
     line.pass_on()
-    disband(line.rig.engine, line.server_lease)
+    end_run(line.rig.engine, line.server_lease)
     assert line.rig.departed() == [["w0", "0"]]
 
 

@@ -109,23 +109,25 @@ def test_a_knot_is_whoever_never_goes_on() -> None:
     for seed in range(600):
         world, since = world_of(random.Random(seed))
         stuck = world.run()
-        knots = world.board(since, world.waiting()).knots()
-        around = {who: knots.around(who) for who in world.waiting()}
-        for who, knot in around.items():
-            if not knot:
+        deadlocks = world.board(since, world.waiting()).deadlocks()
+        around = {who: deadlocks.around(who) for who in world.waiting()}
+        for who, deadlock in around.items():
+            if not deadlock:
                 continue
             found += 1
-            assert who in knot <= stuck, f"seed {seed}"
-            assert world.run(knot) == knot, f"seed {seed}: they wait for each other, and for nobody else"
-            youngest = max(knot, key=lambda one: since[one])
+            assert who in deadlock <= stuck, f"seed {seed}"
+            assert world.run(deadlock) == deadlock, (
+                f"seed {seed}: they wait for each other, and for nobody else"
+            )
+            youngest = max(deadlock, key=lambda one: since[one])
             assert any(one == youngest for some in world.held.values() for one, _ in some), f"seed {seed}"
-            circle = [one.who for one in knots.circle(who, knot)]
+            circle = [one.who for one in deadlocks.circle(who, deadlock)]
             assert circle[0] == who
-            assert set(circle) <= knot
+            assert set(circle) <= deadlock
         assert bool(stuck) == any(around.values()), (
-            f"seed {seed}: whoever is stuck waits for a knot, if in none"
+            f"seed {seed}: whoever is stuck waits for a deadlock, if in none"
         )
-    assert found > 100, "there are knots in what is drawn"
+    assert found > 100, "there are deadlocks in what is drawn"
 
 
 def test_what_no_record_tells_is_about_to_go() -> None:
@@ -136,8 +138,8 @@ def test_what_no_record_tells_is_about_to_go() -> None:
         known = {who for who in sorted(world.waiting()) if rng.random() < 0.6}
         stuck = world.run()
         tickets = {("?", f"t{one[1]}") for one in stuck}
-        knots = world.board(since, known).knots()
-        assert all(knots.around(who) <= stuck | tickets for who in known), f"seed {seed}"
+        deadlocks = world.board(since, known).deadlocks()
+        assert all(deadlocks.around(who) <= stuck | tickets for who in known), f"seed {seed}"
 
 
 @pytest.mark.parametrize("old", [True, False])
@@ -149,7 +151,7 @@ def test_a_young_ticket_of_nobody_is_in_nobodys_way(*, old: bool) -> None:
     board.names["l"] = Name(shared=False, limit=0, held=(Held(two, 2, 0, "", bound=False),), queue=())
     board.waits[one] = Waiter(one, "one", 1, 1, "l", "l", "")
     board.waits[two] = Waiter(two, "two", 1, 2, "rw", "rw", "t2")
-    knot = board.knots().around(one)
-    assert knot == ({one, two, ("?", "w")} if old else frozenset())
+    deadlock = board.deadlocks().around(one)
+    assert deadlock == ({one, two, ("?", "w")} if old else frozenset())
     if old:
-        assert [w.name for w in board.knots().circle(two, knot)] == ["rw", "rw", "l"]
+        assert [w.name for w in board.deadlocks().circle(two, deadlock)] == ["rw", "rw", "l"]

@@ -34,7 +34,7 @@ class Order:
     url: str
     journal: str
     kind: str
-    colour: str
+    api: str
     number: int
     workers: int
     ttl: float
@@ -61,8 +61,8 @@ def listen(runtime: type[Any]) -> None:
     runtime.call = call
 
 
-async def settle(value: Any) -> Any:  # noqa: ANN401 - of either colour
-    """What a call of either colour brings."""
+async def settle(value: Any) -> Any:  # noqa: ANN401 - of either API
+    """What a call of either API brings."""
     return await value if inspect.isawaitable(value) else value
 
 
@@ -74,7 +74,7 @@ class Worker:
         order: Order,
         until: float,
         journal: Journal,
-        client: Any,  # noqa: ANN401 - of either colour
+        client: Any,  # noqa: ANN401 - of either API
         number: int,
     ) -> None:
         self.order = order
@@ -86,10 +86,10 @@ class Worker:
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass."""
-        if self.order.colour == "asyncio":
+        if self.order.api == "asyncio":
             await asyncio.sleep(seconds)
         else:
-            time.sleep(seconds)  # noqa: ASYNC251 - this colour blocks
+            time.sleep(seconds)  # noqa: ASYNC251 - this API blocks
 
     async def serve(self) -> None:
         """Take turns until the time is up."""
@@ -232,7 +232,7 @@ def main() -> None:
     journal = Journal(lambda line: os.write(file, line.encode()))
     print("ready", flush=True)
     until = float(sys.stdin.readline())
-    if order.colour == "asyncio":
+    if order.api == "asyncio":
         asyncio.run(by_tasks(order, until, journal))
     else:
         by_threads(order, until, journal)

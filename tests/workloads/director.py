@@ -125,8 +125,8 @@ class Play:
         self._born += 1
         journal = self.folder / f"journal-{number}"
         journal.touch()
-        colour = ("threads", "asyncio")[number % 2]
-        order = Order(**{**asdict(self._order), "journal": str(journal), "number": number, "colour": colour})
+        api = ("threads", "asyncio")[number % 2]
+        order = Order(**{**asdict(self._order), "journal": str(journal), "number": number, "api": api})
         process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", str(ACTOR), json.dumps(asdict(order))],
             stdin=subprocess.PIPE,

@@ -138,10 +138,10 @@ class Soak:
     def start(self, *, elder: bool = False) -> Actor:
         """Start a process; every other goes through the proxy."""
         number, self.born = self.born, self.born + 1
-        colour = ("threads", "asyncio")[number % 2]
+        api = ("threads", "asyncio")[number % 2]
         url = self.proxy.url if number // 2 % 2 else self.server.url
         duty = Duty(
-            url, "", "", colour, number, WORKERS, self.ttl, number, naive=self.naive,
+            url, "", "", api, number, WORKERS, self.ttl, number, naive=self.naive,
             chapter=self.chapter, began=self.began, folder=str(self.folder),
         )  # fmt: skip
         errors = (self.folder / f"errors-{number}").open("w", encoding="utf-8")
@@ -165,7 +165,7 @@ class Soak:
         self.began = now()
         for index in range(self.count):
             self.start(elder=index < ELDERS)
-        spoken = now()
+        in_call = now()
         try:
             while now() < self.began + self.seconds:
                 self._rest(self.dice.uniform(0.2, 0.8))
@@ -173,8 +173,8 @@ class Soak:
                 self._look_after()
                 while self.judged < int((now() - self.began) / self.chapter) - 1:
                     self._judge(self.judged)
-                if now() - spoken >= 10:
-                    spoken = now()
+                if now() - in_call >= 10:
+                    in_call = now()
                     self._say()
         except KeyboardInterrupt:
             self.interrupted = True

@@ -115,7 +115,7 @@ class Soaker(Worker):
             return Variant(edits=ANYBODY).make(self.client, name, ttl=self.order.ttl), {name: {}}, {}
         return getattr(self.client, kind)(f"mutex-{part}", **options), {f"mutex-{part}": {}}, {}
 
-    async def hold(self, lease: Any, operations: dict[str, str]) -> None:  # noqa: ANN401 - of either colour
+    async def hold(self, lease: Any, operations: dict[str, str]) -> None:  # noqa: ANN401 - of either API
         """See ``Worker``; a re-entrant lock is entered once more."""
         if self.order.kind == "rlock" and self.dice.random() < 0.3:
             (name,) = (f"mutex-{self.chapter % ROUND}",)
@@ -159,10 +159,10 @@ class Soaker(Worker):
 class _Campaign:
     """An election, spelled as a lock is."""
 
-    def __init__(self, election: Any) -> None:  # noqa: ANN401 - of either colour
+    def __init__(self, election: Any) -> None:  # noqa: ANN401 - of either API
         self._election = election
 
-    def acquire(self, timeout: float) -> Any:  # noqa: ANN401 - of either colour
+    def acquire(self, timeout: float) -> Any:  # noqa: ANN401 - of either API
         return self._election.campaign(timeout=timeout)
 
 
@@ -254,7 +254,7 @@ def main() -> None:
     watching = threading.Thread(target=watch, args=(duty, over), daemon=True)
     watching.start()
     try:
-        if duty.colour == "asyncio":
+        if duty.api == "asyncio":
             asyncio.run(by_tasks(duty))
         else:
             by_threads(duty)

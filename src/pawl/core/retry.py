@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 __all__ = [
     "ENDLESS",
     "STOP_POLL",
-    "bear",
     "check_stop",
     "explained",
     "note_endless",
     "patience",
+    "pause_after",
     "query",
     "rest",
 ]
@@ -58,7 +58,7 @@ async def rest(engine: Engine, seconds: float, name: str, doing: str) -> None:
         raise to_error(fault, name, doing) from fault
 
 
-def bear(
+def pause_after(
     engine: Engine,
     fault: Fault,
     retry: Retry,
@@ -156,5 +156,5 @@ async def query(
             return await runtime.call(call, options.request_timeout), sent_at
         except Fault as fault:
             why = await explained(engine, call, fault)
-            pause = bear(engine, why, retry, options, None, doing, name)
+            pause = pause_after(engine, why, retry, options, None, doing, name)
         await rest(engine, pause, name, doing)

@@ -169,12 +169,12 @@ class HttpThreads(ThreadRuntime):
             return [fault] * len(calls)
 
     async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
-        """See ``Office``."""
+        """See ``ServiceRuntime``."""
         question = Question(self._paths.of(what, about))
         return self._ask(question, max(timeout, _LISTED_WITHIN))
 
     async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:
-        """See ``Office``."""
+        """See ``ServiceRuntime``."""
         question = Question(self._paths.of("force_release", about), {"reason": reason}, key)
         return self._ask(question, max(timeout, _LISTED_WITHIN))
 
@@ -283,12 +283,12 @@ class HttpAsyncio(AsyncioRuntime):
             return [fault] * len(calls)
 
     async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
-        """See ``Office``."""
+        """See ``ServiceRuntime``."""
         question = Question(self._paths.of(what, about))
         return await self._wires.ask(question, max(timeout, _LISTED_WITHIN))
 
     async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:
-        """See ``Office``."""
+        """See ``ServiceRuntime``."""
         question = Question(self._paths.of("force_release", about), {"reason": reason}, key)
         return await self._wires.ask(question, max(timeout, _LISTED_WITHIN))
 

@@ -11,7 +11,7 @@ from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind
 from pawl.core.protocol.scripts import Script
-from pawl.core.quorum.nodes import Roster
+from pawl.core.quorum.nodes import KnownNodes
 from pawl.core.quorum.votes import MergedVotes
 from pawl.runtimes.aio import AsyncioRuntime, LocalWaiter
 from pawl.topology.endpoint import Endpoint
@@ -35,7 +35,7 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         loop: The event loop.
         endpoints: Where the nodes are.
         prefix: What the channels of this client begin with.
-        roster: What is known of the nodes.
+        known_nodes: What is known of the nodes.
         probe: What to ask a node before its votes count.
         scripts: What a node is to know before it is asked.
     """
@@ -45,17 +45,17 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         loop: asyncio.AbstractEventLoop,
         endpoints: Sequence[Endpoint],
         prefix: str,
-        roster: Roster,
+        known_nodes: KnownNodes,
         probe: Call,
         scripts: Sequence[Script],
     ) -> None:
         super().__init__(loop, lambda: endpoints[0], prefix)
-        self.nodes: tuple[str, ...] = tuple(node.shown for node in roster.nodes)
+        self.nodes: tuple[str, ...] = tuple(node.shown for node in known_nodes.nodes)
         self.ahead_us: float = 0.0
         self.ahead_at: float = 0.0
         self._endpoints = endpoints
-        self._roster = roster
-        self._lives = roster.lives
+        self._known_nodes = known_nodes
+        self._lives = known_nodes.lives
         self._probe = probe
         self._scripts = scripts
         self._fan = LoopFan(loop, len(endpoints), self._link_of, self._lost, self.now)
@@ -167,12 +167,12 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
     def _link_of(self, index: int) -> NodeLink | Fault:
         if self._ending:
             return Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        node = self._roster.nodes[index]
+        node = self._known_nodes.nodes[index]
         now = self.now()
         made = self._met[index]
         if (made is None or made.dead) and now >= node.retry_at:
             self._look_at(index)
-        objection = self._roster.objection(index, now)
+        objection = self._known_nodes.objection(index, now)
         if objection is not None:
             return objection
         if made is None or made.dead:
@@ -188,7 +188,7 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         """Where a majority of the connections ended, wait until there are enough again."""
         if len(self._missing()) < majority(len(self.nodes)):
             return
-        now, nodes = self.now(), self._roster.nodes
+        now, nodes = self.now(), self._known_nodes.nodes
         looks = {self._look_at(index) for index in self._missing() if now >= nodes[index].retry_at}
         looks |= {look for index, look in self._looks.items() if nodes[index].fault is None}
         await self._await_majority(looks, timeout)
@@ -240,7 +240,7 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
     def _came(self, index: int, look: asyncio.Future[None], found: tuple[NodeLink, str] | Fault) -> None:
         if not isinstance(found, Fault):
             link, info = found
-            life = self._roster.met(index, info, self.now())
+            life = self._known_nodes.met(index, info, self.now())
             if isinstance(life, Fault) or self._ending:
                 link.close()
                 found = (
@@ -262,7 +262,7 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
     def _lost(self, index: int, fault: Fault, link: NodeLink | None = None) -> None:
         if link is not None:
             self._lives.heard(index, link.life, link.heard_at)
-        self._roster.nodes[index].failed(fault, self.now(), self.random())
+        self._known_nodes.nodes[index].failed(fault, self.now(), self.random())
 
     async def _look_around(self, timeout: float) -> None:
         await self._await_majority({self._look_at(index) for index in range(len(self.nodes))}, timeout)

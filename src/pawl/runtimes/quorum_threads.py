@@ -11,7 +11,7 @@ from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
 from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind
 from pawl.core.protocol.scripts import Script
-from pawl.core.quorum.nodes import Roster
+from pawl.core.quorum.nodes import KnownNodes
 from pawl.core.quorum.votes import MergedVotes
 from pawl.runtimes.shared import Known
 from pawl.runtimes.threads import ThreadRuntime
@@ -99,7 +99,7 @@ class QuorumThreadRuntime(ThreadRuntime):
     Args:
         endpoints: Where the nodes are.
         wake_prefix: What the channels of this client begin with.
-        roster: What is known of the nodes.
+        known_nodes: What is known of the nodes.
         probe: What to ask a node before its votes count.
         scripts: What a node is to know before it is asked.
     """
@@ -108,17 +108,17 @@ class QuorumThreadRuntime(ThreadRuntime):
         self,
         endpoints: Sequence[Endpoint],
         wake_prefix: str,
-        roster: Roster,
+        known_nodes: KnownNodes,
         probe: Call,
         scripts: Sequence[Script],
     ) -> None:
         super().__init__(lambda: endpoints[0], wake_prefix)
-        self.nodes: tuple[str, ...] = tuple(node.shown for node in roster.nodes)
+        self.nodes: tuple[str, ...] = tuple(node.shown for node in known_nodes.nodes)
         self.ahead_us: float = 0.0
         self.ahead_at: float = 0.0
         self._endpoints = endpoints
-        self._roster = roster
-        self._lives = roster.lives
+        self._known_nodes = known_nodes
+        self._lives = known_nodes.lives
         self._probe = probe
         self._scripts = scripts
         self._fans = _Fans()
@@ -276,11 +276,11 @@ class QuorumThreadRuntime(ThreadRuntime):
     def _link_of(self, index: int) -> NodeLink | Fault:
         if self._ending:
             return Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        node = self._roster.nodes[index]
+        node = self._known_nodes.nodes[index]
         now = self.now()
         if node.fault is not None and now >= node.retry_at:
             self._look_at(index)
-        objection = self._roster.objection(index, now)
+        objection = self._known_nodes.objection(index, now)
         if objection is not None:
             return objection
         link = self._spare(index)
@@ -300,11 +300,11 @@ class QuorumThreadRuntime(ThreadRuntime):
             return
         now = self.now()
         for index in missing:
-            node = self._roster.nodes[index]
+            node = self._known_nodes.nodes[index]
             if node.fault is not None and now >= node.retry_at:
                 self._look_at(index)
         wanted = [index for index in missing if not self._spares[index]]
-        free = [index for index in wanted if self._roster.objection(index, now) is None]
+        free = [index for index in wanted if self._known_nodes.objection(index, now) is None]
         threads = [self._spawn(index) for index in free]
         if not self._there(fan):
             self._await_majority(threads, timeout, lambda: self._there(fan))
@@ -340,7 +340,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         self._make_room()
         first = self._lives.present[index] is None
         link, info = meet(self._endpoints[index], index, self._probe, self._scripts, timeout, first=first)
-        life = self._roster.met(index, info, self.now())
+        life = self._known_nodes.met(index, info, self.now())
         if isinstance(life, Fault):
             link.close()
             raise life
@@ -354,19 +354,19 @@ class QuorumThreadRuntime(ThreadRuntime):
     def _lost(self, index: int, fault: Fault, link: NodeLink | None = None) -> None:
         if link is not None:
             self._lives.heard(index, link.life, link.heard_at)
-        self._roster.nodes[index].failed(fault, self.now(), self.random())
+        self._known_nodes.nodes[index].failed(fault, self.now(), self.random())
 
     def _look_around(self, timeout: float) -> None:
         """Meet all nodes at once, for the first call; a node that hangs is waited for a little, if it is not needed."""
         threads = [self._look_at(index) for index in range(len(self.nodes))]
         needed = majority(len(self.nodes))
-        nodes = self._roster.nodes
+        nodes = self._known_nodes.nodes
         self._await_majority(threads, timeout, lambda: sum(node.fault is None for node in nodes) >= needed)
         self._looked.set()
 
     def _look_at(self, index: int) -> threading.Thread | None:
         """See whether a node is back, in the background: nobody waits for one that hangs."""
-        node = self._roster.nodes[index]
+        node = self._known_nodes.nodes[index]
         with self._meeting_guard:
             if node.meeting or self._ending:
                 return None
@@ -387,7 +387,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         return thread
 
     def _visit(self, index: int) -> None:
-        node = self._roster.nodes[index]
+        node = self._known_nodes.nodes[index]
         try:
             self._spares[index].append(self._meet(index, max(self.node_timeout, _GREETING)))
         except Fault as fault:
@@ -444,4 +444,4 @@ class QuorumThreadRuntime(ThreadRuntime):
         self._meeting_guard = threading.RLock()
         self._all = Known()
         self._lives.guard = threading.RLock()
-        self._roster.forget()
+        self._known_nodes.forget()

@@ -320,7 +320,7 @@ class ThreadRuntime:
         """See ``DurableRuntime``: there is one server."""
         return [list(range(len(calls)))]
 
-    def told_first(self, call: Call) -> Call:
+    def publish_first(self, call: Call) -> Call:
         """See ``Carrier``."""
         return behind_subscribe(call, self.channel())
 

@@ -171,13 +171,13 @@ async def all_names(space: Space) -> list[LockInfo]:
         if len(page) < _PAGE:
             break
     told = {(_family(one.kind), one.name): one for one in map(Told.read, words)}
-    missing = [(spot, one) for spot, one in told.items() if spot not in infos]
+    missing = [(index, one) for index, one in told.items() if index not in infos]
     for start in range(0, len(missing), _PAGE):
         part = missing[start : start + _PAGE]
         primitives = [one.primitive(space) for _, one in part]
         calls = [primitive.inspect(10) for primitive in primitives]
         outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout)
-        for (spot, _), primitive, question, outcome in zip(part, primitives, calls, outcomes, strict=True):
+        for (index, _), primitive, question, outcome in zip(part, primitives, calls, outcomes, strict=True):
             try:
                 look = await leases.call(space, question, "list") if isinstance(outcome, Fault) else outcome
             except WrongKey:
@@ -185,7 +185,7 @@ async def all_names(space: Space) -> list[LockInfo]:
                 continue
             info = read_info(primitive, look)
             if info.held:
-                infos[spot] = info
+                infos[index] = info
     return sorted(infos.values(), key=lambda info: (info.name, info.kind))
 
 

@@ -69,14 +69,14 @@ class State:
         access: The tokens.
         draining: True once it was asked to shut down.
         at_end: Called when it ends, for what would keep connections open.
-        underway: Idempotency keys of requests that are going on here.
+        in_progress: Idempotency keys of requests that are going on here.
     """
 
     spaces: Spaces
     access: Access
     draining: bool = False
     at_end: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
-    underway: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+    in_progress: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
 
 
 def answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -291,19 +291,19 @@ class Asked:
             raise Problem(
                 400, "BAD_IDEMPOTENCY_KEY", f"Idempotency-Key must be 1 to {_LONGEST_KEY} characters"
             )
-        spot = (self.who.id, self.space.namespace, key)
-        if spot in self.state.underway:
+        request_key = (self.who.id, self.space.namespace, key)
+        if request_key in self.state.in_progress:
             raise Problem(
                 409,
                 "IDEMPOTENCY_KEY_IN_USE",
                 "the first request with this Idempotency-Key is still running",
                 retry_after=1,
             )
-        self.state.underway.add(spot)
+        self.state.in_progress.add(request_key)
         try:
             return await self._with_key(key, token, do, keep=keep)
         finally:
-            self.state.underway.discard(spot)
+            self.state.in_progress.discard(request_key)
 
     async def _with_key(self, key: str, token: str, do: Work, *, keep: bool) -> Response:
         path = self.request.scope["path"]

@@ -182,14 +182,14 @@ class Space:
         Raises:
             ConfigurationError: No such kind, or a name or value that can never work.
         """
-        spot = kind, name, owner, permits, n
-        found = self._primitives.get(spot)
+        made_of = kind, name, owner, permits, n
+        found = self._primitives.get(made_of)
         if found is not None:
-            self._primitives.move_to_end(spot)
+            self._primitives.move_to_end(made_of)
             return found
         parts = name, owner, permits, n
         found = self._make_of_key(*parts) if kind == KEY else self._make(kind, *parts)
-        self._primitives[spot] = found
+        self._primitives[made_of] = found
         if len(self._primitives) > _MOST_PRIMITIVES:
             self._primitives.popitem(last=False)
         return found

@@ -59,17 +59,17 @@ class Holds:
 
     def ended(self, key: str, seconds: float) -> None:
         """One hold ended after so long."""
-        for spot in (key, key.partition("\0")[0]):
-            found = self._seen.setdefault(spot, deque(maxlen=_MOST_HOLDS))
+        for whose in (key, key.partition("\0")[0]):
+            found = self._seen.setdefault(whose, deque(maxlen=_MOST_HOLDS))
             found.append(seconds)
-            self._seen.move_to_end(spot)
+            self._seen.move_to_end(whose)
         if len(self._seen) > _MOST_NAMES:
             self._seen.popitem(last=False)
 
     def usual(self, key: str) -> float | None:
         """The middle one of the last holds in seconds; None if nothing is known."""
-        for spot in (key, key.partition("\0")[0]):
-            if len(found := self._seen.get(spot, ())) >= _LEAST_HOLDS:
+        for whose in (key, key.partition("\0")[0]):
+            if len(found := self._seen.get(whose, ())) >= _LEAST_HOLDS:
                 return sorted(found)[len(found) // 2]
         return None
 

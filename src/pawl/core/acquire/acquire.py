@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from pawl.core.acquire.candidate import win as win_quorum
-from pawl.core.acquire.degraded import sheltered
+from pawl.core.acquire.degraded import take_or_degrade
 from pawl.core.acquire.first_request import PLAIN_YES, ask, begin, settle, void, waiter_of
 from pawl.core.acquire.giving_up import give_up, note_outage, timed_out
 from pawl.core.acquire.grant import own_grant, take_over
@@ -14,7 +14,7 @@ from pawl.core.acquire.local_wait import await_turn, left, own, pass_back, sit_d
 from pawl.core.acquire.queue import ask_once, read_answer, win
 from pawl.core.acquire.reentry import taken_again
 from pawl.core.keep.server_check import must_hold
-from pawl.core.lease.in_progress import counted, refuse, told
+from pawl.core.lease.in_progress import counted, noting_refusal, refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault, StopSignal
 from pawl.core.state.local_queue import LocalWaiter
@@ -86,7 +86,7 @@ async def acquire(  # noqa: C901 - in one piece: a free name passes through it, 
             waiter.stop = stop
             lease = await _go_on_asking(engine, plan, server_lease, waiter, (sent_at, until))
     except BaseException:
-        if waiter is None or not waiter.spoken:
+        if waiter is None or not waiter.in_call:
             void(engine, server_lease)
             engine.drop_waiter(
                 plan.primitive, server_lease.local_queue, waiter_of(server_lease, None, sent_at)
@@ -123,7 +123,7 @@ async def _acquire_here(
                 return lease
             window = since, None if timeout is None else since + timeout
             taking = _go_on(engine, plan, local_waiter, who, window, None, None)
-            return await counted(engine, local_waiter, who, told(engine, plan, since, taking))
+            return await counted(engine, local_waiter, who, noting_refusal(engine, plan, since, taking))
     except BaseException:
         pass_back(engine, plan, local_waiter, who)
         raise
@@ -140,7 +140,7 @@ async def _go_on_asking(
     taking = _speak(
         engine, plan, server_lease.local_queue, waiter, window, wait=True, who=server_lease.owner.who
     )
-    taken = await told(engine, plan, window[0], taking)
+    taken = await noting_refusal(engine, plan, window[0], taking)
     if taken is None:
         raise AssertionError("a wait ends with a lease or an error")
     return taken
@@ -305,7 +305,7 @@ async def _sheltered(
     async def take(left: float | None) -> HeldLease | None:
         return await take_or_none(engine, plan, who, left, note, stop)
 
-    return await sheltered(engine, plan, take, timeout, stop, who)
+    return await take_or_degrade(engine, plan, take, timeout, stop, who)
 
 
 def _new_token(runtime: Runtime, plan: Plan) -> str:
@@ -326,7 +326,7 @@ async def _speak(
     engine.activity.asking[waiter] = plan.primitive, who
     if waiter.state is WaiterState.BUSY:
         waiter.become(WaiterState.ASKED)
-    waiter.spoken = True
+    waiter.in_call = True
     if plan.run:
         waiter.sit(plan.run, plan.batch_key)
     try:

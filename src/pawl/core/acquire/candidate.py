@@ -198,7 +198,7 @@ class _Attempt:
         self.undo: Delivery | None = None
         self.undone: list[Delivery] = []
         self.owed: dict[int, bool] = {}
-        self.drifted = 0
+        self.late_grants = 0
         self.splits = 0
         self.took = 0.0
         self.late = False
@@ -240,7 +240,7 @@ class _Attempt:
             if not self.late and (written is None or written.held >= written.needed):
                 kept = granted(self.engine, votes, valid, self.options.ttl_ms)
                 return Grant(votes.fence, valid, True, 1, kept)
-            self.drifted += self.late
+            self.late_grants += self.late
         # What comes from here on changes nothing of what this try came to; it may appear in an error text.
         self.asked, self.votes = votes, votes.copy()
         self._disown(self.votes)
@@ -312,7 +312,7 @@ class _Attempt:
         """How long to rest before the next try; None: there is none."""
         runtime, settings = self.engine.runtime, self.settings
         now = runtime.now()
-        if self.drifted > _DRIFTED_TRIES or self._refused_for_good() is not None:
+        if self.late_grants > _DRIFTED_TRIES or self._refused_for_good() is not None:
             return None
         # Tries by a hint are not counted; those that split the votes lengthen the pause all the same.
         bound = settings.retry_delay * (1 << min(tries - 1 + self.splits, _DOUBLINGS))
@@ -377,7 +377,9 @@ class _Attempt:
         words = {node: word_of(o) for node, o in zip(self.nodes.nodes, heard, strict=True)}
         told = "; ".join(f"{node}: {word}" for node, word in words.items())
         if self.late:
-            text = f"acquire {name!r}: {self.drifted} grants had expired by the time a majority had answered"
+            text = (
+                f"acquire {name!r}: {self.late_grants} grants had expired by the time a majority had answered"
+            )
             raise ClockDrift(text, name=name, outcomes=words)
         fault = self._refused_for_good()
         if fault is not None:

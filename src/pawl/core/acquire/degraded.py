@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pawl.core.state.plan import Plan
     from pawl.core.state.records import Waiter
 
-__all__ = ["DegradedLease", "Shelter", "forget_shelters", "guard", "sheltered"]
+__all__ = ["DegradedLease", "DegradedQueue", "forget_shelters", "guard", "take_or_degrade"]
 
 log: logging.Logger = logging.getLogger("pawl.degraded")
 
@@ -111,7 +111,7 @@ class _Slot:
 
     def end(self, server_lease: ServerLease | None = None) -> None:
         """One of its leases, or the call, has ended: the last of them frees the line. Safe to repeat."""
-        heir: _Turn | None = None
+        next_turn: _Turn | None = None
         with guard.mutex:
             if server_lease in self.server_leases:
                 self.server_leases.remove(server_lease)
@@ -121,15 +121,15 @@ class _Slot:
             line_key = self.line_key
             if line_key is not None and line_key in _lines:
                 if _lines[line_key]:
-                    heir = _lines[line_key][0]
-                    heir.served, heir.slot.line_key = True, line_key
+                    next_turn = _lines[line_key][0]
+                    next_turn.served, next_turn.slot.line_key = True, line_key
                     del _lines[line_key][0]
                 else:
                     del _lines[line_key]
             self._over = True
-        if heir is not None:
-            # Where Ctrl-C prevents that, the heir sees it at its next look.
-            heir.runtime.at_home(heir.parker.unpark)
+        if next_turn is not None:
+            # Where Ctrl-C prevents that, it sees it at its next look.
+            next_turn.runtime.at_home(next_turn.parker.unpark)
 
     def has_room(self, plan: Plan, held: ServerLease) -> bool:
         """Whether its holder may take the same name once more, as it might on the server."""
@@ -145,7 +145,7 @@ def _weight(primitive: Primitive) -> int:
     return int(getattr(primitive, "mode", "1"))
 
 
-class Shelter(LocalQueue):
+class DegradedQueue(LocalQueue):
     """The place of a degraded server lease, in which nobody waits: its end is known to this process alone.
 
     Args:
@@ -177,7 +177,7 @@ class Shelter(LocalQueue):
         return True
 
 
-async def sheltered(
+async def take_or_degrade(
     engine: Engine,
     plan: Plan,
     take: Callable[[float | None], Awaitable[HeldLease | None]],
@@ -217,7 +217,7 @@ async def _take(
     who: object,
     slots: list[_Slot],
 ) -> HeldLease | None:
-    """See ``sheltered``, which ends the slots."""
+    """See ``take_or_degrade``, which ends the slots."""
     runtime, line_key = engine.runtime, _line_key(engine, plan)
     timeout, stop = limits
     began = runtime.now()
@@ -274,7 +274,7 @@ def _held_slot(engine: Engine, plan: Plan, who: object) -> _Slot | None:
     """
     name, held = plan.primitive.name, engine.leases.held.get((who, plan.primitive.key))
     local_queue = None if held is None else held.local_queue
-    if held is None or not isinstance(local_queue, Shelter) or not held.live:
+    if held is None or not isinstance(local_queue, DegradedQueue) or not held.live:
         return None
     if not local_queue.slot.has_room(plan, held):
         text = "this thread or task already holds it in degraded mode and would wait for itself"
@@ -358,7 +358,7 @@ def _degrade(
     server_lease.owner.who = who
     server_lease.owner.epoch = engine.epoch
     try:
-        server_lease.local_queue = Shelter(slot, server_lease)
+        server_lease.local_queue = DegradedQueue(slot, server_lease)
         engine.leases.held[who, plan.primitive.key] = server_lease
         lease = HeldLease(engine, server_lease, 0, who, 1)
     except BaseException:

@@ -79,10 +79,10 @@ def note_outage(
             # It has found out nothing of a server that answers a little later.
             since = None
     if since is not None and isinstance(error, Exception):
-        borne = plan.options.given.unavailable_after
+        waited = plan.options.given.unavailable_after
         if window[1] is not None:
-            borne = min(borne, window[1] - since)
-        engine.open_breaker(plan.primitive, since, error, borne)
+            waited = min(waited, window[1] - since)
+        engine.open_breaker(plan.primitive, since, error, waited)
 
 
 async def give_up(engine: Engine, plan: Plan, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:

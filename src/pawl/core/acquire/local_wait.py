@@ -134,7 +134,7 @@ def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object
     server_lease = local_waiter.server_lease
     if server_lease is None:
         waiter = local_waiter.waiter or Waiter("")
-        if not waiter.spoken:
+        if not waiter.in_call:
             waiter.turn = local_waiter.turn
             engine.drop_waiter(plan.primitive, local_queue, waiter)
         return

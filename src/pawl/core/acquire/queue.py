@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pawl.core.acquire.ticket_batch import beat_call, learn, lie_down, sleeps_on
+from pawl.core.acquire.ticket_batch import apply_reply, batch_call, begin_sleep, keep_sleeping
 from pawl.core.keep.replicas import ask_durably
 from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.faults import to_error
@@ -23,7 +23,16 @@ from pawl.core.protocol.outcomes import Busy, Dead, Full, Gone, Granted, Outcome
 from pawl.core.protocol.primitive import TOMB_MS, Leaving
 from pawl.core.protocol.runtime import DEAF, Fault, FaultKind, Tracking, Wakeup
 from pawl.core.protocol.validity import valid_until
-from pawl.core.retry import ENDLESS, STOP_POLL, bear, check_stop, explained, note_endless, patience, rest
+from pawl.core.retry import (
+    ENDLESS,
+    STOP_POLL,
+    check_stop,
+    explained,
+    note_endless,
+    patience,
+    pause_after,
+    rest,
+)
 from pawl.core.state.records import Ticket, WaiterState
 from pawl.core.state.strict_handover import enlist, resign
 from pawl.errors import ClockDrift, QueueFull, ScriptError
@@ -99,9 +108,9 @@ def _next_call(
     engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, *, wait: bool
 ) -> Request:
     channel = engine.runtime.channel()
-    if waiter.queued or waiter.drifted:
-        if waiter.batch.batch_key and not waiter.drifted:
-            call = beat_call(engine, primitive, options, waiter, channel)
+    if waiter.queued or waiter.late_grants:
+        if waiter.batch.batch_key and not waiter.late_grants:
+            call = batch_call(engine, primitive, options, waiter, channel)
             if call is not None:
                 return call
         return primitive.renew(waiter.token, options.life_ms, options.ticket_ms, channel)
@@ -196,11 +205,13 @@ async def _ask(
                 # Types are looked at before anything is written: there is nothing to take back.
                 waiter.become(WaiterState.NEW)
             why = await explained(engine, call, fault) if call is not None else fault
-            pause = bear(engine, why, retry, options, until, f"acquire {primitive.kind}", primitive.name)
+            pause = pause_after(
+                engine, why, retry, options, until, f"acquire {primitive.kind}", primitive.name
+            )
         else:
             retry.over()
             if waiter.batch.taken_along:
-                learn(engine, waiter, options, outcome, sent_at)
+                apply_reply(engine, waiter, options, outcome, sent_at)
             return outcome, sent_at
         await rest(engine, pause, primitive.name, "acquire")
 
@@ -269,16 +280,16 @@ def _held(
         engine.leave_token_in_background(primitive, waiter.token, TOMB_MS)
         waiter.restart(engine.runtime.new_token())
         return None
-    if found and granted.left_ms < options.life_ms and not waiter.drifted:
+    if found and granted.left_ms < options.life_ms and not waiter.late_grants:
         # An earlier copy was granted, and lives as its ticket, or since then with nobody to renew it: raise it once.
-        waiter.drifted = 1
+        waiter.late_grants = 1
         return None
     valid = valid_until(sent_at, granted.left_ms - options.delay_ms, options.ttl_ms)
     if valid > engine.runtime.now():
         return Grant(granted.fence, valid, True, granted.holds)
-    waiter.drifted += 1
-    if waiter.drifted > _DRIFTED_TRIES:
-        told = f"{waiter.drifted} grants in a row had expired when they arrived"
+    waiter.late_grants += 1
+    if waiter.late_grants > _DRIFTED_TRIES:
+        told = f"{waiter.late_grants} grants in a row had expired when they arrived"
         raise ClockDrift(f"acquire {primitive.name!r}: {told}", name=primitive.name)
     return None
 
@@ -335,7 +346,7 @@ async def _hear(
         timeout = min(timeout, max(0.0, until - runtime.now()))
     end = runtime.now() + timeout
     if followers:
-        lie_down(engine, waiter, end, until)
+        begin_sleep(engine, waiter, end, until)
     while True:
         left = end - runtime.now()
         pause = max(0.0, left if waiter.stop is None else min(left, STOP_POLL))
@@ -350,7 +361,7 @@ async def _hear(
         if waiter.strict.server_lease is not None or (tracking is not None and tracking.changed):
             return None
         if waiter.stop is None or left <= STOP_POLL or runtime.channel() == "":
-            end = sleeps_on(engine, waiter, until) if followers else 0.0
+            end = keep_sleeping(engine, waiter, until) if followers else 0.0
             if not end:
                 return None
         if followers:

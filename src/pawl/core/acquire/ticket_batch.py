@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.terms import Terms
     from pawl.core.state.records import Waiter
 
-__all__ = ["beat_call", "learn", "lie_down", "sleeps_on"]
+__all__ = ["apply_reply", "batch_call", "begin_sleep", "keep_sleeping"]
 
 TOGETHER = 100
 """So many tickets in one script: it stops the server for about half a millisecond."""
@@ -50,7 +50,7 @@ only few wake up."""
 _SOON = 0.001
 
 
-def lie_down(engine: Engine, waiter: Waiter, end: float, until: float | None) -> None:
+def begin_sleep(engine: Engine, waiter: Waiter, end: float, until: float | None) -> None:
     """A waiter sleeps from now on, and would ask by itself at ``end``; others may speak for it if it is lined up.
 
     Args:
@@ -66,7 +66,7 @@ def lie_down(engine: Engine, waiter: Waiter, end: float, until: float | None) ->
     waiter.batch.latest = 0.0 if waiter.stop is not None else inf if until is None else until
 
 
-def sleeps_on(engine: Engine, waiter: Waiter, until: float | None) -> float:
+def keep_sleeping(engine: Engine, waiter: Waiter, until: float | None) -> float:
     """Until when a waiter that woke up may go on sleeping, because others spoke for it; 0: it is to ask."""
     runtime = engine.runtime
     if not waiter.batch.beat_at or waiter.alarm is not None or waiter.strict.server_lease is not None:
@@ -77,7 +77,7 @@ def sleeps_on(engine: Engine, waiter: Waiter, until: float | None) -> float:
     return end
 
 
-def beat_call(
+def batch_call(
     engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, channel: str
 ) -> Request | None:
     """The question of a waiter that takes others along; None if there is nobody."""
@@ -127,7 +127,7 @@ def _take_along(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, 
     return found
 
 
-def learn(engine: Engine, waiter: Waiter, options: Terms, outcome: Outcome, sent_at: float) -> None:
+def apply_reply(engine: Engine, waiter: Waiter, options: Terms, outcome: Outcome, sent_at: float) -> None:
     """Take into account what the answer to a waiter's question says of those that it took along."""
     taken, waiter.batch.taken_along = waiter.batch.taken_along, ()
     ranks = outcome.ranks if isinstance(outcome, Queued) else ()

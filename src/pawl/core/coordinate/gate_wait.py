@@ -13,7 +13,7 @@ from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.runtime import DEAF, Fault, Wakeup
-from pawl.core.retry import bear, patience, rest
+from pawl.core.retry import patience, pause_after, rest
 from pawl.core.state.records import Waiter
 from pawl.errors import AcquireTimeout, LimitMismatch, ScriptError
 
@@ -128,7 +128,9 @@ class Visit:
                 outcome = await runtime.call(make(), budget)
             except Fault as fault:
                 waiter.unanswered |= fault.maybe_applied
-                pause = bear(self.engine, fault, retry, self.options, self.until, self.doing, self.name)
+                pause = pause_after(
+                    self.engine, fault, retry, self.options, self.until, self.doing, self.name
+                )
             else:
                 retry.over()
                 return outcome

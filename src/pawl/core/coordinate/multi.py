@@ -27,7 +27,7 @@ from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import valid_until
 from pawl.core.release import extend, release
-from pawl.core.retry import bear, check_stop, explained, patience, rest
+from pawl.core.retry import check_stop, explained, patience, pause_after, rest
 from pawl.core.state.records import Waiter
 from pawl.errors import (
     AcquireTimeout,
@@ -205,7 +205,9 @@ async def _ask(
             if fault.text.startswith("CROSSSLOT"):
                 raise _Apart from fault
             why = await explained(engine, call, fault)
-            pause = bear(engine, why, waiter.failing(), plan.options, until, "acquire multi_lock", plan.name)
+            pause = pause_after(
+                engine, why, waiter.failing(), plan.options, until, "acquire multi_lock", plan.name
+            )
         await rest(engine, pause, plan.name, "acquire")
 
 

@@ -87,7 +87,7 @@ class Engine:
         if self.activity.closed:
             raise ClientClosed("the client is closed: create a new one", name=name)
 
-    def open_breaker(self, primitive: Primitive, since: float, error: Exception, borne: float) -> None:
+    def open_breaker(self, primitive: Primitive, since: float, error: Exception, waited: float) -> None:
         """Somebody retried an unreachable server for the whole time: later calls need not find that out again."""
         breaker = self.health.circuit_breaker
         if breaker is None:
@@ -97,7 +97,7 @@ class Engine:
             self.count("breaker_opened")
             log.warning("lock server not responding, retrying in the background: %s", error)
             self.wake_maintenance()
-        breaker.borne = max(breaker.borne, borne)
+        breaker.waited = max(breaker.waited, waited)
 
     def close_breaker(self, breaker: CircuitBreaker) -> None:
         """The server answers again."""
@@ -384,7 +384,7 @@ class Engine:
             ):
                 self.leave_in_background(waiter.strict.server_lease)
             return
-        if waiter.drifted:
+        if waiter.late_grants:
             self.leave_token_in_background(primitive, waiter.token, TOMB_MS)
             turn, waiter = waiter.turn, Waiter(self.runtime.new_token())
             waiter.turn = turn

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pawl.core.lease.record import HeldLease
     from pawl.core.state.plan import Plan
 
-__all__ = ["Ending", "counted", "refuse", "told"]
+__all__ = ["Ending", "counted", "noting_refusal", "refuse"]
 
 R = TypeVar("R")
 
@@ -46,7 +46,7 @@ async def counted(
     return lease
 
 
-async def told(engine: Engine, plan: Plan, began: float, taking: Coroutine[object, object, R]) -> R:
+async def noting_refusal(engine: Engine, plan: Plan, began: float, taking: Coroutine[object, object, R]) -> R:
     """What ``taking`` brings; an observer is notified if it raises."""
     try:
         return await taking

@@ -78,18 +78,18 @@ async def _look(engine: Engine, book: SessionPublisher, due: Sequence[Wait], pat
         read = False
     for wait in due:
         engine.count("cycle_looks")
-        knot = reading.knot(wait) if read else None
+        deadlock = reading.deadlock(wait) if read else None
         wait.check_at = engine.runtime.now() + _pause(wait, book.setup.deadlock_after)
         soon = engine.runtime.now() + min(_POLL, book.beat)
-        if knot is None or knot.youngest != (book.id, wait.row.who):
+        if deadlock is None or deadlock.youngest != (book.id, wait.row.who):
             wait.suspicion = None
-        elif wait.suspicion is None or wait.suspicion[0] != knot.proof:
-            wait.suspicion = knot.proof, reading.last_ms
+        elif wait.suspicion is None or wait.suspicion[0] != deadlock.proof:
+            wait.suspicion = deadlock.proof, reading.last_ms
             wait.check_at = soon
-        elif knot.built_ms < wait.suspicion[1]:
+        elif deadlock.built_ms < wait.suspicion[1]:
             wait.check_at = soon
         else:
-            await _tell(engine, book, wait, knot.circle)
+            await _tell(engine, book, wait, deadlock.circle)
 
 
 def _pause(wait: Wait, after: float) -> float:
@@ -151,19 +151,21 @@ class _Reading:
                 return
             ahead = await self._read(list(wanted.values())) if wanted else []
 
-    def knot(self, wait: Wait) -> _Knot | None:
+    def deadlock(self, wait: Wait) -> _Knot | None:
         """The deadlock that a waiter is part of, if any."""
         me = self._book.id, wait.row.who
-        knots = self._board.knots()
-        knot = knots.around(me) if me in self._board.waits else frozenset[Who]()
-        if not knot:
+        deadlocks = self._board.deadlocks()
+        deadlock = deadlocks.around(me) if me in self._board.waits else frozenset[Who]()
+        if not deadlock:
             return None
-        sessions = {who[0] for who in knot}
+        sessions = {who[0] for who in deadlock}
         built = [
             record.built_ms for found in self._records.values() for record in found if record.id in sessions
         ]
-        youngest = max((self._board.waits[who] for who in knot if who in self._board.waits), key=_youth).who
-        return _Knot(knots.circle(me, knot), youngest, knots.proof(knot), min(built))
+        youngest = max(
+            (self._board.waits[who] for who in deadlock if who in self._board.waits), key=_youth
+        ).who
+        return _Knot(deadlocks.circle(me, deadlock), youngest, deadlocks.proof(deadlock), min(built))
 
     def _note(self, session: str, row: WaitRow, primitive: Primitive) -> None:
         who = session, row.who

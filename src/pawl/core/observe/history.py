@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pawl.core.keep.engine import Engine
 from pawl.core.observe.inspect import read_info
 from pawl.core.observe.operator import audit, setup_of
-from pawl.core.observe.remote import office_of
+from pawl.core.observe.remote import remote_operator
 from pawl.core.protocol.options import check_count
 from pawl.core.retry import query
 from pawl.core.state.history import MOST_KEPT
@@ -38,7 +38,7 @@ _BETWEEN_LOOKS = 0.2
 async def history(engine: Engine, primitive: Primitive, options: Terms, limit: int) -> list[HistoryEntry]:
     """The newest entries of a name's history, the newest first."""
     check_count(limit, "limit", 1, MOST_KEPT)
-    if (service := office_of(engine)) is not None:
+    if (service := remote_operator(engine)) is not None:
         return await service.history(primitive, options, limit)
     setup = setup_of(engine, f"history of {primitive.name!r}")
     call = setup.calls.recall(primitive.key, limit)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from pawl.core.observe.inspect import inspect as info_of
 from pawl.core.observe.inspect import read_info, text_of
-from pawl.core.observe.remote import office_of
+from pawl.core.observe.remote import remote_operator
 from pawl.core.protocol import outcomes
 from pawl.core.protocol.options import check_count
 from pawl.core.protocol.primitive import TOMB_MS, listed_as
@@ -69,7 +69,7 @@ def setup_of(engine: Engine, what: str) -> Setup:
 
 async def locks(engine: Engine, options: Terms) -> list[LockInfo]:
     """Every name that a client of the namespace has held for a second or more, in order."""
-    if (service := office_of(engine)) is not None:
+    if (service := remote_operator(engine)) is not None:
         return await service.locks(options)
     setup = setup_of(engine, "locks")
     rows: dict[tuple[str, str], tuple[Primitive, list[HoldRow]]] = {}
@@ -235,7 +235,7 @@ def _check_reason(reason: object) -> str:
 async def force_release(engine: Engine, primitive: Primitive, options: Terms, reason: object) -> Forced:
     """Take a name from its holder; see ``Client.force_release``."""
     text = _check_reason(reason)
-    if (service := office_of(engine)) is not None:
+    if (service := remote_operator(engine)) is not None:
         return await service.force_release(primitive, options, text)
     setup = setup_of(engine, f"force_release {primitive.name!r}")
     lock = cast("Forceable", primitive)
@@ -322,7 +322,7 @@ async def _note(engine: Engine, setup: Setup, options: Terms, line: str, data: M
 async def audit(engine: Engine, options: Terms, limit: int) -> list[AuditEntry]:
     """The newest entries of the audit trail, the newest first."""
     check_count(limit, "limit", 1, _AUDIT_LINES)
-    if (service := office_of(engine)) is not None:
+    if (service := remote_operator(engine)) is not None:
         return await service.audit(options, limit)
     setup = setup_of(engine, "audit")
     trail, _ = await query(engine, setup.calls.trail(_AUDIT_LINES), options, "audit", "read")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from pawl.core.protocol.key_text import text_of
 from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.retry import bear, rest
+from pawl.core.retry import pause_after, rest
 from pawl.core.state.records import Retry
 from pawl.errors import ConfigurationError
 from pawl.model import AuditEntry, Forced, HistoryEntry, HolderInfo, LockInfo, WaiterInfo
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _LONGEST_REASON = 400
 
-__all__ = ["Desk", "Office", "office_of"]
+__all__ = ["RemoteOperator", "ServiceRuntime", "remote_operator"]
 
 
 @runtime_checkable
-class Office(Protocol):
+class ServiceRuntime(Protocol):
     """A runtime whose server is a service that can be asked such things."""
 
     async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
@@ -38,13 +38,13 @@ class Office(Protocol):
         ...
 
 
-def office_of(engine: Engine) -> Desk | None:
+def remote_operator(engine: Engine) -> RemoteOperator | None:
     """Where an operator's questions of this client go; None with a server of one's own."""
     runtime = engine.runtime
-    return Desk(engine, runtime) if isinstance(runtime, Office) else None
+    return RemoteOperator(engine, runtime) if isinstance(runtime, ServiceRuntime) else None
 
 
-class Desk:
+class RemoteOperator:
     """What one client asks its service.
 
     Args:
@@ -52,7 +52,7 @@ class Desk:
         office: Its runtime.
     """
 
-    def __init__(self, engine: Engine, office: Office) -> None:
+    def __init__(self, engine: Engine, office: ServiceRuntime) -> None:
         self._engine = engine
         self._office = office
 
@@ -97,7 +97,7 @@ class Desk:
                     return cast("dict[str, Any]", told)
                 raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve")
             except Fault as fault:
-                pause = bear(engine, fault, retry, options, None, what, name)
+                pause = pause_after(engine, fault, retry, options, None, what, name)
             await rest(engine, pause, name, what)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-__all__ = ["Board", "Held", "Knots", "Name", "Queued", "Waiter", "Who"]
+__all__ = ["Board", "Deadlocks", "Held", "Name", "Queued", "Waiter", "Who"]
 
 Who = tuple[str, str]
 """A thread or task: its session, and its number there. A ticket that is in no record stands for one by itself."""
@@ -83,12 +83,12 @@ class Board:
         self.names: dict[str, Name] = {}
         self.waits: dict[Who, Waiter] = {}
 
-    def knots(self) -> Knots:
+    def deadlocks(self) -> Deadlocks:
         """Whatever waits for itself."""
-        return Knots(self.names, self.waits)
+        return Deadlocks(self.names, self.waits)
 
 
-class Knots:
+class Deadlocks:
     """Those who wait for each other, and for nobody else.
 
     Args:
@@ -100,7 +100,7 @@ class Knots:
         self._names = names
         self._waits = waits
         self._queues: dict[str, list[Who]] = {}
-        self._spots: dict[Who, tuple[str, int]] = {who: (wait.key, -1) for who, wait in waits.items()}
+        self._positions: dict[Who, tuple[str, int]] = {who: (wait.key, -1) for who, wait in waits.items()}
         tags = {(wait.key, wait.tag): who for who, wait in waits.items() if wait.tag}
         self._tickets: dict[Who, Queued] = {}
         for key, name in names.items():
@@ -108,13 +108,13 @@ class Knots:
             for ticket in name.queue:
                 who = tags.get((key, ticket.tag), (UNKNOWN, ticket.tag))
                 if ticket.old or who in waits:
-                    self._spots[who] = key, len(queue)
+                    self._positions[who] = key, len(queue)
                     self._tickets[who] = ticket
                     queue.append(who)
 
     def around(self, who: Who) -> frozenset[Who]:
         """The deadlock that a waiter is part of; empty if there is none."""
-        among = set(self._spots)
+        among = set(self._positions)
         while who in among:
             among = self._left(among)
             ring = self._ring(who, among)
@@ -123,13 +123,13 @@ class Knots:
             among = ring
         return frozenset()
 
-    def circle(self, who: Who, knot: frozenset[Who]) -> list[Waiter]:
+    def circle(self, who: Who, deadlock: frozenset[Who]) -> list[Waiter]:
         """The shortest way from a waiter of a deadlock back to itself; each waits for the next."""
         came: dict[Who, Who] = {}
         ahead = deque([who])
         while ahead:
             one = ahead.popleft()
-            for other in sorted(self._in_the_way(one, knot)):
+            for other in sorted(self._in_the_way(one, deadlock)):
                 if other == who:
                     way = [one]
                     while way[-1] != who:
@@ -140,19 +140,19 @@ class Knots:
                     ahead.append(other)
         raise AssertionError("every waiter of a deadlock is on a cycle")
 
-    def proof(self, knot: frozenset[Who]) -> object:
+    def proof(self, deadlock: frozenset[Who]) -> object:
         """What a second reading must find unchanged: these waits, and the grants and tickets that are in their way."""
-        keys = {self._spots[who][0] for who in knot}
-        waits = frozenset((wait.who, wait.number) for who in knot if (wait := self._waits.get(who)))
-        held = frozenset((key, one) for key in keys for one in self._names[key].held if one.who in knot)
-        queues = frozenset((key, tuple(who for who in self._queues[key] if who in knot)) for key in keys)
+        keys = {self._positions[who][0] for who in deadlock}
+        waits = frozenset((wait.who, wait.number) for who in deadlock if (wait := self._waits.get(who)))
+        held = frozenset((key, one) for key in keys for one in self._names[key].held if one.who in deadlock)
+        queues = frozenset((key, tuple(who for who in self._queues[key] if who in deadlock)) for key in keys)
         return waits, held, queues, frozenset((key, self._names[key].limit) for key in keys)
 
     def _waiter(self, who: Who) -> Waiter:
         known = self._waits.get(who)
         if known is not None:
             return known
-        key = self._spots[who][0]
+        key = self._positions[who][0]
         name = next(wait.name for wait in self._waits.values() if wait.key == key)
         return Waiter(who, UNKNOWN, 0, 0, key, name, who[1])
 
@@ -178,7 +178,7 @@ class Knots:
 
     def _in_the_way(self, who: Who, among: AbstractSet[Who]) -> set[Who]:
         """Those of ``among`` that keep a waiter waiting; none: it goes on."""
-        key, place = self._spots[who]
+        key, place = self._positions[who]
         name = self._names.get(key)
         if name is None:
             return set()

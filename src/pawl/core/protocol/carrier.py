@@ -158,7 +158,7 @@ class Carrier(Protocol):
         """Send several requests at once; one outcome each, in order."""
         ...
 
-    def told_first(self, call: Request) -> Request:
+    def publish_first(self, call: Request) -> Request:
         """The same request, whose messages to others go out before its own answer, where that is possible."""
         ...
 

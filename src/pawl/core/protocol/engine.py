@@ -1,8 +1,8 @@
 """What an engine must offer: what a server that keeps locks is asked, and how it answers.
 
 An engine is two things. It *makes requests*: one object for each name, a primitive, whose methods make what is sent to
-take the name or queue for it, to renew, to leave, to look, to list, to force (``ServerEngine``, ``Primitive`` and its
-kin). And it *carries* them, and tells waiters that they were granted the name (``Carrier``, which is a part of a
+take the name or queue for it, to renew, to leave, to look, to list, to force (``ServerEngine``; ``Primitive`` and what
+extends that). And it *carries* them, and tells waiters that they were granted the name (``Carrier``, a part of a
 ``Runtime``). Requests are opaque to everybody else, and are answered with the records of ``outcomes``.
 
 Redis is the first engine: its requests are runs of scripts, of which ``pawl.primitives`` knows what they take and how

@@ -7,7 +7,7 @@ node's wall clock, so it is never believed beyond what the client's own clock al
 
 What is known of the nodes' lives belongs to the client: all its threads and event loops share one ``Lives``, and the
 rule is applied to what each connection's own greeting said, once it has said it. Whether a node can be reached is each
-runtime's own knowledge, a ``Roster``.
+runtime's own knowledge, a ``KnownNodes``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.faults import passes
 from pawl.core.protocol.runtime import Fault, FaultKind
 
-__all__ = ["Life", "Lives", "Node", "Roster"]
+__all__ = ["KnownNodes", "Life", "Lives", "Node"]
 
 log: logging.Logger = logging.getLogger("pawl.redlock")
 
@@ -209,7 +209,7 @@ class Node:
         self.lost_at = now
 
 
-class Roster:
+class KnownNodes:
     """All masters of one client, as one of its runtimes can reach them.
 
     Args:

@@ -139,7 +139,7 @@ def _first_request(engine: Engine, server_lease: ServerLease) -> Step | Request:
     else:
         call = server_lease.primitive.leave(server_lease.token, 0, 0)
     # One request more, so only for a run of several owners: a strict hand-off stays at two requests.
-    return engine.runtime.told_first(call) if server_lease.used and not server_lease.uncontended else call
+    return engine.runtime.publish_first(call) if server_lease.used and not server_lease.uncontended else call
 
 
 def _may_come_late(engine: Engine, kept: GrantedVotes) -> bool:

@@ -10,7 +10,7 @@ from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.outcomes import Granted
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import to_ms
-from pawl.core.retry import bear, rest
+from pawl.core.retry import pause_after, rest
 from pawl.core.state.records import Retry, loss_from
 from pawl.errors import NotHeld
 
@@ -92,7 +92,7 @@ async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) 
             outcome = await renew_one(engine, server_lease, call)
         except Fault as fault:
             options, until = server_lease.options, server_lease.valid_until
-            pause = bear(engine, fault, retry, options, until, doing, lease.name)
+            pause = pause_after(engine, fault, retry, options, until, doing, lease.name)
             await rest(engine, pause, lease.name, doing)
             continue
         if isinstance(outcome, Granted):

@@ -14,7 +14,7 @@ from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.release.decision import Step, decide, settle
 from pawl.core.release.outcome import not_ours
-from pawl.core.retry import bear, rest
+from pawl.core.retry import pause_after, rest
 from pawl.core.state.records import Retry, ServerLease
 from pawl.errors import LeaseLost, NotHeld, PawlError
 from pawl.model import Release
@@ -214,7 +214,7 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fau
                 unanswered |= fault.maybe_applied
                 until = _until(server_lease, began, fault)
                 name = server_lease.primitive.name
-                pause = bear(engine, fault, retry, options, until, "release", name)
+                pause = pause_after(engine, fault, retry, options, until, "release", name)
             await rest(engine, pause, server_lease.primitive.name, "release")
     except PawlError as error:
         return _unknown(engine, server_lease, error)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.state.plan import Plan
 
-__all__ = ["Ticket", "adopt", "detach", "disband", "is_ticket", "read_ticket"]
+__all__ = ["Ticket", "adopt", "detach", "end_run", "is_ticket", "read_ticket"]
 
 
 class Ticket(NamedTuple):
@@ -73,7 +73,7 @@ def detach(engine: Engine, lease: HeldLease) -> str:
     engine.forget_holder(server_lease, lease.who)
     engine.detach_local_queue(server_lease)
     engine.end(server_lease)
-    disband(engine, server_lease)
+    end_run(engine, server_lease)
     engine.count_end(server_lease, "detached")
     primitive = server_lease.primitive
     source: Key | None = getattr(primitive, "source", None)
@@ -200,7 +200,7 @@ async def _confirm(engine: Engine, plan: Plan, outcome: Outcome, token: str) -> 
             raise to_error(fault, plan.primitive.name, "adopt") from fault
 
 
-def disband(engine: Engine, server_lease: ServerLease) -> None:
+def end_run(engine: Engine, server_lease: ServerLease) -> None:
     """A server lease goes on elsewhere: who followed it here leaves its ticket by itself."""
     for token in (server_lease.run and server_lease.run.spent) or ():
         engine.leave_token_in_background(server_lease.primitive, token, 0)

@@ -50,7 +50,7 @@ class CircuitBreaker:
         now: The present.
     """
 
-    __slots__ = ("attempt", "borne", "due", "outcomes", "probe", "since", "why")
+    __slots__ = ("attempt", "due", "outcomes", "probe", "since", "waited", "why")
 
     def __init__(self, probe: Request, since: float, first: Exception, now: float) -> None:
         self.probe: Request = probe
@@ -61,7 +61,7 @@ class CircuitBreaker:
         self.due: float = now + _LEAST_PAUSE
         self.attempt: int = 0
         # For how long somebody has retried already: the next one to retry as long would find out the same.
-        self.borne: float = 0.0
+        self.waited: float = 0.0
 
     def check(self, name: str, patience: float, now: float) -> None:
         """Let pass who would wait for longer than this outage has lasted, and than anybody has waited.
@@ -76,7 +76,7 @@ class CircuitBreaker:
             QuorumNotReached: The same of several masters.
         """
         # The same time-out is never the same to the last digit.
-        if patience <= self.borne * _ABOUT + _MOMENT or now - self.since >= patience:
+        if patience <= self.waited * _ABOUT + _MOMENT or now - self.since >= patience:
             text = (
                 f"acquire {name!r}: circuit breaker open (server unreachable for {now - self.since:.1f} s), "
                 f"request not sent; first error: {self.why}"

@@ -218,9 +218,9 @@ class LocalQueue:
             server_lease: What is held.
             waiter: What the first local waiter is to speak for.
         """
-        heir: LocalWaiter | None = None
+        first: LocalWaiter | None = None
         try:
-            while heir is None:
+            while first is None:
                 found = self._first()
                 with self.guard:
                     if self.turn != server_lease.turn or server_lease.local_queue is not self:
@@ -233,16 +233,16 @@ class LocalQueue:
                         return
                     if found is not None and self.local_waiters[0] is found[0]:
                         server_lease.local_queue = None
-                        heir, self.turn_holder = found
+                        first, self.turn_holder = found
                         self.streak = 0
                         self.turn += 1
-                        heir.turn = waiter.turn = self.turn
-                        heir.waiter = waiter
+                        first.turn = waiter.turn = self.turn
+                        first.waiter = waiter
                         del self.local_waiters[0]
-            heir.parker.unpark()
+            first.parker.unpark()
         except BaseException:
-            if heir is not None:
-                heir.parker.unpark()
+            if first is not None:
+                first.parker.unpark()
             raise
 
     def take_orphan(self, local_waiter: LocalWaiter, token: str) -> bool:

@@ -320,7 +320,7 @@ NEXT: dict[WaiterState, frozenset[WaiterState]] = {
 
 
 class Retry:
-    """Since when and how often something has failed; ``retry.bear`` says for how long that goes on.
+    """Since when and how often something has failed; ``retry.pause_after`` says for how long that goes on.
 
     Args:
         holds: Whether the caller holds the lock, so that it alone asks, and soon again.
@@ -471,7 +471,7 @@ class _NoBatchSeat(_Shared, BatchSeat):
     pass
 
 
-_KEPT = ("old", "retry", "blocker", "stop", "met", "asker", "turn", "spoken")
+_KEPT = ("old", "retry", "blocker", "stop", "met", "asker", "turn", "in_call")
 _PARTS = ("retry", "strict", "batch", "ticket")
 
 
@@ -485,7 +485,7 @@ class Waiter:
         answer: A reply that is still to be read, and when its question was sent.
         heard: What it noticed of another program's key.
         fresh: True if the server's last answer is still to be acted on.
-        drifted: How often in a row its grant had to be asked for again: it came late, or had a ticket's life.
+        late_grants: How often in a row its grant had to be asked for again: it came late, or had a ticket's life.
         ticket: Its ticket, once it has had one; None before.
         blocker: Who was in its way.
         old: A token that is to be left with the next request; or None.
@@ -498,7 +498,7 @@ class Waiter:
         met: True if somebody of the same client was in the way.
         notified: True once a hand-off message came.
         turn: Which turn of the local queue it speaks in.
-        spoken: True once its caller asks for it, and then gives it back by itself if that fails.
+        in_call: True once its caller asks for it, and then gives it back by itself if that fails.
     """
 
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
@@ -506,7 +506,7 @@ class Waiter:
     unanswered: bool = False
     answer: tuple[Outcome, float] | None = None
     fresh: bool = False
-    drifted: int = 0
+    late_grants: int = 0
     heard: Heard = Heard()
     ticket: Ticket | None = None
     blocker: Blocker = Blocker()
@@ -520,7 +520,7 @@ class Waiter:
     met: bool = False
     notified: bool = False
     turn: int = 0
-    spoken: bool = False
+    in_call: bool = False
 
     def __init__(self, token: str, old: Former | None = None) -> None:
         self.token: str = token
@@ -599,7 +599,7 @@ class Waiter:
         """The same waiter for the next speaker; what the speaker of before has of it stays as it is."""
         successor = Waiter(self.token)
         parts = {name: copy(self.__dict__[name]) for name in _PARTS if name in self.__dict__}
-        successor.__dict__.update(self.__dict__, spoken=False, **parts)
+        successor.__dict__.update(self.__dict__, in_call=False, **parts)
         return successor
 
     def doubt(self, error: BaseException) -> None:

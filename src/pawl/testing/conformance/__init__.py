@@ -22,15 +22,15 @@ from pawl.primitives.registry import REGISTRY, Entry
 from pawl.testing.conformance import gates, hazards, leasing, waiting
 from pawl.testing.conformance.backend import Backend, CannotShowError, NeedsOneServerError
 from pawl.testing.conformance.checks import CHECKS, Check
-from pawl.testing.conformance.world import COLOURS, Colour, World, drive
+from pawl.testing.conformance.world import APIS, Api, World, drive
 
 __all__ = [
+    "APIS",
     "CHECKS",
-    "COLOURS",
+    "Api",
     "Backend",
     "CannotShowError",
     "Check",
-    "Colour",
     "NeedsOneServerError",
     "Result",
     "World",
@@ -54,18 +54,18 @@ class Result:
 
     Attributes:
         kind: The primitive.
-        colour: The API.
+        api: The API.
         check: The check.
         error: What went wrong, or None.
     """
 
     kind: str
-    colour: Colour
+    api: Api
     check: str
     error: BaseException | None
 
     def __str__(self) -> str:
-        head = f"{self.kind} {self.colour} {self.check}: "
+        head = f"{self.kind} {self.api} {self.check}: "
         if self.error is None:
             return f"{head}kept"
         where = "" if isinstance(self.error, AssertionError) else f"\n{_trace(self.error)}"
@@ -84,7 +84,7 @@ def checks_of(entry: Entry) -> list[Check]:
 def conduct(
     url: str,
     entry: Entry,
-    colour: Colour,
+    api: Api,
     check: Check,
     nodes: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -96,7 +96,7 @@ def conduct(
     Args:
         url: The server, as ``redis://`` or ``unix://``.
         entry: The primitive.
-        colour: ``"threads"`` or ``"asyncio"``.
+        api: ``"threads"`` or ``"asyncio"``.
         check: The check.
         nodes: The servers behind the address, where it names several.
         options: What every client is connected with.
@@ -109,13 +109,13 @@ def conduct(
     """
 
     async def whole() -> None:
-        world = World(url, entry, colour, nodes, options, keys, backend)
+        world = World(url, entry, api, nodes, options, keys, backend)
         try:
             await check.body(world)
         finally:
             await world.close()
 
-    if colour == "asyncio":
+    if api == "asyncio":
         asyncio.run(whole())
     else:
         drive(whole())
@@ -124,7 +124,7 @@ def conduct(
 def run(
     url: str,
     kinds: Iterable[str] | None = None,
-    colours: Sequence[Colour] = COLOURS,
+    apis: Sequence[Api] = APIS,
     *,
     only: Iterable[str] | None = None,
     parallel: int = 6,
@@ -140,7 +140,7 @@ def run(
         url: The server, as ``redis://`` or ``unix://``; it should hold nothing of value, though only keys of a name
             space of each check's own are written.
         kinds: Which primitives of the registry; None (default): all.
-        colours: Which APIs; default both.
+        apis: Which APIs; default both.
         only: Which checks, by name; None (default): all that apply.
         parallel: How many checks at one time; default 6, since a check mostly waits.
         nodes: The servers behind the address, as ``redis://``, where it names Sentinels, a cluster or several masters.
@@ -160,9 +160,9 @@ def run(
     entries = [replace(entry, **(traits or {})) for entry in _chosen(REGISTRY, kinds, "primitive")]
     named = {check.name for check in _chosen(CHECKS, only, "check")}
     work = [
-        (entry, colour, check)
+        (entry, api, check)
         for entry in entries
-        for colour in colours
+        for api in apis
         for check in checks_of(entry)
         if check.name in named
     ]
@@ -189,18 +189,18 @@ def _result(
     options: Mapping[str, Any] | None,
     keys: Callable[[str], Any] | None,
     backend: Backend | None,
-    item: tuple[Entry, Colour, Check],
+    item: tuple[Entry, Api, Check],
 ) -> Result:
-    entry, colour, check = item
+    entry, api, check = item
     try:
-        conduct(url, entry, colour, check, nodes, options, keys, backend)
+        conduct(url, entry, api, check, nodes, options, keys, backend)
     except Exception as error:  # noqa: BLE001 - it is the result
-        return Result(entry.kind, colour, check.name, error)
-    return Result(entry.kind, colour, check.name, None)
+        return Result(entry.kind, api, check.name, error)
+    return Result(entry.kind, api, check.name, None)
 
 
 def suite(
-    url: str | Callable[[], str], kinds: Iterable[str] | None = None, colours: Sequence[Colour] = COLOURS
+    url: str | Callable[[], str], kinds: Iterable[str] | None = None, apis: Sequence[Api] = APIS
 ) -> type:
     """A class of tests for pytest: one for each primitive, API and check.
 
@@ -210,7 +210,7 @@ def suite(
     Args:
         url: The server, or what gives its URL when the first test runs.
         kinds: Which primitives of the registry; None (default): all that are registered by now.
-        colours: Which APIs; default both.
+        apis: Which APIs; default both.
 
     Raises:
         ConfigurationError: No such primitive.
@@ -218,19 +218,19 @@ def suite(
     import pytest
 
     cases = [
-        pytest.param(entry, colour, check, id=f"{entry.kind}-{colour}-{check.name}")
+        pytest.param(entry, api, check, id=f"{entry.kind}-{api}-{check.name}")
         for entry in _chosen(REGISTRY, kinds, "primitive")
-        for colour in colours
+        for api in apis
         for check in checks_of(entry)
     ]
 
     class TestConformance:
         """Each promise of each primitive, with each API."""
 
-        @pytest.mark.parametrize(("entry", "colour", "check"), cases)
-        def test_promise(self, entry: Entry, colour: Colour, check: Check) -> None:
+        @pytest.mark.parametrize(("entry", "api", "check"), cases)
+        def test_promise(self, entry: Entry, api: Api, check: Check) -> None:
             """One promise."""
-            conduct(url() if callable(url) else url, entry, colour, check)
+            conduct(url() if callable(url) else url, entry, api, check)
 
     return TestConformance
 

@@ -128,8 +128,8 @@ async def any_number_at_once(world: World) -> None:
 @check(lambda entry: entry.leases and bool(entry.family))
 async def its_family_keeps_it_out(world: World) -> None:
     """Primitives of one family and name exclude each other, unless they may share it."""
-    kin = [e for e in REGISTRY.values() if e.family == world.entry.family and e.leases]
-    for number, other in enumerate(kin):
+    family = [e for e in REGISTRY.values() if e.family == world.entry.family and e.leases]
+    for number, other in enumerate(family):
         if not (world.entry.exclusive or other.exclusive):
             continue
         name = f"n{number}"
@@ -332,8 +332,8 @@ async def its_holder_may_take_it_again(world: World) -> None:
     second = await world.acquire(world.lock(client, ttl=20, **same))
     expect(second.fence == first.fence, f"re-entry keeps fence {first.fence}, not {second.fence}")
     expect(second.count == 2, f"it is held twice, not {second.count} times")
-    kin = [e.kind for e in REGISTRY.values() if e.exclusive and e.family and e.family == entry.family]
-    rival = kin[0] if kin and entry.capacity is None else ""
+    family = [e.kind for e in REGISTRY.values() if e.exclusive and e.family and e.family == entry.family]
+    rival = family[0] if family and entry.capacity is None else ""
     await settle(second.release())
     expect(await refused(world, kind=rival), "it is still held after the first release")
     await settle(first.release())

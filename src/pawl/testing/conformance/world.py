@@ -22,12 +22,12 @@ from pawl.primitives.registry import REGISTRY, Entry
 from pawl.testing._rules import Request
 from pawl.testing.conformance.backend import Backend, Faulty, RedisBackend
 
-__all__ = ["COLOURS", "Colour", "Started", "World", "drive", "settle"]
+__all__ = ["APIS", "Api", "Started", "World", "drive", "settle"]
 
 T = TypeVar("T")
 
-Colour: TypeAlias = Literal["threads", "asyncio"]
-COLOURS: tuple[Colour, ...] = ("threads", "asyncio")
+Api: TypeAlias = Literal["threads", "asyncio"]
+APIS: tuple[Api, ...] = ("threads", "asyncio")
 
 PATIENCE = 10.0
 """Seconds that a check waits for what is sure to come."""
@@ -89,7 +89,7 @@ class World:
     Args:
         url: The server, as ``redis://`` or ``unix://``. It should hold nothing of value.
         entry: The primitive.
-        colour: ``"threads"`` or ``"asyncio"``.
+        api: ``"threads"`` or ``"asyncio"``.
         nodes: The servers behind the address, where it names several; None: it is one.
         options: What every client of the world is connected with.
         keys: What stands for a name, made of a text that no other world has; None: the name itself.
@@ -100,7 +100,7 @@ class World:
         self,
         url: str,
         entry: Entry,
-        colour: Colour,
+        api: Api,
         nodes: Sequence[str] | None = None,
         options: Mapping[str, Any] | None = None,
         keys: Callable[[str], Any] | None = None,
@@ -110,7 +110,7 @@ class World:
         self._keys = keys
         self._options = dict(options or {})
         self.entry = entry
-        self.colour: Colour = colour
+        self.api: Api = api
         # A name space of its own: checks may run beside each other on one server.
         self.namespace: str = f"conformance-{secrets.token_hex(6)}"
         self._backend: Backend = backend or RedisBackend(url, nodes)
@@ -123,7 +123,7 @@ class World:
     @property
     def is_async(self) -> bool:
         """Whether it is the async API."""
-        return self.colour == "asyncio"
+        return self.api == "asyncio"
 
     # Clients and locks ------------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ class InProcessThreads(ThreadRuntime):
         self._links.add(link)
         return link
 
-    def told_first(self, call: Any) -> Any:
+    def publish_first(self, call: Any) -> Any:
         """See ``Carrier``: they do so anyhow."""
         return call
 
@@ -192,7 +192,7 @@ class InProcessTasks(AsyncioRuntime):
         self._mux = mux
         self._served = True
 
-    def told_first(self, call: Any) -> Any:
+    def publish_first(self, call: Any) -> Any:
         """See ``Carrier``: they do so anyhow."""
         return call
 

@@ -54,10 +54,10 @@ def draw_crowd(seed: int) -> Plan:
         first, second = _circle(rng, 0, 1), _circle(rng, 1, 0)
         crowd.append(first)
         (rivals if rivals and rng.random() < 0.5 else crowd).append(second)
-    colours = rng.choice(("tasks", "tasks", "threads")), rng.choice(("tasks", "threads"))
-    clients = [Client(colours[0], 1.0, deaf=False, workers=tuple(crowd))]
+    apis = rng.choice(("tasks", "tasks", "threads")), rng.choice(("tasks", "threads"))
+    clients = [Client(apis[0], 1.0, deaf=False, workers=tuple(crowd))]
     if rivals:
-        clients.append(Client(colours[1], 1.0, deaf=False, workers=tuple(rivals)))
+        clients.append(Client(apis[1], 1.0, deaf=False, workers=tuple(rivals)))
     clients.append(Client("tasks", 1.0, deaf=False, workers=(_operator(rng),)))
     plain = draw(seed, ["delay"], families=["mutex"], topologies=["single"])
     lone: tuple[Fault, ...] = ()

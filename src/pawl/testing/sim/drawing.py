@@ -135,7 +135,7 @@ def _of_topology(
     near, far = (0.0,) * count, min(rng.choice((0.02, 0.04, 0.08, 0.2)), ttl / 100)
     drawn = rng.choice((near, near, (far,) * count, tuple(rng.choice((0.0, far)) for _ in range(count))))
     clients = tuple(
-        replace(client, loops=client.colour == "tasks" and len(client.workers) > 1 and rng.random() < 0.5)
+        replace(client, loops=client.api == "tasks" and len(client.workers) > 1 and rng.random() < 0.5)
         for client in plan.clients
     )
     own = rng.choices(("break", "slow", "new_threads"), k=rng.choice((0, 1, 2, 3)))

@@ -57,16 +57,16 @@ class _Unit:
 
     def __init__(self, member: Member, redlock: RedlockOptions | None, number: int) -> None:
         sim, process = member.sim, member.process
-        colour, deaf = member.plan.colour, member.plan.deaf
+        api, deaf = member.plan.api, member.plan.deaf
         self.runtime: SimRuntime
         if redlock is not None:
-            self.runtime = QuorumSimRuntime(process, sim.network, sim.fleet, colour, member.lives)
+            self.runtime = QuorumSimRuntime(process, sim.network, sim.fleet, api, member.lives)
         elif sim.fleet.cluster is not None:
             self.runtime = RoutedSimRuntime(
-                process, sim.network, sim.fleet, sim.fleet.cluster, colour, deaf=deaf
+                process, sim.network, sim.fleet, sim.fleet.cluster, api, deaf=deaf
             )
         else:
-            self.runtime = SimRuntime(process, sim.network, sim.fleet, colour, deaf=deaf)
+            self.runtime = SimRuntime(process, sim.network, sim.fleet, api, deaf=deaf)
         # Tokens are random: those of two loops are never the same.
         self.runtime._tokens = 1_000_000 * number
         self.runtime._channels = 1_000_000 * number

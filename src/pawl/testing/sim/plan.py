@@ -119,7 +119,7 @@ class Client:
     """One process.
 
     Attributes:
-        colour: ``threads`` or ``tasks``.
+        api: ``threads`` or ``tasks``.
         rate: Seconds of its clock per true second.
         deaf: Whether it may not subscribe.
         workers: What each of its threads or tasks does.
@@ -127,7 +127,7 @@ class Client:
         later: Seconds after which the last of its workers begins; its loop meets the servers only then.
     """
 
-    colour: str
+    api: str
     rate: float
     deaf: bool
     workers: tuple[tuple[Operation, ...], ...]
@@ -233,7 +233,7 @@ class Plan:
         raw: dict[str, Any] = json.loads(text)
         clients = tuple(
             Client(
-                one["colour"], one["rate"], one["deaf"],
+                one["api"], one["rate"], one["deaf"],
                 tuple(tuple(_operation(step) for step in worker) for worker in one["workers"]),
                 one.get("loops", False), one.get("later", 0.0),
             )

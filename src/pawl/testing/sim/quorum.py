@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pawl.core.protocol.outcomes import Outcome, ServerFacts
 from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind
-from pawl.core.quorum.nodes import Life, Lives, Roster
+from pawl.core.quorum.nodes import KnownNodes, Life, Lives
 from pawl.core.quorum.votes import MergedVotes
 from pawl.primitives.probe import probe
 from pawl.primitives.redlock import SCRIPTS as EXCLUSIVE
@@ -149,18 +149,18 @@ class QuorumSimRuntime(SimRuntime):
         process: Where it runs.
         network: What its connections run through.
         fleet: The masters.
-        colour: ``"threads"`` or ``"tasks"``.
+        api: ``"threads"`` or ``"tasks"``.
         lives: What the client knows of them, in all its loops.
     """
 
-    def __init__(self, process: Process, network: Network, fleet: Fleet, colour: str, lives: Lives) -> None:
-        super().__init__(process, network, fleet, colour)
+    def __init__(self, process: Process, network: Network, fleet: Fleet, api: str, lives: Lives) -> None:
+        super().__init__(process, network, fleet, api)
         self.nodes: tuple[str, ...] = tuple(node.name for node in fleet.nodes)
         self.ahead_us: float = 0.0
         self.ahead_at: float = 0.0
         self._drops = 0
         self._lives = lives
-        self._roster = Roster(lives)
+        self._known_nodes = KnownNodes(lives)
         self._probe = probe("sim")
         self._life: dict[Link, Life] = {}
         self._held: dict[tuple[Task | None, int], Link] = {}
@@ -307,11 +307,11 @@ class QuorumSimRuntime(SimRuntime):
             return
         else:
             for index in self._missing():
-                if self.now() >= self._roster.nodes[index].retry_at:
+                if self.now() >= self._known_nodes.nodes[index].retry_at:
                     self._look_at(index)
         end = self.now() + timeout
         while len(self._missing()) >= majority(len(self.nodes)) and self.now() < end and not self.ending:
-            if not self._wished and not any(node.meeting for node in self._roster.nodes):
+            if not self._wished and not any(node.meeting for node in self._known_nodes.nodes):
                 return
             await Sleep(self._process).park(_LOOK)
 
@@ -323,10 +323,10 @@ class QuorumSimRuntime(SimRuntime):
         return [i for i, link in enumerate(held) if (link is None or link.dead) and not spares[i]]
 
     def _wish(self, index: int) -> None:
-        node = self._roster.nodes[index]
+        node = self._known_nodes.nodes[index]
         if node.fault is not None and self.now() >= node.retry_at:
             self._look_at(index)
-        elif self._roster.objection(index, self.now()) is None:
+        elif self._known_nodes.objection(index, self.now()) is None:
             self._wished += 1
             Task(self._process, "connect", self._visit(index), self._granted_wish)
 
@@ -336,7 +336,7 @@ class QuorumSimRuntime(SimRuntime):
 
     def _link_to(self, index: int) -> Link | Fault:
         """The caller's connection to a node, made anew where a node is back; a node that is gone costs nothing."""
-        node, key = self._roster.nodes[index], (self._owner(), index)
+        node, key = self._known_nodes.nodes[index], (self._owner(), index)
         link = self._held.get(key)
         if (
             link is not None
@@ -347,7 +347,7 @@ class QuorumSimRuntime(SimRuntime):
         now = self.now()
         if node.fault is not None and now >= node.retry_at:
             self._look_at(index)
-        objection = self._roster.objection(index, now)
+        objection = self._known_nodes.objection(index, now)
         if objection is not None:
             return objection
         if self._threads:
@@ -383,7 +383,7 @@ class QuorumSimRuntime(SimRuntime):
                         link.close(Fault(FaultKind.CLOSED, "its thread ended"))
 
     def _look_at(self, index: int) -> None:
-        node = self._roster.nodes[index]
+        node = self._known_nodes.nodes[index]
         if not node.meeting and not self.ending:
             node.meeting = True
             Task(self._process, "connect", self._visit(index), _ended)
@@ -395,7 +395,7 @@ class QuorumSimRuntime(SimRuntime):
                 del self._held[None, index]
                 self._left[index].append(link)
         finally:
-            self._roster.nodes[index].meeting = False
+            self._known_nodes.nodes[index].meeting = False
 
     async def _meet(self, index: int, owner: Task | None, timeout: float) -> Link | None:
         """Connect to a node and learn what it is; None, and noted, if that fails."""
@@ -414,7 +414,7 @@ class QuorumSimRuntime(SimRuntime):
             self._post(link, self._probe, timeout, task.wake, task.step)
             outcome = await suspend()
         if isinstance(outcome, ServerFacts):
-            outcome = self._roster.met(index, outcome.info, self.now())
+            outcome = self._known_nodes.met(index, outcome.info, self.now())
             if isinstance(outcome, Life) and not self.ending:
                 self._lives.took(index, self.now() - asked_at)
                 self._life[link] = outcome
@@ -427,7 +427,7 @@ class QuorumSimRuntime(SimRuntime):
         return None
 
     def _failed(self, index: int, fault: Fault) -> None:
-        self._roster.nodes[index].failed(fault, self.now(), self.random())
+        self._known_nodes.nodes[index].failed(fault, self.now(), self.random())
 
     def _node_gone(self, index: int, link: Link) -> None:
         self._drops += 1
@@ -464,9 +464,9 @@ class QuorumSimRuntime(SimRuntime):
             self._look_at(index)
         end = self.now() + timeout
         needed = len(self.nodes) // 2 + 1
-        while self.now() < end and any(node.meeting for node in self._roster.nodes):
+        while self.now() < end and any(node.meeting for node in self._known_nodes.nodes):
             await Sleep(self._process).park(_LOOK)
-            if sum(node.fault is None for node in self._roster.nodes) >= needed:
+            if sum(node.fault is None for node in self._known_nodes.nodes) >= needed:
                 end = min(end, self.now() + _GRACE)
         self._looked = True
 

@@ -39,7 +39,7 @@ class RoutedSimRuntime(SimRuntime):
         network: What its connections run through.
         fleet: The servers.
         cluster: The same, as a cluster.
-        colour: ``"threads"`` or ``"tasks"``.
+        api: ``"threads"`` or ``"tasks"``.
         deaf: True for a user that may not subscribe.
     """
 
@@ -49,11 +49,11 @@ class RoutedSimRuntime(SimRuntime):
         network: Network,
         fleet: Fleet,
         cluster: Cluster,
-        colour: str,
+        api: str,
         *,
         deaf: bool = False,
     ) -> None:
-        super().__init__(process, network, fleet, colour, deaf=deaf)
+        super().__init__(process, network, fleet, api, deaf=deaf)
         self.cluster: Cluster = cluster
         # A replica where a master was is a failover, from the first contact on.
         self._served = True

@@ -57,19 +57,19 @@ class SimRuntime:
         process: Where it runs.
         network: What its connections run through.
         fleet: Where they lead to; asked anew for each connection, as a failover moves it.
-        colour: ``"threads"`` or ``"tasks"``.
+        api: ``"threads"`` or ``"tasks"``.
         deaf: True for a user that may not subscribe.
     """
 
     def __init__(
-        self, process: Process, network: Network, fleet: Fleet, colour: str, *, deaf: bool = False
+        self, process: Process, network: Network, fleet: Fleet, api: str, *, deaf: bool = False
     ) -> None:
         self._process = process
         self._world = process.world
         self._network = network
         self._fleet = fleet
         self.servers: list[Node] = fleet.nodes
-        self._threads = colour == "threads"
+        self._threads = api == "threads"
         self._deaf = deaf
         self._links: dict[Task, Link] = {}
         self._mux: Link | None = None
@@ -352,7 +352,7 @@ class SimRuntime:
         """See ``DurableRuntime``: there is one server."""
         return [list(range(len(calls)))]
 
-    def told_first(self, call: Call) -> Call:
+    def publish_first(self, call: Call) -> Call:
         """See ``Carrier``."""
         return call
 

@@ -1,4 +1,4 @@
-"""Who takes names in any order may wait in a knot; then one is told after the other, until nobody is stuck."""
+"""Who takes names in any order may wait in a deadlock; then one is told after the other, until nobody is stuck."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Tangle:
 
 @pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.slow)])
 async def test_nobody_hangs(valkey: Server, count: int) -> None:
-    """A knot that were not told would end by its time-out only; one that is none would tell everybody."""
+    """A deadlock that were not told would end by its time-out only; one that is none would tell everybody."""
     valkey.command("FLUSHALL")
     tangles = [Tangle(seed) for seed in range(count)]
     async with contextlib.AsyncExitStack() as stack:
@@ -88,4 +88,4 @@ async def test_nobody_hangs(valkey: Server, count: int) -> None:
         await asyncio.gather(*(run_one(tangle) for tangle in tangles))
     assert [stuck for tangle in tangles for stuck in tangle.stuck] == []
     assert all(tangle.done for tangle in tangles), "of those who wait for each other, one goes on"
-    assert sum(bool(tangle.told) for tangle in tangles) > count / 10, "many of them are knots"
+    assert sum(bool(tangle.told) for tangle in tangles) > count / 10, "many of them are deadlocks"

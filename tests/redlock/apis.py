@@ -1,6 +1,6 @@
-"""One text for both colours: a scenario awaits everything, and what is there already is simply given back."""
+"""One text for both APIs: a scenario awaits everything, and what is there already is simply given back."""
 
-# ruff: noqa: ANN401 - one scenario serves both colours, whose objects have no type in common
+# ruff: noqa: ANN401 - one scenario serves both APIs, whose objects have no type in common
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pawl
 
-COLOURS = ("threads", "asyncio")
+APIS = ("threads", "asyncio")
 
 
 async def done(value: Any) -> Any:
@@ -20,23 +20,23 @@ async def done(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-async def nap(colour: str, seconds: float) -> None:
+async def nap(api: str, seconds: float) -> None:
     """Let time pass."""
-    if colour == "asyncio":
+    if api == "asyncio":
         await asyncio.sleep(seconds)
     else:
-        time.sleep(seconds)  # noqa: ASYNC251 - this colour blocks
+        time.sleep(seconds)  # noqa: ASYNC251 - this API blocks
 
 
-def connect(colour: str, target: Any, **options: Any) -> Any:
-    """A client of a colour."""
-    make: Any = pawl.connect_async if colour == "asyncio" else pawl.connect
+def connect(api: str, target: Any, **options: Any) -> Any:
+    """A client of a API."""
+    make: Any = pawl.connect_async if api == "asyncio" else pawl.connect
     return make(target, **options)
 
 
-def play(colour: str, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def play(api: str, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run a scenario to its end."""
-    if colour == "asyncio":
+    if api == "asyncio":
         asyncio.run(scenario())
         return
     running = scenario()
