@@ -1,4 +1,4 @@
-"""A API, a server of the test's own, and a proxy before it."""
+"""An API, a server of the test's own, and a proxy before it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ TTL = 1.0
 HOLDER = """
 import asyncio, sys, time, pawl
 
-url, API, what = sys.argv[1:]
+url, api, what = sys.argv[1:]
 
 def taken(client):
     if what == "semaphore":
@@ -34,7 +34,7 @@ async def main():
         print("held", flush=True)
         await asyncio.sleep(60)
 
-if API == "asyncio":
+if api == "asyncio":
     asyncio.run(main())
 else:
     with pawl.connect(url) as client, taken(client):

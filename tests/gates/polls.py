@@ -21,10 +21,10 @@ OBSERVERS = "{pawl:%election:n}:1:observers"
 
 LEADER = """
 import asyncio, sys, time, pawl
-url, API, identity, ttl = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+url, api, identity, ttl = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
 print("ready", flush=True)
 sys.stdin.readline()
-if API == "threads":
+if api == "threads":
     with pawl.connect(url) as client:
         with client.election("n", identity=identity, ttl=ttl).campaign(30) as lease:
             print("leads", lease.fence, flush=True)

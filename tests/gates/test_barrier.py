@@ -20,10 +20,10 @@ from tests.pace import pace
 
 PARTY = """
 import asyncio, sys, pawl
-url, API, rounds, ticket = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+url, api, rounds, ticket = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 print("ready", flush=True)
 sys.stdin.readline()
-if API == "threads":
+if api == "threads":
     with pawl.connect(url) as client:
         barrier = client.barrier("n", 4, ticket_ttl=ticket)
         for number in range(rounds):

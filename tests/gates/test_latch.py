@@ -18,10 +18,10 @@ from tests.pace import pace
 
 COUNTER = """
 import asyncio, sys, pawl
-url, API, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+url, api, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 sys.stdin.readline()
-if API == "threads":
+if api == "threads":
     with pawl.connect(url) as client:
         for _ in range(times):
             client.latch("n", 301).count_down()

@@ -29,7 +29,7 @@ async def nap(api: str, seconds: float) -> None:
 
 
 def connect(api: str, target: Any, **options: Any) -> Any:
-    """A client of a API."""
+    """A client of an API."""
     make: Any = pawl.connect_async if api == "asyncio" else pawl.connect
     return make(target, **options)
 

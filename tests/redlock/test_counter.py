@@ -53,7 +53,7 @@ async def tasks():
     async with pawl.connect_async(order["urls"], redlock=options, ttl=order["ttl"]) as client:
         await asyncio.gather(*[worker(order["turns"] // 4) for _ in range(4)])
 
-threads() if order["API"] == "threads" else asyncio.run(tasks())
+threads() if order["api"] == "threads" else asyncio.run(tasks())
 print(json.dumps({"worst": worst, "fences": fences}))
 """
 

@@ -8,6 +8,7 @@ some seconds without any lease.
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import threading
@@ -23,11 +24,12 @@ from pawl.runtimes.shared import leave_signals_to_main
 
 if TYPE_CHECKING:
     import asyncio
+    from types import FrameType
 
     from pawl.core.keep.engine import Engine
     from pawl.runtimes.threads import ThreadRuntime
 
-__all__ = ["LoopRelief"]
+__all__ = ["LoopRelief", "frames_of_threads"]
 
 log: logging.Logger = logging.getLogger("pawl.asyncio")
 
@@ -40,6 +42,22 @@ _IDLE_FOR = 5.0
 _LEAST_SLEEP = 0.005
 _ANSWER_WITHIN = 0.05
 _MOST_FRAMES = 20
+
+
+def frames_of_threads() -> dict[int, FrameType]:
+    """Where each thread is, by its ident.
+
+    Before 3.11.9 CPython holds a lock of the interpreter meanwhile. A garbage collection in there may let another
+    thread run, which waits for that lock with the GIL in its hands: then the whole process stands still, for good
+    (python/cpython#106883). From 3.12 on none is run there.
+    """
+    if sys.version_info >= (3, 11, 9) or not gc.isenabled():
+        return sys._current_frames()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        gc.enable()
 
 
 class LoopRelief:
@@ -146,7 +164,7 @@ class LoopRelief:
         if self._stopped or engine.activity.closed or self._loop.is_closed():
             return True
         # A loop whose thread is gone looks as if it ran.
-        return self._loop.is_running() and self._home not in sys._current_frames()
+        return self._loop.is_running() and self._home not in frames_of_threads()
 
     def _look(self) -> float:
         """Look once; seconds until it has to look again, infinity: as long as nothing is to do, -1: it is over."""
@@ -205,7 +223,7 @@ class LoopRelief:
         self._bell.set()
 
     def _report(self, late: Late, seconds: float) -> None:
-        frame = sys._current_frames().get(self._home)
+        frame = frames_of_threads().get(self._home)
         stack = "".join(traceback.format_stack(frame, _MOST_FRAMES)) if frame is not None else ""
         names = ", ".join(repr(server_lease.primitive.name) for server_lease in late.server_leases[:3])
         self._log(lambda: log.warning(

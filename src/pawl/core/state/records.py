@@ -42,6 +42,7 @@ __all__ = [
     "Blocker",
     "Former",
     "Handed",
+    "Heard",
     "LeaseRecord",
     "Owner",
     "Retry",
