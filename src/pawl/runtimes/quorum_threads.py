@@ -123,7 +123,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         self._scripts = scripts
         self._fans = _Fans()
         self._spares: list[list[NodeLink]] = [[] for _ in endpoints]
-        self._looked = threading.Event()
+        self._looked = False
         self._meeting_guard = threading.RLock()
         self._numbers = count(FIRST_RID + 1)
         self._all: Known[ThreadFan] = Known()
@@ -167,7 +167,7 @@ class QuorumThreadRuntime(ThreadRuntime):
 
     async def meet(self, timeout: float) -> None:
         """See ``QuorumRuntime``."""
-        if not self._looked.is_set() and not self._ending:
+        if not self._looked and not self._ending:
             self._look_around(timeout)
         self._equip(self._fan(timeout), timeout)
 
@@ -252,7 +252,7 @@ class QuorumThreadRuntime(ThreadRuntime):
     def _fan(self, timeout: float) -> ThreadFan:
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        if not self._looked.is_set():
+        if not self._looked:
             self._look_around(max(timeout, _FIRST_LOOK))
         fan = self._fans.fan
         if fan is None or fan.dead:
@@ -362,7 +362,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         needed = majority(len(self.nodes))
         nodes = self._known_nodes.nodes
         self._await_majority(threads, timeout, lambda: sum(node.fault is None for node in nodes) >= needed)
-        self._looked.set()
+        self._looked = True
 
     def _look_at(self, index: int) -> threading.Thread | None:
         """See whether a node is back, in the background: nobody waits for one that hangs."""
@@ -440,7 +440,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         super().after_fork()
         self._fans = _Fans()
         self._spares = [[] for _ in self._endpoints]
-        self._looked = threading.Event()
+        self._looked = False
         self._meeting_guard = threading.RLock()
         self._all = Known()
         self._lives.guard = threading.RLock()

@@ -21,6 +21,7 @@ from weakref import ref
 from pawl.core.keep.relief import Late, look_for_late, renew_late
 from pawl.core.protocol.runtime import run
 from pawl.runtimes.shared import leave_signals_to_main
+from pawl.transport.one_sleeper import OneSleeper
 
 if TYPE_CHECKING:
     import asyncio
@@ -77,10 +78,10 @@ class LoopRelief:
         self._make = make
         self._guard = threading.RLock()
         self._home = 0
-        self._bell = threading.Event()
+        self._bell = OneSleeper()
         self._thread: threading.Thread | None = None
         self._runtime: ThreadRuntime | None = None
-        self._answered: threading.Event | None = None
+        self._answered: OneSleeper | None = None
         self._blocked_since: float | None = None
         self._stopped = False
         self._writer: threading.Thread | None = None
@@ -91,7 +92,7 @@ class LoopRelief:
             return
         self._home = threading.get_ident()
         if self._thread is not None:
-            self._bell.set()
+            self._bell.wake()
             return
         thread = threading.Thread(target=self._serve, name="pawl-relief", daemon=True)
         if self._take_post(thread):
@@ -104,7 +105,7 @@ class LoopRelief:
     def stop(self) -> None:
         """See ``Relief``."""
         self._stopped = True
-        self._bell.set()
+        self._bell.wake()
         runtime = self._runtime
         if runtime is not None:
             # Ends a question that is under way.
@@ -114,7 +115,7 @@ class LoopRelief:
         """See ``Relief``."""
         self._stopped = True
         # The parent's thread may have been in the middle of either.
-        self._bell, self._guard = threading.Event(), threading.RLock()
+        self._bell, self._guard = OneSleeper(), threading.RLock()
         self._writer = None
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
@@ -134,8 +135,7 @@ class LoopRelief:
             idle = idle + _LOOK_AGAIN if pause == inf else 0.0
             if pause < 0 or (idle > _IDLE_FOR and self._ended_idle()):
                 break
-            self._bell.wait(min(_LOOK_AGAIN, max(_LEAST_SLEEP, pause)))
-            self._bell.clear()
+            self._bell.sleep(min(_LOOK_AGAIN, max(_LEAST_SLEEP, pause)))
         self._close()
 
     def _take_post(self, thread: threading.Thread) -> bool:
@@ -208,19 +208,19 @@ class LoopRelief:
         """Whether the loop serves what it was asked to; a question that it has not served yet stays asked."""
         answered = self._answered
         if answered is None:
-            answered = self._answered = threading.Event()
+            answered = self._answered = OneSleeper()
             try:
                 self._loop.call_soon_threadsafe(self._answer, answered)
             except RuntimeError:
                 return False
-        if answered.is_set() or (timeout > 0 and answered.wait(timeout)):
+        if answered.sleep(timeout):
             self._answered = None
             return True
         return False
 
-    def _answer(self, answered: threading.Event) -> None:
-        answered.set()
-        self._bell.set()
+    def _answer(self, answered: OneSleeper) -> None:
+        answered.wake()
+        self._bell.wake()
 
     def _report(self, late: Late, seconds: float) -> None:
         frame = frames_of_threads().get(self._home)

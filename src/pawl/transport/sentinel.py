@@ -18,6 +18,7 @@ from pawl.topology.sentinel import View, choose, enough, read_switch, read_view
 from pawl.transport.connect import BoundedSocket, fault_of
 from pawl.transport.link import open_socket
 from pawl.transport.mux import open_connection
+from pawl.transport.one_sleeper import OneSleeper
 from pawl.transport.wire import NOTHING, PushNotification, ReplyError, new_reader, pack
 
 __all__ = ["Ask", "MasterFinder", "MasterWatch", "ask_async", "ask_sync"]
@@ -153,7 +154,8 @@ class MasterWatch(threading.Thread):
         self._target = target
         self._on_switch = on_switch
         self._ended = ended
-        self._stop_now = threading.Event()
+        self._stop_asked = False
+        self._rest = OneSleeper()
 
     def begin(self) -> Self | None:
         """Listen from now on; None if the system has no thread left for it, and the next look-up is to try again."""
@@ -165,7 +167,8 @@ class MasterWatch(threading.Thread):
 
     def stop(self) -> None:
         """End soon; from any thread."""
-        self._stop_now.set()
+        self._stop_asked = True
+        self._rest.wake()
 
     def run(self) -> None:
         """Listen until stopped."""
@@ -185,7 +188,7 @@ class MasterWatch(threading.Thread):
             except (Fault, OSError) as error:
                 # Another Sentinel may serve.
                 log.debug("%s: %s", sentinel.shown, error)
-            self._stop_now.wait(_PAUSE)
+            self._rest.sleep(_PAUSE)
 
     def _listen(self, sock: socket.socket) -> None:
         reader = new_reader()
@@ -212,4 +215,4 @@ class MasterWatch(threading.Thread):
             self._on_switch()
 
     def _over(self) -> bool:
-        return self._stop_now.is_set() or self._ended()
+        return self._stop_asked or self._ended()
