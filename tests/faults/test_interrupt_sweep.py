@@ -187,13 +187,25 @@ def test_row_12_interrupt_at_every_step_of_the_begin_of_a_block(
     assert sweep(server, client, prepared) > 20
 
 
+class _OfAHandler(pawl.NotHeld):
+    """What a handler raises that releases the same lease, on top of its release."""
+
+    def __init__(self) -> None:
+        super().__init__("raised by a handler", name="n")
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, _OfAHandler])
 @pytest.mark.parametrize(
     "waiting",
     [pytest.param(False, id="nobody waits"), pytest.param(True, id="another thread waits")],
 )
 def test_row_12_interrupt_at_every_step_of_release(
-    *, waiting: bool, pair: tuple[pawl.Client, pawl.Client], server: Server
+    *,
+    waiting: bool,
+    raised: type[BaseException],
+    pair: tuple[pawl.Client, pawl.Client],
+    server: Server,
 ) -> None:
     client, _ = pair
 
@@ -216,7 +228,7 @@ def test_row_12_interrupt_at_every_step_of_release(
         kept.append(lease)
 
     kept: list[pawl.Lease] = []
-    assert sweep(server, client, prepared) > 5
+    assert sweep(server, client, prepared, raised) > 5
 
 
 @pytest.mark.parametrize("way", ["release", "with"])

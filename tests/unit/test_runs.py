@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from pawl.core.lease.in_progress import Ending
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.carrier import Request
 from pawl.core.release.decision import Step, decide
@@ -38,7 +39,9 @@ class Line:
         return waiter
 
     def release(self) -> Step | Request:
-        return decide(self.rig.engine, self.lease, waited_for=True)
+        mark = Ending()
+        mark.lease, mark.ended = self.lease, False
+        return decide(self.rig.engine, mark, waited_for=True)
 
     def pass_on(self, number: int | None = None) -> bool:
         return pass_on(self.rig.engine, self.server_lease, self.rig.runtime.clock, number)

@@ -43,8 +43,8 @@ class LeaseBlock(BaseLease):
             outcome = run(release.release(record.engine, record))
             if outcome is not Release.RELEASED:
                 release.tell(record, outcome)
-        except BaseException as broken:
-            release.cut_short(record, levels, broken)
+        except BaseException:
+            release.cut_short(record, levels)
             raise
 
     def __enter__(self) -> Self:
@@ -59,8 +59,8 @@ class LeaseBlock(BaseLease):
         levels = record.levels
         try:
             run(release.end_block(record, error))
-        except BaseException as broken:
-            release.cut_short(record, levels, broken)
+        except BaseException:
+            release.cut_short(record, levels)
             raise
 
 
@@ -89,6 +89,6 @@ class LockBlock(ABC, Generic[L_co]):
         levels = record.levels
         try:
             run(release.end_block(record, error))
-        except BaseException as broken:
-            release.cut_short(record, levels, broken)
+        except BaseException:
+            release.cut_short(record, levels)
             raise

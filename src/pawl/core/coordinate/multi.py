@@ -259,8 +259,10 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
     left = list(multi.leases)
     outcomes: list[tuple[HeldLease, Release]] = []
     engine.activity.in_progress[id(left)] = engine.runtime.who()
+    refused = False
     try:
         if not multi.take_end():
+            refused = True
             raise NotHeld(f"release {multi.name!r}: the lease was already released", name=multi.name)
         multi.wake()
         while left:
@@ -269,10 +271,9 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
             outcomes.append((lease, outcome))
             multi.lost |= outcome is Release.LOST
             left.pop()
-    except PawlError:
-        raise
     except BaseException:
-        if multi.released:
+        # A handler may raise one of pawl's own errors here, too.
+        if multi.released and not refused:
             _leave_behind(engine, left)
         raise
     finally:

@@ -23,9 +23,11 @@ class Ending:
 
     Attributes:
         lease: What is released; set by who makes the mark, a call less for each release.
+        ended: True once this release has ended the lease, and nobody else will leave it.
     """
 
-    __slots__ = ("lease",)
+    __slots__ = ("ended", "lease")
+    ended: bool
     lease: HeldLease
 
 

@@ -11,7 +11,7 @@ from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.record import HeldLease
+    from pawl.core.lease.in_progress import Ending
     from pawl.core.protocol.carrier import Request
     from pawl.core.protocol.quorum import QuorumRuntime
     from pawl.core.state.records import ServerLease
@@ -31,21 +31,23 @@ class Step(Enum):
     LEAVE = "its token is to be left: see ``settle``"
 
 
-def decide(  # noqa: C901, PLR0911, PLR0912 - one guarded step, and a call costs each release as much as a branch
-    engine: Engine, lease: HeldLease, *, waited_for: bool
+def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each release as much as a branch
+    engine: Engine, mark: Ending, *, waited_for: bool
 ) -> Step | Request:
     """End a lease, or one level of it, and say what is to be done.
 
     Args:
         engine: The client's engine.
-        lease: What is released.
+        mark: The release. It says from the same step on that the lease ended by it: then it must come to its end, even
+            if a signal handler raises here.
         waited_for: True where somebody of this client was seen to wait. Otherwise the release must be noted as in
             progress: it is sent at once, and the end of the client waits for it.
 
     Returns:
         The step, or what is to be sent.
     """
-    server_lease, history = lease.server_lease, engine.reports.history
+    lease, history = mark.lease, engine.reports.history
+    server_lease = lease.server_lease
     owner, local_queue, row = server_lease.owner, server_lease.local_queue, server_lease.row
     now = engine.runtime.now()
     held, held_key = engine.leases.held, (lease.who, server_lease.primitive.key)
@@ -58,9 +60,12 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one guarded step, and a call costs
         lease.released = True
         if owner.epoch != engine.epoch:
             return Step.PARENT
+        mark.ended = True
         # The server lease may go on under another owner: its loss is none of this lease's business then.
         owner.watchers = None
-        if history is None and owner.outer is None and held_key in held and held[held_key] is server_lease:
+        forgets = history is None and owner.outer is None
+        # Where it is passed on, the caller holds it until then: a handler in between must not wait for it.
+        if forgets and not waited_for and held_key in held and held[held_key] is server_lease:
             del held[held_key]
         state = server_lease.state
         ends = (
@@ -81,7 +86,7 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one guarded step, and a call costs
                     del local_queue.home[local_queue.key]
             if row is not None and server_lease in row:
                 del row[server_lease]
-    if history is not None or owner.outer is not None:
+    if not forgets:
         # A history notes who had it before anybody else has.
         engine.forget_holder(server_lease, lease.who)
     if lease.parked:
@@ -90,12 +95,26 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one guarded step, and a call costs
         if engine.leases.tracked:
             engine.untrack(server_lease)
         return _first_request(engine, server_lease)
-    if state is LeaseState.RELEASED:
-        # The garbage collector came to the lease before it came to the block that ends it.
-        return Step.LEAVE
-    if state is LeaseState.LOST or now >= server_lease.valid_until:
-        return _lose(engine, server_lease, now)
-    return _pass(engine, server_lease, now)
+    # RELEASED: the garbage collector came to the lease before it came to the block that ends it.
+    step = Step.LEAVE
+    if state is LeaseState.LOST or (state is not LeaseState.RELEASED and now >= server_lease.valid_until):
+        step = _lose(engine, server_lease, now)
+    elif state is not LeaseState.RELEASED:
+        turn = engine.pass_turn(server_lease, now)
+        # Gone: those who sleep go on without this server lease, and nobody but its owner leaves it.
+        step = Step.PASSED if turn is Turn.HANDED else Step.REFUSED if turn is Turn.REFUSED else Step.LEAVE
+        last = (
+            local_queue is not None
+            and not server_lease.uncontended
+            and local_queue.streak >= local_queue.most
+        )
+        if last and local_queue is not None and step is Step.PASSED:
+            local_queue.part(server_lease, Waiter(engine.runtime.new_token()))
+    if waited_for and forgets:
+        with engine.guard:
+            if held_key in held and held[held_key] is server_lease:
+                del held[held_key]
+    return step
 
 
 def _lose(engine: Engine, server_lease: ServerLease, now: float) -> Step:
@@ -103,17 +122,6 @@ def _lose(engine: Engine, server_lease: ServerLease, now: float) -> Step:
     if server_lease.reason is LossReason.MAX_HOLD:
         engine.leave_in_background(server_lease, server_lease.close_ms(now))
     return Step.LOST
-
-
-def _pass(engine: Engine, server_lease: ServerLease, now: float) -> Step:
-    local_queue = server_lease.local_queue
-    turn = engine.pass_turn(server_lease, now)
-    if turn is not Turn.HANDED:
-        # Gone: those who sleep go on without this server lease, and nobody but its owner leaves it.
-        return Step.REFUSED if turn is Turn.REFUSED else Step.LEAVE
-    if local_queue is not None and not server_lease.uncontended and local_queue.streak >= local_queue.most:
-        local_queue.part(server_lease, Waiter(engine.runtime.new_token()))
-    return Step.PASSED
 
 
 def settle(engine: Engine, server_lease: ServerLease, step: Step) -> Step | Request:

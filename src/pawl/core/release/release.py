@@ -46,15 +46,15 @@ async def release(  # noqa: C901, PLR0912, PLR0915 - in one piece: every release
     server_lease, observer = lease.server_lease, engine.reports.observer
     queue, run = server_lease.local_queue, server_lease.run
     granted_at = 0.0 if observer is None else server_lease.owner.granted_at
-    mark: Ending | None = None
+    in_progress, mark = engine.activity.in_progress, Ending()
+    mark.lease, mark.ended = lease, False
     ended: Release | str = ""
     try:
         # A look first: nobody waits here, mostly.
-        if not (queue.local_waiters if queue is not None else run is not None and run.behind):
-            mark = Ending()
-            mark.lease = lease
-            engine.activity.in_progress[mark] = engine.runtime.who()
-        step = decide(engine, lease, waited_for=mark is None)
+        waited_for = queue.local_waiters if queue is not None else run is not None and run.behind
+        if not waited_for:
+            in_progress[mark] = engine.runtime.who()
+        step = decide(engine, mark, waited_for=mark not in in_progress)
         answer: Any = None
         if type(step) is Step:
             if step is Step.PASSED:
@@ -62,10 +62,8 @@ async def release(  # noqa: C901, PLR0912, PLR0915 - in one piece: every release
                 return ended
             if step is Step.REFUSED or step is Step.LEAVE:
                 ended = "background"
-                if mark is None:
-                    mark = Ending()
-                    mark.lease = lease
-                    engine.activity.in_progress[mark] = engine.runtime.who()
+                if mark not in in_progress:
+                    in_progress[mark] = engine.runtime.who()
                 step = settle(engine, server_lease, step)
             if type(step) is Step and step is not Step.LEAVE:
                 outcome = _nothing_to_send(lease, step)
@@ -89,17 +87,19 @@ async def release(  # noqa: C901, PLR0912, PLR0915 - in one piece: every release
         ended = await leave(engine, server_lease, answer)  # pyright: ignore[reportUnknownArgumentType]
         lease.lost = ended is Release.LOST
         return ended
-    except PawlError:
-        raise
     except BaseException:
-        if lease.released:
+        # What it raises itself it raises without having ended the lease: the rest comes from a cancel, or a handler.
+        if mark.ended:
+            ended = ended or "background"
             engine.finish_release(lease)
         raise
     finally:
-        if mark is not None:
-            engine.activity.in_progress.pop(mark, None)
-        if observer is not None and ended:
-            observer.released(server_lease.primitive, granted_at, str(ended))
+        try:
+            if observer is not None and ended:
+                observer.released(server_lease.primitive, granted_at, str(ended))
+        finally:
+            if mark in in_progress:
+                del in_progress[mark]
 
 
 def _nothing_to_send(lease: HeldLease, step: Step) -> Release:
@@ -120,17 +120,18 @@ def _vote_to_leave(
     return cast("QuorumLine", line).vote(call, leave_votes(engine, server_lease), timeout)
 
 
-def cut_short(lease: HeldLease, levels: int, error: BaseException) -> None:
-    """Go on in the background with a release that a signal broke off in its first steps; else do nothing.
+def cut_short(lease: HeldLease, levels: int) -> None:
+    """Go on in the background with a release that a signal broke off in its first steps.
+
+    A release that was refused, or came to its end, has nothing left to do here.
 
     An inner level of a re-entered lease is left alone: that the outer section goes on unprotected would be worse.
 
     Args:
         lease: What was to be released.
         levels: How many times it was held before: the inner level may be over by now.
-        error: What broke it off.
     """
-    if not isinstance(error, PawlError) and levels == 1 and not lease.inert() and lease.take_end():
+    if levels == 1 and not lease.inert() and lease.take_end():
         lease.engine.finish_release(lease)
 
 
