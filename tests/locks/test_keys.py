@@ -423,7 +423,7 @@ def _said(server: Server, section: str, field: str) -> int:
     ("key", "options", "yield_ms"),
     [
         (pawl.Key("k"), {}, "60"),
-        (pawl.Key.spring("locks", "k"), {}, "105"),
+        (pawl.Key.spring("locks", "k"), {}, "95"),
         (pawl.Key.spring("locks", "k"), {"yield_for": 0.02}, "20"),
         (pawl.Key.python_redis_lock("k"), {}, "60"),
     ],

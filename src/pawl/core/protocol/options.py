@@ -208,7 +208,7 @@ class LockOptions:
             before they leave the key free for other programs; default 0.25, so that these wait little longer than that
             and one hold. It varies by up to a fifth, so that nobody's polling falls in step with it. None or 0: never.
         yield_for: Only for a ``pawl.Key``: how many seconds it is then left free, at most 10; default 0.06, which most
-            pollers hit within a few turns, and 0.105 for ``Key.spring``, whose spin lock polls every 0.1 s. 0: never.
+            pollers hit within a few turns, and 0.095 for ``Key.spring``, whose spin lock polls every 0.1 s. 0: never.
         on_lost: Called with the lease once it is lost.
         on_exit: What a ``with`` block does at its end when the lease was lost: ``"raise"`` (default) or ``"warn"``.
         on_unavailable: What acquire does once the server could not be reached for ``unavailable_after`` (or until the
