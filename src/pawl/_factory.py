@@ -502,7 +502,7 @@ live_clients: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def _tell_of_fork() -> None:
     degraded.guard.mutex = threading.RLock()
-    degraded.forget_shelters()
+    degraded.forget_degraded()
     for client in list(live_clients):
         after_fork(client)
 

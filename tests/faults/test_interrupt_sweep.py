@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import pawl
+import pawl.metrics
 from pawl.core.acquire import degraded
 from pawl.testing import Proxy, Server
 from tests.faults.rig import in_thread, remains, until, waiters
@@ -39,7 +40,11 @@ def _sleep_here(client: pawl.Client, number: int) -> bool:
 
 
 def struck(
-    operation: Callable[[], Any], strike_at: int, raised: type[BaseException] = KeyboardInterrupt
+    operation: Callable[[], Any],
+    strike_at: int,
+    raised: type[BaseException] = KeyboardInterrupt,
+    *,
+    spared: tuple[str, ...] = (),
 ) -> tuple[str, Any]:
     """Interrupt an operation at one step; where it was ("" if it ran through), and its result."""
 
@@ -47,7 +52,7 @@ def struck(
         raise raised
 
     result = None
-    striking = Struck(strike_at, act)
+    striking = Struck(strike_at, act, spared=spared)
     dropped: list[object] = []
     hook, sys.unraisablehook = sys.unraisablehook, dropped.append
     try:
@@ -197,12 +202,17 @@ class _OfAHandler(pawl.NotHeld):
 @pytest.mark.slow
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, _OfAHandler])
 @pytest.mark.parametrize(
-    "waiting",
-    [pytest.param(False, id="nobody waits"), pytest.param(True, id="another thread waits")],
+    ("waiting", "min_hold"),
+    [
+        pytest.param(False, 0.0, id="nobody waits"),
+        pytest.param(True, 0.0, id="another thread waits"),
+        pytest.param(False, 0.001, id="with min_hold"),
+    ],
 )
 def test_row_12_interrupt_at_every_step_of_release(
     *,
     waiting: bool,
+    min_hold: float,
     raised: type[BaseException],
     pair: tuple[pawl.Client, pawl.Client],
     server: Server,
@@ -211,7 +221,7 @@ def test_row_12_interrupt_at_every_step_of_release(
 
     @contextlib.contextmanager
     def prepared() -> Iterator[Callable[[], Any]]:
-        lease = client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5)
+        lease = client.lock("n", ttl=TTL, ticket_ttl=TICKET, min_hold=min_hold).acquire(5)
         waiter = (
             in_thread(lambda: client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5).release())
             if waiting
@@ -229,6 +239,50 @@ def test_row_12_interrupt_at_every_step_of_release(
 
     kept: list[pawl.Lease] = []
     assert sweep(server, client, prepared, raised) > 5
+
+
+class _Counted:
+    """An observer that notes the end of each lease, and nothing else."""
+
+    def __init__(self) -> None:
+        self.ends: list[str] = []
+
+    def released(self, _kind: str, _name: str, *, outcome: str, **_: object) -> None:
+        self.ends.append(outcome)
+
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+@pytest.mark.parametrize("way", ["release", "with"])
+def test_row_12_metrics_hear_once_of_each_release_that_is_interrupted(
+    way: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    client, _ = pair
+    counted, at, bad = _Counted(), 1, []
+    pawl.metrics.observe(client, counted)
+    # What the observer itself was interrupted in is between it and the handler.
+    spared = ("released", "_tell", "<lambda>", "__getattr__")
+    while True:
+        lease = client.lock("n", ttl=TTL).acquire(5)
+        counted.ends.clear()
+
+        def block(lease: pawl.Lease = lease) -> None:
+            with lease:
+                pass
+
+        where, _none = struck(lease.release if way == "release" else block, at, spared=spared)
+        # Interrupted before its first step, it has not begun.
+        with contextlib.suppress(pawl.NotHeld):
+            lease.release()
+        until(lambda: not remains(server))
+        if len(counted.ends) != 1:
+            bad.append(f"{where}: {counted.ends}")
+        if not where:
+            break
+        at += 1
+    assert at > 10
+    assert not bad, f"counted otherwise than once at {len(bad)} of {at} steps:\n" + "\n".join(bad)
 
 
 @pytest.mark.parametrize("way", ["release", "with"])
@@ -312,9 +366,9 @@ def test_row_12_interrupt_at_every_step_of_a_release_in_strict_order(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heirs", [0, 1])
+@pytest.mark.parametrize("waiting", [0, 1])
 def test_row_12_interrupt_at_every_step_of_a_release_to_the_last_of_a_run(
-    heirs: int, pair: tuple[pawl.Client, pawl.Client], server: Server
+    waiting: int, pair: tuple[pawl.Client, pawl.Client], server: Server
 ) -> None:
     """Another client waited too: who is next here, if anybody, queues while the last one holds."""
     client, rival = pair
@@ -329,7 +383,7 @@ def test_row_12_interrupt_at_every_step_of_a_release_to_the_last_of_a_run(
         lease = first.result(5)
         assert not lease._record.server_lease.uncontended
         behind: list[Future[None]] = []
-        for count in range(1, heirs + 2):
+        for count in range(1, waiting + 2):
             behind.append(in_thread(lambda: lock.acquire(5).release()))
             until(partial(_sleep_here, client, count))
         yield lease.release
@@ -399,7 +453,7 @@ def test_row_12_interrupt_at_every_step_of_a_lock_without_the_server(way: str) -
             try:
                 in_thread(lambda: theirs.acquire(5).release()).result(10)
             except pawl.AcquireTimeout:
-                degraded.forget_shelters()
+                degraded.forget_degraded()
                 if not where.endswith(" __exit__"):
                     # There its first step had not begun: Python leaves the block without it.
                     bad.append(where)

@@ -152,7 +152,7 @@ async def _acquire(engine: Engine, plan: Plan, timeout: float | None, stop: Stop
     note: list[Waiter] = []
     who = engine.activity.in_progress[id(note)] = engine.runtime.who()
     try:
-        take = take_or_none if plan.options.given.on_unavailable == "raise" else _sheltered
+        take = take_or_none if plan.options.given.on_unavailable == "raise" else _or_degraded
         lease = await take(engine, plan, who, timeout, note, stop)
         if lease is None:
             raise await timed_out(engine, plan, began, note[0] if note else None)
@@ -172,7 +172,7 @@ async def try_acquire(engine: Engine, plan: Plan) -> HeldLease | None:
     note: list[Waiter] = []
     who = engine.activity.in_progress[id(note)] = engine.runtime.who()
     try:
-        lease = await _sheltered(engine, plan, who, 0, note, None)
+        lease = await _or_degraded(engine, plan, who, 0, note, None)
     except BaseException as error:
         engine.refused(plan.primitive, began, error)
         raise
@@ -291,7 +291,7 @@ async def _go_on(
     return await take_or_none(engine, plan, who, left(engine.runtime, window[1]), tried or [], stop)
 
 
-async def _sheltered(
+async def _or_degraded(
     engine: Engine,
     plan: Plan,
     who: object,

@@ -55,7 +55,7 @@ __all__ = ["win"]
 
 log: logging.Logger = logging.getLogger("pawl.redlock")
 
-_DRIFTED_TRIES = 3
+_MOST_LATE_GRANTS = 3
 _LONGEST_PAUSE = 0.4
 _LAST_TRY = 0.01
 _DOUBLINGS = 4
@@ -312,7 +312,7 @@ class _Attempt:
         """How long to rest before the next try; None: there is none."""
         runtime, settings = self.engine.runtime, self.settings
         now = runtime.now()
-        if self.late_grants > _DRIFTED_TRIES or self._refused_for_good() is not None:
+        if self.late_grants > _MOST_LATE_GRANTS or self._refused_for_good() is not None:
             return None
         # Tries by a hint are not counted; those that split the votes lengthen the pause all the same.
         bound = settings.retry_delay * (1 << min(tries - 1 + self.splits, _DOUBLINGS))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pawl.core.state.plan import Plan
     from pawl.core.state.records import Waiter
 
-__all__ = ["DegradedLease", "DegradedQueue", "forget_shelters", "guard", "take_or_degrade"]
+__all__ = ["DegradedLease", "DegradedQueue", "forget_degraded", "guard", "take_or_degrade"]
 
 log: logging.Logger = logging.getLogger("pawl.degraded")
 
@@ -389,6 +389,6 @@ def _log_once(engine: Engine, plan: Plan, error: Exception) -> None:
     )  # fmt: skip
 
 
-def forget_shelters() -> None:
+def forget_degraded() -> None:
     """In the child of a fork: who held them are threads of the parent."""
     _lines.clear()

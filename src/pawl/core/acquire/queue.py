@@ -49,7 +49,7 @@ __all__ = ["ENDLESS", "ask_once", "read_answer", "win"]
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
 
-_DRIFTED_TRIES = 3
+_MOST_LATE_GRANTS = 3
 _FOREIGN_POLL = 0.05
 _NOTIFIED_POLL = 0.25
 """Seconds between two questions behind a foreign holder where the server notifies of changes: a notice may get lost."""
@@ -288,7 +288,7 @@ def _held(
     if valid > engine.runtime.now():
         return Grant(granted.fence, valid, True, granted.holds)
     waiter.late_grants += 1
-    if waiter.late_grants > _DRIFTED_TRIES:
+    if waiter.late_grants > _MOST_LATE_GRANTS:
         told = f"{waiter.late_grants} grants in a row had expired when they arrived"
         raise ClockDrift(f"acquire {primitive.name!r}: {told}", name=primitive.name)
     return None

@@ -52,9 +52,9 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
     now = engine.runtime.now()
     held, held_key = engine.leases.held, (lease.who, server_lease.primitive.key)
     with engine.guard:
-        if lease.released or lease.levels != 1:
-            if lease.released:
-                return Step.OVER
+        if lease.released:
+            return Step.OVER
+        if lease.levels != 1:
             lease.levels -= 1
             return Step.INNER
         lease.released = True
@@ -95,20 +95,21 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
         if engine.leases.tracked:
             engine.untrack(server_lease)
         return _first_request(engine, server_lease)
-    # RELEASED: the garbage collector came to the lease before it came to the block that ends it.
-    step = Step.LEAVE
-    if state is LeaseState.LOST or (state is not LeaseState.RELEASED and now >= server_lease.valid_until):
+    if state is LeaseState.RELEASED:
+        # The garbage collector came to the lease before it came to the block that ends it.
+        step = Step.LEAVE
+    elif state is LeaseState.LOST or now >= server_lease.valid_until:
         step = _lose(engine, server_lease, now)
-    elif state is not LeaseState.RELEASED:
+    else:
         turn = engine.pass_turn(server_lease, now)
         # Gone: those who sleep go on without this server lease, and nobody but its owner leaves it.
         step = Step.PASSED if turn is Turn.HANDED else Step.REFUSED if turn is Turn.REFUSED else Step.LEAVE
-        last = (
+        run_is_over = (
             local_queue is not None
             and not server_lease.uncontended
             and local_queue.streak >= local_queue.most
         )
-        if last and local_queue is not None and step is Step.PASSED:
+        if turn is Turn.HANDED and local_queue is not None and run_is_over:
             local_queue.part(server_lease, Waiter(engine.runtime.new_token()))
     if waited_for and forgets:
         with engine.guard:

@@ -16,7 +16,7 @@ from pawl.core.release.decision import Step, decide, settle
 from pawl.core.release.outcome import not_ours
 from pawl.core.retry import pause_after, rest
 from pawl.core.state.records import Retry, ServerLease
-from pawl.errors import LeaseLost, NotHeld, PawlError
+from pawl.errors import BackendError, ClientClosed, LeaseLost, NotHeld, NotSupported
 from pawl.model import Release
 
 if TYPE_CHECKING:
@@ -48,28 +48,25 @@ async def release(  # noqa: C901, PLR0912, PLR0915 - in one piece: every release
     granted_at = 0.0 if observer is None else server_lease.owner.granted_at
     in_progress, mark = engine.activity.in_progress, Ending()
     mark.lease, mark.ended = lease, False
-    ended: Release | str = ""
+    # What observers are told if it ends before its end here.
+    ended: Release | str = "background"
     try:
         # A look first: nobody waits here, mostly.
-        waited_for = queue.local_waiters if queue is not None else run is not None and run.behind
+        waited_for = bool(queue.local_waiters if queue is not None else run is not None and run.behind)
         if not waited_for:
             in_progress[mark] = engine.runtime.who()
-        step = decide(engine, mark, waited_for=mark not in in_progress)
+        step = decide(engine, mark, waited_for=waited_for)
+        if step is Step.PASSED:
+            ended = Release.RELEASED
+            return ended
+        if step is Step.REFUSED or step is Step.LEAVE:
+            if waited_for:
+                in_progress[mark] = engine.runtime.who()
+            step = settle(engine, server_lease, step)
+        if type(step) is Step and step is not Step.LEAVE:
+            ended = _nothing_to_send(lease, step)
+            return ended
         answer: Any = None
-        if type(step) is Step:
-            if step is Step.PASSED:
-                ended = Release.RELEASED
-                return ended
-            if step is Step.REFUSED or step is Step.LEAVE:
-                ended = "background"
-                if mark not in in_progress:
-                    in_progress[mark] = engine.runtime.who()
-                step = settle(engine, server_lease, step)
-            if type(step) is Step and step is not Step.LEAVE:
-                outcome = _nothing_to_send(lease, step)
-                ended = "" if step is Step.INNER else outcome
-                return outcome
-        ended = "background"
         line = engine.runtime.line()
         if line is not None and type(step) is not Step:
             try:
@@ -90,12 +87,11 @@ async def release(  # noqa: C901, PLR0912, PLR0915 - in one piece: every release
     except BaseException:
         # What it raises itself it raises without having ended the lease: the rest comes from a cancel, or a handler.
         if mark.ended:
-            ended = ended or "background"
             engine.finish_release(lease)
         raise
     finally:
         try:
-            if observer is not None and ended:
+            if observer is not None and mark.ended:
                 observer.released(server_lease.primitive, granted_at, str(ended))
         finally:
             if mark in in_progress:
@@ -133,6 +129,7 @@ def cut_short(lease: HeldLease, levels: int) -> None:
     """
     if levels == 1 and not lease.inert() and lease.take_end():
         lease.engine.finish_release(lease)
+        lease.engine.count_end(lease.server_lease, "background")
 
 
 async def release_or_raise(engine: Engine, lease: HeldLease) -> None:
@@ -217,7 +214,8 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fau
                 name = server_lease.primitive.name
                 pause = pause_after(engine, fault, retry, options, until, "release", name)
             await rest(engine, pause, server_lease.primitive.name, "release")
-    except PawlError as error:
+    except (BackendError, NotSupported, ClientClosed) as error:
+        # What the server's side of it raises. An error of another kind is a signal handler's, which raised here.
         return _unknown(engine, server_lease, error)
     except BaseException:
         # Cancelled or interrupted: the leave goes on without its caller.
