@@ -308,7 +308,7 @@ def _new_plan(
         check_for_quorum(settings.redlock, options)
     if owner is not None:
         return _owned_plan(settings.engine.mutex_of(kind, name, key, options, owner, SHARED_OWNER), options)
-    return exclusive_plan(settings, settings.engine.mutex(kind, name, key, options), options)
+    return exclusive_plan(settings.engine.mutex(kind, name, key, options), options)
 
 
 def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], identifier: str) -> Plan:
@@ -365,7 +365,7 @@ def plan_of_key(
     if key.wire == "plain":
         _check_slots(settings, key)
     mutex = settings.engine.mutex_at(kind, key, options, owner, sharded=settings.sharded)
-    return exclusive_plan(settings, mutex, options) if owner is None else _owned_plan(mutex, options)
+    return exclusive_plan(mutex, options) if owner is None else _owned_plan(mutex, options)
 
 
 def _check_slots(settings: Settings, key: Key) -> None:
@@ -381,14 +381,11 @@ def _check_slots(settings: Settings, key: Key) -> None:
         )
 
 
-def exclusive_plan(settings: Settings, primitive: Primitive, options: Terms) -> Plan:
+def exclusive_plan(primitive: Primitive, options: Terms) -> Plan:
     """The plan of a primitive that one owner holds at a time, whichever it is."""
-    plain = _plain(options) and not settings.strict
     queue_key, alone = _queue_key(primitive, options), not options.hands_over
     batch_key = queue_key if alone and options.durable is None else ""
-    return Plan(
-        primitive, options, primitive.kind == "rlock", False, alone, queue_key, plain, batch_key=batch_key
-    )
+    return Plan(primitive, options, primitive.kind == "rlock", False, alone, queue_key, batch_key=batch_key)
 
 
 _ON_QUORUM = frozenset({"lock", "rlock", "rwlock", "multi_lock"})
@@ -463,11 +460,6 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if given.get("handover", 0) != 0:
         raise ConfigurationError("handover must be 0 for a fair_lock, which has no local hand-off: use lock")
     return {**given, "handover": 0}
-
-
-def _plain(options: Terms) -> bool:
-    usual = options.given.on_unavailable == "raise" and options.durable is None
-    return usual and options.renewed is not None and options.max_hold is None
 
 
 def _queue_key(primitive: Primitive, options: Terms) -> str:

@@ -44,7 +44,7 @@ def turnstile(client: Any, name: str, **given: Any) -> Any:  # noqa: ANN401 - of
     """A turnstile of this name."""
     settings = settings_of(client)
     options = settings.lock_options(given)
-    plan = exclusive_plan(settings, _requests(settings.engine, settings.namespace, name, options), options)
+    plan = exclusive_plan(_requests(settings.engine, settings.namespace, name, options), options)
     shell: Any = Lock if isinstance(client, pawl.Client) else AsyncLock
     return shell(client, plan, ("turnstile", name, given, None))
 

@@ -267,10 +267,7 @@ class Rig:
         self.options = Terms(LockOptions(**options))
         plan_queue_key = "spot" if self.options.hands_over else ""
         mutex = Mutex("lock", "x", "pawl:x")
-        plain = self.options.renewed is not None and self.options.max_hold is None
-        self.plan = Plan(
-            mutex, self.options, False, False, not self.options.hands_over, plan_queue_key, plain
-        )
+        self.plan = Plan(mutex, self.options, False, False, not self.options.hands_over, plan_queue_key)
 
     @property
     def sent(self) -> list[str]:

@@ -13,6 +13,7 @@ from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.terms import RUN
 from pawl.core.release.release import release_or_raise
 from pawl.core.state.local_queue import LocalQueue, LocalQueues, LocalWaiter
+from pawl.core.state.plan import Attempt
 from pawl.core.state.records import ServerLease, Turn, Waiter
 from pawl.model import LeaseState, LossReason, Release
 from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, unanswered
@@ -324,6 +325,10 @@ def test_who_waits_notices_by_itself_that_the_one_before_is_gone() -> None:
     place = rig.engine.queues.local.join("spot", gone)
     rig.engine.queues.local.join("spot", first)
     del gone
-    run(await_turn(rig.engine, rig.plan, first, (START, START + 1.0), None))
+    run(
+        await_turn(
+            rig.engine, rig.plan, first, Attempt("me", START, START + 1.0, None, wait=True, or_none=False)
+        )
+    )
     assert first.waiter is not None
     assert place.turn_holder() is first

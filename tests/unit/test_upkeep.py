@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.acquire.local_wait import sit_down
 from pawl.core.acquire.queue import _listen
 from pawl.core.client import NotingEngine, doubter
 from pawl.core.coordinate.election import ENDED, Watch
@@ -70,7 +69,7 @@ def test_a_grant_by_hand_over_is_confirmed_soon_or_at_once(left: float, *, at_on
     server_lease = server_lease_of(rig)
     rig.engine.leases.schedule.discard(server_lease)
     server_lease.valid_until = START + left
-    rig.engine.keep(server_lease, confirmed=False)
+    rig.engine.plan_service(server_lease, server_lease.owner.granted_at, confirmed=False)
     assert due_of(server_lease) == START if at_once else START < due_of(server_lease) < START + left
 
 
@@ -200,8 +199,9 @@ def test_who_sits_down_wakes_an_upkeep_that_sleeps_without_an_end() -> None:
     book = SimpleNamespace(armed=False, _engine=SimpleNamespace(wake_maintenance=lambda: woken.append(1)))
     book.watch = lambda: SessionPublisher.watch(cast("Any", book))
     rig.engine.reports.publisher = cast("Any", book)
-    for who in "ab":
-        assert sit_down(rig.engine, rig.plan, LocalWaiter(), (who, "pawl:x"))
+    for _ in range(2):
+        rig.engine.queues.local.join(rig.plan.queue_key, LocalWaiter())
+        rig.engine.watch()
         assert book.armed
     assert woken == [1]
 

@@ -383,8 +383,7 @@ def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(
         return HeldLease(engine, server_lease, fence, who, levels)
 
     with (
-        patch("pawl.core.acquire.first_request.HeldLease", broken),
-        patch("pawl.core.acquire.grant.HeldLease", broken),
+        patch("pawl.core.lease.made.HeldLease", broken),
         pytest.raises(KeyboardInterrupt),
     ):
         run(acquire(rig.engine, rig.plan, None))

@@ -66,7 +66,7 @@ class AsyncWriteLock(AsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = await acquire.try_acquire(engine_here(self._client), plan)
+        record = await acquire.acquire(engine_here(self._client), plan, 0, or_none=True)
         return None if record is None else given_to_write(record)
 
     if TYPE_CHECKING:

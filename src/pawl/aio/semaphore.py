@@ -82,7 +82,7 @@ class AsyncSemaphore(BaseAsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(weighing(self._plan, n), None)
-        record = await acquire.try_acquire(engine_here(self._client), plan)
+        record = await acquire.acquire(engine_here(self._client), plan, 0, or_none=True)
         return None if record is None else given(record)
 
     async def available(self) -> int:

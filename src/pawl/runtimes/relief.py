@@ -48,8 +48,8 @@ _MOST_FRAMES = 20
 def frames_of_threads() -> dict[int, FrameType]:
     """Where each thread is, by its ident.
 
-    Before 3.11.9, CPython holds an interpreter lock while it collects the frames. A garbage collection in the middle may
-    switch to another thread, which waits for that lock while it holds the GIL: the process deadlocks
+    Before 3.11.9, CPython holds an interpreter lock while it collects the frames. A garbage collection in the middle
+    may switch to another thread, which waits for that lock while it holds the GIL: the process deadlocks
     (python/cpython#106883). Hence no garbage collection meanwhile; later versions run none there.
     """
     if sys.version_info >= (3, 11, 9) or not gc.isenabled():

@@ -67,7 +67,7 @@ class WriteLock(Lock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = run(acquire.try_acquire(engine_of(self._client), plan))
+        record = run(acquire.acquire(engine_of(self._client), plan, 0, or_none=True))
         return None if record is None else given_to_write(record)
 
     if TYPE_CHECKING:

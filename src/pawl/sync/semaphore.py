@@ -83,7 +83,7 @@ class Semaphore(BaseLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(weighing(self._plan, n), None)
-        record = run(acquire.try_acquire(engine_of(self._client), plan))
+        record = run(acquire.acquire(engine_of(self._client), plan, 0, or_none=True))
         return None if record is None else given(record)
 
     def available(self) -> int:

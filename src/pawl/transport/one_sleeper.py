@@ -10,9 +10,9 @@ __all__ = ["OneSleeper"]
 class OneSleeper:
     """Wakes one thread; waking first and sleeping later is fine.
 
-    Not a ``threading.Event``: if a signal handler raises inside ``Event.set``, the event's internal lock stays locked and
-    the next ``set`` deadlocks. Here each step is a single C call, and a signal handler runs before or after one, never
-    within.
+    Not a ``threading.Event``: if a signal handler raises inside ``Event.set``, the event's internal lock stays locked
+    and the next ``set`` deadlocks. Here each step is a single C call, and a signal handler runs before or after one,
+    never within.
     """
 
     __slots__ = ("_asleep",)

@@ -1,44 +1,64 @@
-"""How a lock is taken: once for both APIs. How it ends is in ``release``."""
+"""How a lock is taken: once for both APIs, all primitives and all options. How it ends is in ``release``.
+
+There is one way in. What nobody of this client has or awaits is asked for at once (``first_request``); what somebody
+has is waited for in the local queue (``local_wait``); and whatever was not granted so goes on as a waiter (``queue``).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 from weakref import ref
 
 from pawl.core.acquire.candidate import win as win_quorum
 from pawl.core.acquire.degraded import take_or_degrade
-from pawl.core.acquire.first_request import PLAIN_YES, ask, begin, settle, void, waiter_of
+from pawl.core.acquire.first_request import PLAIN_YES, ask, begin, settle, waiter_of
 from pawl.core.acquire.giving_up import give_up, note_outage, timed_out
-from pawl.core.acquire.grant import own_grant, take_over
-from pawl.core.acquire.local_wait import await_turn, left, own, pass_back, sit_down
-from pawl.core.acquire.queue import ask_once, read_answer, win
+from pawl.core.acquire.grant import own, own_grant, take_over
+from pawl.core.acquire.local_wait import await_turn, left, pass_back
+from pawl.core.acquire.queue import read_answer, win
 from pawl.core.acquire.reentry import taken_again
 from pawl.core.keep.server_check import must_hold
-from pawl.core.lease.in_progress import counted, noting_refusal, refuse
+from pawl.core.lease.in_progress import refuse
+from pawl.core.lease.made import void
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault, StopSignal
+from pawl.core.retry import STOP_POLL
 from pawl.core.state.local_queue import LocalWaiter
-from pawl.core.state.plan import Plan
-from pawl.core.state.records import ServerLease, Waiter, WaiterState
-from pawl.model import Grant
+from pawl.core.state.plan import Attempt, Plan
+from pawl.core.state.records import Waiter, WaiterState
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.quorum import QuorumPrimitive
-    from pawl.core.protocol.runtime import Runtime
     from pawl.core.state.records import AnyLocalQueue
+    from pawl.model import Grant
 
-__all__ = ["acquire", "take_or_none", "try_acquire"]
-
-Window = tuple[float, float | None]
+__all__ = ["acquire"]
 
 
-async def acquire(  # noqa: C901 - in one piece: a free name passes through it, and pays for each call
+@overload
+async def acquire(
+    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None = None, *, part: bool = False
+) -> HeldLease: ...
+@overload
+async def acquire(
     engine: Engine,
     plan: Plan,
     timeout: float | None,
     stop: StopSignal | None = None,
-) -> HeldLease:
+    *,
+    or_none: bool,
+    part: bool = False,
+) -> HeldLease | None: ...
+async def acquire(  # noqa: C901, PLR0912 - in one piece: a free name passes through it, and pays for each call
+    engine: Engine,
+    plan: Plan,
+    timeout: float | None,
+    stop: StopSignal | None = None,
+    *,
+    or_none: bool = False,
+    part: bool = False,
+) -> HeldLease | None:
     """Acquire the lock: with a single request if it is free, and nobody in this client holds or awaits it.
 
     Args:
@@ -46,284 +66,200 @@ async def acquire(  # noqa: C901 - in one piece: a free name passes through it, 
         plan: The lock.
         timeout: Seconds to wait; None: no limit; 0 tries once.
         stop: Ends the wait once it is set.
+        or_none: Whether it ends with None, and not with an error, where the time is up and somebody else holds it.
+        part: Whether it is a step of another acquisition, which degrades, and notifies observers, by itself.
 
     Raises:
         NotAcquired: Somebody else holds it, and the time is up; or waiting could never end.
         BackendError: The server could not be asked.
     """
-    if not plan.plain or timeout == 0:
-        return await _acquire(engine, plan, timeout, stop)
-    if plan.queue_key in engine.queues.local.by_key:
-        # Nothing is prepared for a wait that who holds it already will not have.
-        mine = plan.reentrant and (engine.runtime.who(), plan.primitive.key) in engine.leases.held
-        if mine or stop is not None or engine.reports.observer is not None:
-            return await _acquire(engine, plan, timeout, stop)
-        return await _acquire_here(engine, plan, timeout, stop)
-    server_lease = begin(engine, plan)
-    if server_lease is None:
-        return await _acquire(engine, plan, timeout, stop)
+    if not part and plan.options.given.on_unavailable != "raise":
+        return await _or_degraded(engine, plan, timeout, stop, or_none=or_none)
+    began, wait = engine.runtime.now(), timeout != 0
+    # A single try waits for its answer as long as any request.
+    until = None if timeout is None else began + (timeout or plan.options.request_timeout)
     lease: HeldLease | None = None
-    waiter: Waiter | None = None
-    answer: Any = None
-    sent_at = engine.runtime.now()
-    until = None if timeout is None else sent_at + timeout
-    engine.activity.in_progress[server_lease] = server_lease.owner.who
     try:
-        try:
-            line = engine.runtime.line()
-            # Looked at now: a close that did not see this call under way has closed the client by then.
-            if line is not None and not engine.activity.closed:
-                answer = ask(engine, server_lease, line, sent_at, until)
-                if type(answer) not in PLAIN_YES and not isinstance(answer, tuple):
-                    answer = await answer
-                lease = settle(engine, server_lease, answer, sent_at)
-        except Fault as fault:
-            answer = fault.with_traceback(None)  # it has this frame: the two would keep a dropped lease alive
-        if lease is None:
-            waiter = (
-                Waiter(server_lease.token) if answer is None else waiter_of(server_lease, answer, sent_at)  # pyright: ignore[reportUnknownArgumentType]
-            )
-            waiter.stop = stop
-            lease = await _go_on_asking(engine, plan, server_lease, waiter, (sent_at, until))
-    except BaseException:
-        if waiter is None or not waiter.in_call:
-            void(engine, server_lease)
-            engine.drop_waiter(
-                plan.primitive, server_lease.local_queue, waiter_of(server_lease, None, sent_at)
-            )
+        if wait and not plan.alone and plan.queue_key in engine.queues.local.by_key:
+            attempt = Attempt(engine.runtime.who(), began, until, stop, wait=wait, or_none=or_none)
+            # Nothing is prepared for a wait that who holds it already will not have.
+            if engine.health.strict or (attempt.who, plan.primitive.key) in engine.leases.held:
+                lease = await _otherwise(engine, plan, attempt)
+            else:
+                lease = await _acquire_here(engine, plan, attempt)
+        elif (server_lease := begin(engine, plan)) is None:
+            attempt = Attempt(engine.runtime.who(), began, until, stop, wait=wait, or_none=or_none)
+            lease = await _otherwise(engine, plan, attempt)
+        else:
+            waiter: Waiter | None = None
+            answer: Any = None
+            engine.activity.in_progress[server_lease] = server_lease.owner.who
+            try:
+                try:
+                    # Looked at now: a close that did not see this call under way has closed the client by then.
+                    if not engine.activity.closed:
+                        answer = ask(engine, server_lease, began, until, wait=wait)
+                        if answer is not None:
+                            if type(answer) not in PLAIN_YES and not isinstance(answer, tuple):
+                                answer = await answer
+                            lease = settle(engine, plan, server_lease, answer, began)
+                except Fault as fault:
+                    answer = fault.with_traceback(
+                        None
+                    )  # it has this frame: the two would keep a dropped lease alive
+                if lease is None:
+                    waiter = (
+                        Waiter(server_lease.token)
+                        if answer is None
+                        else waiter_of(server_lease, answer, began)  # pyright: ignore[reportUnknownArgumentType]
+                    )
+                    attempt = Attempt(server_lease.owner.who, began, until, stop, wait=wait, or_none=or_none)
+                    lease = await _speak(engine, plan, server_lease.local_queue, waiter, attempt)
+            except BaseException:
+                if waiter is None or not waiter.in_call:
+                    void(engine, server_lease)
+                    engine.drop_waiter(
+                        plan.primitive, server_lease.local_queue, waiter_of(server_lease, None, began)
+                    )
+                raise
+            finally:
+                engine.activity.in_progress.pop(server_lease, None)
+    except BaseException as error:
+        if not part:
+            engine.refused(plan.primitive, began, error)
         raise
-    finally:
-        engine.activity.in_progress.pop(server_lease, None)
-    if engine.activity.closed:
+    if lease is None:
+        if not part:
+            engine.refused(plan.primitive, began, None)
+    elif engine.activity.closed:
         refuse(engine, lease)
     return lease
 
 
-async def _acquire_here(
-    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None
-) -> HeldLease:
-    """Somebody of this client has the name: wait until it is handed over."""
-    runtime = engine.runtime
-    who = runtime.who()
-    held_key = who, plan.primitive.key
+async def _or_degraded(
+    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None, *, or_none: bool
+) -> HeldLease | None:
+    """Acquire it from the server, or without it."""
+    began = engine.runtime.now()
+    mark = object()
+    who = engine.activity.in_progress[mark] = engine.runtime.who()
+
+    async def take(left: float | None) -> HeldLease | None:
+        return await acquire(engine, plan, left, stop, or_none=or_none, part=True)
+
+    try:
+        lease = await take_or_degrade(engine, plan, take, timeout, stop, who)
+        if lease is None and not or_none:
+            raise await timed_out(engine, plan, began, None)
+    except BaseException as error:
+        engine.refused(plan.primitive, began, error)
+        raise
+    finally:
+        engine.activity.in_progress.pop(mark, None)
+    if lease is None:
+        engine.refused(plan.primitive, began, None)
+    elif engine.activity.closed:
+        refuse(engine, lease)
+    return lease
+
+
+async def _otherwise(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:
+    """Acquire what the first request cannot ask for: its caller has it, others of this client do, or it is closed."""
+    mark = object()
+    engine.activity.in_progress[mark] = attempt.who
+    try:
+        engine.check_open(plan.primitive.name)
+        if engine.health.strict:
+            await must_hold(engine, plan.primitive.name)
+        mine = None if plan.counted else engine.leases.held.get((attempt.who, plan.primitive.key))
+        if mine is not None:
+            again = taken_again(engine, plan, mine, wait=attempt.wait)
+            if isinstance(again, HeldLease):
+                return again
+            if again is not None:
+                plan = again
+            elif mine.live and not attempt.wait:
+                await _refuse_late(engine, plan, attempt, None)
+                return None
+        if not plan.alone:
+            return await _acquire_here(engine, plan, attempt)
+        waiter = Waiter(plan.shown(engine.runtime.new_token()))
+        return await _speak(engine, plan, None, waiter, attempt)
+    finally:
+        engine.activity.in_progress.pop(mark, None)
+
+
+async def _acquire_here(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:
+    """Come to the local queue of a name: go on with the turn, or wait for it, or for the lease itself."""
+    runtime, waits = engine.runtime, engine.queues.waits
+    # Alive for as long as this call is the speaker.
     local_waiter = LocalWaiter()
     # Made before the wait: what is done between two owners is what the others wait for.
-    lease = HeldLease(engine, None, 0, who, 1)
+    lease = HeldLease(engine, None, 0, attempt.who, 1)
     local_waiter.lease = ref(lease)
     try:
-        if sit_down(engine, plan, local_waiter, held_key):
-            since = engine.queues.waits[local_waiter][2]
-            pause = runtime.look_after
-            if timeout is not None and (pause is None or timeout < pause):
-                pause = timeout
+        # Before it sits there: it may be served at once, and a close waits for whom it sees waiting.
+        waits[local_waiter] = plan.primitive, attempt.who, attempt.began
+        engine.queues.local.join(plan.queue_key, local_waiter)
+        if not local_waiter.waits:
+            local_waiter.waiter = Waiter(runtime.new_token())
+            local_waiter.waiter.turn = local_waiter.turn
+        elif not attempt.wait:
+            pass_back(engine, plan, local_waiter, attempt.who)
+            await _refuse_late(engine, plan, attempt, None)
+            return None
+        else:
+            if engine.reports.publisher is not None and not engine.reports.publisher.armed:
+                engine.watch()
+            pause = runtime.look_after if attempt.stop is None else STOP_POLL
+            if attempt.until is not None:
+                left_over = attempt.until - attempt.began
+                pause = left_over if pause is None or left_over < pause else pause
             rest = local_waiter.parker.rest(pause)
             if rest is not True and rest is not False:
                 await rest
-            if own(engine, plan, local_waiter, lease, held_key):
+            if own(engine, plan, local_waiter, lease, attempt.began):
                 return lease
-            window = since, None if timeout is None else since + timeout
-            taking = _go_on(engine, plan, local_waiter, who, window, None, None)
-            return await counted(engine, local_waiter, who, noting_refusal(engine, plan, since, taking))
+        engine.activity.in_progress[local_waiter] = attempt.who
+        return await _go_on(engine, plan, local_waiter, attempt)
     except BaseException:
-        pass_back(engine, plan, local_waiter, who)
+        pass_back(engine, plan, local_waiter, attempt.who)
         raise
     finally:
-        if local_waiter in engine.queues.waits:
-            del engine.queues.waits[local_waiter]
-    return await _acquire(engine, plan, timeout, stop)
+        if local_waiter in waits:
+            del waits[local_waiter]
+        if local_waiter in engine.activity.in_progress:
+            del engine.activity.in_progress[local_waiter]
 
 
-async def _go_on_asking(
-    engine: Engine, plan: Plan, server_lease: ServerLease, waiter: Waiter, window: Window
-) -> HeldLease:
-    """Go on in the general path with a server lease that the first request was not granted."""
-    taking = _speak(
-        engine, plan, server_lease.local_queue, waiter, window, wait=True, who=server_lease.owner.who
-    )
-    taken = await noting_refusal(engine, plan, window[0], taking)
-    if taken is None:
-        raise AssertionError("a wait ends with a lease or an error")
-    return taken
-
-
-async def _acquire(engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None) -> HeldLease:
-    """The general path."""
-    began = engine.runtime.now()
-    note: list[Waiter] = []
-    who = engine.activity.in_progress[id(note)] = engine.runtime.who()
-    try:
-        take = take_or_none if plan.options.given.on_unavailable == "raise" else _or_degraded
-        lease = await take(engine, plan, who, timeout, note, stop)
-        if lease is None:
-            raise await timed_out(engine, plan, began, note[0] if note else None)
-    except BaseException as error:
-        engine.refused(plan.primitive, began, error)
-        raise
-    finally:
-        engine.activity.in_progress.pop(id(note), None)
-    if engine.activity.closed:
-        refuse(engine, lease)
-    return lease
-
-
-async def try_acquire(engine: Engine, plan: Plan) -> HeldLease | None:
-    """Take the lock if it is free; None if anybody holds it, the caller itself included."""
-    began = engine.runtime.now() if engine.reports.observer is not None else 0.0
-    note: list[Waiter] = []
-    who = engine.activity.in_progress[id(note)] = engine.runtime.who()
-    try:
-        lease = await _or_degraded(engine, plan, who, 0, note, None)
-    except BaseException as error:
-        engine.refused(plan.primitive, began, error)
-        raise
-    finally:
-        engine.activity.in_progress.pop(id(note), None)
-    if lease is not None:
-        if engine.activity.closed:
-            refuse(engine, lease)
-    elif engine.reports.observer is not None:
-        engine.refused(plan.primitive, began, None)
-    return lease
-
-
-async def take_or_none(
-    engine: Engine,
-    plan: Plan,
-    who: object,
-    timeout: float | None,
-    note: list[Waiter],
-    stop: StopSignal | None = None,
-) -> HeldLease | None:
-    """Take it in the general path; None if somebody else holds it and the time is up."""
-    runtime = engine.runtime
-    engine.check_open(plan.primitive.name)
-    if engine.health.strict:
-        await must_hold(engine, plan.primitive.name)
-    mine = None if plan.counted else engine.leases.held.get((who, plan.primitive.key))
-    if mine is not None:
-        again = taken_again(engine, plan, mine, wait=timeout != 0)
-        if isinstance(again, Plan):
-            plan = again
-        elif again is not None or (mine.live and timeout == 0):
-            return again
-    began = runtime.now()
-    window = began, None if timeout is None else began + (timeout or plan.options.request_timeout)
-    if not plan.alone:
-        return await _take_turn(engine, plan, who, timeout, window, note, stop)
-    waiter = Waiter(_new_token(runtime, plan))
-    waiter.stop = stop
-    if timeout == 0:
-        note.append(waiter)
-    return await _speak(engine, plan, None, waiter, window, wait=timeout != 0, who=who)
-
-
-async def _take_turn(
-    engine: Engine,
-    plan: Plan,
-    who: object,
-    timeout: float | None,
-    window: tuple[float, float | None],
-    note: list[Waiter],
-    stop: StopSignal | None,
-) -> HeldLease | None:
-    """Come to the local queue, and go on with the turn, or wait for it."""
-    # Alive for as long as this call is the speaker.
-    local_waiter = LocalWaiter()
-    try:
-        engine.queues.local.join(plan.queue_key, local_waiter)
-        if not local_waiter.waits:
-            local_waiter.waiter = Waiter(engine.runtime.new_token())
-            local_waiter.waiter.turn = local_waiter.turn
-        elif timeout == 0:
-            pass_back(engine, plan, local_waiter, who)
-            return None
-        else:
-            engine.queues.waits[local_waiter] = plan.primitive, who, window[0]
-            engine.watch()
-        return await _go_on(engine, plan, local_waiter, who, window, note if timeout == 0 else None, stop)
-    except BaseException:
-        pass_back(engine, plan, local_waiter, who)
-        raise
-    finally:
-        if local_waiter in engine.queues.waits:
-            del engine.queues.waits[local_waiter]
-
-
-async def _go_on(
-    engine: Engine,
-    plan: Plan,
-    local_waiter: LocalWaiter,
-    who: object,
-    window: Window,
-    tried: list[Waiter] | None,
-    stop: StopSignal | None,
-) -> HeldLease | None:
-    """Go on from the local queue: speak for the name, or own what was handed over.
-
-    Args:
-        engine: The client's engine.
-        plan: The lock.
-        local_waiter: The caller.
-        who: Its thread or task.
-        window: When it began, and until when it waits.
-        tried: Of a single try, where its waiter is noted; None: it waits.
-        stop: Ends the wait once it is set.
-    """
+async def _go_on(engine: Engine, plan: Plan, local_waiter: LocalWaiter, attempt: Attempt) -> HeldLease | None:
+    """Go on from the local queue: speak for the name, or own what was handed over."""
     if not local_waiter.served:
-        await await_turn(engine, plan, local_waiter, window, stop)
+        await await_turn(engine, plan, local_waiter, attempt)
     if local_waiter in engine.queues.waits:
         del engine.queues.waits[local_waiter]
     waiter = local_waiter.waiter
     if waiter is not None:
         waiter.met = local_waiter.waits
-        waiter.stop = stop
-        if tried is not None:
-            tried.append(waiter)
-        return await _speak(
-            engine, plan, local_waiter.local_queue, waiter, window, wait=tried is None, who=who
-        )
-    lease = take_over(engine, plan, local_waiter, who, window[0])
+        return await _speak(engine, plan, local_waiter.local_queue, waiter, attempt)
+    lease = take_over(engine, plan, local_waiter, attempt.who, attempt.began)
     if lease is not None:
-        local_waiter.server_lease = None
         return lease
     # Lost between the hand-over and now: stand in line again, for what is left of the time.
+    if local_waiter.server_lease is not None:
+        engine.expired(local_waiter.server_lease, engine.runtime.now())
     local_waiter.local_queue = local_waiter.server_lease = None
-    return await take_or_none(engine, plan, who, left(engine.runtime, window[1]), tried or [], stop)
-
-
-async def _or_degraded(
-    engine: Engine,
-    plan: Plan,
-    who: object,
-    timeout: float | None,
-    note: list[Waiter],
-    stop: StopSignal | None,
-) -> HeldLease | None:
-    if plan.options.given.on_unavailable == "raise":
-        return await take_or_none(engine, plan, who, timeout, note, stop)
-
-    async def take(left: float | None) -> HeldLease | None:
-        return await take_or_none(engine, plan, who, left, note, stop)
-
-    return await take_or_degrade(engine, plan, take, timeout, stop, who)
-
-
-def _new_token(runtime: Runtime, plan: Plan) -> str:
-    token = runtime.new_token()
-    return f"{token.partition('@')[0]}@{plan.identity}" if plan.identity else token
+    return await acquire(
+        engine, plan, left(engine.runtime, attempt.until), attempt.stop, or_none=attempt.or_none, part=True
+    )
 
 
 async def _speak(
-    engine: Engine,
-    plan: Plan,
-    local_queue: AnyLocalQueue | None,
-    waiter: Waiter,
-    window: tuple[float, float | None],
-    *,
-    wait: bool,
-    who: object,
+    engine: Engine, plan: Plan, local_queue: AnyLocalQueue | None, waiter: Waiter, attempt: Attempt
 ) -> HeldLease | None:
-    engine.activity.asking[waiter] = plan.primitive, who
+    """Have a waiter served by the server, or by a run in strict order, and own what it gets."""
+    engine.activity.asking[waiter] = plan.primitive, attempt.who
+    waiter.stop = attempt.stop
     if waiter.state is WaiterState.BUSY:
         waiter.become(WaiterState.ASKED)
     waiter.in_call = True
@@ -331,43 +267,44 @@ async def _speak(
         waiter.sit(plan.run, plan.batch_key)
     try:
         try:
-            grant = await _strive(engine, plan, waiter, window, wait=wait, who=who)
+            grant = await _strive(engine, plan, waiter, attempt)
             if waiter.strict.server_lease is not None:
-                lease = take_over(engine, plan, waiter.strict, who, window[0])
+                lease = take_over(engine, plan, waiter.strict, attempt.who, attempt.began)
                 if lease is not None:
                     return lease
             elif grant is not None:
-                return own_grant(engine, plan, local_queue, waiter, grant, who, window[0])
+                return own_grant(engine, plan, local_queue, waiter, grant, attempt.who, attempt.began)
         except BaseException as error:
             waiter.doubt(error)
             engine.drop_waiter(plan.primitive, local_queue, waiter)
-            note_outage(engine, plan, waiter, window, error)
+            note_outage(engine, plan, waiter, attempt, error)
             raise
         if waiter.strict.server_lease is not None:
             # Lost between the hand-over and now, with its ticket: stand in line again.
-            again = Waiter(_new_token(engine.runtime, plan))
-            again.stop = waiter.stop
-            return await _speak(engine, plan, local_queue, again, window, wait=wait, who=who)
+            engine.expired(waiter.strict.server_lease, engine.runtime.now())
+            again = Waiter(plan.shown(engine.runtime.new_token()))
+            return await _speak(engine, plan, local_queue, again, attempt)
         await give_up(engine, plan, local_queue, waiter)
     finally:
         if waiter in engine.activity.asking:
             del engine.activity.asking[waiter]
-    if not wait:
-        return None
-    raise await timed_out(engine, plan, window[0], waiter)
+    await _refuse_late(engine, plan, attempt, waiter)
+    return None
 
 
-async def _strive(
-    engine: Engine,
-    plan: Plan,
-    waiter: Waiter,
-    window: tuple[float, float | None],
-    *,
-    wait: bool,
-    who: object,
-) -> Grant | None:
+async def _refuse_late(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter | None) -> None:
+    """End an acquisition whose time is up.
+
+    Raises:
+        AcquireTimeout: Its caller does not take None for an answer.
+    """
+    if not attempt.or_none:
+        raise await timed_out(engine, plan, attempt.began, waiter)
+
+
+async def _strive(engine: Engine, plan: Plan, waiter: Waiter, attempt: Attempt) -> Grant | None:
     """Ask for a waiter until it is served or the time is up."""
-    until = window[1]
+    until = attempt.until
     engine.check_open(plan.primitive.name)
     if engine.health.circuit_breaker is not None:
         now, patience = engine.runtime.now(), plan.options.given.unavailable_after
@@ -376,35 +313,25 @@ async def _strive(
     grant = None
     if engine.quorum is not None:
         primitive = cast("QuorumPrimitive", plan.primitive)
-        grant = await win_quorum(engine, primitive, plan.options, waiter, until, wait=wait)
+        grant = await win_quorum(engine, primitive, plan.options, waiter, until, wait=attempt.wait)
         if grant is None and waiter.sent:
             waiter.become(WaiterState.BUSY)
         return grant
     if waiter.answer is not None:
         grant = read_answer(engine, plan.primitive, plan.options, waiter)
-    elif waiter.old is None and waiter.state is WaiterState.NEW:
-        grant = await ask_once(engine, plan.primitive, plan.options, waiter, until, wait=wait)
     if grant is None and not waiter.busy:
-        grant = await _win(engine, plan, waiter, window, wait=wait, who=who)
+        grant = await _win(engine, plan, waiter, attempt)
     return grant
 
 
-async def _win(
-    engine: Engine,
-    plan: Plan,
-    waiter: Waiter,
-    window: tuple[float, float | None],
-    *,
-    wait: bool,
-    who: object,
-) -> Grant | None:
+async def _win(engine: Engine, plan: Plan, waiter: Waiter, attempt: Attempt) -> Grant | None:
     """Wait where others see it: a long wait is published with the client's session."""
     waiter.alarm = None
     waiter.sit(plan.run, plan.batch_key)
     waiter.batch.channel = engine.runtime.channel()
     try:
-        engine.queues.waits[waiter] = plan.primitive, who, window[0]
+        engine.queues.waits[waiter] = plan.primitive, attempt.who, attempt.began
         engine.watch()
-        return await win(engine, plan.primitive, plan.options, waiter, window[1], wait=wait)
+        return await win(engine, plan.primitive, plan.options, waiter, attempt.until, wait=attempt.wait)
     finally:
         engine.queues.waits.pop(waiter, None)

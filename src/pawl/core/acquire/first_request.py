@@ -1,7 +1,7 @@
 """The first request of an acquisition: a lock that nobody in this client holds is usually free, and granted at once.
 
 Most of this code runs once per acquisition and is cold when it does, so the number of functions that it passes through
-is what an uncontended lock costs. Every answer but a plain yes is left to the general path (``acquire.acquire``), with
+is what an uncontended lock costs. After every answer but a plain yes its caller goes on as a waiter (``acquire``), with
 all that is known by then.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from pawl.core.lease.record import HeldLease
+from pawl.core.lease.made import make_lease
 from pawl.core.protocol.outcomes import Granted, Outcome
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import valid_until
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.carrier import Line
+    from pawl.core.lease.record import HeldLease
     from pawl.core.protocol.quorum import QuorumLine, QuorumPrimitive, QuorumRuntime
     from pawl.core.state.plan import Plan
 
-__all__ = ["PLAIN_YES", "ask", "begin", "settle", "void", "waiter_of"]
+__all__ = ["PLAIN_YES", "ask", "begin", "settle", "waiter_of"]
 
 
 PLAIN_YES = frozenset({Granted, Majority})
@@ -41,12 +41,14 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
         The server lease to ask for, which holds nothing yet; None if it cannot be asked for so: nothing was done.
     """
     queue_key, local_queues = plan.queue_key, engine.queues.local.by_key
-    if queue_key in local_queues:
+    if (queue_key in local_queues and not plan.alone) or engine.health.strict:
         return None
     who, token = engine.runtime.comer()
     primitive = plan.primitive
-    if engine.activity.closed or (who, primitive.key) in engine.leases.held:
+    if engine.activity.closed or (not plan.counted and (who, primitive.key) in engine.leases.held):
         return None
+    if plan.identity:
+        token = plan.shown(token)
     server_lease = ServerLease(primitive, plan.options, token, 0, 0.0, 0.0)
     server_lease.owner.who = who
     if not plan.alone:
@@ -64,45 +66,61 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
 
 
 def ask(
-    engine: Engine, server_lease: ServerLease, line: Line, sent_at: float, until: float | None
-) -> Outcome | Awaitable[Outcome]:
-    """Ask for a server lease that is noted as under way."""
-    options = server_lease.options
+    engine: Engine, server_lease: ServerLease, sent_at: float, until: float | None, *, wait: bool
+) -> Outcome | Awaitable[Outcome] | None:
+    """Ask for a server lease that is noted as under way; None if there is no connection yet, or ``replicas`` count."""
+    options, runtime = server_lease.options, engine.runtime
+    line = runtime.line()
     if engine.quorum is not None:
-        return _ask_all(engine, server_lease, cast("QuorumLine", line), sent_at, until)
+        if line is None:
+            return None
+        return _ask_all(engine, server_lease, cast("QuorumLine", line), sent_at, until, wait=wait)
+    # Without a line, as before a cluster or for observers, there may be one that ``call`` finds.
+    channel = runtime.channel() if line is None else line.channel
+    if not channel or options.durable is not None:
+        return None
     call = server_lease.primitive.acquire(
         server_lease.token, options.life_ms, options.ticket_ms,
-        wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,
+        wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
     )  # fmt: skip
-    return line.ask(call, options.request_timeout if until is None else patience(sent_at, options, until))
+    timeout = options.request_timeout if until is None else patience(sent_at, options, until)
+    return runtime.call(call, timeout) if line is None else line.ask(call, timeout)
 
 
 def _ask_all(
-    engine: Engine, server_lease: ServerLease, line: QuorumLine, sent_at: float, until: float | None
+    engine: Engine,
+    server_lease: ServerLease,
+    line: QuorumLine,
+    sent_at: float,
+    until: float | None,
+    *,
+    wait: bool,
 ) -> Outcome | Awaitable[Outcome]:
     nodes = cast("QuorumRuntime", engine.runtime)
     primitive = cast("QuorumPrimitive", server_lease.primitive)
-    call = question_of(nodes, primitive, server_lease.token, server_lease.options, sent_at, wait=True)
+    call = question_of(nodes, primitive, server_lease.token, server_lease.options, sent_at, wait=wait)
     votes = GrantVotes(len(nodes.nodes), call.plain, patience_until(nodes, sent_at, until))
     return line.vote(call, votes, nodes.node_timeout)
 
 
-def settle(engine: Engine, server_lease: ServerLease, outcome: Outcome, sent_at: float) -> HeldLease | None:
-    """Own what a plain yes grants: confirmed, and to be renewed; None for every other answer."""
+def settle(
+    engine: Engine, plan: Plan, server_lease: ServerLease, outcome: Outcome, sent_at: float
+) -> HeldLease | None:
+    """Own what a plain yes grants; None for every other answer."""
     if type(outcome) not in PLAIN_YES or outcome.fence <= 0:
         return None
     options = server_lease.options
     settings = engine.quorum
     now = engine.runtime.now()
+    left_ms = outcome.left_ms - options.delay_ms
     if settings is None:
-        left_ms = outcome.left_ms - options.delay_ms
         until = (
             sent_at + options.lasts
             if left_ms >= options.ttl_ms
             else valid_until(sent_at, left_ms, options.ttl_ms)
         )
     else:
-        until = settings.valid_until(sent_at, outcome.left_ms - options.delay_ms, options.ttl_ms)
+        until = settings.valid_until(sent_at, left_ms, options.ttl_ms)
         nodes = cast("QuorumRuntime", engine.runtime)
         drift = settings.drift(options.rhythm.ttl)
         server_lease.quorum = GrantedVotes(
@@ -113,30 +131,14 @@ def settle(engine: Engine, server_lease: ServerLease, outcome: Outcome, sent_at:
     server_lease.fence = outcome.fence
     server_lease.valid_until = until
     server_lease.owner.granted_at = now
-    server_lease.owner.epoch = engine.epoch
-    engine.leases.held[server_lease.owner.who, server_lease.primitive.key] = server_lease
-    lease = HeldLease(engine, server_lease, server_lease.fence, server_lease.owner.who, 1)
-    if (
-        engine.leases.schedule.add(server_lease, server_lease.rhythm.every, now + server_lease.rhythm.every)
-        or not engine.activity.maintenance_runs
-    ):
-        engine.wake_for(server_lease)
-    if options.tracks:
-        engine.track_soon(server_lease)
-    return lease
-
-
-def void(engine: Engine, server_lease: ServerLease) -> None:
-    """Undo a lease that was made of a server lease and that nobody got; its token is for the caller to give back."""
-    lease = server_lease.owner.lease() if server_lease.owner.lease is not None else None
-    if lease is not None:
-        lease.released = True
-    engine.end(server_lease)
-    engine.forget_holder(server_lease, server_lease.owner.who)
+    if options.max_hold is not None:
+        server_lease.limit_hold(now + options.max_hold)
+    holds = outcome.holds if plan.counted and settings is None else 1
+    return make_lease(engine, server_lease, sent_at, holds=holds, counted=plan.counted)
 
 
 def waiter_of(server_lease: ServerLease, answer: Outcome | Fault | None, sent_at: float) -> Waiter:
-    """What the general path goes on with: the token, and what became of its first request.
+    """What goes on as a waiter: the token, and what became of its first request.
 
     Args:
         server_lease: What was asked for.

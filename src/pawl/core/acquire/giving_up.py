@@ -15,7 +15,7 @@ from pawl.errors import AcquireTimeout, BackendUnavailable, QuorumNotReached
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.quorum import QuorumRuntime
-    from pawl.core.state.plan import Plan
+    from pawl.core.state.plan import Attempt, Plan
     from pawl.core.state.records import AnyLocalQueue, Waiter
 
 __all__ = ["give_up", "note_outage", "timed_out"]
@@ -58,14 +58,14 @@ def note_outage(
     engine: Engine,
     plan: Plan,
     waiter: Waiter,
-    window: tuple[float, float | None],
+    attempt: Attempt,
     error: BaseException,
 ) -> None:
     """Nobody need find out anew each time that the server, or a majority of the masters, is gone."""
     failing = None if waiter.retry is None else waiter.retry.since
     if isinstance(error, QuorumNotReached):
         since: float | None
-        since = began = window[0] if failing is None else failing
+        since = began = attempt.began if failing is None else failing
         nodes = cast("QuorumRuntime", engine.runtime)
         # Far masters that have just greeted a connection had no time to answer on it yet.
         late = engine.runtime.now() - max(began, nodes.majority_met_at()) >= nodes.patience
@@ -74,14 +74,14 @@ def note_outage(
     else:
         since = failing if isinstance(error, BackendUnavailable) else None
         cause = error.__cause__
-        impatient = window[1] is not None and window[1] - window[0] < _TIME_TO_ANSWER
+        impatient = attempt.until is not None and attempt.until - attempt.began < _TIME_TO_ANSWER
         if impatient and isinstance(cause, Fault) and cause.kind is FaultKind.UNANSWERED:
             # It has found out nothing of a server that answers a little later.
             since = None
     if since is not None and isinstance(error, Exception):
         waited = plan.options.given.unavailable_after
-        if window[1] is not None:
-            waited = min(waited, window[1] - since)
+        if attempt.until is not None:
+            waited = min(waited, attempt.until - since)
         engine.open_breaker(plan.primitive, since, error, waited)
 
 

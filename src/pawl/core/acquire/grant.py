@@ -1,14 +1,15 @@
-"""A lease made of what was granted by the server, or handed over inside the client; the first request has its own."""
+"""Owning what a waiter was granted by the server, or handed by another caller of the same client."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from pawl.core.acquire.first_request import void
+from pawl.core.lease.made import make_lease, void
 from pawl.core.lease.record import HeldLease
 from pawl.core.state.records import ServerLease
 from pawl.core.state.strict_handover import begin
+from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pawl.core.state.records import AnyLocalQueue, Handed, Waiter
     from pawl.model import Grant
 
-__all__ = ["own_grant", "take_over"]
+__all__ = ["own", "own_grant", "take_over"]
 
 
 def own_grant(
@@ -28,7 +29,7 @@ def own_grant(
     who: object,
     began: float,
 ) -> HeldLease:
-    """Own what the server granted: renewed from here on."""
+    """Own what the server granted to a waiter."""
     server_lease = ServerLease(
         plan.primitive, plan.options, waiter.token, grant.fence, grant.valid_until, engine.runtime.now()
     )
@@ -43,48 +44,60 @@ def own_grant(
     elif waiter.strict.follow_key:
         begin(server_lease, waiter)
     server_lease.owner.who = who
-    if not plan.counted:
-        held_key = who, plan.primitive.key
-        outer = engine.leases.held.get(held_key)
-        server_lease.owner.outer = outer if outer is not None and outer.live else None
-        engine.leases.held[held_key] = server_lease
     try:
-        lease = HeldLease(engine, server_lease, grant.fence, who, grant.holds)
-        engine.keep(server_lease, confirmed=grant.confirmed)
-        if engine.reports.observer is not None:
-            engine.reports.observer.acquired(server_lease, began, contended=waiter.contended)
+        return make_lease(
+            engine, server_lease, began,
+            holds=grant.holds, counted=plan.counted, confirmed=grant.confirmed, contended=waiter.contended,
+        )  # fmt: skip
     except BaseException:
         void(engine, server_lease)
         raise
-    return lease
 
 
-def take_over(
-    engine: Engine,
-    plan: Plan,
-    handed: Handed,
-    who: object,
-    began: float,
-) -> HeldLease | None:
-    """Own a server lease that was handed over; None if it was lost on the way."""
-    server_lease, fence = handed.server_lease, handed.fence
-    if server_lease is None:
-        raise AssertionError("a caller that was handed nothing owns nothing")
+def own(engine: Engine, plan: Plan, handed: Handed, lease: HeldLease, began: float) -> bool:
+    """Own what was handed over; False if it was lost on the way.
+
+    Args:
+        engine: The client's engine.
+        plan: The lock.
+        handed: What it was handed.
+        lease: One that was made beforehand, of nothing.
+        began: When it was asked for.
+    """
     now = engine.runtime.now()
-    # Nobody's until it is made: interrupted before that, it is passed on by what it came to.
-    lease = HeldLease(engine, server_lease, fence, who, 1)
+    server_lease = handed.server_lease
+    if server_lease is None:
+        return False
+    engine.reports.counters["handed_over"] += 1
+    # No call from here on: Ctrl-C finds it handed over to the waiter, or owned by the lease.
+    lease.server_lease = server_lease
+    lease.number = handed.number
+    lease.fence = handed.fence
     # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
-    server_lease.owner.who, server_lease.primitive, server_lease.options = who, plan.primitive, plan.options
-    if not server_lease.live or engine.expired(server_lease, now):
+    server_lease.primitive, server_lease.options, server_lease.owner.who = (
+        plan.primitive,
+        plan.options,
+        lease.who,
+    )
+    engine.leases.held[lease.who, plan.primitive.key] = server_lease
+    lease.released = False
+    server_lease.owner.lease = handed.lease
+    # In this order: a loss from here on finds the lease.
+    state = server_lease.state
+    if (state is not LeaseState.HELD and state is not LeaseState.SUSPECT) or now >= server_lease.valid_until:
         lease.released = True
-        return None
+        return False
+    handed.server_lease = None
     if plan.options.max_hold is not None:
         engine.limit_hold(server_lease, now + plan.options.max_hold)
-    if server_lease.local_queue is not None:
-        server_lease.local_queue.turn_holder = ref(server_lease)
-    engine.leases.held[who, plan.primitive.key] = server_lease
-    engine.reports.counters["handed_over"] += 1
     if engine.reports.observer is not None:
         engine.reports.observer.acquired(server_lease, began, contended=True)
         engine.reports.observer.counted("handed_over")
-    return lease
+    return True
+
+
+def take_over(engine: Engine, plan: Plan, handed: Handed, who: object, began: float) -> HeldLease | None:
+    """Own what was handed over after a longer wait; None if it was lost on the way."""
+    lease = HeldLease(engine, None, 0, who, 1)
+    handed.lease = ref(lease)
+    return lease if own(engine, plan, handed, lease, began) else None

@@ -13,92 +13,21 @@ from pawl.core.protocol.runtime import StopSignal
 from pawl.core.retry import STOP_POLL, check_stop
 from pawl.core.state.records import Waiter
 from pawl.errors import ClientClosed
-from pawl.model import LeaseState
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.record import HeldLease
     from pawl.core.protocol.runtime import Runtime
     from pawl.core.state.local_queue import LocalWaiter
-    from pawl.core.state.plan import Plan
-    from pawl.core.state.records import Handed
+    from pawl.core.state.plan import Attempt, Plan
 
-__all__ = ["await_turn", "left", "own", "pass_back", "sit_down"]
-
-
-def sit_down(engine: Engine, plan: Plan, local_waiter: LocalWaiter, held_key: tuple[Hashable, str]) -> bool:
-    """Wait in the local queue; False if nobody is to be waited for so, and nothing was done.
-
-    Args:
-        engine: The client's engine.
-        plan: The lock.
-        local_waiter: The caller.
-        held_key: The caller's thread or task, and the key that it wants.
-    """
-    local_queue = engine.queues.local.by_key.get(plan.queue_key)
-    if local_queue is None or held_key in engine.leases.held or engine.activity.closed:
-        return False
-    # Before it sits there: it may be served at once, and a close waits for whom it sees waiting. The caller removes it.
-    local_waiter.parker = engine.runtime.parker()
-    engine.queues.waits[local_waiter] = plan.primitive, held_key[0], engine.runtime.now()
-    if not engine.queues.local.sit_down(local_queue, local_waiter, local_waiter.parker):
-        return False
-    book = engine.reports.publisher
-    if book is not None and not book.armed:
-        book.watch()
-    return True
-
-
-def own(
-    engine: Engine,
-    plan: Plan,
-    handed: Handed,
-    lease: HeldLease,
-    held_key: tuple[Hashable, str],
-) -> bool:
-    """Own what was handed over; False if it was lost on the way.
-
-    Args:
-        engine: The client's engine.
-        plan: The lock.
-        handed: What it was handed.
-        lease: One that was made beforehand, of nothing.
-        held_key: The caller's thread or task, and the key that it wanted.
-    """
-    now = engine.runtime.now()
-    server_lease = handed.server_lease
-    if server_lease is None:
-        return False
-    engine.reports.counters["handed_over"] += 1
-    # No call from here on: Ctrl-C finds it handed over to the local waiter, or owned by the lease.
-    lease.server_lease = server_lease
-    lease.number = handed.number
-    lease.fence = handed.fence
-    # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
-    server_lease.primitive, server_lease.options, server_lease.owner.who = (
-        plan.primitive,
-        plan.options,
-        held_key[0],
-    )
-    engine.leases.held[held_key] = server_lease
-    lease.released = False
-    server_lease.owner.lease = handed.lease
-    # In this order: a loss from here on finds the lease.
-    if server_lease.state is not LeaseState.HELD or now >= server_lease.valid_until or engine.activity.closed:
-        lease.released = True
-        return False
-    handed.server_lease = None
-    return True
+__all__ = ["await_turn", "left", "pass_back"]
 
 
 async def await_turn(
     engine: Engine,
     plan: Plan,
     local_waiter: LocalWaiter,
-    window: tuple[float, float | None],
-    stop: StopSignal | None,
+    attempt: Attempt,
 ) -> None:
     """Sleep until a turn was passed to a local waiter.
 
@@ -107,7 +36,7 @@ async def await_turn(
         ClientClosed: The client was closed.
     """
     local_queue, runtime = local_waiter.local_queue, engine.runtime
-    began, until = window
+    until, stop = attempt.until, attempt.stop
     # What came before the call, and woke it, is looked at first.
     woken = True
     while True:
@@ -122,7 +51,7 @@ async def await_turn(
             raise local_waiter.alarm
         over = until is not None and not woken and runtime.now() >= until
         if over and local_queue is not None and local_queue.withdraw(local_waiter):
-            raise await timed_out(engine, plan, began, None)
+            raise await timed_out(engine, plan, attempt.began, None)
         woken = await local_waiter.parker.park(_patience(runtime, until, stop))
 
 

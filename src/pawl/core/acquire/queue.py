@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.terms import Terms
     from pawl.core.state.records import Waiter
 
-__all__ = ["ENDLESS", "ask_once", "read_answer", "win"]
+__all__ = ["ENDLESS", "read_answer", "win"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
@@ -124,43 +124,6 @@ def _next_call(
         waiter.token, options.life_ms, options.ticket_ms,
         wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
     )  # fmt: skip
-
-
-async def ask_once(
-    engine: Engine,
-    primitive: Primitive,
-    options: Terms,
-    waiter: Waiter,
-    until: float | None,
-    *,
-    wait: bool,
-) -> Grant | None:
-    """The first question of a waiter, without what only a second one needs: an uncontended lock pays for no more.
-
-    Returns:
-        The grant, or None: ``win`` goes on, from ``waiter.fresh`` knowing whether there was an answer.
-    """
-    runtime = engine.runtime
-    channel = runtime.channel()
-    if not channel or options.durable is not None:
-        return None
-    waiter.asks()
-    sent_at = runtime.now()
-    try:
-        call = primitive.acquire(
-            waiter.token, options.life_ms, options.ticket_ms,
-            wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
-        )  # fmt: skip
-        outcome = await runtime.call(call, patience(sent_at, options, until))
-    except Fault as fault:
-        waiter.unanswered |= fault.maybe_applied
-        return None
-    if type(outcome) is Granted:
-        valid = valid_until(sent_at, outcome.left_ms - options.delay_ms, options.ttl_ms)
-        if valid > runtime.now():
-            return Grant(outcome.fence, valid, confirmed=True)
-    waiter.fresh = True
-    return _read(engine, primitive, options, waiter, outcome, sent_at)
 
 
 def read_answer(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter) -> Grant | None:

@@ -136,7 +136,7 @@ async def _take_all(
     for member in plan.members[len(taken) :]:
         check_stop(stop, plan.name)
         left = timeout if until is None or timeout == 0 else max(1e-9, until - runtime.now())
-        lease = await acquire.take_or_none(engine, member, who, left, [], stop)
+        lease = await acquire.acquire(engine, member, left, stop, or_none=timeout == 0, part=True)
         if lease is None:
             return member
         # Not append: after a call a signal handler may run, and nobody would know of the lease.

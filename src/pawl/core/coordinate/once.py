@@ -150,7 +150,7 @@ async def begin(
         if timeout != 0:
             return await acquire.acquire(engine, plan, timeout, stop)
         while True:
-            lease = await acquire.try_acquire(engine, plan)
+            lease = await acquire.acquire(engine, plan, 0, or_none=True)
             found = await _runner(engine, plan) if lease is None else lease
             # Nobody has it any more: it was finished or given up in between.
             if found is not None:

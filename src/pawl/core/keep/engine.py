@@ -139,22 +139,6 @@ class Engine:
 
     # Leases -----------------------------------------------------------------------------------------------------
 
-    def keep(self, server_lease: ServerLease, *, confirmed: bool) -> None:
-        """Take a fresh server lease into care: renew it, or watch its end."""
-        server_lease.owner.epoch = self.epoch
-        if confirmed and server_lease.rhythm is server_lease.options.renewed:
-            late = self.leases.schedule.add(
-                server_lease,
-                server_lease.rhythm.every,
-                server_lease.owner.granted_at + server_lease.rhythm.every,
-            )
-        else:
-            late = self._plan(server_lease, server_lease.owner.granted_at, confirmed=confirmed)
-        if late or not self.activity.maintenance_runs:
-            self.wake_for(server_lease)
-        if server_lease.options.tracks:
-            self.track_soon(server_lease)
-
     def track_soon(self, server_lease: ServerLease) -> None:
         """Have a fresh server lease renewed soon, and its key tracked then; a short hold is over before that."""
         if self.quorum is None and server_lease.options.tracks:
@@ -188,7 +172,8 @@ class Engine:
         else:
             self.start_maintenance()
 
-    def _plan(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
+    def plan_service(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
+        """Plan the next renewal of a server lease, or the look at its end; True if that is sooner than all others."""
         if not server_lease.options.given.renew:
             return self.leases.schedule.add(
                 server_lease, server_lease.rhythm.ttl, server_lease.valid_until, deadline=True
@@ -209,7 +194,7 @@ class Engine:
     def replan(self, server_lease: ServerLease) -> None:
         """Plan the next service of a server lease that the maintenance took, or whose ttl changed."""
         self.leases.schedule.discard(server_lease)
-        if self._plan(server_lease, self.runtime.now(), confirmed=True):
+        if self.plan_service(server_lease, self.runtime.now(), confirmed=True):
             self.runtime.nudge()
 
     def end(self, server_lease: ServerLease) -> None:

@@ -32,7 +32,7 @@ __all__ = ["cut_short", "end_block", "leave", "release", "release_or_raise", "te
 log: logging.Logger = logging.getLogger("pawl.lease")
 
 
-async def release(  # noqa: C901, PLR0912, PLR0915 - in one piece: every release passes through it, and pays for each call
+async def release(  # noqa: C901, PLR0912 - in one piece: every release passes through it, and pays for each call
     engine: Engine, lease: HeldLease
 ) -> Release:
     """End a lease, or one level of a re-entered one.

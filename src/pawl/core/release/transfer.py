@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pawl.core.keep.replicas import confirm
 from pawl.core.lease.in_progress import refuse
+from pawl.core.lease.made import make_lease
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.key import Key
@@ -181,12 +182,7 @@ def _own_adopted(
     who = runtime.who()
     server_lease = ServerLease(plan.primitive, plan.options, waiter.token, ticket.fence, until, runtime.now())
     server_lease.owner.who = who
-    lease = HeldLease(engine, server_lease, ticket.fence, who, 1)
-    if not plan.counted:
-        engine.leases.held[who, plan.primitive.key] = server_lease
-    engine.keep(server_lease, confirmed=True)
-    if engine.reports.observer is not None:
-        engine.reports.observer.acquired(server_lease, began, contended=False)
+    lease = make_lease(engine, server_lease, began, counted=plan.counted)
     if engine.activity.closed:
         refuse(engine, lease)
     return lease

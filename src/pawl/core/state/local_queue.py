@@ -43,7 +43,7 @@ class LocalWaiter(Handed):
     """One caller at a name, from its coming to its lease; an alarm ends its wait with that error.
 
     Attributes:
-        parker: Where it sleeps, once it waits.
+        parker: Where it sleeps.
         local_queue: The one it came to.
         waits: True once it was put into the queue; False for who found nobody and has the turn.
         turn: The number of its turn as the speaker.
@@ -326,6 +326,8 @@ class LocalQueues:
 
     def join(self, key: Hashable, local_waiter: LocalWaiter) -> LocalQueue:
         """Come to a name: with the turn, or into its queue (``local_waiter.waits``)."""
+        local_waiter.parker = self._runtime.parker()
+        seat = (local_waiter,)
         while True:
             local_queue = self.by_key.get(key)
             if local_queue is None:
@@ -333,9 +335,22 @@ class LocalQueues:
                 if local_queue is not None:
                     local_waiter.local_queue = local_queue
                     return local_queue
-            elif self.sit_down(local_queue, local_waiter, self._runtime.parker()) or self._inherit(
-                local_queue, local_waiter
-            ):
+                continue
+            turn_holder = local_queue.turn_holder
+            kept = turn_holder() is not None
+            fresh: deque[LocalWaiter] = deque() if local_queue.local_waiters is _NOBODY else _NOBODY
+            with local_queue.guard:
+                # Somebody has its turn, who will pass it on.
+                if not local_queue.closed and (
+                    local_queue.local_waiters or (kept and local_queue.turn_holder is turn_holder)
+                ):
+                    if local_queue.local_waiters is _NOBODY:
+                        local_queue.local_waiters = fresh
+                    local_waiter.local_queue = local_queue
+                    local_waiter.waits = True
+                    local_queue.local_waiters += seat
+                    return local_queue
+            if self._inherit(local_queue, local_waiter):
                 return local_queue
 
     @staticmethod
@@ -352,26 +367,6 @@ class LocalQueues:
             local_queue.turn += 1
             local_waiter.turn = local_queue.turn
             local_waiter.local_queue = local_queue
-        return True
-
-    @staticmethod
-    def sit_down(local_queue: LocalQueue, local_waiter: LocalWaiter, parker: Parker) -> bool:
-        """Put a caller at the end of a queue; False if the local queue is closed, or nobody has its turn."""
-        turn_holder = local_queue.turn_holder
-        kept = turn_holder() is not None
-        seat = (local_waiter,)
-        fresh: deque[LocalWaiter] = deque() if local_queue.local_waiters is _NOBODY else _NOBODY
-        with local_queue.guard:
-            if local_queue.closed or not (
-                local_queue.local_waiters or (kept and local_queue.turn_holder is turn_holder)
-            ):
-                return False
-            if local_queue.local_waiters is _NOBODY:
-                local_queue.local_waiters = fresh
-            local_waiter.parker = parker
-            local_waiter.local_queue = local_queue
-            local_waiter.waits = True
-            local_queue.local_waiters += seat
         return True
 
     def dismiss(self) -> None:

@@ -1,4 +1,4 @@
-"""One lock as the operations see it."""
+"""One lock as the operations see it, and one acquisition of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from pawl.core.protocol.options import Seconds
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.runtime import StopSignal
     from pawl.core.protocol.terms import Terms
 
-__all__ = ["Plan", "Prepare"]
+__all__ = ["Attempt", "Plan", "Prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,7 @@ class Plan:
         reentrant: Whether its thread or task may take it again, counted in the client.
         counted: Whether holds are counted on the server, for an explicit ``owner=``.
         alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
-        queue_key, plain: The key of the local queue, which locks share that may hand over to each other; and whether an
-            acquisition may begin with ``first_request``.
+        queue_key: The key of the local queue, which locks share that may hand over to each other.
         identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
         batch_key: Whose waiters may say together that they still wait (see ``ticket_batch``); ``""``: each by itself.
     """
@@ -36,7 +36,6 @@ class Plan:
     counted: bool
     alone: bool
     queue_key: str
-    plain: bool = False
     identity: str = ""
     batch_key: str = ""
 
@@ -44,6 +43,42 @@ class Plan:
     def run(self) -> str:
         """Which waiters in strict order may follow each other inside the client (``strict_handover``); ``""``: none."""
         return self.queue_key if self.alone and self.options.runs else ""
+
+    def shown(self, token: str) -> str:
+        """A token as others see it: with the plan's identity, where it has one."""
+        return f"{token.partition('@')[0]}@{self.identity}" if self.identity else token
+
+
+class Attempt:
+    """One acquisition of a plan.
+
+    Attributes:
+        who: The thread or task that wants it.
+        began: When it began, on the runtime's clock.
+        until: When it gives up; None: never.
+        stop: Ends the wait once it is set.
+        wait: False to try once, and not queue.
+        or_none: Whether it ends with None, and not with an error, where the time is up and somebody else holds it.
+    """
+
+    __slots__ = ("began", "or_none", "stop", "until", "wait", "who")
+
+    def __init__(
+        self,
+        who: object,
+        began: float,
+        until: float | None,
+        stop: StopSignal | None,
+        *,
+        wait: bool,
+        or_none: bool,
+    ) -> None:
+        self.who: object = who
+        self.began: float = began
+        self.until: float | None = until
+        self.stop: StopSignal | None = stop
+        self.wait: bool = wait
+        self.or_none: bool = or_none
 
 
 Prepare: TypeAlias = "Callable[[Plan, Seconds | None], Plan]"

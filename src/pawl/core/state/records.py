@@ -225,11 +225,9 @@ class ServerLease:
         self.fence: int = fence
         self.owner: Owner = Owner(now)
         self.rhythm: Rhythm = options.rhythm
-        if options.max_hold is not None:
-            limit = now + options.max_hold
-            self.rhythm = options.rhythm._replace(hold_limit=limit)
-            valid_until = min(valid_until, limit)
         self.valid_until: float = valid_until
+        if options.max_hold is not None:
+            self.limit_hold(now + options.max_hold)
         # What each release reads: an attribute of the object is found at once, one of the class by a search.
         self.state: LeaseState = LeaseState.HELD
         self.local_queue: AnyLocalQueue | None = None
@@ -249,6 +247,11 @@ class ServerLease:
     def live(self) -> bool:
         """True while it is neither lost nor released; says nothing of the clock."""
         return self.state is LeaseState.HELD or self.state is LeaseState.SUSPECT
+
+    def limit_hold(self, limit: float) -> None:
+        """Let ``max_hold`` end a lease that was just granted at ``limit``."""
+        self.rhythm = self.options.rhythm._replace(hold_limit=limit)
+        self.valid_until = min(self.valid_until, limit)
 
     def doubt(self, error: Exception) -> None:
         """Keep what its release ended with, without the frames that an error keeps."""
