@@ -106,16 +106,16 @@ class _Exporter:
             self.degraded.add(0, {**of, "policy": policy})
 
     def _gauges(self, meter: metrics.Meter) -> None:
-        def told(found: Mapping[tuple[str, str], int]) -> Iterable[Observation]:
+        def answer(found: Mapping[tuple[str, str], int]) -> Iterable[Observation]:
             # What was ever seen stays reported, with 0.
             now = {**dict.fromkeys(tuple(self.known), 0), **found}
             return [Observation(value, self._attributes(*of)) for of, value in now.items()]
 
         def held(_: CallbackOptions) -> Iterable[Observation]:
-            return told(look(list(self.clients), self.classes).held)
+            return answer(look(list(self.clients), self.classes).held)
 
         def waiting(_: CallbackOptions) -> Iterable[Observation]:
-            return told(look(list(self.clients), self.classes).waiting)
+            return answer(look(list(self.clients), self.classes).waiting)
 
         def states(_: CallbackOptions) -> Iterable[Observation]:
             found = look(list(self.clients), self.classes).states

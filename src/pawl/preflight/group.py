@@ -84,15 +84,15 @@ def _clocks(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
     return Finding("clocks", Severity.OK, text)
 
 
-def judge_sentinels(service: str, told: Sequence[tuple[str, str | None, str]]) -> list[Finding]:
+def judge_sentinels(service: str, answer: Sequence[tuple[str, str | None, str]]) -> list[Finding]:
     """What follows for Sentinels.
 
     Args:
         service: The name that they use for the master.
-        told: For each its address, the master that it reported (None: none), and why not.
+        answer: For each its address, the master that it reported (None: none), and why not.
     """
-    masters = {master for _, master, _ in told if master is not None}
-    silent = [f"{where}: {why}" for where, master, why in told if master is None]
+    masters = {master for _, master, _ in answer if master is not None}
+    silent = [f"{where}: {why}" for where, master, why in answer if master is None]
     if not masters:
         text = f"no Sentinel knows a master named {service!r} ({'; '.join(silent)})"
         fix = "check the addresses, the Sentinels' credentials, and the name (SENTINEL MASTERS lists them)"
@@ -101,10 +101,10 @@ def judge_sentinels(service: str, told: Sequence[tuple[str, str | None, str]]) -
         text = f"they do not agree on the master: {', '.join(sorted(masters))}"
         fix = "a failover is in progress, or some Sentinels are partitioned; run the check again"
         return [Finding("sentinels", Severity.WARNING, text, "explicit failure", fix)]
-    text = f"{len(told) - len(silent)} of {len(told)} Sentinels agree on the master, {masters.pop()}"
+    text = f"{len(answer) - len(silent)} of {len(answer)} Sentinels agree on the master, {masters.pop()}"
     if not silent:
         return [Finding("sentinels", Severity.OK, text)]
-    severity = Severity.WARNING if len(silent) < len(told) // 2 + 1 else Severity.ERROR
+    severity = Severity.WARNING if len(silent) < len(answer) // 2 + 1 else Severity.ERROR
     fix = "restore the Sentinels: a failover needs a majority"
     return [
         Finding(

@@ -179,12 +179,12 @@ LIMIT = Readers({b"L": lambda fields: LimitChanged(fields[0])})
 # Looking -------------------------------------------------------------------------------------------------------------
 
 
-def _waiters(listed: Sequence[Any], told: Sequence[Any] = ()) -> tuple[Ticket, ...]:
+def _waiters(listed: Sequence[Any], answer: Sequence[Any] = ()) -> tuple[Ticket, ...]:
     # Numbers come as text where they may be larger than a script's own.
     found = zip(listed[::3], listed[1::3], listed[2::3], strict=True)
-    if not told:
+    if not answer:
         return tuple([Ticket(text(who), int(number), int(expiry)) for who, number, expiry in found])
-    tags = zip(told[::2], told[1::2], strict=False)
+    tags = zip(answer[::2], answer[1::2], strict=False)
     return tuple(
         [
             Ticket(text(who), int(number), int(expiry), text(tag), text(asked))
@@ -226,9 +226,9 @@ def _look(fields: Fields) -> Look:
 
 def _look_at_permits(fields: Fields) -> Look:
     who, left_ms, cur, last, now_ms, foreign, holds, queue_length, listed = fields[:9]
-    limit, used, holders, fences, told = fields[9:14]
+    limit, used, holders, fences, answer = fields[9:14]
     return Look(
-        text(who), left_ms, cur, last, now_ms, bool(foreign), holds, queue_length, _waiters(listed, told),
+        text(who), left_ms, cur, last, now_ms, bool(foreign), holds, queue_length, _waiters(listed, answer),
         _holders(holders, fences), limit, used, tells=True,
     )  # fmt: skip
 

@@ -74,16 +74,16 @@ def _outcomes(content: Any, calls: Sequence[Call]) -> list[Outcome | Fault]:
     replies: Any = cast("dict[str, Any]", content).get("replies") if isinstance(content, dict) else None
     if not isinstance(replies, list) or len(cast("Sized", replies)) != len(calls):
         raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve")
-    told = cast("Iterable[Any]", replies)
-    return [_outcome(call, one) for call, one in zip(calls, told, strict=True)]
+    reply = cast("Iterable[Any]", replies)
+    return [_outcome(call, one) for call, one in zip(calls, reply, strict=True)]
 
 
-def _outcome(call: Call, told: Any) -> Outcome | Fault:
-    if isinstance(told, list):
-        return call.answer([_bytes(one) for one in cast("Iterable[Any]", told)])
-    kind = FaultKind(told["fault"]) if told.get("fault") in set(FaultKind) else FaultKind.SCRIPT
+def _outcome(call: Call, reply: Any) -> Outcome | Fault:
+    if isinstance(reply, list):
+        return call.answer([_bytes(one) for one in cast("Iterable[Any]", reply)])
+    kind = FaultKind(reply["fault"]) if reply.get("fault") in set(FaultKind) else FaultKind.SCRIPT
     return Fault(
-        kind, str(told.get("text")), maybe_applied=bool(told.get("maybe")), final=bool(told.get("final"))
+        kind, str(reply.get("text")), maybe_applied=bool(reply.get("maybe")), final=bool(reply.get("final"))
     )
 
 
@@ -95,8 +95,8 @@ def _only(outcomes: list[Outcome | Fault]) -> Outcome:
 
 
 def _wakeup(content: Any) -> Wakeup | None:
-    told: Any = cast("dict[str, Any]", content).get("wakeup") if isinstance(content, dict) else None
-    return Wakeup(int(told[0]), int(told[1])) if told else None
+    reply: Any = cast("dict[str, Any]", content).get("wakeup") if isinstance(content, dict) else None
+    return Wakeup(int(reply[0]), int(reply[1])) if reply else None
 
 
 class HttpThreads(ThreadRuntime):
@@ -203,7 +203,7 @@ class HttpThreads(ThreadRuntime):
             self._waiting.add(wire)
             try:
                 question = Question(self._paths.wait, {"token": token, "timeout": patience})
-                told = self._ask(question, patience + _GRACE)
+                reply = self._ask(question, patience + _GRACE)
             finally:
                 self._waiting.discard(wire)
         except Fault:
@@ -211,7 +211,7 @@ class HttpThreads(ThreadRuntime):
             if self._closing.wait(min(timeout, 0.1)):
                 raise Fault(FaultKind.CLOSED, "the client is closed", final=True) from None
             return None
-        return _wakeup(told)
+        return _wakeup(reply)
 
     def interrupt_waiters(self) -> None:
         """See ``ThreadRuntime``."""

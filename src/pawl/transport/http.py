@@ -79,8 +79,8 @@ def _length(head: bytes) -> tuple[int, int]:
     lines = head.split(b"\r\n")
     try:
         status = int(lines[0].split(b" ", 2)[1])
-        told = next(line for line in lines[1:] if line.lower().startswith(b"content-length:"))
-        length = int(told.partition(b":")[2])
+        answer = next(line for line in lines[1:] if line.lower().startswith(b"content-length:"))
+        length = int(answer.partition(b":")[2])
     except (IndexError, ValueError, StopIteration):
         raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve") from None
     if length > _MOST:
@@ -96,11 +96,11 @@ def _content(status: int, body: bytes | bytearray) -> Any:
     if status == 200:
         return content
     problem = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
-    told = problem.get("detail", "")
+    answer = problem.get("detail", "")
     if problem.get("code") == WrongKey.code:
-        raise Fault(FaultKind.WRONG_KEY, str(told))
+        raise Fault(FaultKind.WRONG_KEY, str(answer))
     kind = _BY_STATUS.get(status, FaultKind.NOT_READY)
-    raise Fault(kind, f"{told or 'HTTP error'} ({status})", final=kind is FaultKind.UNSUPPORTED)
+    raise Fault(kind, f"{answer or 'HTTP error'} ({status})", final=kind is FaultKind.UNSUPPORTED)
 
 
 def _unreachable(service: Service, error: BaseException, *, sent: bool) -> Fault:

@@ -379,10 +379,10 @@ class Mux(asyncio.Protocol):
         if len(self._errors) < len(pending):
             return
         errors, self._errors = self._errors, []
-        for told in errors[: len(pending)]:
+        for result in errors[: len(pending)]:
             # A fault of one may end the connection for all.
             if pending:
-                self._fail(pending.popleft(), told)
+                self._fail(pending.popleft(), result)
 
     def _fail(self, request: _Request, error: Any) -> None:
         text = str(error)

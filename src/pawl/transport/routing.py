@@ -138,14 +138,14 @@ class Router(ABC):
         log.warning("%s: no node returned the slot map; keeping the last one", self._target.shown)
 
     def _refusal(self, faults: list[Fault]) -> Fault:
-        told = "; ".join(fault.text for fault in faults)
+        texts = "; ".join(fault.text for fault in faults)
         if any("cluster support disabled" in fault.text for fault in faults):
-            text = f"{told}: the server is not part of a cluster: use redis://"
+            text = f"{texts}: the server is not part of a cluster: use redis://"
             return Fault(FaultKind.UNSUPPORTED, text, final=True)
         final = all(fault.final for fault in faults)
         # If all of them refuse this user, no other try helps, and the error names that cause.
         kind = faults[0].kind if len({fault.kind for fault in faults}) == 1 else FaultKind.UNREACHABLE
-        return Fault(kind, f"{self._target.shown}: no node returned the slot map: {told}", final=final)
+        return Fault(kind, f"{self._target.shown}: no node returned the slot map: {texts}", final=final)
 
     def streams(self, calls: Sequence[Call]) -> list[list[int]]:
         """Which of the calls go to the same node."""

@@ -121,21 +121,21 @@ class MasterFinder:
         return self.target.master.at(view.host, view.port)
 
     def _refusal(self, faults: list[Fault]) -> Fault:
-        told = "; ".join(fault.text for fault in faults)
+        texts = "; ".join(fault.text for fault in faults)
         for fault in faults:
             if "No such master" in fault.text:
-                text = f"{self.target.shown}: the Sentinels have no master named {self.target.service!r} ({told})"
+                text = f"{self.target.shown}: the Sentinels have no master named {self.target.service!r} ({texts})"
                 return Fault(FaultKind.UNREACHABLE, text, final=not self._known)
         for fault in faults:
             if "unknown command" in fault.text.lower():
-                text = f"{self.target.shown}: {told}: not a Sentinel: for a plain server use redis://"
+                text = f"{self.target.shown}: {texts}: not a Sentinel: for a plain server use redis://"
                 return Fault(FaultKind.UNSUPPORTED, text, final=True)
         if faults and all(fault.kind is FaultKind.DENIED for fault in faults):
-            text = f"{told}: set sentinel_username and sentinel_password in the URL"
+            text = f"{texts}: set sentinel_username and sentinel_password in the URL"
             return Fault(FaultKind.DENIED, text, final=True)
         final = bool(faults) and not self._known and all(fault.final for fault in faults)
         kind = faults[0].kind if final else FaultKind.UNREACHABLE
-        return Fault(kind, f"{self.target.shown}: no Sentinel answered: {told}", final=final)
+        return Fault(kind, f"{self.target.shown}: no Sentinel answered: {texts}", final=final)
 
 
 class MasterWatch(threading.Thread):

@@ -375,7 +375,7 @@ class _Attempt:
         late = self.asked.outcomes
         heard = [late[index] if outcome is None else outcome for index, outcome in enumerate(votes.outcomes)]
         words = {node: word_of(o) for node, o in zip(self.nodes.nodes, heard, strict=True)}
-        told = "; ".join(f"{node}: {word}" for node, word in words.items())
+        summary = "; ".join(f"{node}: {word}" for node, word in words.items())
         if self.late:
             text = (
                 f"acquire {name!r}: {self.late_grants} grants had expired by the time a majority had answered"
@@ -384,14 +384,14 @@ class _Attempt:
         fault = self._refused_for_good()
         if fault is not None:
             error = to_error(fault, name, "acquire")
-            error.add_note(told)
+            error.add_note(summary)
             raise error from fault
         if self.lacking or not votes.held:
             self.waiter.failing().since = self.failing_since
             given = sum(word == "granted" for word in words.values())
             text = (
                 f"acquire {name!r}: {given} of {votes.nodes} nodes granted it, "
-                f"{votes.needed} are needed, and {votes.failed} did not answer ({told})"
+                f"{votes.needed} are needed, and {votes.failed} did not answer ({summary})"
             )
             raise QuorumNotReached(text, name=name, outcomes=words)
         self.waiter.blocker = self.waiter.blocker._replace(holder=votes.holder, outcomes=words)

@@ -252,8 +252,8 @@ def _held(
         return Grant(granted.fence, valid, True, granted.holds)
     waiter.late_grants += 1
     if waiter.late_grants > _MOST_LATE_GRANTS:
-        told = f"{waiter.late_grants} grants in a row had expired when they arrived"
-        raise ClockDrift(f"acquire {primitive.name!r}: {told}", name=primitive.name)
+        text = f"{waiter.late_grants} grants in a row had expired when they arrived"
+        raise ClockDrift(f"acquire {primitive.name!r}: {text}", name=primitive.name)
     return None
 
 

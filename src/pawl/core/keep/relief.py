@@ -120,9 +120,9 @@ async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) 
             engine.count("renewed_by_thread")
     if refused and engine.quorum is None:
         taken = await _taken(engine, runtime)
-        for server_lease, told in refused:
+        for server_lease, reply in refused:
             tag = grant_tag(server_lease.primitive, server_lease.fence)
-            engine.lose_from_afar(server_lease, LossReason.TAKEN if tag in taken else loss_from(told))
+            engine.lose_from_afar(server_lease, LossReason.TAKEN if tag in taken else loss_from(reply))
     return answered and not refused
 
 
@@ -152,13 +152,13 @@ async def _ask(
         if durable is None:
             continue
         try:
-            told, count = await cast("DurableRuntime", runtime).call_durable(calls[at], durable, patience)
+            reply, count = await cast("DurableRuntime", runtime).call_durable(calls[at], durable, patience)
         except Fault as fault:
             outcomes[at] = fault
             continue
-        if told is None or (isinstance(told, Granted) and count < durable.replicas):
-            told = Fault(FaultKind.NOT_READY, "too few replicas have it", maybe_applied=True)
-        outcomes[at] = told
+        if reply is None or (isinstance(reply, Granted) and count < durable.replicas):
+            reply = Fault(FaultKind.NOT_READY, "too few replicas have it", maybe_applied=True)
+        outcomes[at] = reply
     return outcomes
 
 

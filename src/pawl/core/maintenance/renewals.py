@@ -94,9 +94,9 @@ async def _renew(engine: Engine, due: list[ServerLease], along: Sequence[DutyCal
     durable = [each for each in asked if each[0].options.durable is not None]
     alone: list[ServerLease] = []
     for group, outcome in zip(groups, outcomes, strict=False):
-        for server_lease, told in zip(group, each_of(group, outcome), strict=True):
-            if told is not None:
-                answers.append((server_lease, told))
+        for server_lease, answer in zip(group, each_of(group, outcome), strict=True):
+            if answer is not None:
+                answers.append((server_lease, answer))
             elif server_lease.live:
                 alone.append(server_lease)
     # All that is known, at once: no lease waits for what follows from the answer for another.

@@ -330,11 +330,11 @@ async def audit(engine: Engine, options: Terms, limit: int) -> list[AuditEntry]:
     for line in trail.texts:
         at_ms, key, data = line.split(" ", 2)
         number = key.partition(":")[0]
-        told = json.loads(data)
+        entry = json.loads(data)
         if number not in entries:
             entries[number] = AuditEntry(
-                at=int(at_ms) / 1000, who=told["who"], action=told["action"], name=told["name"], text=told["text"],
-                outcome="unknown" if told["outcome"] == "asked" else told["outcome"],
-                holder=told.get("holder", ""), fence=told.get("fence"),
+                at=int(at_ms) / 1000, who=entry["who"], action=entry["action"], name=entry["name"], text=entry["text"],
+                outcome="unknown" if entry["outcome"] == "asked" else entry["outcome"],
+                holder=entry.get("holder", ""), fence=entry.get("fence"),
             )  # fmt: skip
     return list(entries.values())[:limit]

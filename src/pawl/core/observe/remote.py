@@ -62,13 +62,15 @@ class RemoteOperator:
 
     async def audit(self, options: Terms, limit: int) -> list[AuditEntry]:
         """See ``Client.audit``."""
-        told = await self._ask(options, "audit", {"limit": str(limit)})
-        return [AuditEntry(**one) for one in told["audit"]]
+        answer = await self._ask(options, "audit", {"limit": str(limit)})
+        return [AuditEntry(**one) for one in answer["audit"]]
 
     async def history(self, primitive: Primitive, options: Terms, limit: int) -> list[HistoryEntry]:
         """See ``Client.history``."""
-        told = await self._ask(options, "history", {**_which(primitive), "limit": str(limit)}, primitive.name)
-        return [HistoryEntry(**one) for one in told["history"]]
+        answer = await self._ask(
+            options, "history", {**_which(primitive), "limit": str(limit)}, primitive.name
+        )
+        return [HistoryEntry(**one) for one in answer["history"]]
 
     async def force_release(self, primitive: Primitive, options: Terms, reason: str) -> Forced:
         """See ``Client.force_release``."""
@@ -76,8 +78,10 @@ class RemoteOperator:
             raise ConfigurationError(
                 f"reason must be at most {_LONGEST_REASON} characters through a service, got {len(reason)}"
             )
-        told = await self._ask(options, "force_release", _which(primitive), primitive.name, reason)
-        return Forced(told["name"], told["released"], told["holder"], told["fence"], told.get("held_as", ""))
+        answer = await self._ask(options, "force_release", _which(primitive), primitive.name, reason)
+        return Forced(
+            answer["name"], answer["released"], answer["holder"], answer["fence"], answer.get("held_as", "")
+        )
 
     async def _ask(
         self, options: Terms, what: str, about: Mapping[str, str], name: str = "", reason: str = ""
@@ -90,11 +94,11 @@ class RemoteOperator:
             engine.check_open()
             try:
                 if what == "force_release":
-                    told = await office.take_away(about, reason, key, timeout)
+                    answer = await office.take_away(about, reason, key, timeout)
                 else:
-                    told = await office.look_up(what, about, timeout)
-                if isinstance(told, dict):
-                    return cast("dict[str, Any]", told)
+                    answer = await office.look_up(what, about, timeout)
+                if isinstance(answer, dict):
+                    return cast("dict[str, Any]", answer)
                 raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve")
             except Fault as fault:
                 pause = pause_after(engine, fault, retry, options, None, what, name)
@@ -108,12 +112,12 @@ def _which(primitive: Primitive) -> dict[str, str]:
     return {"kind": "lock", "name": primitive.name}
 
 
-def _info(told: dict[str, Any]) -> LockInfo:
-    left = told["ttl_left"]
+def _info(answer: dict[str, Any]) -> LockInfo:
+    left = answer["ttl_left"]
     record: dict[str, Any] = {
-        **told,
+        **answer,
         "ttl_left": inf if left is None else left,
-        "waiters": tuple(WaiterInfo(**one) for one in told["waiters"]),
-        "holders": tuple(HolderInfo(**one) for one in told["holders"]),
+        "waiters": tuple(WaiterInfo(**one) for one in answer["waiters"]),
+        "holders": tuple(HolderInfo(**one) for one in answer["holders"]),
     }
     return LockInfo(**record)

@@ -177,11 +177,11 @@ class Node:
         fault: Why it cannot be asked; None while it can.
         retry_at: When to look again after a fault.
         meeting: True while somebody looks.
-        told: What was logged of it last.
+        logged: What was logged of it last.
         lost_at: When a connection to it, or an attempt to make one, failed last.
     """
 
-    __slots__ = ("failures", "fault", "lost_at", "meeting", "retry_at", "shown", "told")
+    __slots__ = ("failures", "fault", "logged", "lost_at", "meeting", "retry_at", "shown")
 
     def __init__(self, shown: str) -> None:
         self.shown: str = shown
@@ -190,15 +190,15 @@ class Node:
         self.meeting: bool = False
         self.failures: int = 0
         self.lost_at: float = -inf
-        self.told: str = ""
+        self.logged: str = ""
 
     def failed(self, fault: Fault, now: float, random: float) -> None:
         """Ask it no more until somebody looked: a node that is gone must cost nothing."""
         self.fault = fault
         lasts = fault.kind is FaultKind.READ_ONLY or not passes(fault.kind)
-        if lasts and self.told != fault.text and fault.kind is not FaultKind.CLOSED:
+        if lasts and self.logged != fault.text and fault.kind is not FaultKind.CLOSED:
             # The others go on without it, so nobody would hear of an address or a login that is wrong.
-            self.told = fault.text
+            self.logged = fault.text
             log.warning("%s has no vote: %s", self.shown, fault.text, extra={"pawl_node": self.shown})
         # A connection may end although the node is there; one that ends all the time is not made all the time.
         at_once = not self.failures and now > self.lost_at + _NOT_AGAIN_WITHIN

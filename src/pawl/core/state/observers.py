@@ -139,14 +139,14 @@ class Observers:
         )
 
     def _tell(self, tell: Callable[[Observer], object]) -> tuple[object, ...]:
-        told: list[object] = []
+        results: list[object] = []
         for observer in self.members:
             try:
-                told.append(tell(observer))
+                results.append(tell(observer))
             except Exception:
                 log.exception(_FAILED)
-                told.append(None)
-        return tuple(told)
+                results.append(None)
+        return tuple(results)
 
 
 def _outcome(error: BaseException | None) -> str:

@@ -313,8 +313,8 @@ class SessionPublisher:
             return calls.find(self.id, "", 1)
         self._collect(ripe, now, holding)
         if not (self.waits or holds):
-            told, self.published, self._rows, self.record = self.published, False, None, None
-            return calls.drop(self.id) if told else None
+            published, self.published, self._rows, self.record = self.published, False, None, None
+            return calls.drop(self.id) if published else None
         return self._record(holds, now)
 
     def _record(self, holds: list[HoldRow], now: float) -> Request | None:
@@ -407,7 +407,7 @@ class SessionPublisher:
         now: float,
         holding: set[object],
     ) -> None:
-        told: dict[Waiter | LocalWaiter, Wait] = {}
+        known: dict[Waiter | LocalWaiter, Wait] = {}
         for target, (primitive, who, since) in ripe.items():
             rank = -1 if isinstance(target, LocalWaiter) or target.rank is None else target.rank
             mode: str = getattr(primitive, "mode", "")
@@ -423,8 +423,8 @@ class SessionPublisher:
             elif wait.row.rank != rank or wait.row.tag != tag:
                 wait.row = wait.row._replace(rank=rank, tag=tag)
             wait.holds = who in holding
-            told[target] = wait
-        self.waits = told
+            known[target] = wait
+        self.waits = known
 
     def _holds(self, now: float, waiting: set[object], holding: set[object]) -> list[HoldRow]:
         schedule = self._engine.leases.schedule

@@ -49,5 +49,5 @@ def describe(key: bytes, kind: str, fields: Sequence[bytes], *, redisson: bool =
     if kind not in _KINDS:
         return ""
     ours = kind == "hash" and len(fields) == 1 and _OURS.fullmatch(fields[0])
-    told = f"a lock of pawl on the wire of Redisson: use pawl.Key.redisson({shown!r})" if ours else ""
-    return f"{shown!r} holds {told or _KINDS[kind] + ', which another program put there'}"
+    strange = f"a lock of pawl on the wire of Redisson: use pawl.Key.redisson({shown!r})" if ours else ""
+    return f"{shown!r} holds {strange or _KINDS[kind] + ', which another program put there'}"
