@@ -258,14 +258,15 @@ async def _speak(
     engine: Engine, plan: Plan, local_queue: AnyLocalQueue | None, waiter: Waiter, attempt: Attempt
 ) -> HeldLease | None:
     """Have a waiter served by the server, or by a run in strict order, and own what it gets."""
-    engine.activity.asking[waiter] = plan.primitive, attempt.who
-    waiter.stop = attempt.stop
-    if waiter.state is WaiterState.BUSY:
-        waiter.become(WaiterState.ASKED)
-    waiter.in_call = True
-    if plan.run:
-        waiter.sit(plan.run, plan.batch_key)
     try:
+        engine.activity.asking[waiter] = plan.primitive, attempt.who
+        waiter.stop = attempt.stop
+        if waiter.state is WaiterState.BUSY:
+            waiter.become(WaiterState.ASKED)
+        if plan.run:
+            waiter.sit(plan.run, plan.batch_key)
+        # No call from here to the next line: until then its caller gives back what it has.
+        waiter.in_call = True
         try:
             grant = await _strive(engine, plan, waiter, attempt)
             if waiter.strict.server_lease is not None:
