@@ -22,7 +22,7 @@ from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.made import void
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault, StopSignal
-from pawl.core.retry import STOP_POLL
+from pawl.core.retry import STOP_POLL, check_stop
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.plan import Attempt, Plan
 from pawl.core.state.records import Waiter, WaiterState
@@ -50,7 +50,7 @@ async def acquire(
     or_none: bool,
     part: bool = False,
 ) -> HeldLease | None: ...
-async def acquire(  # noqa: C901, PLR0912 - in one piece: a free name passes through it, and pays for each call
+async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name passes through it, and pays for each call
     engine: Engine,
     plan: Plan,
     timeout: float | None,
@@ -123,7 +123,9 @@ async def acquire(  # noqa: C901, PLR0912 - in one piece: a free name passes thr
                     )
                 raise
             finally:
-                engine.activity.in_progress.pop(server_lease, None)
+                # No call, so that no signal handler loses what was acquired here.
+                if server_lease in engine.activity.in_progress:
+                    del engine.activity.in_progress[server_lease]
     except BaseException as error:
         if not part:
             engine.refused(plan.primitive, began, error)
@@ -155,7 +157,8 @@ async def _or_degraded(
         engine.refused(plan.primitive, began, error)
         raise
     finally:
-        engine.activity.in_progress.pop(mark, None)
+        if mark in engine.activity.in_progress:
+            del engine.activity.in_progress[mark]
     if lease is None:
         engine.refused(plan.primitive, began, None)
     elif engine.activity.closed:
@@ -173,11 +176,11 @@ async def _otherwise(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease 
             await must_hold(engine, plan.primitive.name)
         mine = None if plan.counted else engine.leases.held.get((attempt.who, plan.primitive.key))
         if mine is not None:
-            again = taken_again(engine, plan, mine, wait=attempt.wait)
-            if isinstance(again, HeldLease):
-                return again
+            again, raised = taken_again(engine, plan, mine, wait=attempt.wait)
             if again is not None:
-                plan = again
+                return again
+            if raised is not None:
+                plan = raised
             elif mine.live and not attempt.wait:
                 await _refuse_late(engine, plan, attempt, None)
                 return None
@@ -186,7 +189,9 @@ async def _otherwise(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease 
         waiter = Waiter(plan.shown(engine.runtime.new_token()))
         return await _speak(engine, plan, None, waiter, attempt)
     finally:
-        engine.activity.in_progress.pop(mark, None)
+        # No call, so that no signal handler loses what was acquired here.
+        if mark in engine.activity.in_progress:
+            del engine.activity.in_progress[mark]
 
 
 async def _acquire_here(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:
@@ -211,9 +216,10 @@ async def _acquire_here(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLea
         else:
             if engine.reports.publisher is not None and not engine.reports.publisher.armed:
                 engine.watch()
+            check_stop(attempt.stop, plan.primitive.name)
             pause = runtime.look_after if attempt.stop is None else STOP_POLL
             if attempt.until is not None:
-                left_over = attempt.until - attempt.began
+                left_over = max(0.0, attempt.until - runtime.now())
                 pause = left_over if pause is None or left_over < pause else pause
             rest = local_waiter.parker.rest(pause)
             if rest is not True and rest is not False:

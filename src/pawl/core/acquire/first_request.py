@@ -58,8 +58,13 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
         local_queue = server_lease.local_queue = LocalQueue(
             queue_key, engine.guard, local_queues, server_lease
         )
-        if local_queues.setdefault(queue_key, local_queue) is not local_queue:
-            return None
+        try:
+            if local_queues.setdefault(queue_key, local_queue) is not local_queue:
+                return None
+        except BaseException:
+            # Nobody would know of the turn that it has by then.
+            local_queue.promote(Waiter(engine.runtime.new_token()), local_queue.turn)
+            raise
     else:
         server_lease.follow_key = plan.run
     return server_lease
@@ -77,7 +82,11 @@ def ask(
         return _ask_all(engine, server_lease, cast("QuorumLine", line), sent_at, until, wait=wait)
     # Without a line, as before a cluster or for observers, there may be one that ``call`` finds.
     channel = runtime.channel() if line is None else line.channel
-    if not channel or options.durable is not None:
+    if (
+        not channel
+        or options.durable is not None
+        or (line is None and engine.health.circuit_breaker is not None)
+    ):
         return None
     call = server_lease.primitive.acquire(
         server_lease.token, options.life_ms, options.ticket_ms,

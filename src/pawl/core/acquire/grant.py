@@ -68,8 +68,7 @@ def own(engine: Engine, plan: Plan, handed: Handed, lease: HeldLease, began: flo
     server_lease = handed.server_lease
     if server_lease is None:
         return False
-    engine.reports.counters["handed_over"] += 1
-    # No call from here on: Ctrl-C finds it handed over to the waiter, or owned by the lease.
+    # No call from here to the check: Ctrl-C finds it handed over to the waiter, or owned by the lease.
     lease.server_lease = server_lease
     lease.number = handed.number
     lease.fence = handed.fence
@@ -87,12 +86,14 @@ def own(engine: Engine, plan: Plan, handed: Handed, lease: HeldLease, began: flo
     if (state is not LeaseState.HELD and state is not LeaseState.SUSPECT) or now >= server_lease.valid_until:
         lease.released = True
         return False
-    handed.server_lease = None
+    engine.reports.counters["handed_over"] += 1
     if plan.options.max_hold is not None:
         engine.limit_hold(server_lease, now + plan.options.max_hold)
     if engine.reports.observer is not None:
         engine.reports.observer.acquired(server_lease, began, contended=True)
         engine.reports.observer.counted("handed_over")
+    # Last: what is interrupted before is given back by what it was handed, see ``Engine.take_back``.
+    handed.server_lease = None
     return True
 
 

@@ -60,21 +60,13 @@ def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object
     local_queue = local_waiter.local_queue
     if local_queue is None or (local_waiter.waits and local_queue.withdraw(local_waiter)):
         return
-    server_lease = local_waiter.server_lease
-    if server_lease is None:
+    if local_waiter.server_lease is None:
         waiter = local_waiter.waiter or Waiter("")
         if not waiter.in_call:
             waiter.turn = local_waiter.turn
             engine.drop_waiter(plan.primitive, local_queue, waiter)
         return
-    lease = server_lease.owner.lease() if server_lease.owner.lease is not None else None
-    if lease is not None and lease.number == local_waiter.number:
-        # Made, and never given to anybody.
-        lease.released = True
-    if server_lease.used == local_waiter.number:
-        engine.forget_holder(server_lease, who)
-        if not engine.end_turn(server_lease, engine.runtime.now(), local_waiter.number):
-            engine.leave_in_background(server_lease)
+    engine.take_back(local_waiter, who)
 
 
 def _patience(runtime: Runtime, until: float | None, stop: StopSignal | None) -> float | None:

@@ -17,27 +17,36 @@ if TYPE_CHECKING:
 __all__ = ["holds", "taken_again"]
 
 
-def taken_again(engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool) -> HeldLease | Plan | None:
-    """What an owner that holds it already gets: its lease once more, a plan to get more than it has, or nothing."""
+def taken_again(
+    engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool
+) -> tuple[HeldLease | None, Plan | None]:
+    """What an owner that holds it already gets: its lease once more, a plan to get more than it has, or neither."""
     name = plan.primitive.name
     lease = cast("HeldLease | None", mine.owner.lease() if mine.owner.lease is not None else None)
     if lease is None:
         # Dropped without release: nobody's. Its ttl or the maintenance ends it, and that may be waited for.
-        return None
+        return None, None
     if not mine.live or mine.owner.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
         if plan.reentrant and not lease.released and mine.state is LeaseState.LOST:
             # The outer section lost its lease: counting on would hide it from the inner one.
             raise lease.lost_error()
-        return None
+        return None, None
     if plan.reentrant and mine.primitive.covers(plan.primitive):
-        with engine.guard:
-            if lease.released:
-                return None
-            lease.levels += 1
-        return lease
+        counted = False
+        try:
+            with engine.guard:
+                if lease.released:
+                    return None, None
+                lease.levels += 1
+                counted = True
+        except BaseException:
+            if counted:
+                lease.take_level()
+            raise
+        return lease, None
     raised = plan.primitive.raised_by(mine.primitive, mine.token)
     if raised is not None:
-        return replace(plan, primitive=raised)
+        return None, replace(plan, primitive=raised)
     if wait:
         raise DeadlockDetected(
             f"acquire {name!r}: this thread or task holds it and would wait for itself: {plan.primitive.advice}",
@@ -45,7 +54,7 @@ def taken_again(engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool) ->
             holder=mine.token.partition("@")[2],
             cycle=(name, name),
         )
-    return None
+    return None, None
 
 
 def holds(engine: Engine, plan: Plan) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.quorum import QuorumRuntime
     from pawl.core.protocol.redlock_options import RedlockOptions
-    from pawl.core.state.records import AnyLocalQueue
+    from pawl.core.state.records import AnyLocalQueue, Handed
     from pawl.core.state.session import Setup
 
 __all__ = ["Engine", "Yes"]
@@ -360,14 +360,29 @@ class Engine:
         """Request a user's function with the lease that was lost, in the form in which users see it."""
         self.runtime.report(partial(callback, self.reports.show(record)))
 
+    def take_back(self, handed: Handed, who: object) -> None:
+        """Pass on what a caller was handed over and did not get; safe to repeat.
+
+        Args:
+            handed: What it was handed.
+            who: Its thread or task.
+        """
+        server_lease = handed.server_lease
+        if server_lease is None:
+            return
+        lease = server_lease.owner.lease() if server_lease.owner.lease is not None else None
+        if lease is not None and lease.number == handed.number:
+            # Made, and never given to anybody.
+            lease.released = True
+        if server_lease.used == handed.number:
+            self.forget_holder(server_lease, who)
+            if not self.end_turn(server_lease, self.runtime.now(), handed.number):
+                self.leave_in_background(server_lease)
+
     def drop_waiter(self, primitive: Primitive, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
         """Pass a waiter to the next local waiter, or leave its token behind on the server."""
         if waiter.strict.server_lease is not None:
-            # Served by a run, and not taken: an owner has its own way to end it.
-            if waiter.strict.server_lease.owner.who is None and not self.end_turn(
-                waiter.strict.server_lease, self.runtime.now()
-            ):
-                self.leave_in_background(waiter.strict.server_lease)
+            self.take_back(waiter.strict, waiter.strict.server_lease.owner.who)
             return
         if waiter.late_grants:
             self.leave_token_in_background(primitive, waiter.token, TOMB_MS)
