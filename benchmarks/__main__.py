@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
         chosen = [replace(scenario, pinned=True) for scenario in chosen]
     # Whoever is told to end puts away what it has started, and keeps what it has measured.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    facts = machine.facts()
+    facts = machine.facts(chosen)
     with Server() as server:
         facts["server"] = version(server)
     facts["steady"] = arguments.steady

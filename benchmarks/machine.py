@@ -6,17 +6,22 @@ import os
 import platform
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.peers import PEERS
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-def facts() -> dict[str, Any]:
-    """Return the machine, the interpreter, the versions of all peers and the revision measured."""
+    from benchmarks.model import Scenario
+
+
+def facts(scenarios: Iterable[Scenario]) -> dict[str, Any]:
+    """Return the machine, the interpreter, the versions of all that take part and the revision measured."""
     versions: dict[str, str] = {}
-    for peer in PEERS.values():
-        if peer.missing() is None:
-            versions |= peer.versions()
+    for name in {participant.peer for scenario in scenarios for participant in scenario.participants}:
+        if PEERS[name].missing() is None:
+            versions |= PEERS[name].versions()
     return {
         "machine": platform.machine(),
         "cpu": _cpu(),
