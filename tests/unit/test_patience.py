@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core.acquire.local_wait import left
+from pawl.core.acquire.local_wait import remaining
 from pawl.core.observe.remote import RemoteOperator
 from pawl.core.protocol.outcomes import Released
 from pawl.core.protocol.runtime import Fault, FaultKind
@@ -121,9 +121,9 @@ def test_a_breaker_of_several_masters_tells_of_each() -> None:
 
 def test_what_is_over_is_waited_for_no_longer_than_a_moment() -> None:
     runtime = Rig().runtime
-    assert left(runtime, None) is None
-    assert left(runtime, START + 5.0) == 5.0
+    assert remaining(runtime, None) is None
+    assert remaining(runtime, START + 5.0) == 5.0
     for until in (START, START - 5.0):
-        wait = left(runtime, until)
+        wait = remaining(runtime, until)
         assert wait is not None
         assert 0.0 < wait < 0.001

@@ -86,19 +86,19 @@ def test_when_the_server_has_to_decide(spoil: Callable[[Line], object]) -> None:
     line = Line()
     spoil(line)
     assert not line.pass_on()
-    assert line.release() in (Step.LEAVE, Step.LOST)
+    assert line.release() in (Step.SEND, Step.LOST)
     assert line.rung == []
     assert [waiter.strict.server_lease for waiter in line.waiters] == [None, None]
 
 
 def test_an_owner_hands_on_and_holds_it_no_more() -> None:
     line = Line()
-    assert line.release() is Step.PASSED
+    assert line.release() is Step.HANDED_OVER
     assert line.lease.released
     assert line.waiters[0].strict.server_lease is line.server_lease
     assert line.rung == ["w0"]
     assert line.rig.engine.leases.held == {}
-    assert line.release() is Step.OVER, "once"
+    assert line.release() is Step.ALREADY_RELEASED, "once"
 
 
 class _Interrupted(nullcontext[None]):

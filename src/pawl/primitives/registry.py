@@ -1,7 +1,8 @@
 """Which primitives there are and what each promises: what is the same for all of them reads this.
 
-The conformance suite, the simulator, the command, the service and the documentation have no list of their own. A new
-primitive is one ``Entry``; somebody else's is registered with ``register`` at run time.
+The conformance suite, the simulator, the command, the service and the documentation read it. A new lock, or permits, is
+one ``Entry``; somebody else's is registered with ``register`` at run time. A primitive of another shape, as a latch,
+needs a few more places: CONTRIBUTING.md lists them.
 """
 
 from __future__ import annotations

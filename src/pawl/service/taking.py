@@ -200,7 +200,7 @@ class Taking:
                 self.space.past.granted(self.primitive.key, self.told.kind, waiter.token, grant.fence)
                 return grant, waiter.token
         except BaseException as error:
-            waiter.doubt(error)
+            waiter.note_unconfirmed(error)
             self._drop()
             raise
         await self._withdraw()

@@ -1,7 +1,8 @@
 """How a lock is taken: once for both APIs, all primitives and all options. How it ends is in ``release``.
 
-There is one way in. What nobody of this client has or awaits is asked for at once (``first_request``); what somebody
-has is waited for in the local queue (``local_wait``); and whatever was not granted so goes on as a waiter (``queue``).
+There is one way in. A name that no thread or task of this client holds or waits for is requested from the server at
+once (``first_request``). Otherwise the caller blocks in the client's local queue (``local_wait``). Everything else
+becomes a waiter in the server's queue, woken by pub/sub, with polling as a fallback (``queue``).
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from weakref import ref
 
 from pawl.core.acquire.candidate import win as win_quorum
 from pawl.core.acquire.degraded import take_or_degrade
-from pawl.core.acquire.first_request import PLAIN_YES, ask, begin, settle, waiter_of
+from pawl.core.acquire.first_request import PLAIN_YES, ask, begin, own_if_granted, waiter_of
 from pawl.core.acquire.giving_up import give_up, note_outage, timed_out
 from pawl.core.acquire.grant import own, own_grant, take_over
-from pawl.core.acquire.local_wait import await_turn, left, pass_back
+from pawl.core.acquire.local_wait import await_turn, pass_back, remaining
 from pawl.core.acquire.queue import read_answer, win
 from pawl.core.acquire.reentry import taken_again
 from pawl.core.keep.server_check import must_hold
@@ -38,7 +39,7 @@ __all__ = ["acquire"]
 
 @overload
 async def acquire(
-    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None = None, *, part: bool = False
+    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None = None, *, nested: bool = False
 ) -> HeldLease: ...
 @overload
 async def acquire(
@@ -48,7 +49,7 @@ async def acquire(
     stop: StopSignal | None = None,
     *,
     or_none: bool,
-    part: bool = False,
+    nested: bool = False,
 ) -> HeldLease | None: ...
 async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name passes through it, and pays for each call
     engine: Engine,
@@ -57,7 +58,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
     stop: StopSignal | None = None,
     *,
     or_none: bool = False,
-    part: bool = False,
+    nested: bool = False,
 ) -> HeldLease | None:
     """Acquire the lock: with a single request if it is free, and nobody in this client holds or awaits it.
 
@@ -67,14 +68,14 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
         timeout: Seconds to wait; None: no limit; 0 tries once.
         stop: Ends the wait once it is set.
         or_none: Whether it ends with None, and not with an error, where the time is up and somebody else holds it.
-        part: Whether it is a step of another acquisition, which degrades, and notifies observers, by itself.
+        nested: Whether it is a step of another acquisition, which degrades, and notifies observers, by itself.
 
     Raises:
-        NotAcquired: Somebody else holds it, and the time is up; or waiting could never end.
+        NotAcquired: Somebody else holds it, and the time is up; or the wait would deadlock.
         BackendError: The server could not be asked.
     """
-    if not part and plan.options.given.on_unavailable != "raise":
-        return await _or_degraded(engine, plan, timeout, stop, or_none=or_none)
+    if not nested and plan.options.given.on_unavailable != "raise":
+        return await _acquire_or_degrade(engine, plan, timeout, stop, or_none=or_none)
     began, wait = engine.runtime.now(), timeout != 0
     # A single try waits for its answer as long as any request.
     until = None if timeout is None else began + (timeout or plan.options.request_timeout)
@@ -82,31 +83,30 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
     try:
         if wait and not plan.alone and plan.queue_key in engine.queues.local.by_key:
             attempt = Attempt(engine.runtime.who(), began, until, stop, wait=wait, or_none=or_none)
-            # Nothing is prepared for a wait that who holds it already will not have.
+            # A caller that already holds the lock does not wait: check that before allocating anything.
             if engine.health.strict or (attempt.who, plan.primitive.key) in engine.leases.held:
-                lease = await _otherwise(engine, plan, attempt)
+                lease = await _acquire_slow(engine, plan, attempt)
             else:
-                lease = await _acquire_here(engine, plan, attempt)
+                lease = await _acquire_local(engine, plan, attempt)
         elif (server_lease := begin(engine, plan)) is None:
             attempt = Attempt(engine.runtime.who(), began, until, stop, wait=wait, or_none=or_none)
-            lease = await _otherwise(engine, plan, attempt)
+            lease = await _acquire_slow(engine, plan, attempt)
         else:
             waiter: Waiter | None = None
             answer: Any = None
             engine.activity.in_progress[server_lease] = server_lease.owner.who
             try:
                 try:
-                    # Looked at now: a close that did not see this call under way has closed the client by then.
+                    # Checked after registering: a concurrent close either saw this call or has set ``closed``.
                     if not engine.activity.closed:
                         answer = ask(engine, server_lease, began, until, wait=wait)
                         if answer is not None:
                             if type(answer) not in PLAIN_YES and not isinstance(answer, tuple):
                                 answer = await answer
-                            lease = settle(engine, plan, server_lease, answer, began)
+                            lease = own_if_granted(engine, plan, server_lease, answer, began)
                 except Fault as fault:
-                    answer = fault.with_traceback(
-                        None
-                    )  # it has this frame: the two would keep a dropped lease alive
+                    # Its traceback references this frame, and would keep a dropped lease alive.
+                    answer = fault.with_traceback(None)
                 if lease is None:
                     waiter = (
                         Waiter(server_lease.token)
@@ -114,7 +114,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
                         else waiter_of(server_lease, answer, began)  # pyright: ignore[reportUnknownArgumentType]
                     )
                     attempt = Attempt(server_lease.owner.who, began, until, stop, wait=wait, or_none=or_none)
-                    lease = await _speak(engine, plan, server_lease.local_queue, waiter, attempt)
+                    lease = await _wait_as_waiter(engine, plan, server_lease.local_queue, waiter, attempt)
             except BaseException:
                 if waiter is None or not waiter.in_call:
                     void(engine, server_lease)
@@ -127,18 +127,18 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
                 if server_lease in engine.activity.in_progress:
                     del engine.activity.in_progress[server_lease]
     except BaseException as error:
-        if not part:
+        if not nested:
             engine.refused(plan.primitive, began, error)
         raise
     if lease is None:
-        if not part:
+        if not nested:
             engine.refused(plan.primitive, began, None)
     elif engine.activity.closed:
         refuse(engine, lease)
     return lease
 
 
-async def _or_degraded(
+async def _acquire_or_degrade(
     engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None, *, or_none: bool
 ) -> HeldLease | None:
     """Acquire it from the server, or without it."""
@@ -146,8 +146,8 @@ async def _or_degraded(
     mark = object()
     who = engine.activity.in_progress[mark] = engine.runtime.who()
 
-    async def take(left: float | None) -> HeldLease | None:
-        return await acquire(engine, plan, left, stop, or_none=or_none, part=True)
+    async def take(remaining: float | None) -> HeldLease | None:
+        return await acquire(engine, plan, remaining, stop, or_none=or_none, nested=True)
 
     try:
         lease = await take_or_degrade(engine, plan, take, timeout, stop, who)
@@ -166,8 +166,8 @@ async def _or_degraded(
     return lease
 
 
-async def _otherwise(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:
-    """Acquire what the first request cannot ask for: its caller has it, others of this client do, or it is closed."""
+async def _acquire_slow(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:
+    """Acquire where one request is not enough: the caller or others of this client hold it, or the client is closed."""
     mark = object()
     engine.activity.in_progress[mark] = attempt.who
     try:
@@ -185,25 +185,25 @@ async def _otherwise(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease 
                 await _refuse_late(engine, plan, attempt, None)
                 return None
         if not plan.alone:
-            return await _acquire_here(engine, plan, attempt)
+            return await _acquire_local(engine, plan, attempt)
         waiter = Waiter(plan.shown(engine.runtime.new_token()))
-        return await _speak(engine, plan, None, waiter, attempt)
+        return await _wait_as_waiter(engine, plan, None, waiter, attempt)
     finally:
         # No call, so that no signal handler loses what was acquired here.
         if mark in engine.activity.in_progress:
             del engine.activity.in_progress[mark]
 
 
-async def _acquire_here(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:
-    """Come to the local queue of a name: go on with the turn, or wait for it, or for the lease itself."""
+async def _acquire_local(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:
+    """Join the local queue of a name; sleep until the lease is handed over, or it is this caller's turn to ask."""
     runtime, waits = engine.runtime, engine.queues.waits
-    # Alive for as long as this call is the speaker.
+    # Alive for as long as this call waits on the server for the local queue.
     local_waiter = LocalWaiter()
-    # Made before the wait: what is done between two owners is what the others wait for.
+    # Allocated before sleeping: work done during a hand-over delays every other waiter.
     lease = HeldLease(engine, None, 0, attempt.who, 1)
     local_waiter.lease = ref(lease)
     try:
-        # Before it sits there: it may be served at once, and a close waits for whom it sees waiting.
+        # Registered before it joins the queue: it may be woken at once, and close() waits only for registered waiters.
         waits[local_waiter] = plan.primitive, attempt.who, attempt.began
         engine.queues.local.join(plan.queue_key, local_waiter)
         if not local_waiter.waits:
@@ -227,7 +227,7 @@ async def _acquire_here(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLea
             if own(engine, plan, local_waiter, lease, attempt.began):
                 return lease
         engine.activity.in_progress[local_waiter] = attempt.who
-        return await _go_on(engine, plan, local_waiter, attempt)
+        return await _after_local_wait(engine, plan, local_waiter, attempt)
     except BaseException:
         pass_back(engine, plan, local_waiter, attempt.who)
         raise
@@ -238,8 +238,10 @@ async def _acquire_here(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLea
             del engine.activity.in_progress[local_waiter]
 
 
-async def _go_on(engine: Engine, plan: Plan, local_waiter: LocalWaiter, attempt: Attempt) -> HeldLease | None:
-    """Go on from the local queue: speak for the name, or own what was handed over."""
+async def _after_local_wait(
+    engine: Engine, plan: Plan, local_waiter: LocalWaiter, attempt: Attempt
+) -> HeldLease | None:
+    """Continue after the local queue: wait on the server for the whole queue, or own what was handed over."""
     if not local_waiter.served:
         await await_turn(engine, plan, local_waiter, attempt)
     if local_waiter in engine.queues.waits:
@@ -247,23 +249,28 @@ async def _go_on(engine: Engine, plan: Plan, local_waiter: LocalWaiter, attempt:
     waiter = local_waiter.waiter
     if waiter is not None:
         waiter.met = local_waiter.waits
-        return await _speak(engine, plan, local_waiter.local_queue, waiter, attempt)
+        return await _wait_as_waiter(engine, plan, local_waiter.local_queue, waiter, attempt)
     lease = take_over(engine, plan, local_waiter, attempt.who, attempt.began)
     if lease is not None:
         return lease
-    # Lost between the hand-over and now: stand in line again, for what is left of the time.
+    # Lost between the hand-over and now: stand in line again, for what is remaining of the time.
     if local_waiter.server_lease is not None:
         engine.expired(local_waiter.server_lease, engine.runtime.now())
     local_waiter.local_queue = local_waiter.server_lease = None
     return await acquire(
-        engine, plan, left(engine.runtime, attempt.until), attempt.stop, or_none=attempt.or_none, part=True
+        engine,
+        plan,
+        remaining(engine.runtime, attempt.until),
+        attempt.stop,
+        or_none=attempt.or_none,
+        nested=True,
     )
 
 
-async def _speak(
+async def _wait_as_waiter(
     engine: Engine, plan: Plan, local_queue: AnyLocalQueue | None, waiter: Waiter, attempt: Attempt
 ) -> HeldLease | None:
-    """Have a waiter served by the server, or by a run in strict order, and own what it gets."""
+    """Wait for a grant as the waiter of this client that the server knows, and own what it gets."""
     try:
         engine.activity.asking[waiter] = plan.primitive, attempt.who
         waiter.stop = attempt.stop
@@ -274,7 +281,7 @@ async def _speak(
         # No call from here to the next line: until then its caller gives back what it has.
         waiter.in_call = True
         try:
-            grant = await _strive(engine, plan, waiter, attempt)
+            grant = await _wait_for_grant(engine, plan, waiter, attempt)
             if waiter.strict.server_lease is not None:
                 lease = take_over(engine, plan, waiter.strict, attempt.who, attempt.began)
                 if lease is not None:
@@ -282,7 +289,7 @@ async def _speak(
             elif grant is not None:
                 return own_grant(engine, plan, local_queue, waiter, grant, attempt.who, attempt.began)
         except BaseException as error:
-            waiter.doubt(error)
+            waiter.note_unconfirmed(error)
             engine.drop_waiter(plan.primitive, local_queue, waiter)
             note_outage(engine, plan, waiter, attempt, error)
             raise
@@ -290,7 +297,7 @@ async def _speak(
             # Lost between the hand-over and now, with its ticket: stand in line again.
             engine.expired(waiter.strict.server_lease, engine.runtime.now())
             again = Waiter(plan.shown(engine.runtime.new_token()))
-            return await _speak(engine, plan, local_queue, again, attempt)
+            return await _wait_as_waiter(engine, plan, local_queue, again, attempt)
         await give_up(engine, plan, local_queue, waiter)
     finally:
         if waiter in engine.activity.asking:
@@ -303,13 +310,13 @@ async def _refuse_late(engine: Engine, plan: Plan, attempt: Attempt, waiter: Wai
     """End an acquisition whose time is up.
 
     Raises:
-        AcquireTimeout: Its caller does not take None for an answer.
+        AcquireTimeout: Unless ``or_none`` is set.
     """
     if not attempt.or_none:
         raise await timed_out(engine, plan, attempt.began, waiter)
 
 
-async def _strive(engine: Engine, plan: Plan, waiter: Waiter, attempt: Attempt) -> Grant | None:
+async def _wait_for_grant(engine: Engine, plan: Plan, waiter: Waiter, attempt: Attempt) -> Grant | None:
     """Ask for a waiter until it is served or the time is up."""
     until = attempt.until
     engine.check_open(plan.primitive.name)
@@ -327,12 +334,12 @@ async def _strive(engine: Engine, plan: Plan, waiter: Waiter, attempt: Attempt) 
     if waiter.answer is not None:
         grant = read_answer(engine, plan.primitive, plan.options, waiter)
     if grant is None and not waiter.busy:
-        grant = await _win(engine, plan, waiter, attempt)
+        grant = await _wait_published(engine, plan, waiter, attempt)
     return grant
 
 
-async def _win(engine: Engine, plan: Plan, waiter: Waiter, attempt: Attempt) -> Grant | None:
-    """Wait where others see it: a long wait is published with the client's session."""
+async def _wait_published(engine: Engine, plan: Plan, waiter: Waiter, attempt: Attempt) -> Grant | None:
+    """Wait in the server's queue; a long wait is published with the client's session."""
     waiter.alarm = None
     waiter.sit(plan.run, plan.batch_key)
     waiter.batch.channel = engine.runtime.channel()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.quorum import QuorumLine, QuorumPrimitive, QuorumRuntime
     from pawl.core.state.plan import Plan
 
-__all__ = ["PLAIN_YES", "ask", "begin", "settle", "waiter_of"]
+__all__ = ["PLAIN_YES", "ask", "begin", "own_if_granted", "waiter_of"]
 
 
 PLAIN_YES = frozenset({Granted, Majority})
@@ -112,7 +112,7 @@ def _ask_all(
     return line.vote(call, votes, nodes.node_timeout)
 
 
-def settle(
+def own_if_granted(
     engine: Engine, plan: Plan, server_lease: ServerLease, outcome: Outcome, sent_at: float
 ) -> HeldLease | None:
     """Own what a plain yes grants; None for every other answer."""

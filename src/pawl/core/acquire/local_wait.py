@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pawl.core.state.local_queue import LocalWaiter
     from pawl.core.state.plan import Attempt, Plan
 
-__all__ = ["await_turn", "left", "pass_back"]
+__all__ = ["await_turn", "pass_back", "remaining"]
 
 
 async def await_turn(
@@ -73,10 +73,10 @@ def _patience(runtime: Runtime, until: float | None, stop: StopSignal | None) ->
     """How long a local waiter sleeps before it looks around."""
     if until is None and stop is None:
         return runtime.look_after
-    pauses = [runtime.look_after, STOP_POLL if stop is not None else None, left(runtime, until)]
+    pauses = [runtime.look_after, STOP_POLL if stop is not None else None, remaining(runtime, until)]
     return min((pause for pause in pauses if pause is not None), default=None)
 
 
-def left(runtime: Runtime, until: float | None) -> float | None:
+def remaining(runtime: Runtime, until: float | None) -> float | None:
     """Seconds until a time; None for never."""
     return None if until is None else max(1e-9, until - runtime.now())

@@ -94,7 +94,7 @@ class Visit:
         try:
             return await wait
         except BaseException as error:
-            self.waiter.doubt(error)
+            self.waiter.note_unconfirmed(error)
             call = self.undo()
             if call is not None:
                 engine.post(call)
@@ -104,7 +104,7 @@ class Visit:
 
     def end(self) -> Request | None:
         """See ``close.Errand``: the ticket is taken back."""
-        self.waiter.doubt(BaseException())
+        self.waiter.note_unconfirmed(BaseException())
         return self.undo()
 
     async def ask(self, make: Callable[[], Request]) -> Outcome:

@@ -136,7 +136,7 @@ async def _take_all(
     for member in plan.members[len(taken) :]:
         check_stop(stop, plan.name)
         left = timeout if until is None or timeout == 0 else max(1e-9, until - runtime.now())
-        lease = await acquire.acquire(engine, member, left, stop, or_none=timeout == 0, part=True)
+        lease = await acquire.acquire(engine, member, left, stop, or_none=timeout == 0, nested=True)
         if lease is None:
             return member
         # Not append: after a call a signal handler may run, and nobody would know of the lease.
@@ -175,7 +175,7 @@ async def _take_together(
                 taken += [own_grant(engine, member, None, waiter, grant, who, sent_at)]
             return None
     except BaseException as error:
-        first.doubt(error)
+        first.note_unconfirmed(error)
         if first.unanswered:
             _bar(engine, plan, waiters)
         raise

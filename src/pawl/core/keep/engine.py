@@ -237,7 +237,7 @@ class Engine:
         if turn is Turn.HANDED or (turn is Turn.GONE and number not in (None, server_lease.used)):
             return True
         self.end(server_lease)
-        # Gone: those who sleep go on without this server lease, and nobody but its owner leaves it.
+        # Turn.GONE: the queue has moved on without this lease, so its owner must release it.
         return (
             turn is Turn.REFUSED
             and server_lease.state is not LeaseState.LOST

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from pawl.core.protocol.quorum import QuorumRuntime
     from pawl.core.state.records import ServerLease
 
-__all__ = ["Step", "decide", "settle"]
+__all__ = ["Step", "decide", "stop_and_request"]
 
 
 class Step(Enum):
     """What is to be done about a release, where it is not a request to send."""
 
-    OVER = "nothing: the lease was released before"
-    PARENT = "nothing: it belongs to the parent of this process"
-    INNER = "nothing: one level of a re-entered lease has ended"
+    ALREADY_RELEASED = "nothing: the lease was released before"
+    FORKED = "nothing: it belongs to the parent of this process"
+    REENTRANT = "nothing: one level of a re-entered lease has ended"
     LOST = "nothing: it was lost before"
-    PASSED = "nothing: a local waiter owns it now, or is to leave its token"
-    REFUSED = "somebody of this client waits, who may not own it: see ``settle``"
-    LEAVE = "its token is to be left: see ``settle``"
+    HANDED_OVER = "nothing: a local waiter owns it now, or will release its token"
+    NOT_HANDED_OVER = "a local waiter is there, and may not own it: see ``stop_and_request``"
+    SEND = "its token is to be released on the server: see ``stop_and_request``"
 
 
 def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each release as much as a branch
@@ -38,10 +38,10 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
 
     Args:
         engine: The client's engine.
-        mark: The release. It says from the same step on that the lease ended by it: then it must come to its end, even
-            if a signal handler raises here.
-        waited_for: True where somebody of this client was seen to wait. Otherwise the release must be noted as in
-            progress: it is sent at once, and the end of the client waits for it.
+        mark: The release. ``mark.ended`` is set in the same step that ends the lease: from then on the release must
+            finish, even if a signal handler raises.
+        waited_for: True if a local waiter was seen. If False, the caller must have registered the release in
+            ``in_progress``, because it is sent at once and close() waits for it.
 
     Returns:
         The step, or what is to be sent.
@@ -53,18 +53,19 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
     held, held_key = engine.leases.held, (lease.who, server_lease.primitive.key)
     with engine.guard:
         if lease.released:
-            return Step.OVER
+            return Step.ALREADY_RELEASED
         if lease.levels != 1:
             lease.levels -= 1
-            return Step.INNER
+            return Step.REENTRANT
         lease.released = True
         if owner.epoch != engine.epoch:
-            return Step.PARENT
+            return Step.FORKED
         mark.ended = True
-        # The server lease may go on under another owner: its loss is none of this lease's business then.
+        # The server lease may continue under another owner, so this one must no longer be notified of its loss.
         owner.watchers = None
         forgets = history is None and owner.outer is None
-        # Where it is passed on, the caller holds it until then: a handler in between must not wait for it.
+        # On a hand-over the entry stays until that is done: a signal handler that acquires the same lock in between
+        # must not wait for itself.
         if forgets and not waited_for and held_key in held and held[held_key] is server_lease:
             del held[held_key]
         state = server_lease.state
@@ -87,7 +88,7 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
             if row is not None and server_lease in row:
                 del row[server_lease]
     if not forgets:
-        # A history notes who had it before anybody else has.
+        # The history records this end before the next owner appears.
         engine.forget_holder(server_lease, lease.who)
     if lease.parked:
         lease.wake()
@@ -96,14 +97,20 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
             engine.untrack(server_lease)
         return _first_request(engine, server_lease)
     if state is LeaseState.RELEASED:
-        # The garbage collector came to the lease before it came to the block that ends it.
-        step = Step.LEAVE
+        # The lease object was finalised before its block exited.
+        step = Step.SEND
     elif state is LeaseState.LOST or now >= server_lease.valid_until:
         step = _lose(engine, server_lease, now)
     else:
         turn = engine.pass_turn(server_lease, now)
-        # Gone: those who sleep go on without this server lease, and nobody but its owner leaves it.
-        step = Step.PASSED if turn is Turn.HANDED else Step.REFUSED if turn is Turn.REFUSED else Step.LEAVE
+        # Turn.GONE: the queue has moved on without this lease, so its owner must release it.
+        step = (
+            Step.HANDED_OVER
+            if turn is Turn.HANDED
+            else Step.NOT_HANDED_OVER
+            if turn is Turn.REFUSED
+            else Step.SEND
+        )
         run_is_over = (
             local_queue is not None
             and not server_lease.uncontended
@@ -125,34 +132,34 @@ def _lose(engine: Engine, server_lease: ServerLease, now: float) -> Step:
     return Step.LOST
 
 
-def settle(engine: Engine, server_lease: ServerLease, step: Step) -> Step | Request:
-    """Stop renewing what nobody here may own, and say who leaves its token; the release is noted as in progress."""
+def stop_and_request(engine: Engine, server_lease: ServerLease, step: Step) -> Step | Request:
+    """Stop renewal; then have the next local waiter release the token, or return the release request."""
     engine.end(server_lease)
     if server_lease.state is LeaseState.LOST:
         return Step.LOST
-    if step is Step.REFUSED and engine.promote_next(server_lease):
-        return Step.PASSED
+    if step is Step.NOT_HANDED_OVER and engine.promote_next(server_lease):
+        return Step.HANDED_OVER
     return _first_request(engine, server_lease)
 
 
 def _first_request(engine: Engine, server_lease: ServerLease) -> Step | Request:
-    """What leaves the token where it is as simple as can be; ``Step.LEAVE`` if more is to be thought of."""
+    """The release request in the simple case; ``Step.SEND`` where it needs the slow path."""
     votes, run = server_lease.quorum, server_lease.run
     if server_lease.unanswered or server_lease.options.min_hold > 0:
-        return Step.LEAVE
+        return Step.SEND
     if votes is not None and (votes.sender[0] is None or _may_come_late(engine, votes)):
-        return Step.LEAVE
+        return Step.SEND
     followers = engine.queues.followers
     if server_lease.follow_key and (followers or (run is not None and run.spent)):
         call = server_lease.leave(0, 0, server_lease.options.block if followers else 0)
     else:
         call = server_lease.primitive.leave(server_lease.token, 0, 0)
-    # One request more, so only for a run of several owners: a strict hand-off stays at two requests.
+    # It costs an extra request, so only after local hand-overs: a strict hand-off stays at two requests.
     return engine.runtime.publish_first(call) if server_lease.used and not server_lease.uncontended else call
 
 
 def _may_come_late(engine: Engine, kept: GrantedVotes) -> bool:
-    """Whether a vote that was not waited for may come behind what gives the lease back."""
+    """Whether a grant request that is still in flight could reach a master after the release."""
     sender, drops = cast("QuorumRuntime", engine.runtime).sender()
     same = sender is kept.sender[0] and drops == kept.sender[1]
     # With a fault, the connection that was asked was gone before the lease was granted.

@@ -12,7 +12,7 @@ from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.outcomes import Outcome, Released
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.release.decision import Step, decide, settle
+from pawl.core.release.decision import Step, decide, stop_and_request
 from pawl.core.release.outcome import not_ours
 from pawl.core.retry import pause_after, rest
 from pawl.core.state.records import Retry, ServerLease
@@ -48,22 +48,22 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
     granted_at = 0.0 if observer is None else server_lease.owner.granted_at
     in_progress, mark = engine.activity.in_progress, Ending()
     mark.lease, mark.ended = lease, False
-    # What observers are told if it ends before its end here.
+    # The outcome for observers if the call is interrupted.
     ended: Release | str = "background"
     try:
-        # A look first: nobody waits here, mostly.
+        # Fast path: usually there are no local waiters.
         waited_for = bool(queue.local_waiters if queue is not None else run is not None and run.behind)
         if not waited_for:
             in_progress[mark] = engine.runtime.who()
         step = decide(engine, mark, waited_for=waited_for)
-        if step is Step.PASSED:
+        if step is Step.HANDED_OVER:
             ended = Release.RELEASED
             return ended
-        if step is Step.REFUSED or step is Step.LEAVE:
+        if step is Step.NOT_HANDED_OVER or step is Step.SEND:
             if waited_for:
                 in_progress[mark] = engine.runtime.who()
-            step = settle(engine, server_lease, step)
-        if type(step) is Step and step is not Step.LEAVE:
+            step = stop_and_request(engine, server_lease, step)
+        if type(step) is Step and step is not Step.SEND:
             ended = _nothing_to_send(lease, step)
             return ended
         answer: Any = None
@@ -85,7 +85,7 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
         lease.lost = ended is Release.LOST
         return ended
     except BaseException:
-        # What it raises itself it raises without having ended the lease: the rest comes from a cancel, or a handler.
+        # It only raises before it has ended the lease; afterwards it is a cancellation, or from a signal handler.
         if mark.ended:
             engine.finish_release(lease)
         raise
@@ -100,11 +100,11 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
 
 def _nothing_to_send(lease: HeldLease, step: Step) -> Release:
     """What a release comes to that sends nothing."""
-    if step is Step.OVER:
+    if step is Step.ALREADY_RELEASED:
         raise NotHeld(f"release {lease.name!r}: the lease was already released", name=lease.name)
-    if step is Step.PARENT:
+    if step is Step.FORKED:
         raise NotHeld(f"release {lease.name!r}: the lease belongs to the parent process", name=lease.name)
-    lease.lost = step is Step.LOST or (step is Step.INNER and not lease.mine())
+    lease.lost = step is Step.LOST or (step is Step.REENTRANT and not lease.mine())
     return Release.LOST if lease.lost else Release.RELEASED
 
 
@@ -117,11 +117,10 @@ def _vote_to_leave(
 
 
 def cut_short(lease: HeldLease, levels: int) -> None:
-    """Go on in the background with a release that a signal broke off in its first steps.
+    """Finish in the background a release that a signal interrupted in its first steps.
 
-    A release that was refused, or came to its end, has nothing left to do here.
-
-    An inner level of a re-entered lease is left alone: that the outer section goes on unprotected would be worse.
+    A release that was rejected, or completed, is ignored. An inner level of a re-entered lease is left held: releasing
+    it could leave the outer section unprotected.
 
     Args:
         lease: What was to be released.
@@ -133,7 +132,7 @@ def cut_short(lease: HeldLease, levels: int) -> None:
 
 
 async def release_or_raise(engine: Engine, lease: HeldLease) -> None:
-    """Release on a user's word; raises as ``tell`` does."""
+    """Release on user request; raises as ``tell`` does."""
     outcome = await release(engine, lease)
     if outcome is not Release.RELEASED:
         tell(lease, outcome)
@@ -181,7 +180,7 @@ def tell_block(lease: HeldLease, error: BaseException | None) -> None:
 
 
 async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fault | None = None) -> Release:
-    """Give the name back on the server, trying again with the same token while the lease would live.
+    """Give the name back on the server, trying again with the same token until the lease would have expired.
 
     Args:
         engine: The client's engine.
@@ -215,7 +214,7 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fau
                 pause = pause_after(engine, fault, retry, options, until, "release", name)
             await rest(engine, pause, server_lease.primitive.name, "release")
     except (BackendError, NotSupported, ClientClosed) as error:
-        # What the server's side of it raises. An error of another kind is a signal handler's, which raised here.
+        # The errors that a server can cause. Anything else was raised by a signal handler.
         return _unknown(engine, server_lease, error)
     except BaseException:
         # Cancelled or interrupted: the leave goes on without its caller.
@@ -224,8 +223,9 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fau
 
 
 def _until(server_lease: ServerLease, began: float, fault: Fault) -> float:
-    """Until when to try a release again: while the lease would live, and in any case for as long as one request."""
-    # While the slot moves it refuses what it takes a little later; a lease handed off there may be shorter than that.
+    """Until when to try a release again: the lease's expiry, and in any case for as long as one request."""
+    # During a slot migration the node rejects requests that it accepts moments later, and a handed-off lease may be
+    # shorter than that: so retry for ``unavailable_after``.
     patient = fault.kind is FaultKind.NOT_READY
     least = server_lease.options.given.unavailable_after if patient else server_lease.options.request_timeout
     return max(server_lease.valid_until, began + least)
@@ -237,9 +237,6 @@ def _unknown(engine: Engine, server_lease: ServerLease, error: Exception) -> Rel
     log.warning(
         "release of %r: outcome unknown (%s); it expires by its TTL", name, error, extra={"pawl_name": name}
     )
-    server_lease.doubt(error)
+    server_lease.note_release_error(error)
     engine.leave_in_background(server_lease, barred=True)
     return Release.UNKNOWN
-
-
-# Passing a lease to another process ---------------------------------------------------------------------------------

@@ -253,7 +253,7 @@ class ServerLease:
         self.rhythm = self.options.rhythm._replace(hold_limit=limit)
         self.valid_until = min(self.valid_until, limit)
 
-    def doubt(self, error: Exception) -> None:
+    def note_release_error(self, error: Exception) -> None:
         """Keep what its release ended with, without the frames that an error keeps."""
         kind = type(error) if isinstance(error, (BackendError, NotSupported)) else BackendUnavailable
         self.unsure = kind, error.text if isinstance(error, PawlError) else str(error)
@@ -606,7 +606,7 @@ class Waiter:
         successor.__dict__.update(self.__dict__, in_call=False, **parts)
         return successor
 
-    def doubt(self, error: BaseException) -> None:
+    def note_unconfirmed(self, error: BaseException) -> None:
         """What was sent last may still be on its way if ``error`` is no word of the server, but a cancel or Ctrl-C."""
         if not isinstance(error, PawlError) and self.sent:
             self.missed()
