@@ -76,17 +76,18 @@ def ask(
     """Ask for a server lease that is noted as under way; None if there is no connection yet, or ``replicas`` count."""
     options, runtime = server_lease.options, engine.runtime
     line = runtime.line()
+    if engine.health.circuit_breaker is not None and (
+        line is None or engine.quorum is not None or options.given.on_unavailable != "raise"
+    ):
+        # It says who may ask: a connection is no sign of a majority, nor of a server that answers.
+        return None
     if engine.quorum is not None:
         if line is None:
             return None
         return _ask_all(engine, server_lease, cast("QuorumLine", line), sent_at, until, wait=wait)
     # Without a line, as before a cluster or for observers, there may be one that ``call`` finds.
     channel = runtime.channel() if line is None else line.channel
-    if (
-        not channel
-        or options.durable is not None
-        or (line is None and engine.health.circuit_breaker is not None)
-    ):
+    if not channel or options.durable is not None:
         return None
     call = server_lease.primitive.acquire(
         server_lease.token, options.life_ms, options.ticket_ms,
