@@ -15,7 +15,7 @@ from pawl.core.acquire.degraded import take_or_degrade
 from pawl.core.acquire.first_request import PLAIN_YES, ask, begin, own_if_granted, waiter_of
 from pawl.core.acquire.giving_up import give_up, note_outage, timed_out
 from pawl.core.acquire.grant import own, own_grant, take_over
-from pawl.core.acquire.local_wait import await_turn, pass_back, remaining
+from pawl.core.acquire.local_wait import await_turn, local_patience, pass_back, remaining
 from pawl.core.acquire.queue import read_answer, win
 from pawl.core.acquire.reentry import taken_again
 from pawl.core.keep.server_check import must_hold
@@ -23,7 +23,7 @@ from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.made import void
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault, StopSignal
-from pawl.core.retry import STOP_POLL, check_stop
+from pawl.core.retry import check_stop
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.plan import Attempt, Plan
 from pawl.core.state.records import Waiter, WaiterState
@@ -216,11 +216,10 @@ async def _acquire_local(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLe
         else:
             if engine.reports.publisher is not None and not engine.reports.publisher.armed:
                 engine.watch()
-            check_stop(attempt.stop, plan.primitive.name)
-            pause = runtime.look_after if attempt.stop is None else STOP_POLL
-            if attempt.until is not None:
-                left_over = max(0.0, attempt.until - runtime.now())
-                pause = left_over if pause is None or left_over < pause else pause
+            pause = runtime.look_after
+            if attempt.stop is not None or attempt.until is not None:
+                check_stop(attempt.stop, plan.primitive.name)
+                pause = local_patience(runtime, attempt)
             rest = local_waiter.parker.rest(pause)
             if rest is not True and rest is not False:
                 await rest

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pawl.core.acquire.giving_up import timed_out
-from pawl.core.protocol.runtime import StopSignal
 from pawl.core.retry import STOP_POLL, check_stop
 from pawl.core.state.records import Waiter
 from pawl.errors import ClientClosed
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from pawl.core.state.local_queue import LocalWaiter
     from pawl.core.state.plan import Attempt, Plan
 
-__all__ = ["await_turn", "pass_back", "remaining"]
+__all__ = ["await_turn", "local_patience", "pass_back", "remaining"]
 
 
 async def await_turn(
@@ -52,7 +51,7 @@ async def await_turn(
         over = until is not None and not woken and runtime.now() >= until
         if over and local_queue is not None and local_queue.withdraw(local_waiter):
             raise await timed_out(engine, plan, attempt.began, None)
-        woken = await local_waiter.parker.park(_patience(runtime, until, stop))
+        woken = await local_waiter.parker.park(local_patience(runtime, attempt))
 
 
 def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object) -> None:
@@ -69,8 +68,9 @@ def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object
     engine.take_back(local_waiter, who)
 
 
-def _patience(runtime: Runtime, until: float | None, stop: StopSignal | None) -> float | None:
+def local_patience(runtime: Runtime, attempt: Attempt) -> float | None:
     """How long a local waiter sleeps before it looks around."""
+    until, stop = attempt.until, attempt.stop
     if until is None and stop is None:
         return runtime.look_after
     pauses = [runtime.look_after, STOP_POLL if stop is not None else None, remaining(runtime, until)]
