@@ -204,13 +204,12 @@ class _OfAHandler(pawl.NotHeld):
         super().__init__("raised by a handler", name="n")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, _OfAHandler])
+@pytest.mark.parametrize("raised", [pytest.param(KeyboardInterrupt, marks=pytest.mark.slow), _OfAHandler])
 @pytest.mark.parametrize(
     ("waiting", "min_hold"),
     [
-        pytest.param(False, 0.0, id="nobody waits"),
-        pytest.param(True, 0.0, id="another thread waits"),
+        pytest.param(False, 0.0, id="nobody waits", marks=pytest.mark.slow),
+        pytest.param(True, 0.0, id="another thread waits", marks=pytest.mark.slow),
         pytest.param(False, 0.001, id="with min_hold"),
     ],
 )
@@ -302,8 +301,8 @@ _DELIVERY = (" given", " __init__")
     [
         "free",
         "again",
-        "handed over",
-        *(pytest.param(k, marks=pytest.mark.slow) for k in ("max_hold", "observed")),
+        "max_hold",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("handed over", "observed")),
     ],
 )
 def test_row_12_an_interrupted_acquisition_leaves_nothing_while_its_error_is_kept(  # noqa: C901 - one step after the other

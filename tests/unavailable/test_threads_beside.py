@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 import pawl
+import pawl.metrics
 from pawl.testing import Server
 from tests.pace import pace
 
@@ -31,3 +33,50 @@ def test_a_thread_with_a_connection_degrades_at_once_while_the_breaker_is_open(p
             assert other.submit(acquire, "b").result(30) == policy
             # Else it would wait for its own answer: a second.
             assert time.monotonic() - began < 0.5 * pace()
+
+
+class _Quiet:
+    def _ignore(self, *_: object, **__: object) -> None:
+        pass
+
+    acquired = refused = queued = released = lost = counted = called = _ignore
+
+
+def test_an_observed_client_does_not_ask_while_the_breaker_is_open() -> None:
+    with Server() as server, pawl.connect(server.url, ttl=6) as client:
+        pawl.metrics.observe(client, _Quiet())
+        lock = client.lock("a", unavailable_after=0.2)
+        lock.acquire().release()
+        with server.paused():
+            # The first ones find out for how long to wait.
+            for _ in range(2):
+                with pytest.raises(pawl.BackendUnavailable):
+                    lock.acquire()
+            began = time.monotonic()
+            with pytest.raises(pawl.BackendUnavailable, match="request not sent"):
+                lock.acquire()
+            assert time.monotonic() - began < 0.15 * pace()
+
+
+def test_a_thread_with_connections_to_masters_does_not_ask_while_the_breaker_is_open() -> None:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(Server()) for _ in range(3)]
+        urls = [server.url for server in servers]
+        client = stack.enter_context(pawl.connect(urls, redlock=pawl.RedlockOptions(fresh=True), ttl=6))
+        other = stack.enter_context(ThreadPoolExecutor(1))
+        lock = client.lock("a", unavailable_after=0.4)
+
+        def acquire() -> None:
+            with lock:
+                pass
+
+        acquire()
+        other.submit(acquire).result(10)
+        with servers[0].paused(), servers[1].paused():
+            for _ in range(2):
+                with pytest.raises(pawl.QuorumNotReached):
+                    acquire()
+            began = time.monotonic()
+            with pytest.raises(pawl.QuorumNotReached, match="request not sent"):
+                other.submit(acquire).result(30)
+            assert time.monotonic() - began < 0.2 * pace()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
@@ -383,7 +384,7 @@ def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(
         return HeldLease(engine, server_lease, fence, who, levels)
 
     with (
-        patch("pawl.core.lease.made.HeldLease", broken),
+        patch("pawl.core.lease.factory.HeldLease", broken),
         pytest.raises(KeyboardInterrupt),
     ):
         run(acquire(rig.engine, rig.plan, None))
@@ -462,3 +463,40 @@ def test_the_next_speaker_has_parts_of_its_own() -> None:
     successor.failing().attempt = 0
     successor.strict.behind = ("x",)
     assert (waiter.rank, waiter.failing().attempt, waiter.strict.behind) == (3, 2, ())
+
+
+# The first request --------------------------------------------------------------------------------------------------
+
+
+def test_a_first_grant_without_a_fence_is_owned_by_nobody() -> None:
+    """The server lost its fence key since: the token is left, and another one queues."""
+    rig = Rig(held(fence=0), held(fence=7))
+    lease = rig.acquire()
+    first, second = rig.runtime.sent
+    assert lease.fence == 7
+    assert first.token != second.token
+    assert rig.departed() == [[first.token, str(TOMB_MS)]]
+
+
+def test_what_the_server_counts_is_not_known_as_held_by_its_thread() -> None:
+    """Permits and holds of an explicit owner are taken again on the server, never in the client."""
+    rig = Rig(held(), held())
+    rig.plan = replace(rig.plan, counted=True, alone=True)
+    first, second = rig.acquire(), rig.acquire()
+    assert rig.engine.leases.held == {}
+    assert first.server_lease is not second.server_lease
+
+
+def test_the_circuit_breaker_is_asked_before_a_request_without_a_connection_at_hand() -> None:
+    """As before a cluster, where other nodes answer, and behind a service."""
+
+    class Open:
+        def check(self, name: str, *_: float) -> None:
+            raise pawl.BackendUnavailable("open", name=name)
+
+    rig = Rig()
+    rig.engine.health.circuit_breaker = cast("Any", Open())
+    rig.runtime.line = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(pawl.BackendUnavailable, match="open"):
+        rig.acquire()
+    assert rig.sent == []

@@ -19,11 +19,10 @@ from pawl.core.acquire.local_wait import await_turn, local_patience, pass_back, 
 from pawl.core.acquire.queue import read_answer, win
 from pawl.core.acquire.reentry import taken_again
 from pawl.core.keep.server_check import must_hold
+from pawl.core.lease.factory import undo_lease
 from pawl.core.lease.in_progress import refuse
-from pawl.core.lease.made import void
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault, StopSignal
-from pawl.core.retry import check_stop
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.plan import Attempt, Plan
 from pawl.core.state.records import Waiter, WaiterState
@@ -117,7 +116,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
                     lease = await _wait_as_waiter(engine, plan, server_lease.local_queue, waiter, attempt)
             except BaseException:
                 if waiter is None or not waiter.in_call:
-                    void(engine, server_lease)
+                    undo_lease(engine, server_lease)
                     engine.drop_waiter(
                         plan.primitive, server_lease.local_queue, waiter_of(server_lease, None, began)
                     )
@@ -218,7 +217,6 @@ async def _acquire_local(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLe
                 engine.watch()
             pause = runtime.look_after
             if attempt.stop is not None or attempt.until is not None:
-                check_stop(attempt.stop, plan.primitive.name)
                 pause = local_patience(runtime, attempt)
             rest = local_waiter.parker.rest(pause)
             if rest is not True and rest is not False:
@@ -252,7 +250,7 @@ async def _after_local_wait(
     lease = take_over(engine, plan, local_waiter, attempt.who, attempt.began)
     if lease is not None:
         return lease
-    # Lost between the hand-over and now: stand in line again, for what is remaining of the time.
+    # Lost between the hand-over and now: queue again, for the time that remains.
     if local_waiter.server_lease is not None:
         engine.expired(local_waiter.server_lease, engine.runtime.now())
     local_waiter.local_queue = local_waiter.server_lease = None
@@ -293,7 +291,7 @@ async def _wait_as_waiter(
             note_outage(engine, plan, waiter, attempt, error)
             raise
         if waiter.strict.server_lease is not None:
-            # Lost between the hand-over and now, with its ticket: stand in line again.
+            # Lost between the hand-over and now, with its ticket: queue again.
             engine.expired(waiter.strict.server_lease, engine.runtime.now())
             again = Waiter(plan.shown(engine.runtime.new_token()))
             return await _wait_as_waiter(engine, plan, local_queue, again, attempt)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from pawl.core.lease.made import make_lease
-from pawl.core.protocol.outcomes import Granted, Outcome
+from pawl.core.lease.factory import make_lease
+from pawl.core.protocol.outcomes import Granted, GrantedHold, Outcome
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import valid_until
 from pawl.core.quorum.ballot import GrantedVotes, patience_until, question_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["PLAIN_YES", "ask", "begin", "own_if_granted", "waiter_of"]
 
 
-PLAIN_YES = frozenset({Granted, Majority})
+PLAIN_YES = frozenset({Granted, GrantedHold, Majority})
 """The outcomes that grant a name."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from pawl.core.lease.made import make_lease, void
+from pawl.core.lease.factory import make_lease, undo_lease
 from pawl.core.lease.record import HeldLease
 from pawl.core.state.records import ServerLease
 from pawl.core.state.strict_handover import begin
@@ -50,7 +50,7 @@ def own_grant(
             holds=grant.holds, counted=plan.counted, confirmed=grant.confirmed, contended=waiter.contended,
         )  # fmt: skip
     except BaseException:
-        void(engine, server_lease)
+        undo_lease(engine, server_lease)
         raise
 
 

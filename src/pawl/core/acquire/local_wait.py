@@ -70,11 +70,9 @@ def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object
 
 def local_patience(runtime: Runtime, attempt: Attempt) -> float | None:
     """How long a local waiter sleeps before it looks around."""
-    until, stop = attempt.until, attempt.stop
-    if until is None and stop is None:
-        return runtime.look_after
-    pauses = [runtime.look_after, STOP_POLL if stop is not None else None, remaining(runtime, until)]
-    return min((pause for pause in pauses if pause is not None), default=None)
+    pause = runtime.look_after if attempt.stop is None else STOP_POLL
+    left = remaining(runtime, attempt.until)
+    return left if pause is None or (left is not None and left < pause) else pause
 
 
 def remaining(runtime: Runtime, until: float | None) -> float | None:

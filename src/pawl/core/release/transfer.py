@@ -9,8 +9,8 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pawl.core.keep.replicas import confirm
+from pawl.core.lease.factory import make_lease, undo_lease
 from pawl.core.lease.in_progress import refuse
-from pawl.core.lease.made import make_lease
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.key import Key
@@ -182,7 +182,11 @@ def _own_adopted(
     who = runtime.who()
     server_lease = ServerLease(plan.primitive, plan.options, waiter.token, ticket.fence, until, runtime.now())
     server_lease.owner.who = who
-    lease = make_lease(engine, server_lease, began, counted=plan.counted)
+    try:
+        lease = make_lease(engine, server_lease, began, counted=plan.counted)
+    except BaseException:
+        undo_lease(engine, server_lease)
+        raise
     if engine.activity.closed:
         refuse(engine, lease)
     return lease

@@ -1,4 +1,4 @@
-"""The one maker of a lease that a server granted: whoever asked for it, and however it was granted."""
+"""Creates the lease for every grant of the server; nothing else does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.state.records import ServerLease
 
-__all__ = ["make_lease", "void"]
+__all__ = ["make_lease", "undo_lease"]
 
 
 def make_lease(
@@ -23,18 +23,18 @@ def make_lease(
     confirmed: bool = True,
     contended: bool = False,
 ) -> HeldLease:
-    """Own a server lease that was granted: known as held, renewed from here on, and told to observers.
+    """Create the lease of a grant: register it as held, schedule its renewal, and report it to observers.
 
-    What it did before it was interrupted, ``void`` undoes.
+    If it is interrupted, the caller must call ``undo_lease``, and release the token.
 
     Args:
         engine: The client's engine.
         server_lease: What was granted; its owner says to whom.
-        began: When it was asked for.
+        began: When the acquisition began.
         holds: How many holds its owner has, in all processes.
         counted: Whether holds are counted on the server alone.
         confirmed: False for a hand-off, which lives on its ticket's expiry until it is renewed.
-        contended: Whether anybody was in the way.
+        contended: Whether the acquisition had to wait for somebody.
     """
     owner, leases, rhythm = server_lease.owner, engine.leases, server_lease.rhythm
     owner.epoch = engine.epoch
@@ -57,8 +57,8 @@ def make_lease(
     return lease
 
 
-def void(engine: Engine, server_lease: ServerLease) -> None:
-    """Undo a lease that was made of a server lease and that nobody got; its token is for the caller to give back."""
+def undo_lease(engine: Engine, server_lease: ServerLease) -> None:
+    """Undo ``make_lease`` where no caller got the lease; safe to repeat. The caller must release the token."""
     lease = server_lease.owner.lease() if server_lease.owner.lease is not None else None
     if lease is not None:
         lease.released = True
