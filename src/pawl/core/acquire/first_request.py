@@ -73,7 +73,12 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
 def ask(
     engine: Engine, server_lease: ServerLease, sent_at: float, until: float | None, *, wait: bool
 ) -> Outcome | Awaitable[Outcome] | None:
-    """Ask for a server lease that is noted as under way; None if there is no connection yet, or ``replicas`` count."""
+    """Send the first request for a server lease that is registered as in progress.
+
+    Returns:
+        The answer, or what brings it; None if nothing was sent: there is no connection yet, the circuit breaker is
+        open, or the grant must reach ``replicas``.
+    """
     options, runtime = server_lease.options, engine.runtime
     line = runtime.line()
     if engine.health.circuit_breaker is not None and (
