@@ -355,9 +355,8 @@ class Beat(MaintenanceDuty):
     def due(self, _: Engine, now: float) -> Sequence[DutyCall]:
         return [DutyCall(self.call, self.outcomes.append)] if not self.outcomes else ()
 
-    async def ask(self, _: Engine, now: float) -> bool:
+    async def ask(self, _: Engine, now: float) -> None:
         self.asked.append(now)
-        return False
 
     def sleep_until(self, _: Engine, now: float) -> float:
         return now + 0.25

@@ -125,27 +125,25 @@ def _written(engine: Engine, history: History, page: Page, outcome: Outcome | Fa
 class Deadlocks(MaintenanceDuty):
     """Looks for waits that form a circle; when the session's record is published, it is looked again."""
 
-    async def ask(self, engine: Engine, now: float) -> bool:
+    async def ask(self, engine: Engine, now: float) -> None:
         publisher = engine.reports.publisher
         if publisher is not None and publisher.waits:
             await look_for_cycles(engine, publisher, until_next_need(engine, engine.runtime.now()))
-        return False
 
 
 class GivenUpTokens(MaintenanceDuty):
     """Sends what lies in the outbox."""
 
-    async def ask(self, engine: Engine, now: float) -> bool:
+    async def ask(self, engine: Engine, now: float) -> None:
         # A copy, made in one step: other threads add and remove meanwhile.
         due = [entry for entry in tuple(engine.outbox.entries) if entry.due <= now][:_BATCH]
         if not due:
-            return False
+            return
         most = until_next_need(engine, engine.runtime.now())
         if engine.quorum is None:
             await _send(engine, [entry for entry in due if isinstance(entry, OutboxEntry)], most)
         else:
             await tell_again(engine, due, most)
-        return True
 
     def sleep_until(self, engine: Engine, now: float) -> float:
         return min((entry.due for entry in tuple(engine.outbox.entries)), default=inf)
@@ -171,11 +169,10 @@ async def _send(engine: Engine, entries: list[OutboxEntry], most: float) -> None
 class ServerSettings(MaintenanceDuty):
     """Looks once, some time after the first lease, whether the server's settings break a promise."""
 
-    async def ask(self, engine: Engine, now: float) -> bool:
+    async def ask(self, engine: Engine, now: float) -> None:
         if engine.health.look_at <= now:
             engine.health.look_at, engine.health.looked = inf, True
             await look(engine, until_next_need(engine, engine.runtime.now()))
-        return False
 
     def sleep_until(self, engine: Engine, now: float) -> float:
         return engine.health.look_at
@@ -184,11 +181,10 @@ class ServerSettings(MaintenanceDuty):
 class OpenBreaker(MaintenanceDuty):
     """Asks a server that was away whether it is back, while the circuit breaker is open."""
 
-    async def ask(self, engine: Engine, now: float) -> bool:
+    async def ask(self, engine: Engine, now: float) -> None:
         breaker = engine.health.circuit_breaker
         if breaker is not None:
             await breaker.look(engine, until_next_need(engine, engine.runtime.now()))
-        return False
 
     def sleep_until(self, engine: Engine, now: float) -> float:
         breaker = engine.health.circuit_breaker

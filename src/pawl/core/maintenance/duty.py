@@ -37,13 +37,8 @@ class MaintenanceDuty:
         """What is to be sent now, in the write that renews leases."""
         return ()
 
-    async def ask(self, engine: Engine, now: float) -> bool:
-        """Send what is due in requests of its own, each within ``until_next_need``.
-
-        Returns:
-            True if there may be more at once.
-        """
-        return False
+    async def ask(self, engine: Engine, now: float) -> None:
+        """Send what is due in requests of its own, each within ``until_next_need``."""
 
     def sleep_until(self, engine: Engine, now: float) -> float:
         """When to look in again; infinity: nothing is to come, or somebody wakes the loop for it."""

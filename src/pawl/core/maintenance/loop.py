@@ -14,7 +14,7 @@ from pawl.core.maintenance.duties import (
     ServerSettings,
     SessionRecord,
 )
-from pawl.core.maintenance.duty import MaintenanceDuty
+from pawl.core.maintenance.duty import DutyCall, MaintenanceDuty
 from pawl.core.maintenance.renewals import KeyChanges, renew_due
 
 if TYPE_CHECKING:
@@ -55,16 +55,19 @@ async def _serve(engine: Engine) -> None:
     begins, dues, asks, sleeps = (_having(step) for step in ("begin", "due", "ask", "sleep_until"))
     while True:
         now = runtime.now()
+        along: list[DutyCall] = []
         for duty in begins:
             duty.begin(engine, now)
-        more = await renew_due(engine, now, [call for duty in dues for call in duty.due(engine, now)])
+        for duty in dues:
+            along += duty.due(engine, now)
+        await renew_due(engine, now, along)
         for duty in asks:
-            more |= await duty.ask(engine, now)
-        if more:
-            continue
-        now = runtime.now()
-        until = min(duty.sleep_until(engine, now) for duty in sleeps)
+            await duty.ask(engine, now)
+        now, until = runtime.now(), inf
+        for duty in sleeps:
+            until = min(until, duty.sleep_until(engine, now))
         until = min(until, engine.leases.schedule.sleep_until(now))
+        # What is due already is served next: then it does not sleep.
         if not await runtime.idle(None if until == inf else min(until, runtime.now() + _LOOK_AGAIN)):
             return
 

@@ -47,18 +47,17 @@ class KeyChanges(MaintenanceDuty):
             heed_changes(engine, now)
 
 
-async def renew_due(engine: Engine, now: float, along: Sequence[DutyCall]) -> bool:
-    """Renew what is due, and send what goes along; False if there was nothing to send."""
+async def renew_due(engine: Engine, now: float, along: Sequence[DutyCall]) -> None:
+    """Renew what is due, and send what goes along."""
     due = engine.leases.schedule.take_due(now, _BATCH)
     if not due and not along:
-        return False
+        return
     try:
         await _renew(engine, due, along)
         await track_held(engine, due, until_next_need(engine, engine.runtime.now()))
     except BaseException:
         _put_back(engine, due)
         raise
-    return True
 
 
 def _put_back(engine: Engine, due: list[ServerLease]) -> None:

@@ -155,8 +155,11 @@ class Schedule:
             del self._rows[key]
 
     def sleep_until(self, now: float) -> float:
-        """When to look again (infinity: never); from now on ``add`` says when that is too late."""
+        """When to look again (infinity: never). Nothing is in hand, and ``add`` says from now on when that is late."""
+        nobody: list[ServerLease] = []
         with self._guard:
+            self._moves += 1
+            self._in_hand = nobody
             due = self._heap[0][0] if self._heap else inf
             for (every, _), row in self._rows.items():
                 due = min(due, next(iter(row.values())) if row else now + every)
