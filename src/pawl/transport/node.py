@@ -210,11 +210,12 @@ class NodeLink(Link):
             except WOULD_BLOCK:
                 return
             self.heard_at = now
-            pending = self.pending
-            if pending and not pending[0][2].decided:
-                took = now - pending[0][2].sent_at
-                self.slowest = max(self.slowest, took)
-            if chunk and pending and chunk == pending[0][4] and self._whole:
+            pending, yes = self.pending, b""
+            if pending:
+                _, _, question, _, yes = pending[0]
+                if not question.decided and (took := now - question.sent_at) > self.slowest:
+                    self.slowest = took
+            if yes and chunk == yes and self._whole:
                 # Nearly always this is it: one answer, and the one that was known beforehand.
                 question = pending.popleft()[2]
                 question.take(self.index, question.plain)

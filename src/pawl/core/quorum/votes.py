@@ -36,7 +36,7 @@ from pawl.core.protocol.outcomes import (
     Outcome,
     Released,
 )
-from pawl.core.protocol.quorum import NOT_ASKED, majority
+from pawl.core.protocol.quorum import NOT_ASKED
 from pawl.core.protocol.runtime import Fault, FaultKind
 
 __all__ = [
@@ -304,7 +304,7 @@ class MergedVotes:
 
     def __init__(self, nodes: int) -> None:
         self.nodes: int = nodes
-        self.needed: int = majority(nodes)
+        self.needed: int = nodes // 2 + 1
         self.outcomes: list[Outcome | Fault | None] = [None] * nodes
         self._leading: type | None = None
         self._same: int = 0
@@ -314,11 +314,12 @@ class MergedVotes:
         self.outcomes[index] = outcome
         kind: type[Any] = type(outcome)  # pyright: ignore[reportUnknownVariableType]
         if kind is Fault:
+            self.late(index, outcome)
             return False
-        if isinstance(outcome, Look):
-            return self._seen_by_majority(outcome)
         if kind is self._leading:
             self._same += 1
+        elif isinstance(outcome, Look):
+            return self._seen_by_majority(outcome)
         elif self._leading is None:
             self._leading, self._same = kind, 1
         else:
@@ -402,12 +403,6 @@ class LeaveVotes(MergedVotes):
         self._make = make
         self._delivery: Delivery | None = None
         self._votes = votes
-
-    def add(self, index: int, outcome: Outcome | Fault) -> bool:
-        """Decided once a majority agrees."""
-        if type(outcome) is Fault:
-            self.late(index, outcome)
-        return super().add(index, outcome)
 
     def late(self, index: int, outcome: Outcome | Fault) -> None:
         """A node that will not answer after all has to be asked again."""

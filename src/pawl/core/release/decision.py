@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, cast
 
+from pawl.core.protocol.outcomes import Granted
 from pawl.core.quorum.ballot import GrantedVotes, is_open
 from pawl.core.state.records import Turn, Waiter
 from pawl.model import LeaseState, LossReason
@@ -162,5 +163,8 @@ def _may_come_late(engine: Engine, kept: GrantedVotes) -> bool:
     """Whether a grant request that is still in flight could reach a master after the release."""
     sender, drops = cast("QuorumRuntime", engine.runtime).sender()
     same = sender is kept.sender[0] and drops == kept.sender[1]
-    # With a fault, the connection that was asked was gone before the lease was granted.
-    return any(is_open(o) and (o is not None or not same) for o in kept.votes.outcomes)
+    for outcome in kept.votes.outcomes:
+        # With a fault, the connection that was asked was gone before the lease was granted.
+        if type(outcome) is not Granted and is_open(outcome) and (outcome is not None or not same):
+            return True
+    return False

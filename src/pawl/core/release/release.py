@@ -56,16 +56,17 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
         if not waited_for:
             in_progress[mark] = engine.runtime.who()
         step = decide(engine, mark, waited_for=waited_for)
-        if step is Step.HANDED_OVER:
-            ended = Release.RELEASED
-            return ended
-        if step is Step.NOT_HANDED_OVER or step is Step.SEND:
-            if waited_for:
-                in_progress[mark] = engine.runtime.who()
-            step = stop_and_request(engine, server_lease, step)
-        if type(step) is Step and step is not Step.SEND:
-            ended = _nothing_to_send(lease, step)
-            return ended
+        if type(step) is Step:
+            if step is Step.HANDED_OVER:
+                ended = Release.RELEASED
+                return ended
+            if step is Step.NOT_HANDED_OVER or step is Step.SEND:
+                if waited_for:
+                    in_progress[mark] = engine.runtime.who()
+                step = stop_and_request(engine, server_lease, step)
+            if type(step) is Step and step is not Step.SEND:
+                ended = _nothing_to_send(lease, step)
+                return ended
         answer: Any = None
         line = engine.runtime.line()
         if line is not None and type(step) is not Step:
