@@ -471,7 +471,7 @@ def _queue_key(primitive: Primitive, options: Terms) -> str:
 
 def queue_key_of(key: str, options: Terms) -> str:
     """Of which locks the waiters have so much in common that one may go on for another."""
-    return f"{key} {options.likeness}"
+    return f"{key} {options.queue_group}"
 
 
 def _check_owner(owner: object) -> str:

@@ -14,7 +14,7 @@ __all__ = ["block", "blocked", "gone_within", "relieved"]
 
 def relieved() -> list[threading.Thread]:
     """The threads that renew for event loops, and that write to the log for them."""
-    return [thread for thread in threading.enumerate() if thread.name.startswith("pawl-relief")]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("pawl-renewal")]
 
 
 def gone_within(seconds: float) -> bool:

@@ -300,7 +300,7 @@ def test_a_loop_that_stands_still_is_renewed_when_it_goes_on(valkey: Server, *, 
     client, lease = loop.run_until_complete(begin())
     if rung:
         # It looks while the loop stands still.
-        next(iter(client._known_engines())).relief._bell.wake()  # type: ignore[union-attr]
+        next(iter(client._known_engines())).renewal_thread._bell.wake()  # type: ignore[union-attr]
     relieved()[0].join(0.05)
     loop.run_until_complete(go_on(lease))
     loop.run_until_complete(end(client, lease))
@@ -309,7 +309,7 @@ def test_a_loop_that_stands_still_is_renewed_when_it_goes_on(valkey: Server, *, 
 
 
 def test_a_thread_that_ended_idle_is_there_again(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pawl.runtimes.relief._IDLE_FOR", 0.0)
+    monkeypatch.setattr("pawl.runtimes.renewal_thread._IDLE_FOR", 0.0)
 
     async def main() -> None:
         async with pawl.connect_async(valkey.url) as client:

@@ -367,7 +367,7 @@ def stage(server: Server, kind: str) -> Generator[Scene]:
         client.inspect("n")
         rival.inspect("n")
         # Nobody looks around by itself: who is forgotten is found out.
-        client._runtime.look_after = NEVER
+        client._runtime.recheck_after = NEVER
         yield Scene(server, client, rival, kind, Record(server, reentrant=kind == "rwlock"))
 
 

@@ -137,7 +137,7 @@ def test_a_confirmation_gives_no_more_than_was_left(server: Server, api: Api) ->
     lease = client.lock(ttl=3.0, lock_delay=30.0, renew=False).acquire()
     time.sleep(0.6)
     engine = api.run(lambda: api.engine(client.raw))
-    api.run(engine.doubt)
+    api.run(engine.suspect_all)
     until(lambda: client.counter("renewed") == 1, what="the confirmation")
     assert lease.state == "held"
     assert 1.5 < lease.remaining() <= 2.4

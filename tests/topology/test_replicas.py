@@ -147,12 +147,15 @@ def test_a_resend_is_not_taken_for_an_acknowledgement(pair: Pair, api: Api) -> N
         token = "stuck@test:1/x"
         pair.master.command("SET", key("n"), token, "PX", 60_000)
         pair.master.command("HSET", "{pawl:n}:fence", "last", 5, "cur", 5, "v", 1)
-        comer, engine.runtime.comer = engine.runtime.comer, lambda: (engine.runtime.who(), token)
+        caller_and_token, engine.runtime.caller_and_token = (
+            engine.runtime.caller_and_token,
+            lambda: (engine.runtime.who(), token),
+        )
         try:
             with pytest.raises(pawl.NotReplicated):
                 client.lock(replicas=2, ttl=1.0, handover=0).acquire()
         finally:
-            engine.runtime.comer = comer
+            engine.runtime.caller_and_token = caller_and_token
         assert pair.master.command("GET", key("n")) is None, "undone by its token"
 
 

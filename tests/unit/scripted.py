@@ -130,7 +130,7 @@ class _Line:
 class Scripted:
     """See ``pawl.core.protocol.runtime.Runtime``. Answers in order; a request too many fails the test."""
 
-    look_after: float | None = None
+    recheck_after: float | None = None
 
     def __init__(self, *answers: Answer) -> None:
         self.clock = START
@@ -159,7 +159,7 @@ class Scripted:
         self._tokens += 1
         return f"t{self._tokens}@host:1/{self.me}"
 
-    def comer(self) -> tuple[Hashable, str]:
+    def caller_and_token(self) -> tuple[Hashable, str]:
         return self.who(), self.new_token()
 
     def who(self) -> Hashable:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.keep.majority import tell_again
+from pawl.core.keep.majority import redeliver
 from pawl.core.protocol.runtime import Fault, FaultKind, run
 from pawl.core.quorum.votes import Delivery
 
@@ -33,7 +33,7 @@ def owed(others: int) -> float:
     delivery.until, delivery.posted = 160.0, True
     outbox: dict[object, None] = {delivery: None, **dict.fromkeys(range(others))}
     engine = SimpleNamespace(runtime=Nodes(), outbox=SimpleNamespace(entries=outbox), count=lambda _: None)
-    run(tell_again(cast("Any", engine), [delivery], 1.0))
+    run(redeliver(cast("Any", engine), [delivery], 1.0))
     assert delivery in outbox
     return delivery.due - 100.0
 

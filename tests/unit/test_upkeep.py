@@ -237,7 +237,7 @@ def test_an_observer_that_came_after_the_grant_hears_of_the_loss_too() -> None:
 def test_a_follower_looks_again_when_the_leader_may_be_gone(left_ms: int, pause: float | None) -> None:
     pauses: list[float | None] = []
     engine = SimpleNamespace(activity=SimpleNamespace(closed=False))
-    watch: Any = SimpleNamespace(_closed=False, _engine=engine, _told=ENDED, _call=None)
+    watch: Any = SimpleNamespace(_closed=False, _engine=engine, _reported=ENDED, _call=None)
     watch._ballot = SimpleNamespace(name="x")
 
     async def ask(_call: object) -> Leading:

@@ -24,7 +24,7 @@ from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.state.observers import Observer
 from pawl.core.state.plan import Plan
 from pawl.runtimes.aio import AsyncioRuntime
-from pawl.runtimes.relief import LoopRelief
+from pawl.runtimes.renewal_thread import LoopRenewalThread
 from pawl.topology.credentials import Credentials
 from pawl.topology.endpoint import Place
 
@@ -94,8 +94,8 @@ class AsyncClientLifecycle:
         here = asyncio.get_running_loop()
         for engine in self._known_engines():
             # Also of a loop that is blocked, and closes only once it is back.
-            if engine.relief is not None:
-                engine.relief.stop()
+            if engine.renewal_thread is not None:
+                engine.renewal_thread.stop()
         elsewhere = [
             asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_close_engine(engine, patience), loop))
             for loop, engine in list(self._engines.items())
@@ -135,7 +135,7 @@ class AsyncClientLifecycle:
             engine = make_engine(runtime, self, self._settings.setup)
             engine.reports.show = shown_any
             engine.quorum = self._settings.redlock
-            engine.relief = self._relief(loop, engine)
+            engine.renewal_thread = self._renewal_thread(loop, engine)
             health = engine.health
             health.server, health.probe = shown_of(self._target), probe_for(self._settings)
             health.strict, health.kind = self._settings.strict, kind_for(self._settings)
@@ -151,13 +151,13 @@ class AsyncClientLifecycle:
         """The plan of one call."""
         return plan if ttl is None else self._settings.with_ttl(plan, ttl)
 
-    def _relief(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> LoopRelief | None:
+    def _renewal_thread(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> LoopRenewalThread | None:
         target = self._target
         # Of a server in this process, the clock may be a test's.
         return (
             None
             if isinstance(target, Place)
-            else LoopRelief(loop, engine, partial(for_threads, target, self._settings))
+            else LoopRenewalThread(loop, engine, partial(for_threads, target, self._settings))
         )
 
     def _observe(self, observer: Observer) -> None:
@@ -175,8 +175,8 @@ class AsyncClientLifecycle:
             if loop.is_closed():
                 ended = self._engines.pop(loop)
                 ended.activity.closed = True
-                if ended.relief is not None:
-                    ended.relief.stop()
+                if ended.renewal_thread is not None:
+                    ended.renewal_thread.stop()
         if self._last is not None and self._last[0].is_closed():
             self._last = None
 

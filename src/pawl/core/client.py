@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
-from pawl.core.acquire.neighbours import enrol
+from pawl.core.acquire.this_process import register_engine
 from pawl.core.keep.engine import Engine
 from pawl.core.maintenance.loop import maintain
 from pawl.core.state.history import History
@@ -20,15 +20,15 @@ __all__ = ["NotingEngine", "doubter", "make_engine"]
 
 
 def doubter(engine: Engine) -> Callable[[], None]:
-    """``engine.doubt``, for a runtime to call, without keeping the engine alive: it ends with its client."""
-    weak = WeakMethod(engine.doubt)
+    """``engine.suspect_all``, for a runtime to call, without keeping the engine alive: it ends with its client."""
+    weak = WeakMethod(engine.suspect_all)
 
-    def doubt() -> None:
+    def suspect_all() -> None:
         method = weak()
         if method is not None:
             method()
 
-    return doubt
+    return suspect_all
 
 
 class NotingEngine(Engine):
@@ -62,5 +62,5 @@ def make_engine(runtime: Runtime, client: object, setup: Setup | None) -> Engine
         engine: Engine = NotingEngine(runtime, client, setup)
     else:
         engine = Engine(runtime, client, maintain, setup)
-    enrol(engine)
+    register_engine(engine)
     return engine

@@ -142,7 +142,7 @@ class AsyncioRuntime:
         self._maintenance: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sleepers: set[LocalWaiter] = set()
-        self.look_after: float | None = None
+        self.recheck_after: float | None = None
         self.on_move: Callable[[], object] | None = None
         # The task itself, which cannot be used again while a lease refers to it.
         self.who: Callable[[], Hashable] = asyncio.current_task
@@ -157,7 +157,7 @@ class AsyncioRuntime:
         task = asyncio.current_task()
         return secret() + self._suffix(task.get_name() if task is not None else "loop")
 
-    def comer(self) -> tuple[Hashable, str]:
+    def caller_and_token(self) -> tuple[Hashable, str]:
         """See ``Runtime``."""
         task = asyncio.current_task(self.loop)
         word = stock.pop() if stock else secret()

@@ -163,7 +163,7 @@ class ThreadRuntime:
         # The connections on which the maintenance is notified of changes of keys, and what wakes it from them.
         self._heeded: list[Link] = []
         self._alarm: Bell | None = None
-        self.look_after: float | None = 1.0
+        self.recheck_after: float | None = 1.0
         self.on_move: Callable[[], object] | None = None
         self.now = now
         self.random: Callable[[], float] = random.SystemRandom().random
@@ -177,7 +177,7 @@ class ThreadRuntime:
             here.suffix = self._identity.suffix(threading.current_thread().name)
         return secret() + here.suffix
 
-    def comer(self) -> tuple[Hashable, str]:
+    def caller_and_token(self) -> tuple[Hashable, str]:
         """See ``Runtime``."""
         here = self._local.here
         who, suffix = here.who, here.suffix

@@ -244,7 +244,7 @@ class NodeLink(Link):
         self._reader.feed(chunk)
         while (reply := self._reader.gets()) is not NOTHING:
             if type(reply) is PushNotification:
-                self._told(reply)
+                self._pushed(reply)
             else:
                 self._deal(reply)
         self._whole = not self._reader.has_data() and self._half is None
@@ -337,7 +337,7 @@ class NodeLink(Link):
             raise ValueError("a reply was lost")
         return Present(count)
 
-    def _told(self, push: Any) -> None:
+    def _pushed(self, push: Any) -> None:
         """A key changed, or (None) all did."""
         if len(push) == 2 and push[0] == b"invalidate":
             for key in self._watchers if push[1] is None else push[1]:

@@ -215,7 +215,7 @@ async def _acquire_local(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLe
         else:
             if engine.reports.publisher is not None and not engine.reports.publisher.armed:
                 engine.watch()
-            pause = runtime.look_after
+            pause = runtime.recheck_after
             if attempt.stop is not None or attempt.until is not None:
                 pause = local_patience(runtime, attempt)
             rest = local_waiter.parker.rest(pause)

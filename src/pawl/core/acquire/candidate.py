@@ -147,8 +147,8 @@ async def _win(
         tries += 1
         pause = attempt.pause(tries, until)
         if pause is None:
-            await attempt.settle(until)
-            attempt.tell()
+            await attempt.await_undo(until)
+            attempt.raise_refusal()
             return None
         # A try by a hint is one more than those that were asked for.
         tries -= await attempt.rest(pause)
@@ -300,7 +300,7 @@ class _Attempt:
         self.waiter.become(WaiterState.NEW)
         self.waiter.token = self.engine.runtime.new_token()
 
-    async def settle(self, until: float | None) -> None:
+    async def await_undo(self, until: float | None) -> None:
         """Wait until the nodes that answer have nothing of the last try any more: for one node's time at most."""
         left = self.nodes.node_timeout
         if until is not None:
@@ -365,7 +365,7 @@ class _Attempt:
     def _refused_for_good(self) -> Fault | None:
         return self.votes.refused_for_good(passes)
 
-    def tell(self) -> None:
+    def raise_refusal(self) -> None:
         """Say why there is no grant: on return, because somebody else holds the name.
 
         Raises:

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
-from pawl.core.acquire.neighbours import is_held_beside
+from pawl.core.acquire.this_process import is_held_beside
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.faults import passes
 from pawl.core.protocol.runtime import Fault, StopSignal
@@ -44,8 +44,8 @@ _LineKey: TypeAlias = "tuple[str, str]"
 """Which server, and which of its keys."""
 
 _lines: dict[_LineKey, deque[_Turn]] = {}
-_told: set[tuple[str, _LineKey]] = set()
-_MOST_TOLD = 10_000
+_logged: set[tuple[str, _LineKey]] = set()
+_MOST_LOGGED = 10_000
 
 
 class _Guard:
@@ -378,11 +378,11 @@ def _degrade(
 
 def _log_once(engine: Engine, plan: Plan, error: Exception) -> None:
     line_key, name, policy = _line_key(engine, plan), plan.primitive.name, plan.options.given.on_unavailable
-    if (policy, line_key) in _told:
+    if (policy, line_key) in _logged:
         return
-    if len(_told) >= _MOST_TOLD:
-        _told.clear()
-    _told.add((policy, line_key))
+    if len(_logged) >= _MOST_LOGGED:
+        _logged.clear()
+    _logged.add((policy, line_key))
     log.warning(
         "%r granted in degraded mode, without the server (%s): %s", name, policy, error,
         extra={"pawl_name": name, "pawl_degraded": policy},

@@ -43,7 +43,7 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
     queue_key, local_queues = plan.queue_key, engine.queues.local.by_key
     if (queue_key in local_queues and not plan.alone) or engine.health.strict:
         return None
-    who, token = engine.runtime.comer()
+    who, token = engine.runtime.caller_and_token()
     primitive = plan.primitive
     if engine.activity.closed or (not plan.counted and (who, primitive.key) in engine.leases.held):
         return None

@@ -70,7 +70,7 @@ def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object
 
 def local_patience(runtime: Runtime, attempt: Attempt) -> float | None:
     """How long a local waiter sleeps before it looks around."""
-    pause = runtime.look_after if attempt.stop is None else STOP_POLL
+    pause = runtime.recheck_after if attempt.stop is None else STOP_POLL
     left = remaining(runtime, attempt.until)
     return left if pause is None or (left is not None and left < pause) else pause
 

@@ -134,7 +134,7 @@ class Watch:
         self._ballot: BallotCalls = cast("BallotCalls", plan.primitive)
         self._options: Terms = plan.options
         self._visit = Visit(engine, plan.options, self._ballot.name, "observe election", None)
-        self._told: Leader | Ended | None = ENDED
+        self._reported: Leader | Ended | None = ENDED
         self._closed = False
 
     async def next(self) -> Leader | Ended | None:
@@ -160,8 +160,8 @@ class Watch:
         while not (self._closed or self._engine.activity.closed):
             outcome = await visit.ask(self._call)
             found = _read(outcome, self._ballot.name)
-            if found != self._told:
-                self._told = found
+            if found != self._reported:
+                self._reported = found
                 return found
             # A leader that dies notifies nobody: its lease says when to look.
             await visit.listen(None if found is None or outcome.left_ms < 0 else (outcome.left_ms + 1) / 1000)

@@ -13,7 +13,7 @@ from weakref import ref
 from pawl.core.keep.outbox import OUTBOX_FOR, barred, leave_call, post_to_all, validity_of
 from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Relief, Runtime, Tracking
+from pawl.core.protocol.runtime import RenewalThread, Runtime, Tracking
 from pawl.core.state.circuit_breaker import CircuitBreaker
 from pawl.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
 from pawl.core.state.local_queue import LocalQueues
@@ -54,7 +54,7 @@ class Engine:
             ``state.reports``.
         epoch: Raised by a fork, for leases of an older one are the parent's.
         quorum: How several independent masters are treated; None with one server.
-        relief: What renews while the event loop is blocked; None in threads.
+        renewal_thread: What renews while the event loop is blocked; None in threads.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
     """
@@ -78,7 +78,7 @@ class Engine:
         self.reports: Reports = Reports()
         self.epoch: int = 0
         self.quorum: RedlockOptions | None = None
-        self.relief: Relief | None = None
+        self.renewal_thread: RenewalThread | None = None
         if setup is not None:
             self.reports.publisher = SessionPublisher(self, setup)
 
@@ -162,8 +162,8 @@ class Engine:
         """Start the background service, or wake it for a server lease that it does not know of in time."""
         self.wake_maintenance()
         # Now, and not once a renewal is late: a body may block the loop from its first line on.
-        if self.relief is not None and server_lease.options.given.renew is True:
-            self.relief.rouse()
+        if self.renewal_thread is not None and server_lease.options.given.renew is True:
+            self.renewal_thread.rouse()
 
     def wake_maintenance(self) -> None:
         """Start the maintenance, or wake it because something is due earlier than it knows."""
@@ -470,8 +470,8 @@ class Engine:
         self.outbox = Outbox()
         self.activity.maintenance_runs = False
         self.health.circuit_breaker = None
-        if self.relief is not None:
-            self.relief.after_fork()
+        if self.renewal_thread is not None:
+            self.renewal_thread.after_fork()
 
     def take_yeses(self, yeses: Sequence[Yes], sent_at: float) -> list[ServerLease]:
         """Take the server's yeses to renewals into account: all in one step, for a hundred thousand are renewed here.
@@ -519,7 +519,7 @@ class Engine:
         self.count("renewal_failed")
         return True
 
-    def doubt(self) -> None:
+    def suspect_all(self) -> None:
         """Ask at once for every lease: another server stands in for the one that granted them."""
         now = self.runtime.now()
         for server_lease in self.leases.schedule.all():

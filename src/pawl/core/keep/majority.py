@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pawl.core.quorum.ballot import GrantedVotes
     from pawl.core.state.records import ServerLease
 
-__all__ = ["ask_to_leave", "renew_one", "renew_votes", "renewal_patience", "tell_again"]
+__all__ = ["ask_to_leave", "redeliver", "renew_one", "renew_votes", "renewal_patience"]
 
 log: logging.Logger = logging.getLogger("pawl.redlock")
 
@@ -73,7 +73,7 @@ async def renew_one(engine: Engine, server_lease: ServerLease, call: Request) ->
         del outcome
 
 
-async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> None:
+async def redeliver(engine: Engine, leaving: Sequence[object], most: float) -> None:
     """Send each of several masters what it has not answered yet, within ``most`` seconds."""
     deliveries = [delivery for delivery in leaving if isinstance(delivery, Delivery)]
     runtime = engine.runtime

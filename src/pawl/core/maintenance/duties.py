@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from pawl.core.keep.majority import tell_again
+from pawl.core.keep.majority import redeliver
 from pawl.core.keep.server_check import look
 from pawl.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
 from pawl.core.observe.deadlock import look_for_cycles
@@ -143,7 +143,7 @@ class GivenUpTokens(MaintenanceDuty):
         if engine.quorum is None:
             await _send(engine, [entry for entry in due if isinstance(entry, OutboxEntry)], most)
         else:
-            await tell_again(engine, due, most)
+            await redeliver(engine, due, most)
 
     def sleep_until(self, engine: Engine, now: float) -> float:
         return min((entry.due for entry in tuple(engine.outbox.entries)), default=inf)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DutyCall", "MaintenanceDuty", "until_next_need"]
 
-_TOLD_WITHIN = 0.1
+_MOST_DELAY = 0.1
 """Seconds by which a wait for the server may delay the report of another lease's end, or its renewal. Less would end
 the waits of all renewals before a server a little away can answer, once leases that nobody renews end all the time."""
 
@@ -47,4 +47,4 @@ class MaintenanceDuty:
 
 def until_next_need(engine: Engine, now: float) -> float:
     """Seconds for which a wait for the server may keep the leases that are not in hand waiting."""
-    return max(_TOLD_WITHIN, engine.leases.schedule.first_need() - now)
+    return max(_MOST_DELAY, engine.leases.schedule.first_need() - now)

@@ -77,8 +77,10 @@ async def _renew(engine: Engine, due: list[ServerLease], along: Sequence[DutyCal
     calls = [shared_call(group) for group in groups]
     calls += [renewal_call(server_lease) for server_lease in single]
     calls += [one.call for one in along]
-    if engine.relief is not None and any(server_lease.options.given.renew is True for server_lease in batch):
-        engine.relief.rouse()
+    if engine.renewal_thread is not None and any(
+        server_lease.options.given.renew is True for server_lease in batch
+    ):
+        engine.renewal_thread.rouse()
     sent_at = engine.runtime.now()
     patience = _patience(engine, batch, sent_at)
     if engine.quorum is None:

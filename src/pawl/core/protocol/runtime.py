@@ -24,7 +24,7 @@ __all__ = [
     "FaultKind",
     "Line",
     "Parker",
-    "Relief",
+    "RenewalThread",
     "Reply",
     "Runtime",
     "StopSignal",
@@ -113,7 +113,7 @@ class Runtime(Carrier, Protocol):
     All times are seconds on one clock that also counts suspends.
     """
 
-    look_after: float | None
+    recheck_after: float | None
     """Seconds after which a local waiter makes sure that somebody has the turn; None where a call cannot be
     interrupted between two of its steps."""
 
@@ -129,7 +129,7 @@ class Runtime(Carrier, Protocol):
         """A token that was never used before: 128 random bits, and who asks."""
         ...
 
-    def comer(self) -> tuple[Hashable, str]:
+    def caller_and_token(self) -> tuple[Hashable, str]:
         """``who`` and ``new_token`` in one step."""
         ...
 
@@ -183,7 +183,7 @@ class Runtime(Carrier, Protocol):
         ...
 
 
-class Relief(Protocol):
+class RenewalThread(Protocol):
     """What renews the leases of an event loop while that is blocked."""
 
     def rouse(self) -> None:

@@ -69,7 +69,7 @@ class Terms:
         block: How many fences a grant reserves.
         runs: Whether its waiters in strict order may follow each other inside the client.
         durable: How many replicas must have a write; None: none.
-        likeness: All that must be the same for one waiter to go on for another; text, because its hash is worked out
+        queue_group: All that must be the same for one waiter to go on for another; text, because its hash is worked out
             once.
         tracks: Whether its holder is notified when others change its key.
     """
@@ -92,7 +92,7 @@ class Terms:
     block: int = field(init=False, repr=False, compare=False)
     runs: bool = field(init=False, repr=False, compare=False)
     durable: Durable | None = field(init=False, repr=False, compare=False)
-    likeness: str = field(init=False, repr=False, compare=False)
+    queue_group: str = field(init=False, repr=False, compare=False)
     tracks: bool = field(init=False, repr=False, compare=False)
 
     hand_over_for: ClassVar[float] = 0.02
@@ -118,7 +118,7 @@ class Terms:
         put(self, "runs", self._may_run())
         put(self, "block", self.handover + 1 if self.hands_over else RUN if self.runs else 1)
         put(self, "tracks", False)
-        put(self, "likeness", self._likeness(given))
+        put(self, "queue_group", self._queue_group(given))
 
     @property
     def ttl(self) -> float:
@@ -145,7 +145,7 @@ class Terms:
         plain = bool(self.given.renew) and not self.confirms
         return self.handover == 0 and plain and self.min_hold == 0 and roomy
 
-    def _likeness(self, o: LockOptions) -> str:
+    def _queue_group(self, o: LockOptions) -> str:
         # The callback's id cannot come again while its lock is alive.
         behaviour = (
             f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {self.durable}"

@@ -96,9 +96,9 @@ class History:
         self.dropped: int = 0
         self._fresh: deque[tuple[Primitive, _Note]] = deque(maxlen=_MOST_NOTES)
         self._pending: dict[str, dict[tuple[int, str], _Note]] = {}
-        self._told: set[tuple[str, int, str]] = set()
+        self._noted: set[tuple[str, int, str]] = set()
         self._look_at: float = -inf
-        self._told_of_denial: bool = False
+        self._logged_denial: bool = False
 
     def note(self, engine: ClientState, server_lease: ServerLease, how: str) -> None:
         """The present grant of a server lease ended. From any thread, and in any lock."""
@@ -140,8 +140,8 @@ class History:
         for page, outcome in zip(pages, outcomes, strict=True):
             if not isinstance(outcome, Fault):
                 continue
-            if outcome.kind is FaultKind.DENIED and not self._told_of_denial:
-                self._told_of_denial = True
+            if outcome.kind is FaultKind.DENIED and not self._logged_denial:
+                self._logged_denial = True
                 log.warning(
                     "this user has no permission to write histories (%s): locks work, history() does not",
                     outcome.text,
@@ -177,12 +177,12 @@ class History:
             ):
                 continue
             entry = server_lease.primitive.key, note.fence, note.tag
-            if entry in self._told:
+            if entry in self._noted:
                 lasting.add(entry)
             elif now - note.granted_at >= _EVERY:
                 lasting.add(entry)
                 self._fresh.append((server_lease.primitive, note))
-        self._told = lasting
+        self._noted = lasting
 
     def _put(self, key: str, note: _Note) -> None:
         notes = self._pending.get(key)

@@ -89,7 +89,7 @@ class SimRuntime:
         self.closing: bool = False
         self.ending: bool = False
         self.failed: Callable[[BaseException], object] = _raise
-        self.look_after: float | None = 1.0 if self._threads else None
+        self.recheck_after: float | None = 1.0 if self._threads else None
         self.now: Callable[[], float] = process.clock.boot
         self.random: Callable[[], float] = self._world.random.random
 
@@ -108,7 +108,7 @@ class SimRuntime:
         name = task.name if task is not None else "loop"
         return f"{self._tokens:022}@{self._process.name}:{self._process.life}/{name}"
 
-    def comer(self) -> tuple[Hashable, str]:
+    def caller_and_token(self) -> tuple[Hashable, str]:
         """See ``Runtime``."""
         return self._world.current, self.new_token()
 

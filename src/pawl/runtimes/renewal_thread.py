@@ -18,7 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from pawl.core.keep.relief import Late, look_for_late, renew_late
+from pawl.core.keep.late_renewal import Late, look_for_late, renew_late
 from pawl.core.protocol.runtime import run
 from pawl.runtimes.shared import leave_signals_to_main
 from pawl.transport.one_sleeper import OneSleeper
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.runtimes.threads import ThreadRuntime
 
-__all__ = ["LoopRelief", "frames_of_threads"]
+__all__ = ["LoopRenewalThread", "frames_of_threads"]
 
 log: logging.Logger = logging.getLogger("pawl.asyncio")
 
@@ -61,8 +61,8 @@ def frames_of_threads() -> dict[int, FrameType]:
         gc.enable()
 
 
-class LoopRelief:
-    """See ``pawl.core.protocol.runtime.Relief``.
+class LoopRenewalThread:
+    """See ``pawl.core.protocol.runtime.RenewalThread``.
 
     Args:
         loop: The loop; its thread makes this object.
@@ -87,14 +87,14 @@ class LoopRelief:
         self._writer: threading.Thread | None = None
 
     def rouse(self) -> None:
-        """See ``Relief``."""
+        """See ``RenewalThread``."""
         if self._stopped:
             return
         self._home = threading.get_ident()
         if self._thread is not None:
             self._bell.wake()
             return
-        thread = threading.Thread(target=self._serve, name="pawl-relief", daemon=True)
+        thread = threading.Thread(target=self._serve, name="pawl-renewal", daemon=True)
         if self._take_post(thread):
             try:
                 thread.start()
@@ -103,7 +103,7 @@ class LoopRelief:
                 self._thread = None
 
     def stop(self) -> None:
-        """See ``Relief``."""
+        """See ``RenewalThread``."""
         self._stopped = True
         self._bell.wake()
         runtime = self._runtime
@@ -112,7 +112,7 @@ class LoopRelief:
             runtime.shut_down(0.0)
 
     def after_fork(self) -> None:
-        """See ``Relief``."""
+        """See ``RenewalThread``."""
         self._stopped = True
         # The parent's thread may have been in the middle of either.
         self._bell, self._guard = OneSleeper(), threading.RLock()
@@ -249,7 +249,7 @@ class LoopRelief:
                 before.join()
             write()
 
-        writer = threading.Thread(target=write_in_turn, name="pawl-relief-log", daemon=True)
+        writer = threading.Thread(target=write_in_turn, name="pawl-renewal-log", daemon=True)
         try:
             writer.start()
         except RuntimeError:

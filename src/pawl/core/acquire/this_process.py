@@ -12,12 +12,12 @@ from weakref import ref
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
 
-__all__ = ["enrol", "is_held_beside"]
+__all__ = ["is_held_beside", "register_engine"]
 
 _engines: dict[int, ref[Engine]] = {}
 
 
-def enrol(engine: Engine) -> None:
+def register_engine(engine: Engine) -> None:
     """Let the other engines of this process find one, for as long as it is there."""
     number = id(engine)
     # No function of Python: in one, a signal handler could raise, and what it raises there Python drops.
