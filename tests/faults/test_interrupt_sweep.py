@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -22,8 +23,9 @@ import pawl
 import pawl.metrics
 from pawl.core.acquire import degraded
 from pawl.testing import Proxy, Server
+from pawl.testing._resp import texts
 from tests.faults.rig import in_thread, remains, until, waiters
-from tests.faults.steps import Struck
+from tests.faults.steps import Paused, Struck
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -175,6 +177,57 @@ def test_row_12_interrupt_at_every_step_of_acquire(
             yield operations[way]
 
     assert sweep(server, client, prepared) > 20
+
+
+def _steps_of(operation: Callable[[], Any], function: str) -> tuple[int, int]:
+    """The first and the last step of an operation that is in a function, or in what that calls."""
+    places: list[bool] = []
+
+    class Watched(Paused):
+        def _profile(self, frame: FrameType, event: str, argument: object) -> None:
+            before = self.reached
+            super()._profile(frame, event, argument)
+            if self.reached > before:
+                above: FrameType | None = frame
+                while above is not None and above.f_code.co_name != function:
+                    above = above.f_back
+                places.append(above is not None)
+
+    with Watched(-1, lambda: None):
+        operation()
+    return places.index(True) + 1, len(places) - places[::-1].index(True)
+
+
+@pytest.mark.parametrize("way", ["acquire", "try_acquire"])
+@pytest.mark.parametrize("kind", ["lock", "fair_lock", "semaphore"])
+def test_row_12_interrupt_at_every_step_of_the_end_of_a_wait(
+    kind: str, way: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    """What is given up is given back at once, and is in nobody's way."""
+    client, rival = pair
+    given: dict[str, Any] = {"permits": 1} if kind == "semaphore" else {}
+    # So long a ticket that one which was left is not over by itself.
+    lock = getattr(client, kind)("n", ttl=TTL, ticket_ttl=30, **given)
+    wait = {"acquire": lambda: lock.acquire(timeout=0.02), "try_acquire": lock.try_acquire}[way]
+    local_queues = client._engine.queues.local.by_key
+
+    def attempt() -> None:
+        with contextlib.suppress(pawl.AcquireTimeout):
+            assert wait() is None
+
+    def left() -> list[str]:
+        return [key for key in texts(server.command("KEYS", "*")) if "queue" in key or "ticket" in key]
+
+    held = getattr(rival, kind)("n", ttl=TTL, **given).acquire(timeout=5)
+    attempt()
+    first, last = _steps_of(attempt, "give_up")
+    for at in range(first - 1, last + 2):
+        # With a connection: the steps are the same each time.
+        attempt()
+        where, _ = struck(attempt, at)
+        until(lambda: not left() and not local_queues, what=f"what was interrupted at {where} is given back")
+    held.release()
+    lock.acquire(timeout=5).release()
 
 
 @pytest.mark.slow

@@ -285,6 +285,8 @@ async def _wait_as_waiter(
                     return lease
             elif grant is not None:
                 return own_grant(engine, plan, local_queue, waiter, grant, attempt.who, attempt.began)
+            else:
+                await give_up(engine, plan, local_queue, waiter)
         except BaseException as error:
             waiter.note_unconfirmed(error)
             engine.drop_waiter(plan.primitive, local_queue, waiter)
@@ -295,7 +297,6 @@ async def _wait_as_waiter(
             engine.expired(waiter.strict.server_lease, engine.runtime.now())
             again = Waiter(plan.shown(engine.runtime.new_token()))
             return await _wait_as_waiter(engine, plan, local_queue, again, attempt)
-        await give_up(engine, plan, local_queue, waiter)
     finally:
         if waiter in engine.activity.asking:
             del engine.activity.asking[waiter]

@@ -86,7 +86,10 @@ def note_outage(
 
 
 async def give_up(engine: Engine, plan: Plan, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
-    """End a waiter whose time is up: nothing of it may be left on the server when the caller goes on."""
+    """End a waiter whose time is up: nothing of it may be left on the server when the caller goes on.
+
+    If it is interrupted, the caller must drop the waiter, as after any other error.
+    """
     if waiter.busy and not waiter.unanswered:
         waiter.become(WaiterState.NEW)
     if local_queue is not None and local_queue.promote(waiter.successor(), waiter.turn):
@@ -100,6 +103,3 @@ async def give_up(engine: Engine, plan: Plan, local_queue: AnyLocalQueue | None,
         )
     except Fault:
         engine.leave_token_in_background(plan.primitive, waiter.token, TOMB_MS)
-    except BaseException:
-        engine.leave_token_in_background(plan.primitive, waiter.token, TOMB_MS)
-        raise
