@@ -253,6 +253,8 @@ class Member:
         # Whether an operator took an owner's name is not known once the lease ran out while its slot moved.
         kind = sim.plan.locks[step.lock][0]
         unknown = kind == "rlock_owner" and "may have been taken" in str(error)
+        # Nor what became of a request that the network was too slow for.
+        unknown |= self.process.gave_up_at >= began
         if released and keeps_asking and sim.only_moves and not unknown:
             sim.world.fail(
                 f"moves: {self.process.name}/{task.name} was told {error}, and slots moved, no more"

@@ -258,6 +258,7 @@ class SimRuntime:
 
     def _overdue(self, link: Link, request: Request) -> bool:
         """Give up a request; False if the connection goes with it."""
+        self._process.gave_up_at = self._world.now
         fault = Fault(FaultKind.UNANSWERED, "no answer in time", maybe_applied=True)
         if self._threads:
             link.close(fault)

@@ -178,6 +178,8 @@ class Process:
         self.paused_until: float = 0.0
         self.stalled: float = -1.0
         """Until when a pause or suspend may still be felt: what is late before that has an excuse."""
+        self.gave_up_at: float = -1.0
+        """When a request was given up last, because no answer had come in its time."""
 
     def pause(self, seconds: float) -> None:
         """Stop it, as SIGSTOP does, for a while."""
