@@ -17,6 +17,7 @@ import types
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ FENCE = re.compile(
     r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL
 )
 RUNNABLE = {"python", "py", "python3", "pycon"}
+_NUMBERS = count(1)
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
 
@@ -120,8 +122,9 @@ def test_the_examples_of_a_page_run(
         have_a_django_project(tmp_path_factory.getbasetemp())
     monkeypatch.setenv("PAWL_URL", valkey.url)
     monkeypatch.chdir(tmp_path)
-    # As a module that can be found: some libraries look up the one that a function is from.
-    module = types.ModuleType("__page__")
+    # As a module that can be found: some libraries look up the one that a function is from. Celery keeps the tasks of
+    # each, by its name, for all of its later apps.
+    module = types.ModuleType(f"__page_{next(_NUMBERS)}__")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     namespace = module.__dict__
     with contextlib.closing(asyncio.Runner()) as runner:

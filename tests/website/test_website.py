@@ -29,9 +29,9 @@ in_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium (apt-get in
 
 SEARCHED = {
     "fencing token": "concepts/fences/",
-    "alembic": "how-to/use-cases/",
-    "django": "how-to/",
-    "fastapi": "how-to/",
+    "alembic": "integrations/alembic/",
+    "django": "integrations/",
+    "fastapi": "integrations/",
     "lock_class": "how-to/migrate/redis-py/",
     "LockWithRetry": "how-to/migrate/go/",
     "split brain": "",
@@ -148,6 +148,7 @@ WIDE = {"concepts/how-fast": 2, "reference/simulated": 1}
 
 
 @in_browser
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("width", [1366, 390])
 def test_no_code_block_scrolls_sideways(site: Path, address: str, tmp_path: Path, width: int) -> None:
     wide = """[...document.querySelectorAll('.md-content pre, .md-content pre > code')]

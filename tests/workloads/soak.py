@@ -119,6 +119,7 @@ class Soak:
         self.lags: list[tuple[float, float]] = []
         self.judged = 0
         self.interrupted = False
+        self._ctrl_c: Any = None
 
     def __enter__(self) -> Self:
         self.server.start()
@@ -134,6 +135,8 @@ class Soak:
             actor.process.communicate()
         self.proxy.stop()
         self.server.stop()
+        if self._ctrl_c is not None:
+            signal.signal(signal.SIGINT, self._ctrl_c)
 
     def start(self, *, elder: bool = False) -> Actor:
         """Start a process; every other goes through the proxy."""
@@ -179,7 +182,7 @@ class Soak:
         except KeyboardInterrupt:
             self.interrupted = True
         # A second Ctrl-C must not take the summary away.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._ctrl_c = signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._end()
 
     def _rest(self, seconds: float) -> None:

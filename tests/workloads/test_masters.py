@@ -34,6 +34,7 @@ def test_five_masters_keep_their_promises_for_some_seconds(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.fault
+@pytest.mark.timeout(900)
 def test_five_masters_keep_their_promises_for_minutes(tmp_path: Path) -> None:
     play(tmp_path, 300.0, 4, 1000)
 
