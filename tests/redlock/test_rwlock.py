@@ -189,9 +189,11 @@ class Nodes:
         words = [*call.words(), b"1000000001"]
         return self.servers[node].command("EVAL", call.script.source, str(call.script.numkeys), *words)  # type: ignore[return-value]
 
-    def vote(self, node: int, token: str, mode: str) -> tuple[bool, int]:
+    def vote(
+        self, node: int, token: str, mode: str, *, wait: bool = False, again: bool = False
+    ) -> tuple[bool, int]:
         """Whether the node is for it, and the fence it gave."""
-        call = self.modes[mode].grant(token, 60_000, 1, 0, clock=True, wait=False)
+        call = self.modes[mode].grant(token, 60_000, 1, 0, clock=True, wait=wait, again=again)
         reply = self._run(node, call)
         return reply[0] == b"H", reply[2]
 
@@ -202,6 +204,21 @@ class Nodes:
     def leave(self, node: int, token: str, mode: str) -> None:
         """Take a vote back."""
         self._run(node, self.modes[mode].leave(token, 0, 0))
+
+
+def test_a_reader_wins_its_vote_back_though_a_writer_waits(own_three: Cluster) -> None:
+    """A writer that waits keeps new readers out. A lease that a master forgot is none, and would be lost by that."""
+    nodes = Nodes(own_three.servers)
+    first, writer, reader = (f"{number:022}@h:1/t" for number in range(3))
+    assert nodes.vote(0, first, SHARED)[0]
+    assert not nodes.vote(0, writer, EXCLUSIVE, wait=True)[0]
+    nodes.leave(0, first, SHARED)
+    assert not nodes.vote(0, reader, SHARED)[0]
+    assert nodes.vote(0, reader, SHARED, again=True)[0]
+    # Nor does that let it in beside a writer.
+    nodes.leave(0, reader, SHARED)
+    assert nodes.vote(0, writer, EXCLUSIVE)[0]
+    assert not nodes.vote(0, reader, SHARED, again=True)[0]
 
 
 @pytest.mark.parametrize("seed", range(3))

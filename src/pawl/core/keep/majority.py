@@ -197,7 +197,13 @@ class _Regain(EachVote):
         primitive = cast("QuorumPrimitive", server_lease.primitive)
         life_ms = to_ms(server_lease.rhythm.ttl) + options.delay_ms
         grant = primitive.grant(
-            server_lease.token, life_ms, options.block, server_lease.fence, clock=True, wait=False
+            server_lease.token,
+            life_ms,
+            options.block,
+            server_lease.fence,
+            clock=True,
+            wait=False,
+            again=True,
         )
         ratify = primitive.ratify(server_lease.token, server_lease.fence, options.block)
         return [

@@ -118,7 +118,17 @@ Question = tuple[Sequence[Call | None], Ballot]
 class QuorumPrimitive(Primitive, Protocol):
     """What a primitive of several masters can be asked for beside ``Primitive``."""
 
-    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool, wait: bool) -> QuorumCall:
+    def grant(
+        self,
+        token: str,
+        ttl_ms: int,
+        block: int,
+        hint: int,
+        *,
+        clock: bool,
+        wait: bool,
+        again: bool = False,
+    ) -> QuorumCall:
         """Ask a node for its vote.
 
         Args:
@@ -128,6 +138,7 @@ class QuorumPrimitive(Primitive, Protocol):
             hint: The fence that the candidate would like; 0: any.
             clock: Whether the node is to return its clock.
             wait: Whether the candidate goes on if it is refused.
+            again: Whether it holds the name, and this node has forgotten that: then no other that waits is in its way.
         """
         ...
 

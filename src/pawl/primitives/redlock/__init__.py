@@ -77,7 +77,17 @@ class QuorumMutex:
         # A promise is made again once a 24th of it is over: see `term` of `_fence.lua`.
         self._renewed_ms = -(-fence_ms * 23 // 24)
 
-    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool, wait: bool) -> QuorumCall:
+    def grant(
+        self,
+        token: str,
+        ttl_ms: int,
+        block: int,
+        hint: int,
+        *,
+        clock: bool,
+        wait: bool,
+        again: bool = False,
+    ) -> QuorumCall:
         """Ask a node for its vote; see ``grant.lua``."""
         word = token.encode()
         dead = self._dead + word

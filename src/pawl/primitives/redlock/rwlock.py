@@ -56,13 +56,13 @@ class QuorumRwlock(Permits):
         *,
         clock: bool,  # noqa: ARG002 - it is returned in any case
         wait: bool,
+        again: bool = False,
     ) -> QuorumCall:
         """Ask a node for its vote; see ``share.lua``."""
         word = token.encode()
+        how = b"2" if again else b"1" if wait else b"0"
         dead = pack_words(f"{self.key}:dead:{token}".encode())
-        args = pack_words(
-            word, self.mode.encode(), b"%d" % ttl_ms, b"%d" % hint, b"%d" % wait, b"%d" % self.fence_ms
-        )
+        args = pack_words(word, self.mode.encode(), b"%d" % ttl_ms, b"%d" % hint, how, b"%d" % self.fence_ms)
         return quorum_call((_SHARE, b"".join((self._name_fence, self._intent, dead, self._some_holds, args))))
 
     def ratify(self, token: str, fence: int, block: int) -> Call:  # noqa: ARG002 - each holder has one fence

@@ -1,7 +1,7 @@
 -- Votes for a reader, beside other readers, or for a single writer. There is no queue on such a node.
 -- keys: permits, fence, intent, dead, holds
--- args: token, mode (1 to read, x to write), ttl_ms, hint (the fence that the candidate proposes to every node), wait
---   (1: a writer that waits), fence_ttl_ms, rid
+-- args: token, mode (1 to read, x to write), ttl_ms, hint (the fence that the candidate proposes to every node), how
+--   (1: a writer that waits, 2: a lease whose vote this node forgot, else 0), fence_ttl_ms, rid
 -- returns: {'H', rid, fence, left_ms, now_us} | {'B', rid, first_end_ms, 0, holder_public, now_us} | {'X', rid, now_us}
 -- invariant: a writer is granted only while nobody holds, a reader only while no writer does, a dead token never; the
 --   fence is above every fence that this node knows for the name, and a late copy gets the same reply.
@@ -29,7 +29,8 @@ end
 -- A writer is alone, so whoever is first tells whether it is one. The last millisecond counts.
 local first = call('ZRANGEBYSCORE', NAME, now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
 local barred = first[1] and (mode == 'x' or string.sub(first[1], 1, 2) == 'x:')
-local intent = mode == '1' and call('EXISTS', INTENT) == 1
+-- Who reads already goes on: a waiting writer comes after it, whatever this node remembers.
+local intent = mode == '1' and ARGV[5] ~= '2' and call('EXISTS', INTENT) == 1
 if barred or intent then
   if mode == 'x' and ARGV[5] == '1' then
     -- No reader is let in any more, so that the writer's time comes. It runs out by itself when nobody comes for it.
