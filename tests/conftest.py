@@ -1,4 +1,4 @@
-"""Servers for all tests; the two plugins see to it that no process is left and no skip goes unnoticed."""
+"""Servers for all tests; the plugins see to it that nothing is left, and that nothing goes unnoticed."""
 
 import contextlib
 import os
@@ -10,7 +10,12 @@ import pytest
 from pawl.testing.servers import EVERY_FLAVOUR, FLAVOURS, Flavour, Server, available
 from tests.slow import slow_cases
 
-pytest_plugins = ["tests.plugins.leaks", "tests.plugins.signals", "tests.plugins.skips"]
+pytest_plugins = [
+    "tests.plugins.leaks",
+    "tests.plugins.maintenance",
+    "tests.plugins.signals",
+    "tests.plugins.skips",
+]
 
 
 # Where the server's own behaviour is what is tested: here each flavour runs always, elsewhere in `make test-full`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import pawl
@@ -130,6 +132,24 @@ def test_an_adoption_that_fails_leaves_the_name_to_nobody(client: pawl.Client, v
             there.adopt(ticket, unavailable_after=0.3)
         assert rule.hits >= 1
         eventually(lambda: free(valkey, "failed"), "the adopted token is left", 1.2)
+
+
+def test_close_waits_for_an_adoption_and_nobody_gets_the_lease(client: pawl.Client, valkey: Server) -> None:
+    ticket = client.lock("closed").acquire().detach()
+    with Proxy(valkey) as proxy:
+        there = pawl.connect(proxy.url)
+        with there.lock("warm"):
+            pass
+        proxy.delay(requests=0.3)
+        found: list[str] = []
+        adopting = threading.Thread(target=lambda: found.append(outcome(lambda: there.adopt(ticket))))
+        adopting.start()
+        eventually(lambda: there._engine.activity.in_progress, "it is under way")
+        there.close()
+        # What it was given meanwhile was given back before the close was over.
+        assert free(valkey, "closed")
+        adopting.join()
+        assert found == ["ClientClosed"]
 
 
 def test_options_of_the_adopted_lease(client: pawl.Client, other: pawl.Client) -> None:

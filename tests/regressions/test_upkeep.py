@@ -23,6 +23,7 @@ from tests.pace import pace
 from tests.regressions.rig import until
 
 
+@pytest.mark.maintenance_fails
 def test_an_error_in_the_upkeep_drops_no_lease_from_renewal(client: pawl.Client) -> None:
     runtime = client._engine.runtime
     answer, calls = runtime.call_many, []
@@ -102,6 +103,23 @@ async def test_a_cancelled_upkeep_starts_anew_with_the_next_lease(valkey: Server
         await asyncio.sleep(0.4)
         assert lease.valid_until > first
         await lease.release()
+
+
+async def test_a_close_sends_what_came_up_after_the_maintenance_was_cancelled(valkey: Server) -> None:
+    """As where a loop is ended from outside: all tasks are cancelled, and one of them closes the client."""
+    client = pawl.connect_async(valkey.url)
+    async with pawl.connect_async(valkey.url) as other:
+        held = await other.lock("n", ttl=30).acquire()
+        await (await client.lock("first").acquire()).release()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if task.get_name() == "pawl-maintenance":
+                task.cancel()
+        await asyncio.sleep(0.01)
+        engine = next(iter(client._known_engines()))
+        call = client.lock("n")._plan.primitive.leave(held.token, 0, 0)
+        engine.outbox.entries[OutboxEntry(call, engine.runtime.now() + 60)] = None
+        await client.close()
+        assert valkey.command("EXISTS", "pawl:n") == 0
 
 
 async def test_a_close_beside_a_close_leaves_every_lease(valkey: Server) -> None:

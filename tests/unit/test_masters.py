@@ -24,6 +24,15 @@ DENIED = Fault(FaultKind.DENIED, "no password")
 FINAL = Fault(FaultKind.UNREACHABLE, "no such host", final=True)
 
 
+def test_a_write_back_is_lacking_where_more_than_a_minority_failed() -> None:
+    votes = RatifyVotes(5, 3)
+    answers = [Granted(1, 1000, 0), DOWN, DOWN, Busy(0, foreign=False, holder=""), DOWN]
+    decided = [votes.add(index, answer) for index, answer in enumerate(answers[:4])]
+    assert (decided, votes.outcome(), votes.lacking) == ([False, False, False, True], 1, False)
+    votes.add(4, answers[4])
+    assert votes.lacking
+
+
 def told(run_id: str, uptime: int) -> str:
     return f"# Server\nrun_id:{run_id}\nuptime_in_seconds:{uptime}\n"
 
