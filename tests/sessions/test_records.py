@@ -49,6 +49,15 @@ def test_an_old_hold_is_told_and_its_end_too(clean: Server) -> None:
         assert clean.command("EXISTS", "{pawl}:1:sessions", "{pawl}:1:sessions:order") == 0
 
 
+def test_a_client_that_closes_takes_its_record_away(clean: Server) -> None:
+    client = pawl.connect(clean.url)
+    lease = client.lock("open").acquire()
+    eventually(lambda: held_names(clean) == {"open"}, "it is published", timeout=3)
+    client.close()
+    assert lease.state == "lost"
+    assert record_keys(clean) == []
+
+
 def test_a_lease_is_listed_at_each_moment_of_its_renewals(pawl_sim: Sim) -> None:
     """Each look of the maintenance meets a renewal: the rhythm of both is one second."""
     with pawl.connect() as client, pawl.connect() as other, client.lock("renewed", ttl=3):
