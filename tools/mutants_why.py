@@ -54,6 +54,14 @@ SAME: dict[str, str] = {
     "call('HSET', BARRIER, 'round', digits(math.max(round + 1, now_us)), 'number', '0')": (
         "a round's number has to rise, by whatever"
     ),
+    "core/acquire/grant.py take_over: 0 plus one": "the fence of a lease of nothing; set before it is given",
+    "core/acquire/ticket_batch.py apply_reply: 0 plus one": "it is read only where the answer names ranks",
+    "core/keep/engine.py Engine.plan_service: GtE in server_lease.valid_until - now > 4 * _CONFIRM_AFTER": INSTANT,
+    "core/keep/engine.py Engine.take_yeses: Lt in until <= limit": INSTANT,
+    "core/protocol/engine.py 1000000000 plus one": "it stands for any number, and no semaphore has as many permits",
+    "core/quorum/votes.py MergedVotes.__init__: 0 plus one": "the first answer sets it",
+    "core/release/transfer.py _own_adopted: without refuse(engine, lease)": "who closes waits for it, and loses it",
+    "core/state/local_queue.py LocalQueue.take_orphan: None for return False (2)": "both are taken for no",
 }
 """The same to every caller, within what pawl promises."""
 

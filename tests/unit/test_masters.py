@@ -11,12 +11,12 @@ import pytest
 
 from pawl.core.protocol.faults import passes
 from pawl.core.protocol.options import LockOptions
-from pawl.core.protocol.outcomes import Busy, Granted
+from pawl.core.protocol.outcomes import Busy, Gone, Granted
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.protocol.terms import Terms
 from pawl.core.quorum.ballot import _CLOCK_FOR, learn_clock, question_of
 from pawl.core.quorum.nodes import KnownNodes, Life, Lives, Node
-from pawl.core.quorum.votes import GrantVotes, MergedVotes, RatifyVotes
+from pawl.core.quorum.votes import EachVote, GrantVotes, MergedVotes, RatifyVotes
 from pawl.transport.node import Question
 
 DOWN = Fault(FaultKind.UNREACHABLE, "gone")
@@ -31,6 +31,29 @@ def test_a_write_back_is_lacking_where_more_than_a_minority_failed() -> None:
     assert (decided, votes.outcome(), votes.lacking) == ([False, False, False, True], 1, False)
     votes.add(4, answers[4])
     assert votes.lacking
+
+
+def test_masters_that_can_never_answer_are_told_from_those_that_may() -> None:
+    for faults, final in (
+        ([FINAL] * 3, True),
+        ([FINAL] * 2, True),
+        ([FINAL], False),
+        ([FINAL, DOWN, FINAL], False),
+    ):
+        votes = MergedVotes(3)
+        for index, fault in enumerate(faults):
+            votes.add(index, fault)
+        found = votes.result()
+        assert isinstance(found, Fault)
+        assert found.final is final, faults
+
+
+def test_who_answered_a_renewal_without_having_the_token_is_asked_again() -> None:
+    votes = EachVote(4)
+    for index, answer in enumerate([Granted(1, 1000, 0), Gone("none"), DOWN]):
+        votes.add(index, answer)
+    assert votes.others() == [1]
+    assert votes.free() == [1]
 
 
 def told(run_id: str, uptime: int) -> str:

@@ -85,6 +85,20 @@ def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_l
         assert (lease.state is LeaseState.LOST) is bool(asks)
 
 
+@pytest.mark.parametrize("before", LeaseState)
+def test_another_thread_loses_only_what_is_held(before: LeaseState) -> None:
+    rig = Rig(held())
+    rig.acquire()
+    server_lease = server_lease_of(rig)
+    server_lease.state = before
+    rig.engine.lose_from_afar(server_lease, LossReason.TAKEN)
+    lost = before in (LeaseState.HELD, LeaseState.SUSPECT)
+    assert (server_lease.state, server_lease.reason) == (
+        (LeaseState.LOST, LossReason.TAKEN) if lost else (before, None)
+    )
+    assert rig.engine.reports.counters["lost_taken"] == lost
+
+
 def test_what_was_in_hand_is_served_again_after_an_accident() -> None:
     rig = Rig(held())
     rig.acquire()
