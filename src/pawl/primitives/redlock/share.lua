@@ -1,6 +1,6 @@
 -- Votes for a reader, beside other readers, or for a single writer. There is no queue on such a node.
 -- keys: permits, fence, intent, dead, holds
--- args: token, mode (1 to read, x to write), ttl_ms, hint (the fence that the candidate proposes to every node), how
+-- args: token, mode (1 to read, x to write), ttl_ms, hint (the fence that the candidate proposes to every node), wait
 --   (1: a writer that waits, 2: a lease whose vote this node forgot, else 0), fence_ttl_ms, rid
 -- returns: {'H', rid, fence, left_ms, now_us} | {'B', rid, first_end_ms, 0, holder_public, now_us} | {'X', rid, now_us}
 -- invariant: a writer is granted only while nobody holds, a reader only while no writer does, a dead token never; the
