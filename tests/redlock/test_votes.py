@@ -150,6 +150,31 @@ def test_row_74_a_minority_that_is_down_or_hangs_costs_no_grant(own_five: Cluste
 
 
 @each_api
+def test_a_node_that_hangs_costs_no_release_anything_once_that_is_known(own_five: Cluster, api: str) -> None:
+    """What it was sent before it fell silent is asked again. After that nothing is, and nothing is owed to it."""
+
+    async def scenario() -> None:
+        client = connect(api, own_five.urls, redlock=FRESH)
+        lock = client.lock("known")
+        await done((await done(lock.acquire())).release())
+        own_five.servers[1].pause()
+        engine = client._engine if api == "threads" else next(iter(client._known_engines()))
+        node = engine.runtime._known_nodes.nodes[1]
+        end = time.monotonic() + pace() * 10
+        while node.fault is None:
+            assert time.monotonic() < end, "it is known"
+            await done((await done(lock.acquire())).release())
+        owed = len(engine.outbox.entries)
+        for _ in range(200):
+            await done((await done(lock.acquire())).release())
+        assert len(engine.outbox.entries) <= owed + 10, "a second connection may be tried meanwhile"
+        own_five.servers[1].resume()
+        await done(client.close())
+
+    play(api, scenario)
+
+
+@each_api
 def test_a_client_that_first_meets_a_hung_node_goes_on_without_it(own_five: Cluster, api: str) -> None:
     async def scenario() -> None:
         with own_five.servers[2].paused():

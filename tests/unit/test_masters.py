@@ -81,6 +81,13 @@ def test_a_node_that_fails_is_looked_at_again_after_a_pause_that_grows() -> None
     assert node.retry_at == pytest.approx(102.05)
 
 
+def test_nothing_is_applied_on_a_node_that_is_not_asked() -> None:
+    node = Node("a")
+    node.failed(Fault(FaultKind.UNANSWERED, "no answer in time", maybe_applied=True), 100.0, 0.0)
+    assert node.fault is not None
+    assert (node.fault.kind, node.fault.maybe_applied) == (FaultKind.UNANSWERED, False)
+
+
 def test_a_master_counts_once_what_it_may_have_forgotten_is_over() -> None:
     masters = known_nodes()
     # Of the whole seconds that it tells, one may not be over yet.

@@ -194,7 +194,8 @@ class Node:
 
     def failed(self, fault: Fault, now: float, random: float) -> None:
         """Ask it no more until somebody looked: a node that is gone must cost nothing."""
-        self.fault = fault
+        # What is refused for this from here on is not sent at all: nothing of it can be applied there.
+        self.fault = Fault(fault.kind, fault.text, final=fault.final)
         lasts = fault.kind is FaultKind.READ_ONLY or not passes(fault.kind)
         if lasts and self.logged != fault.text and fault.kind is not FaultKind.CLOSED:
             # The others go on without it, so nobody would hear of an address or a login that is wrong.
