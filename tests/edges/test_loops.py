@@ -243,34 +243,6 @@ def test_the_end_of_a_loop_ends_whoever_waits_for_a_connection() -> None:
 
 
 @left_open
-def test_a_loop_that_ends_during_a_release_leaves_no_task_behind(
-    valkey: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It cancels every task once: what a cancelled release starts after that, nobody would end."""
-
-    async def wait(client: pawl.AsyncClient) -> None:
-        async with client.lock("n", ttl=5):
-            pass
-
-    async def main(client: pawl.AsyncClient) -> None:
-        held = await client.lock("n", ttl=5).acquire()
-        waiting = asyncio.create_task(wait(client))
-        await asyncio.sleep(0.02)
-        await held.release()
-        assert not waiting.done()
-
-    for _ in range(12):
-        # Its tasks are cancelled in any order.
-        asyncio.run(main(pawl.connect_async(valkey.url)))
-        gc.collect()
-        end = time.monotonic() + pace() * 5
-        while valkey.command("EXISTS", "pawl:n"):
-            assert time.monotonic() < end, "the release that was cancelled did not arrive"
-            time.sleep(0.005)
-    assert "Task was destroyed" not in caplog.text
-
-
-@left_open
 def test_a_loop_ends_after_its_server_has_gone() -> None:
     """The maintenance task of a client that nobody closed is at the release that could not arrive."""
     script = """

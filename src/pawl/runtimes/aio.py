@@ -407,24 +407,9 @@ class AsyncioRuntime:
 
     def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
         """See ``Runtime``."""
-        ended = self._maintenance is None or self._maintenance.done()
-        if (
-            ended
-            and self._maintenance is not None
-            and self._maintenance.cancelled()
-            and self._is_cancelling()
-        ):
-            # Whoever cancels all tasks mostly ends the loop, and nobody would cancel another one. If the loop goes on,
-            # the next operation starts it.
-            return False
-        if not self._ending and ended:
+        if not self._ending and (self._maintenance is None or self._maintenance.done()):
             self._maintenance = self.loop.create_task(self._serve(maintenance), name="pawl-maintenance")
         return not self._ending
-
-    def _is_cancelling(self) -> bool:
-        """Whether the present task was cancelled, and is on its way out."""
-        task = asyncio.current_task(self.loop)
-        return task is not None and task.cancelling() > 0
 
     async def _serve(self, maintenance: Callable[[], Awaitable[None]]) -> None:
         while not self._ending:

@@ -157,8 +157,8 @@ class Runtime(Carrier, Protocol):
         """Run the client's maintenance in the background, once; a second call while it runs does nothing.
 
         Returns:
-            False if it does not run: the client or its loop ends, and nothing is served any more; or no thread could
-            be started now. The client's next operation tries again.
+            False if it does not run: the client has ended, and nothing is served any more; or no thread could be
+            started now, and the runtime tries again with the client's next operations.
         """
         ...
 
