@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -103,6 +104,30 @@ async def test_a_cancelled_upkeep_starts_anew_with_the_next_lease(valkey: Server
         await asyncio.sleep(0.4)
         assert lease.valid_until > first
         await lease.release()
+
+
+async def test_a_task_that_outlived_its_cancellation_has_its_lease_renewed(valkey: Server) -> None:
+    """Somebody cancels all tasks, and one of them goes on: what it acquires is renewed as ever."""
+    async with pawl.connect_async(valkey.url) as client:
+        await (await client.lock("first").acquire()).release()
+
+        async def go_on() -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            # What was cancelled with it has ended by now.
+            await asyncio.sleep(0.01)
+            lease = await client.lock("n", ttl=0.6).acquire()
+            first = lease.valid_until
+            await asyncio.sleep(0.4)
+            assert lease.valid_until > first
+            await lease.release()
+
+        going = asyncio.create_task(go_on())
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if task is going or task.get_name() == "pawl-maintenance":
+                task.cancel()
+        await going
 
 
 async def test_a_close_sends_what_came_up_after_the_maintenance_was_cancelled(valkey: Server) -> None:
