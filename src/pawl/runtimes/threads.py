@@ -208,7 +208,7 @@ class ThreadRuntime:
 
     def channel(self) -> str:
         """See ``Runtime``."""
-        link = self._local.link
+        link = self._local.here.link
         return "" if link is None or link.dead else link.channel
 
     # Connections ------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ class ThreadRuntime:
 
     def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002 - a thread waits for one at a time
         """See ``Runtime``."""
-        link = self._local.link
+        link = self._local.here.link
         # Locked: a signal handler came on top of a wait of this thread, whose bell it is.
         return None if link is None or link.dead or not link.free else link.bell()
 
@@ -341,7 +341,7 @@ class ThreadRuntime:
         if self._closing.is_set():
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         self.start_late()
-        link = self._local.link
+        link = self._local.here.link
         if link is None or link.dead:
             return None
         free = link.free

@@ -402,9 +402,11 @@ class Link:
         if bell is None or (isinstance(self._sock, ssl.SSLSocket) and self._sock.pending()):
             return True
         ready = self._either.poll(int(seconds * 1000) + 1)
-        if any(number == bell.fileno() for number, _ in ready):
-            bell.hush()
-            return False
+        rings = bell.fileno()
+        for number, _ in ready:
+            if number == rings:
+                bell.hush()
+                return False
         return bool(ready)
 
     def listen(self) -> None:

@@ -273,8 +273,8 @@ async def _wait_as_waiter(
         waiter.stop = attempt.stop
         if waiter.state is WaiterState.BUSY:
             waiter.become(WaiterState.ASKED)
-        if plan.run:
-            waiter.sit(plan.run, plan.batch_key)
+        if run := plan.run:
+            waiter.sit(run, plan.batch_key)
         # No call from here to the next line: until then its caller gives back what it has.
         waiter.in_call = True
         try:
@@ -339,7 +339,8 @@ async def _wait_for_grant(engine: Engine, plan: Plan, waiter: Waiter, attempt: A
 async def _wait_published(engine: Engine, plan: Plan, waiter: Waiter, attempt: Attempt) -> Grant | None:
     """Wait in the server's queue; a long wait is published with the client's session."""
     waiter.alarm = None
-    waiter.sit(plan.run, plan.batch_key)
+    if not waiter.strict.follow_key:
+        waiter.sit("", plan.batch_key)
     waiter.batch.channel = engine.runtime.channel()
     try:
         engine.queues.waits[waiter] = plan.primitive, attempt.who, attempt.began

@@ -33,7 +33,7 @@ from pawl.core.retry import (
     pause_after,
     rest,
 )
-from pawl.core.state.records import Ticket, WaiterState
+from pawl.core.state.records import Blocker, Ticket, WaiterState
 from pawl.core.state.strict_handover import enlist, resign
 from pawl.errors import ClockDrift, QueueFull, ScriptError
 from pawl.model import Grant
@@ -196,7 +196,10 @@ def _read(
         waiter.become(WaiterState.QUEUED)
         ticket_until = valid_until(sent_at, options.ticket_ms, options.ticket_ms)
         waiter.ticket = Ticket(outcome.rank, outcome.expires_ms, ticket_until)
-        waiter.blocker = waiter.blocker._replace(holder_ms=outcome.holder_ms, foreign=outcome.foreign)
+        known = waiter.blocker
+        waiter.blocker = Blocker(
+            known.holder, outcome.holder_ms, outcome.foreign, known.endless, known.outcomes
+        )
         note_endless(engine, primitive, waiter)
         return None
     if isinstance(outcome, Busy):
