@@ -103,12 +103,7 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
     elif state is LeaseState.LOST or now >= server_lease.valid_until:
         step = _lose(engine, server_lease, now)
     else:
-        # What ``pass_turn`` does first and last, without a call where no order is strict.
-        turn = (
-            local_queue.hand_over(server_lease, now)
-            if local_queue is not None and server_lease.run is None
-            else engine.pass_turn(server_lease, now)
-        )
+        turn = engine.pass_turn(server_lease, now)
         # Turn.GONE: the queue has moved on without this lease, so its owner must release it.
         step = (
             Step.HANDED_OVER
