@@ -447,3 +447,43 @@ def test_five_seconds_at_most(server: Server) -> None:
             assert 4.9 <= time.monotonic() - began <= 7
 
     asyncio.run(main())
+
+
+class _HandlerError(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_row_12_a_handler_that_raises_while_the_thread_is_started(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch, *, runs: bool
+) -> None:
+    """Its exception comes through, and the next lease has a thread all the same, and only one."""
+    start = threading.Thread.start
+    raised: list[str] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        if thread.name != "pawl-renewal" or raised:
+            return start(thread)
+        raised.append(thread.name)
+        if not runs:
+            raise _HandlerError
+        start(thread)
+        try:
+            raise _HandlerError
+        finally:
+            # What Python's own wait for the thread makes of it, where its lock is not taken again yet.
+            raise RuntimeError("cannot release un-acquired lock")
+
+    async def main() -> None:
+        async with pawl.connect_async(valkey.url) as client:
+            with pytest.raises(_HandlerError):
+                await client.lock("first").acquire()
+            async with client.lock("n", ttl=0.3) as lease:
+                block(lease, 0.9)
+                assert holder_of(valkey, "n") == lease.token
+                assert [thread.name for thread in relieved()].count("pawl-renewal") == 1
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    asyncio.run(main())
+    assert raised
+    assert gone_within(3)

@@ -14,6 +14,7 @@ from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import KnownNodes
 from pawl.core.quorum.votes import MergedVotes
 from pawl.runtimes.aio import AsyncioRuntime, LocalWaiter
+from pawl.runtimes.start_thread import start_thread
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.fan import GONE
 from pawl.transport.loop_fan import LoopFan
@@ -214,10 +215,14 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
             look = self._looks[index] = self.loop.create_future()
             thread = threading.Thread(target=self._visit, args=(index, look), name="pawl-meet", daemon=True)
             try:
-                thread.start()
-            except RuntimeError as error:
+                refused = start_thread(thread)
+            except BaseException:
+                # From a signal handler. It may run or not: the next to ask looks anew.
+                del self._looks[index]
+                raise
+            if refused:
                 # The system has none left now: the node is asked again later, as one that cannot be reached.
-                self._came(index, look, Fault(FaultKind.UNREACHABLE, f"{self.nodes[index]}: {error}"))
+                self._came(index, look, Fault(FaultKind.UNREACHABLE, f"{self.nodes[index]}: {refused}"))
         return look
 
     def _visit(self, index: int, look: asyncio.Future[None]) -> None:

@@ -14,6 +14,7 @@ from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import KnownNodes
 from pawl.core.quorum.votes import MergedVotes
 from pawl.runtimes.shared import Known
+from pawl.runtimes.start_thread import start_thread
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell
@@ -371,20 +372,20 @@ class QuorumThreadRuntime(ThreadRuntime):
             if node.meeting or self._ending:
                 return None
             node.meeting = True
-        thread = self._spawn(index)
-        if thread is None:
-            node.meeting = False
+        thread: threading.Thread | None = None
+        try:
+            thread = self._spawn(index)
+        finally:
+            # Also where a signal handler raised, and it may run or not.
+            if thread is None:
+                node.meeting = False
         return thread
 
     def _spawn(self, index: int) -> threading.Thread | None:
         """Make a connection in the background."""
         thread = threading.Thread(target=self._visit, args=(index,), name="pawl-meet", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            # While the interpreter ends it allows no new thread.
-            return None
-        return thread
+        # While the interpreter ends it allows no new thread.
+        return None if start_thread(thread) else thread
 
     def _visit(self, index: int) -> None:
         node = self._known_nodes.nodes[index]

@@ -21,6 +21,7 @@ from weakref import ref
 from pawl.core.keep.late_renewal import Late, look_for_late, renew_late
 from pawl.core.protocol.runtime import run
 from pawl.runtimes.shared import leave_signals_to_main
+from pawl.runtimes.start_thread import start_thread
 from pawl.transport.one_sleeper import OneSleeper
 
 if TYPE_CHECKING:
@@ -96,11 +97,16 @@ class LoopRenewalThread:
             return
         thread = threading.Thread(target=self._serve, name="pawl-renewal", daemon=True)
         if self._take_post(thread):
+            running = False
             try:
-                thread.start()
-            except RuntimeError:
-                # No thread is left, or the interpreter ends: the loop renews alone.
-                self._thread = None
+                running = not start_thread(thread)
+            finally:
+                # No thread is left, or the interpreter ends: the loop renews alone. Or a signal handler raised: the
+                # next lease starts another, and this one ends if it does run.
+                if not running:
+                    self._thread = None
+                    self._bell.wake()
+                    self._bell = OneSleeper()
 
     def stop(self) -> None:
         """See ``RenewalThread``."""
@@ -125,8 +131,9 @@ class LoopRenewalThread:
 
     def _serve(self) -> None:
         leave_signals_to_main()
-        idle = 0.0
-        while True:
+        bell, idle = self._bell, 0.0
+        # Not its own: a signal handler raised while it was started, and another may have its post.
+        while self._thread is threading.current_thread():
             try:
                 pause = self._look()
             except Exception:
@@ -134,9 +141,9 @@ class LoopRenewalThread:
                 pause = _LOOK_AGAIN / 4
             idle = idle + _LOOK_AGAIN if pause == inf else 0.0
             if pause < 0 or (idle > _IDLE_FOR and self._ended_idle()):
+                self._close()
                 break
-            self._bell.sleep(min(_LOOK_AGAIN, max(_LEAST_SLEEP, pause)))
-        self._close()
+            bell.sleep(min(_LOOK_AGAIN, max(_LEAST_SLEEP, pause)))
 
     def _take_post(self, thread: threading.Thread) -> bool:
         """Whether this thread is the one from here on; False if there is another."""
@@ -250,12 +257,9 @@ class LoopRenewalThread:
             write()
 
         writer = threading.Thread(target=write_in_turn, name="pawl-renewal-log", daemon=True)
-        try:
-            writer.start()
-        except RuntimeError:
-            # No thread is left, or the interpreter ends: renewal goes before its report.
-            return
-        self._writer = writer
+        # None is left, or the interpreter ends: renewal goes before its report.
+        if not start_thread(writer):
+            self._writer = writer
 
     def _close(self) -> None:
         runtime, self._runtime = self._runtime, None

@@ -20,6 +20,7 @@ from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Tracking, Wakeup, run
 from pawl.core.protocol.terms import Durable
 from pawl.runtimes.shared import Identity, Known, Untracked, leave_signals_to_main, locate, now, secret, stock
+from pawl.runtimes.start_thread import start_thread
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell
 from pawl.transport.durable import call_on, touch
@@ -546,17 +547,11 @@ class ThreadRuntime:
 
 
 def _start(thread: threading.Thread) -> bool:
-    """Start a thread; False if the system has none left, or the interpreter ends and allows no more of them."""
-    try:
-        thread.start()
-    except RuntimeError as error:
-        if error.__context__ is not None:
-            # A signal handler raised in the wait for the thread, and Python's lock made this of it.
-            raise error.__context__ from None
-        # What can be released must still be. As text: a log that kept the error would keep the caller's lease with it.
-        log.warning("%s cannot start: %s", thread.name, str(error))
-        return False
-    return True
+    """Start a thread, or say that it cannot be: what can be released must still be."""
+    refused = start_thread(thread)
+    if refused:
+        log.warning("%s cannot start: %s", thread.name, refused)
+    return not refused
 
 
 def _reported(callback: Callable[[], object], *, alone: bool = True) -> None:
