@@ -384,8 +384,20 @@ class Terms:
             os.kill(pid, signal.SIGKILL)
             self._zygote.wait(f"end {pid}", 60.0)
         errors = Path(job.errors).read_text(encoding="utf-8", errors="replace")
-        # What asyncio itself says of an exit that a signal handler raises inside a task.
-        noise = job.runtime == "asyncio" and job.handler == "exit" and "exception=SystemExit(0)" in errors
+        if not code and "Exception ignored in" in errors:
+            # The handler raised in a finaliser, or a callback of a weak reference: Python prints that, and goes on.
+            with self._guard:
+                self.figures.done["the end was dropped by Python"] += 1
+            if held is not None:
+                held.release()
+            return
+        # What Python itself says of an exit that a signal handler raises inside a task, or in a call of a coroutine
+        # just before its ``await``.
+        noise = (
+            job.runtime == "asyncio"
+            and job.handler == "exit"
+            and ("exception=SystemExit(0)" in errors or "was never awaited" in errors)
+        )
         if errors and not noise:
             faults.append(f"said: {errors}")
         faults += self._left(job, held=held is not None)

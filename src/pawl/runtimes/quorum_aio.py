@@ -14,7 +14,7 @@ from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import KnownNodes
 from pawl.core.quorum.votes import MergedVotes
 from pawl.runtimes.aio import AsyncioRuntime, LocalWaiter
-from pawl.runtimes.start_thread import start_thread
+from pawl.runtimes.shared import start_thread
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.fan import GONE
 from pawl.transport.loop_fan import LoopFan

@@ -13,8 +13,7 @@ from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind
 from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import KnownNodes
 from pawl.core.quorum.votes import MergedVotes
-from pawl.runtimes.shared import Known
-from pawl.runtimes.start_thread import start_thread
+from pawl.runtimes.shared import Known, start_thread
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell

@@ -20,8 +20,7 @@ from weakref import ref
 
 from pawl.core.keep.late_renewal import Late, look_for_late, renew_late
 from pawl.core.protocol.runtime import run
-from pawl.runtimes.shared import leave_signals_to_main
-from pawl.runtimes.start_thread import start_thread
+from pawl.runtimes.shared import leave_signals_to_main, start_thread
 from pawl.transport.one_sleeper import OneSleeper
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import string
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +20,17 @@ from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, PawlError
 from pawl.topology.endpoint import Endpoint
 
-__all__ = ["Identity", "Known", "Untracked", "leave_signals_to_main", "locate", "now", "secret", "stock"]
+__all__ = [
+    "Identity",
+    "Known",
+    "Untracked",
+    "leave_signals_to_main",
+    "locate",
+    "now",
+    "secret",
+    "start_thread",
+    "stock",
+]
 
 T = TypeVar("T")
 
@@ -126,6 +137,26 @@ def locate(find: Callable[[], Endpoint]) -> Endpoint:
         return find()
     except PawlError as error:
         raise Fault(FaultKind.UNREACHABLE, error.text, final=isinstance(error, ConfigurationError)) from error
+
+
+def start_thread(thread: threading.Thread) -> str:
+    """Start a thread.
+
+    A signal handler that raises in here, as Ctrl-C does, may leave it running, not begun, or standing for good in its
+    first step, before any code of ours: the caller must not count on it, nor on its being gone.
+
+    Returns:
+        "" if it runs; else why not: the system has none left, or the interpreter ends and allows no more of them.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if error.__context__ is not None:
+            # A signal handler raised in the wait for the thread, and Python's lock made this of it.
+            raise error.__context__ from None
+        # As text: who kept the error would keep the frames of its caller, and with them a lease.
+        return str(error)
+    return ""
 
 
 def leave_signals_to_main() -> None:

@@ -19,8 +19,17 @@ from weakref import ref
 from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Tracking, Wakeup, run
 from pawl.core.protocol.terms import Durable
-from pawl.runtimes.shared import Identity, Known, Untracked, leave_signals_to_main, locate, now, secret, stock
-from pawl.runtimes.start_thread import start_thread
+from pawl.runtimes.shared import (
+    Identity,
+    Known,
+    Untracked,
+    leave_signals_to_main,
+    locate,
+    now,
+    secret,
+    start_thread,
+    stock,
+)
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell
 from pawl.transport.durable import call_on, touch
