@@ -101,7 +101,8 @@ class LoopRenewalThread:
                 running = not start_thread(thread)
             finally:
                 # No thread is left, or the interpreter ends: the loop renews alone. Or a signal handler raised: the
-                # next lease starts another, and this one ends if it does run.
+                # next lease starts another thread, and this one ends if it does run. Each has a bell of its own, for
+                # one sleeper.
                 if not running:
                     self._thread = None
                     self._bell.wake()
@@ -131,7 +132,7 @@ class LoopRenewalThread:
     def _serve(self) -> None:
         leave_signals_to_main()
         bell, idle = self._bell, 0.0
-        # Not its own: a signal handler raised while it was started, and another may have its post.
+        # It ends if a signal handler raised while it was started: another thread may have been started instead.
         while self._thread is threading.current_thread():
             try:
                 pause = self._look()

@@ -142,8 +142,8 @@ def locate(find: Callable[[], Endpoint]) -> Endpoint:
 def start_thread(thread: threading.Thread) -> str:
     """Start a thread.
 
-    A signal handler that raises in here, as Ctrl-C does, may leave it running, not begun, or standing for good in its
-    first step, before any code of ours: the caller must not count on it, nor on its being gone.
+    If a signal handler raises in here, as Ctrl-C does, the thread may be running, may never have started, or may hang
+    before its target is called. The caller must be correct in each case.
 
     Returns:
         "" if it runs; else why not: the system has none left, or the interpreter ends and allows no more of them.
@@ -152,7 +152,7 @@ def start_thread(thread: threading.Thread) -> str:
         thread.start()
     except RuntimeError as error:
         if error.__context__ is not None:
-            # A signal handler raised in the wait for the thread, and Python's lock made this of it.
+            # A signal handler raised during the wait for the thread, and releasing Python's lock then failed as well.
             raise error.__context__ from None
         # As text: who kept the error would keep the frames of its caller, and with them a lease.
         return str(error)

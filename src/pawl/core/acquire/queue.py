@@ -197,6 +197,7 @@ def _read(
         ticket_until = valid_until(sent_at, options.ticket_ms, options.ticket_ms)
         waiter.ticket = Ticket(outcome.rank, outcome.expires_ms, ticket_until)
         known = waiter.blocker
+        # Not ``_replace``: every wait on the server comes here, and it costs three calls.
         waiter.blocker = Blocker(
             known.holder, outcome.holder_ms, outcome.foreign, known.endless, known.outcomes
         )
