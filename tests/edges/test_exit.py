@@ -173,6 +173,32 @@ def test_daemon_threads_that_hold_and_that_wait(valkey: Server) -> None:
     assert free(valkey, "daemon's")
 
 
+def test_daemon_threads_on_a_far_server(valkey: Server) -> None:
+    """What leaves their tokens goes over a connection that is only opened for it, at several round trips."""
+    text = """
+        import sys, threading, time, pawl
+        client = pawl.connect(sys.argv[1], ttl=60)
+        held = threading.Event()
+
+        def turns():
+            try:
+                while True:
+                    with client.lock("far"):
+                        held.set()
+                        time.sleep(60)
+            except pawl.ClientClosed:
+                pass
+
+        for _ in range(3):
+            threading.Thread(target=turns, daemon=True).start()
+        held.wait()
+    """
+    with Proxy(valkey) as proxy:
+        proxy.delay(replies=0.2)
+        run_script(text, proxy.url)
+    assert free(valkey, "far")
+
+
 def test_an_ordinary_thread_finishes_its_block_first(valkey: Server) -> None:
     text = """
         import sys, threading, time, pawl

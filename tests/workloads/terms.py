@@ -50,6 +50,7 @@ LONG = 300.0
 MOMENTS = 0.35
 """The signal comes within so many seconds."""
 AT_ONCE = 12
+DROPPED = "the end was dropped by Python"
 
 KINDS = ("lock", "fair_lock", "rlock", "semaphore", "rwlock")
 DUTIES = ("cycle", "hold", "wait", "handover", "local", "pool")
@@ -387,7 +388,7 @@ class Terms:
         if not code and "Exception ignored in" in errors:
             # The handler raised in a finaliser, or a callback of a weak reference: Python prints that, and goes on.
             with self._guard:
-                self.figures.done["the end was dropped by Python"] += 1
+                self.figures.done[DROPPED] += 1
             if held is not None:
                 held.release()
             return

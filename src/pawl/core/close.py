@@ -9,6 +9,7 @@ it holds by then is over, and it raises ``ClientClosed``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pawl.core.keep.outbox import barred, leave_call
@@ -30,7 +31,8 @@ __all__ = ["Errand", "close"]
 _CLOSING_STEP = 0.002
 _END_PATIENCE = 1.0
 _LAST_WORDS = 2
-"""How often an unreachable node of several masters is retried before the client closes."""
+"""How often a server is tried that does not answer, before the client closes: a node of several masters in any case, a
+single server once the time for one that does not answer is over."""
 
 
 @runtime_checkable
@@ -42,19 +44,22 @@ class Errand(Protocol):
         ...
 
 
-async def close(engine: Engine, interrupt: Callable[[], object], timeout: float) -> None:
+async def close(
+    engine: Engine, interrupt: Callable[[], object], timeout: float, unanswered: float = inf
+) -> None:
     """Wake all waiters, release all leases, and leave every token that is still to be left.
 
     Args:
         engine: The client's engine.
         interrupt: Wakes what sleeps in the runtime.
         timeout: Seconds for all of it.
+        unanswered: Seconds after which a token is given up that the server has not answered for, tried twice.
     """
     # One that was closed already, or is being closed by another thread or task, still waits for what is left.
     engine.activity.closed = True
     runtime = engine.runtime
     here = runtime.who()
-    end = runtime.now() + timeout
+    began = runtime.now()
     ended = set(_being_lost(engine))
     for waiter in tuple(engine.queues.waits):
         # One that was served by a call below this one, and not woken by it yet, comes to its end as well.
@@ -72,13 +77,17 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
         _end_leases(engine, ended)
         if engine.reports.history is not None:
             engine.reports.history.leave(engine)
-        waits = [not isinstance(d, Delivery) or d.attempt < _LAST_WORDS for d in tuple(engine.outbox.entries)]
+        spent = runtime.now() - began
+        waits = (
+            entry.attempt < _LAST_WORDS or (spent < unanswered and not isinstance(entry, Delivery))
+            for entry in tuple(engine.outbox.entries)
+        )
         left_over = bool(engine.outbox.undelivered) or any(waits)
         if left_over and not engine.activity.maintenance_runs:
             # A loop that is ended from outside has cancelled the maintenance, and what is to be left came up only then.
             engine.start_maintenance()
         leaving = engine.activity.maintenance_runs and left_over
-        if not (busy or leaving) or runtime.now() >= end:
+        if not (busy or leaving) or spent >= timeout:
             break
         runtime.nudge()
         await runtime.pause(_CLOSING_STEP)

@@ -8,12 +8,14 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pawl._factory import Settings, live_clients
+from pawl._inside import engine_of
 from pawl._quorum import check_options, for_threads, kind_for, probe_for
 from pawl._service import Book
 from pawl._target import find_target, shown_of
@@ -35,6 +37,12 @@ if TYPE_CHECKING:
     from pawl.core.state.plan import Plan
 
 __all__ = ["ClientLifecycle"]
+
+_EXIT_TIME = 5.0
+"""Seconds that the releases of all clients may take at the end of the process."""
+
+_UNANSWERED = 1.0
+"""Seconds that they take there if the server does not answer, and those of each client at least."""
 
 
 class ClientLifecycle:
@@ -155,15 +163,20 @@ def _dismiss_settled() -> None:
 
 
 def _close_all() -> None:
+    end = time.monotonic() + _EXIT_TIME
     for client in list(live_clients):
         if isinstance(client, ClientLifecycle):
-            with contextlib.suppress(PawlError):
-                client.close(1.0)
+            engine = engine_of(client)
+            _end(engine, engine.runtime, end)
     while _owing:
-        engine, runtime = _owing.popleft()
-        with contextlib.suppress(PawlError):
-            run(close(engine, runtime.interrupt_waiters, 1.0))
-            runtime.shut_down(1.0)
+        _end(*_owing.popleft(), end)
+
+
+def _end(engine: Engine, runtime: ThreadRuntime, end: float) -> None:
+    with contextlib.suppress(PawlError):
+        timeout = max(_UNANSWERED, end - time.monotonic())
+        run(close(engine, runtime.interrupt_waiters, timeout, _UNANSWERED))
+        runtime.shut_down(1.0)
 
 
 class _Ends:
