@@ -25,6 +25,10 @@ _PRIORITY = -10
 """Nine times as much of a core as a program of ordinary priority gets."""
 
 
+SLOW_LIMIT = 600
+"""Seconds that a slow test may take which names no limit of its own."""
+
+
 def pytest_configure() -> None:
     """Let Ctrl-C be Ctrl-C: a run that a script began in the background inherits that it is ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -60,6 +64,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ]
         if flavours and item.path.parent.name not in EACH_FLAVOUR:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            # Six at a time on two cores: what takes forty seconds alone can need more than the usual limit.
+            item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
 
 
 def started(flavour: Flavour) -> Server:

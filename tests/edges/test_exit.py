@@ -401,3 +401,21 @@ def test_a_handler_that_closes_and_exits_in_asyncio(valkey: Server, handler: str
         status, out, _ = script.end()
     assert (status, out) == (0, "")
     assert all(free(valkey, name) for name in ("sync", "task", "other task"))
+
+
+def test_a_forked_worker_that_is_the_first_to_use_pawl(valkey: Server) -> None:
+    """Its parent has imported pawl, and made no client: what ends a worker's clients is only loaded in the worker."""
+    text = """
+        import multiprocessing, sys, pawl
+
+        def work(url):
+            global lease
+            lease = pawl.connect(url, ttl=60).lock("first in the worker").acquire()
+
+        worker = multiprocessing.get_context("fork").Process(target=work, args=(sys.argv[1],))
+        worker.start()
+        worker.join()
+        print(worker.exitcode, "pawl.sync" in sys.modules)
+    """
+    assert run_script(text, valkey.url) == "0 False"
+    assert free(valkey, "first in the worker")

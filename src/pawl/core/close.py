@@ -31,8 +31,8 @@ __all__ = ["Errand", "close"]
 _CLOSING_STEP = 0.002
 _END_PATIENCE = 1.0
 _LAST_WORDS = 2
-"""How often a server is tried that does not answer, before the client closes: a node of several masters in any case, a
-single server once the time for one that does not answer is over."""
+"""How often a server is tried that does not answer, before the client closes: an unreachable node of several masters in
+any case, a single server once the time for one that does not answer is over."""
 
 
 @runtime_checkable
@@ -53,7 +53,7 @@ async def close(
         engine: The client's engine.
         interrupt: Wakes what sleeps in the runtime.
         timeout: Seconds for all of it.
-        unanswered: Seconds after which a token is given up that the server has not answered for, tried twice.
+        unanswered: Seconds after which a single server that has twice not answered for a token is not waited for.
     """
     # One that was closed already, or is being closed by another thread or task, still waits for what is left.
     engine.activity.closed = True
@@ -78,10 +78,11 @@ async def close(
         if engine.reports.history is not None:
             engine.reports.history.leave(engine)
         spent = runtime.now() - began
-        waits = (
-            entry.attempt < _LAST_WORDS or (spent < unanswered and not isinstance(entry, Delivery))
-            for entry in tuple(engine.outbox.entries)
-        )
+        entries = tuple(engine.outbox.entries)
+        tried = [entry.attempt < _LAST_WORDS for entry in entries if not isinstance(entry, Delivery)]
+        if spent >= unanswered and not all(tried):
+            break
+        waits = [not isinstance(entry, Delivery) or entry.attempt < _LAST_WORDS for entry in entries]
         left_over = bool(engine.outbox.undelivered) or any(waits)
         if left_over and not engine.activity.maintenance_runs:
             # A loop that is ended from outside has cancelled the maintenance, and what is to be left came up only then.

@@ -194,6 +194,9 @@ class _Ends:
         if util is not None and not self._known:
             self._known = True
             util.register_after_fork(self, _Ends.in_worker)
+            # A worker that is the first to use pawl is past that call.
+            if sys.modules["multiprocessing.process"].parent_process() is not None:
+                self.in_worker()
 
     def after_fork(self) -> None:
         """In any forked child: whatever is to be left of the parent is the parent's to leave."""
