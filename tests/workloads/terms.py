@@ -392,13 +392,10 @@ class Terms:
             if held is not None:
                 held.release()
             return
-        # What Python itself says of an exit that a signal handler raises inside a task, or in a call of a coroutine
-        # just before its ``await``.
-        noise = (
-            job.runtime == "asyncio"
-            and job.handler == "exit"
-            and ("exception=SystemExit(0)" in errors or "was never awaited" in errors)
-        )
+        # What Python itself says of an exit that a handler raises just after the call of a coroutine, or in a task.
+        noise = job.handler in {"exit", "interrupt"} and "was never awaited" in errors
+        if job.runtime == "asyncio" and job.handler == "exit":
+            noise = noise or "exception=SystemExit(0)" in errors
         if errors and not noise:
             faults.append(f"said: {errors}")
         faults += self._left(job, held=held is not None)

@@ -54,12 +54,13 @@ async def close(
         interrupt: Wakes what sleeps in the runtime.
         timeout: Seconds for all of it.
         unanswered: Seconds after which a single server that has twice not answered for a token is not waited for.
+            Counted in steps of this loop, which take longer where the machine is busy: the answers do so, too.
     """
     # One that was closed already, or is being closed by another thread or task, still waits for what is left.
     engine.activity.closed = True
     runtime = engine.runtime
     here = runtime.who()
-    began = runtime.now()
+    end, steps = runtime.now() + timeout, 0
     ended = set(_being_lost(engine))
     for waiter in tuple(engine.queues.waits):
         # One that was served by a call below this one, and not woken by it yet, comes to its end as well.
@@ -77,10 +78,9 @@ async def close(
         _end_leases(engine, ended)
         if engine.reports.history is not None:
             engine.reports.history.leave(engine)
-        spent = runtime.now() - began
         entries = tuple(engine.outbox.entries)
         tried = [entry.attempt < _LAST_WORDS for entry in entries if not isinstance(entry, Delivery)]
-        if spent >= unanswered and not all(tried):
+        if steps * _CLOSING_STEP >= unanswered and not all(tried):
             break
         waits = [not isinstance(entry, Delivery) or entry.attempt < _LAST_WORDS for entry in entries]
         left_over = bool(engine.outbox.undelivered) or any(waits)
@@ -88,10 +88,11 @@ async def close(
             # A loop that is ended from outside has cancelled the maintenance, and what is to be left came up only then.
             engine.start_maintenance()
         leaving = engine.activity.maintenance_runs and left_over
-        if not (busy or leaving) or spent >= timeout:
+        if not (busy or leaving) or runtime.now() >= end:
             break
         runtime.nudge()
         await runtime.pause(_CLOSING_STEP)
+        steps += 1
     engine.outbox.entries.clear()
     engine.leases.schedule.clear()
 
