@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from math import inf
 from typing import Any
 
 import pytest
 
 import pawl
+from pawl.core.close import close
 from pawl.core.protocol.faults import passes, to_error
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind, Reply
 from pawl.core.release.extend import extend
 from pawl.core.release.release import end_block, release_or_raise
+from pawl.core.state.client import OutboxEntry
 from pawl.model import LeaseState, LossReason, Release
 from pawl.primitives.probe import probe
 from tests.unit.scripted import (
@@ -353,3 +356,21 @@ def test_a_release_that_came_too_late_says_what_is_known(
     assert rig.release(lease) is outcome
     if outcome is Release.LOST:
         assert lease.server_lease.reason is LossReason.TAKEN
+
+
+@pytest.mark.parametrize(
+    ("attempts", "unanswered", "seconds"),
+    [([2], 1.0, 1.0), ([0, 2], 1.0, 1.0), ([1, 1], 1.0, 5.0), ([2], inf, 5.0), ([], 1.0, 0.0)],
+)
+def test_a_client_that_closes_waits_for_a_silent_server_only_so_long(
+    attempts: list[int], unanswered: float, seconds: float
+) -> None:
+    rig = Rig()
+    rig.engine.activity.maintenance_runs = True
+    for attempt in attempts:
+        entry = OutboxEntry(rig.plan.primitive.leave("token", TOMB_MS, 0), START + 60.0)
+        entry.attempt = attempt
+        rig.engine.outbox.entries[entry] = None
+    run(close(rig.engine, lambda: None, 5.0, unanswered))
+    assert rig.runtime.clock - START == pytest.approx(seconds, abs=0.01)
+    assert not rig.engine.outbox.entries

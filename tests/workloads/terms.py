@@ -51,6 +51,10 @@ MOMENTS = 0.35
 """The signal comes within so many seconds."""
 AT_ONCE = 12
 DROPPED = "the end was dropped by Python"
+NEVER_AWAITED = re.compile(
+    r"^\S+: RuntimeWarning: coroutine '.*' was never awaited\n(?:  .*\n)*|^RuntimeWarning: Enable tracemalloc .*\n",
+    re.MULTILINE,
+)
 
 KINDS = ("lock", "fair_lock", "rlock", "semaphore", "rwlock")
 DUTIES = ("cycle", "hold", "wait", "handover", "local", "pool")
@@ -393,10 +397,9 @@ class Terms:
                 held.release()
             return
         # What Python itself says of an exit that a handler raises just after the call of a coroutine, or in a task.
-        noise = job.handler in {"exit", "interrupt"} and "was never awaited" in errors
-        if job.runtime == "asyncio" and job.handler == "exit":
-            noise = noise or "exception=SystemExit(0)" in errors
-        if errors and not noise:
+        said = NEVER_AWAITED.sub("", errors)
+        noise = job.runtime == "asyncio" and job.handler == "exit" and "exception=SystemExit(0)" in errors
+        if said and not noise:
             faults.append(f"said: {errors}")
         faults += self._left(job, held=held is not None)
         gone = time.monotonic()

@@ -53,8 +53,9 @@ async def close(
         engine: The client's engine.
         interrupt: Wakes what sleeps in the runtime.
         timeout: Seconds for all of it.
-        unanswered: Seconds after which a single server that has twice not answered for a token is not waited for.
-            Counted in steps of this loop, which take longer where the machine is busy: the answers do so, too.
+        unanswered: Seconds after which a single server that has twice not answered for a token is not waited for;
+            inf: it is, until ``timeout``. Counted in steps of this loop, which take longer where the machine is busy:
+            the answers do so, too.
     """
     # One that was closed already, or is being closed by another thread or task, still waits for what is left.
     engine.activity.closed = True
@@ -79,8 +80,8 @@ async def close(
         if engine.reports.history is not None:
             engine.reports.history.leave(engine)
         entries = tuple(engine.outbox.entries)
-        tried = [entry.attempt < _LAST_WORDS for entry in entries if not isinstance(entry, Delivery)]
-        if steps * _CLOSING_STEP >= unanswered and not all(tried):
+        silent = any(entry.attempt >= _LAST_WORDS for entry in entries if not isinstance(entry, Delivery))
+        if silent and steps * _CLOSING_STEP >= unanswered:
             break
         waits = [not isinstance(entry, Delivery) or entry.attempt < _LAST_WORDS for entry in entries]
         left_over = bool(engine.outbox.undelivered) or any(waits)
