@@ -105,6 +105,21 @@ def test_an_instance_that_ends_loses_no_lease(serve: Callable[..., Instance], se
         lease.check()
 
 
+def test_an_observed_client_asks_the_service_too(service: Instance) -> None:
+    from prometheus_client import CollectorRegistry
+
+    from pawl.metrics import prometheus
+
+    with pawl.connect(url(service)) as client:
+        prometheus.instrument(client, registry=CollectorRegistry())
+        lease = client.lock("a").acquire()
+        eventually(lambda: [one.name for one in client.locks()] == ["a"], "it is listed", 5)
+        assert client.force_release("a", reason="test")
+        with pytest.raises(pawl.NotHeld):
+            lease.release()
+        assert client.audit(limit=1)[0].text.startswith("test")
+
+
 def test_an_operator_sees_and_takes_away_through_the_service(service: Instance, server: Server) -> None:
     with pawl.connect(url(service)) as client, pawl.connect(server.url, history=5) as direct:
         with client.lock("a"), client.semaphore("s", permits=3), direct.lock("far/ü"):
