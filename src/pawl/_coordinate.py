@@ -181,7 +181,8 @@ def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> Terms
         text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(names))}"
         raise ConfigurationError(text)
     defaults: dict[str, Any] = {
-        "timeout": settings.options.timeout,
+        # That of a client whose locks are not waited for is 0, and nothing of this kind is ever contended.
+        "timeout": settings.options.timeout if settings.options.given.on_contended == "wait" else None,
         "unavailable_after": settings.options.given.unavailable_after,
     }
     return Terms(LockOptions(**{**defaults, **given}))

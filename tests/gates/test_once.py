@@ -12,7 +12,7 @@ import pytest
 import pawl
 from pawl.testing import Proxy, Server
 from tests.faults.rig import Api, remains, until
-from tests.gates.rig import Made, endless, make, number, runs
+from tests.gates.rig import Made, endless, make, number, runs, waiting
 
 DONE = "{pawl:%once:n}:1:done"
 KEY = "pawl:%once:n"
@@ -223,7 +223,7 @@ def test_a_full_server_refuses_the_result_and_the_lease_is_kept(own_server: Serv
     once = make(api.connect(own_server.url), "once", "n", unavailable_after=0.2)
     state = begun(once)
     own_server.command("CONFIG", "SET", "maxmemory", "1")
-    with pytest.raises(pawl.BackendError):
+    with pytest.raises(pawl.BackendOutOfMemory, match="the result may be recorded"):
         finish(api, state, "no room")
     own_server.command("CONFIG", "SET", "maxmemory", "0")
     found = begun(make(api.connect(own_server.url), "once", "n"), wait=True, timeout=60)
@@ -281,6 +281,24 @@ def test_waiting_ends_in_time_and_at_stop(once: Made, other: Made) -> None:
     with pytest.raises(pawl.NotAcquired):
         waiting.result(20)
     abandon(once.api, state)
+
+
+@pytest.mark.parametrize("how", ["skip", "raise"])
+def test_what_waits_does_so_with_a_client_whose_locks_do_not(clean: Server, api: Api, how: str) -> None:
+    client = api.connect(clean.url, on_contended=how)
+    state = begun(make(client, "once", "n"))
+    end = make(api.connect(clean.url, on_contended=how), "once", "n").start("begin", wait=True)
+    latch = make(client, "latch", "n", 1)
+    opened = latch.start("wait")
+    barrier = make(client, "barrier", "n", 2)
+    passed = barrier.start("wait")
+    until(lambda: barrier.do("arrived") == 1)
+    until(lambda: waiting(clean, "n") == 1)
+    finish(api, state, "done")
+    latch.do("count_down")
+    assert barrier.do("wait") == 0
+    assert (end.result(5).value, passed.result(5)) == ("done", 1)
+    opened.result(5)
 
 
 def test_who_runs_it_does_not_wait_for_itself(clean: Server) -> None:

@@ -204,6 +204,16 @@ def test_who_does_not_want_to_wait_does_not(how: str) -> None:
     assert LockOptions(on_contended=how, timeout=0).timeout == 0.0
 
 
+@pytest.mark.parametrize("how", ["skip", "raise"])
+def test_who_is_to_wait_after_all_waits(how: str) -> None:
+    client = LockOptions(on_contended=how)
+    assert client.but(on_contended="wait").timeout is None
+    assert client.but(on_contended="wait", timeout=3).timeout == 3
+    assert client.but(ttl=3).timeout == 0.0
+    assert LockOptions(timeout=3).but(on_contended=how).timeout == 0.0
+    assert LockOptions(timeout=3).but(on_contended="wait").timeout == 3
+
+
 def test_what_was_found_good_is_remembered_and_nothing_that_is_not_the_same() -> None:
     settings = Settings({}, "x", may_be_async=False)
     found = settings.lock_options({"ttl": 1, "handover": 0})

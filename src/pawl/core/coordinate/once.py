@@ -12,7 +12,7 @@ from pawl.core.protocol.outcomes import NOBODY_MS, Forgotten, Look, LookAtResult
 from pawl.core.protocol.validity import to_ms
 from pawl.core.release import release
 from pawl.core.retry import query
-from pawl.errors import AcquireTimeout, BackendUnavailable, ConfigurationError, NotHeld, PawlError
+from pawl.errors import AcquireTimeout, ConfigurationError, NotHeld, PawlError
 from pawl.model import Done, Release, Running
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ async def finish(start: Start, value: Any, keep: float) -> None:
         ConfigurationError: The value is too large, or cannot be expressed.
         NotHeld: It was finished or given up before.
         LeaseLost: The lease was lost first: nothing is recorded, and another client may have started it.
-        BackendUnavailable: The server did not answer. It is asked again in the background for a minute, so the result
-            may be recorded.
+        BackendError: The server refused, or did not answer. It is asked again in the background for a minute, so the
+            result may be recorded.
     """
     lease = start.lease
     server_lease, name = lease.server_lease, lease.name
@@ -198,8 +198,11 @@ async def finish(start: Start, value: Any, keep: float) -> None:
     if outcome is Release.LOST:
         raise lease.loss()
     if outcome is Release.UNKNOWN:
-        text = f"finish {name!r}: the server did not answer; the result may be recorded, or the lock expires"
-        raise BackendUnavailable(f"{text} within {lease.ttl:g} s", name=name)
+        cls, why = server_lease.unsure
+        text = why or f"finish {name!r}: the server did not answer"
+        raise cls(
+            f"{text}; the result may be recorded, or the lock expires within {lease.ttl:g} s", name=name
+        )
 
 
 async def abandon(start: Start) -> None:
@@ -221,7 +224,7 @@ async def end_block(start: Start, error: BaseException | None) -> None:
 
     Raises:
         LeaseLost: The lease was lost while the body ran, and the body did not raise.
-        BackendUnavailable: As ``finish`` does.
+        BackendError: As ``finish`` does.
     """
     lease = start.lease
     if lease.released or lease.inert():

@@ -350,8 +350,8 @@ class LockOptions:
             return self
         if "ttl" in changes:
             changes = {"renew_every": None, "ticket_ttl": None} | changes
-        if changes.get("on_contended", "wait") != "wait":
-            # The client's own timeout is for those who wait.
+        if "on_contended" in changes and (changes["on_contended"], self.on_contended) != ("wait", "wait"):
+            # The client's own timeout is for those who wait, and 0 for those who do not.
             changes = {"timeout": None} | changes
         return replace(self, **changes)
 
