@@ -14,6 +14,7 @@ import pytest
 
 import pawl
 from pawl.testing import Proxy, Server
+from pawl.testing._resp import texts
 from tests.faults.rig import Api, until
 from tests.gates.rig import TICKET, endless, key, make, number, program, runs, says, tell, waiting
 from tests.pace import pace
@@ -222,6 +223,33 @@ def test_a_copy_of_an_arrival_that_passed_long_ago_counts_nothing(
     late.release()
     proxy.wait_hit(late)
     assert near.do("arrived") == 0
+
+
+@pytest.mark.fault
+def test_a_copy_of_an_arrival_that_lapsed_counts_nothing(proxy: Proxy, clean: Server, api: Api) -> None:
+    far = make(api.connect(proxy.url), "barrier", "n", 2, ticket_ttl=TICKET)
+    far.do("arrived")
+    lost = proxy.swallow_reply(runs("barrier", "arrive"))
+    late = proxy.duplicate_request_late(runs("barrier", "arrive"))
+    wait = far.start("wait", 10)
+    proxy.wait_hit(lost)
+    until(lambda: len(proxy.requests(runs("barrier", "arrive"))) > 1)
+    # The server forgets it, as after a pause longer than its ticket; it arrives anew.
+    first = _keys_of_waiting(clean)
+    clean.command("ZREM", key("n", "barrier:waiting"), *first)
+    clean.command("HDEL", key("n", "barrier:tickets"), *first)
+    until(lambda: _keys_of_waiting(clean) not in ([], first))
+    until(lambda: any(b":dead:" in name for name in _keys(clean)), what="the tombstone")
+    late.release()
+    proxy.wait_hit(late)
+    time.sleep(0.3)
+    assert not wait.done(), "one party alone has passed"
+    assert make(api.connect(clean.url), "barrier", "n", 2, ticket_ttl=TICKET).do("wait", 5) == 0
+    assert wait.result(5) == 1
+
+
+def _keys_of_waiting(server: Server) -> list[str]:
+    return list(texts(server.command("ZRANGE", key("n", "barrier:waiting"), "0", "-1")))
 
 
 def _forgotten(server: Server) -> bool:

@@ -13,7 +13,7 @@ import pawl
 from pawl.testing import Proxy, Server
 from tests.faults.rig import Api, in_thread, until
 from tests.gates.polls import OBSERVERS, Heard, candidate, leads
-from tests.gates.rig import TICKET, endless, make, number, says, tell
+from tests.gates.rig import TICKET, Made, endless, make, number, says, tell
 from tests.pace import pace
 
 
@@ -108,6 +108,27 @@ def test_an_observer_bears_a_lost_connection_and_tells_a_lost_server(
     proxy.stop()
     with pytest.raises(pawl.BackendUnavailable):
         heard.ended.result(10)
+    api.run(lease.release)
+
+
+@pytest.mark.fault
+def test_an_observer_that_is_asked_again_after_an_outage_is_as_patient_as_before(
+    clean: Server, proxy: Proxy, api: Api
+) -> None:
+    election = make(api.connect(proxy.url), "election", "n", unavailable_after=0.5, ticket_ttl=TICKET)
+    watch = Made(api, election.do("observe"))
+    step = "__anext__" if api.is_async else "__next__"
+    assert watch.do(step) is None
+    proxy.refuse()
+    proxy.reset_all()
+    with pytest.raises(pawl.BackendUnavailable):
+        watch.do(step)
+    again = watch.start(step)
+    time.sleep(0.2)
+    proxy.refuse(on=False)
+    lease = leads(make(api.connect(clean.url), "election", "n", identity="a"))
+    assert again.result(5 * pace()) == pawl.Leader("a", lease.fence)
+    watch.do("close")
     api.run(lease.release)
 
 

@@ -139,6 +139,9 @@ class _Waiting:
         if isinstance(outcome, Dead) or (isinstance(outcome, NotArrived) and outcome.round == self.round):
             # It lapsed while this party was paused, and nobody passed since: it arrives anew.
             self.visit.engine.count("requeued")
+            if self.visit.unanswered and (call := self.leave()) is not None:
+                # A copy of its arrival may still come, and would count as another party.
+                self.visit.engine.post(call)
             self.visit.renew_token()
             self.round = 0
             return None

@@ -115,7 +115,8 @@ class Visit:
         """
         runtime, waiter = self.engine.runtime, self.waiter
         retry = waiter.failing()
-        retry.attempt = 0
+        # Who watches an election asks on after an error, and an earlier outage says nothing of this one.
+        retry.over()
         while True:
             # A request that is to be sent once gets its time even if the wait's own is over.
             budget = patience(runtime.now(), self.options, self.until)
