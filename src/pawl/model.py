@@ -234,8 +234,9 @@ class Forced:
 
     Attributes:
         name: The name.
-        released: Whether a client held it.
-        holder: ``host:pid/thread`` of who did; ``""`` when it was free or the holder was not pawl's.
+        released: Whether it was taken from a holder.
+        holder: ``host:pid/thread`` of who held it; ``""`` when it was free or the holder was not pawl's. Where nothing
+            was taken, the holder of now: the lock changed hands each of the five times that it was to be taken.
         fence: A fence above all that the holder was given: what is written to can refuse it from now on. None if the
             name was free.
         held_as: ``"semaphore"``, ``"rwlock"``, ``"election"`` or ``"once"`` if nobody held it as a lock, but as that:
@@ -262,8 +263,8 @@ class AuditEntry:
         action: What: ``"force_release"``.
         name: To which name.
         text: The reason that the operator gave.
-        outcome: ``"released"``, ``"free"`` (nobody held it), or ``"unknown"``: it was begun and its end never
-            written.
+        outcome: ``"released"``, ``"free"`` (nobody held it), ``"changed"`` (it changed hands each time that it was to
+            be taken: nothing was), or ``"unknown"``: it was begun and its end never written.
         holder: Who held it.
         fence: The fence that the name rose to, or None.
     """

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import pawl
+from pawl.core.observe import operator
 from pawl.core.protocol.outcomes import Dead
 from pawl.testing.servers import Server
 from tests.edges.helpers import Script, script_calls, started_threads
@@ -288,6 +289,28 @@ def test_a_free_name_says_so(client: pawl.Client) -> None:
     assert not forced
     assert (forced.released, forced.holder, forced.fence) == (False, "", None)
     assert client.audit()[0].outcome == "free"
+
+
+def test_a_name_that_changes_hands_each_time_is_not_called_free(
+    client: pawl.Client, other: pawl.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds = [client.lock("quick", handover=0).acquire()]
+    real = operator._processes_of
+
+    async def passed_on(*given: Any) -> set[str]:  # noqa: ANN401 - as it is
+        holds.pop().release()
+        holds.append(client.lock("quick", handover=0).acquire(timeout=0))
+        return await real(*given)
+
+    monkeypatch.setattr(operator, "_processes_of", passed_on)
+    forced = other.force_release("quick", reason="stuck")
+    assert (forced.released, forced.fence) == (False, None)
+    assert forced.holder == client.inspect("quick").holder != ""
+    assert (other.audit()[0].outcome, other.audit()[0].holder) == ("changed", forced.holder)
+    monkeypatch.undo()
+    assert other.force_release("quick", reason="stuck")
+    with pytest.raises(pawl.NotHeld):
+        holds.pop().release()
 
 
 def test_every_kind_of_holder(client: pawl.Client, other: pawl.Client, clean: Server) -> None:

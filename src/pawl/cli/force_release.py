@@ -41,7 +41,7 @@ Examples:
 Exit codes:
   0   released, or it was free   69  the server is unreachable or refused
   1   declined                   64  wrong usage; not a terminal and no --yes or no --reason
-  130 Ctrl-C; nothing was done
+  130 Ctrl-C; nothing was done   75  it changed hands each time that it was to be taken
 
 The previous holder keeps running until it notices the loss; its fencing token becomes stale, so guarded writes refuse
 it. Writes it already made are not undone. The audit log records who did it, when and why: `pawl audit`.
@@ -115,6 +115,12 @@ def _told(forced: dict[str, Any], given: dict[str, Any]) -> int:
     elif forced["held_as"]:
         kind = forced["held_as"]
         write(f"{readable(given['name'])!r} is free as a lock; the {kind} of that name is still held")
+    elif forced["holder"]:
+        write(
+            f"{readable(given['name'])!r} was not taken: it changed hands each time, and is now held by"
+            f" {readable(forced['holder'])}; run it again"
+        )
+        return Exit.CONFLICT
     else:
         write(f"{readable(given['name'])!r} is free")
     return Exit.OK

@@ -46,6 +46,7 @@ _LONGEST_REASON = 500
 _WORD_LIFE_MS = 60_000
 _OWNER = "owner="
 _TRIES = 5
+_NOT_PAWL = "a program that is not pawl"
 _MOST_WAITERS = 100_000
 _OTHER_KINDS = ("semaphore", "rwlock", "election", "once")
 
@@ -250,10 +251,8 @@ async def force_release(engine: Engine, primitive: Primitive, options: Terms, re
         if not seen.held:
             forced = replace(forced, held_as=await _held_as(engine, primitive, options))
             break
-        value, cur = (
-            text_of(seen.value),
-            seen.fence,
-        )  # another program's may be any bytes, which go back as they came
+        # Another program's may be any bytes, which go back as they came.
+        value, cur = text_of(seen.value), seen.fence
         processes = await _processes_of(engine, options, primitive, value)
         heard = await _channels_of(engine, setup, options, primitive, processes, cur)
         # One holder hears it from the script that takes the name.
@@ -264,11 +263,15 @@ async def force_release(engine: Engine, primitive: Primitive, options: Terms, re
             forced = Forced(primitive.name, released=True, holder=outcome.holder, fence=outcome.fence)
             await _leave_word(engine, setup, options, primitive, processes, cur)
             break
-    ended = "released" if forced.released else "free"
+    else:
+        # It changed hands each time between the look and the script.
+        info = await info_of(engine, primitive, options, 0)
+        forced = replace(forced, holder=info.holder or _NOT_PAWL if info.held else "")
+    ended = "released" if forced.released else "changed" if forced.holder else "free"
     if forced.released:
         engine.count("forced")
         log.warning(
-            "%r was force-released from %s: %s", primitive.name, forced.holder or "a program that is not pawl", text,
+            "%r was force-released from %s: %s", primitive.name, forced.holder or _NOT_PAWL, text,
             extra={"pawl_name": primitive.name},
         )  # fmt: skip
     entry |= {"outcome": ended, "holder": forced.holder, "fence": forced.fence}
