@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import pawl
+from pawl.core.lease.base import record_of
 from pawl.testing import Proxy, Rule
 from pawl.testing.servers import Server
 from tests.faults.rig import Api, Client, in_thread, remains, script, teach, until
@@ -224,6 +225,16 @@ def test_re_entered_members_are_counted(valkey: Server) -> None:
                 assert multi.try_acquire() is None
                 assert outer.count == 1, "given back"
         assert not client.inspect("a").held
+
+
+def test_a_member_that_is_held_on_keeps_nothing_of_a_lease_that_ended(valkey: Server) -> None:
+    with pawl.connect(valkey.url) as client:
+        multi = client.multi_lock([client.rlock("a"), "b"])
+        with client.rlock("a") as outer:
+            for _ in range(5):
+                with multi:
+                    pass
+            assert record_of(outer).server_lease.owner.watchers == []
 
 
 def test_a_stop_event_ends_the_wait(valkey: Server) -> None:

@@ -67,6 +67,7 @@ class HeldMultiLease:
         "parked",
         "plan",
         "released",
+        "report",
         "reported",
         "shown_as",
         "watchers",
@@ -90,8 +91,9 @@ class HeldMultiLease:
         self.watchers: list[Callable[[], object]] = []
         # A server lease must not keep its lease alive, or nobody would notice one that was dropped.
         here = ref(self)
+        self.report: Callable[[], object] = lambda: _report(here())
         for lease in self.leases:
-            lease.watch(lambda: _report(here()))
+            lease.watch(self.report)
 
     @property
     def name(self) -> str:
@@ -140,7 +142,10 @@ class HeldMultiLease:
             self.watchers.remove(watcher)
 
     def wake(self) -> None:
-        """Wake those that sleep until it ends."""
+        """It ended: wake those that sleep until then, and have it hear of no more losses."""
+        # One that its thread holds elsewhere, too, may live much longer.
+        for lease in self.leases:
+            lease.unwatch(self.report)
         for parker in tuple(self.parked or ()):
             parker.unpark()
 
