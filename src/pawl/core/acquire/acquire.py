@@ -15,7 +15,7 @@ from pawl.core.acquire.degraded import take_or_degrade
 from pawl.core.acquire.first_request import PLAIN_YES, ask, begin, own_if_granted, waiter_of
 from pawl.core.acquire.giving_up import give_up, note_outage, timed_out
 from pawl.core.acquire.grant import own, own_grant, take_over
-from pawl.core.acquire.local_wait import await_turn, local_patience, pass_back, remaining
+from pawl.core.acquire.local_wait import await_turn, local_patience, pass_back
 from pawl.core.acquire.queue import read_answer, win
 from pawl.core.acquire.reentry import taken_again
 from pawl.core.keep.server_check import must_hold
@@ -73,14 +73,14 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
         NotAcquired: Somebody else holds it, and the time is up; or the wait would deadlock.
         BackendError: The server could not be asked.
     """
-    if not nested and plan.options.given.on_unavailable != "raise":
-        return await _acquire_or_degrade(engine, plan, timeout, stop, or_none=or_none)
     began, wait = engine.runtime.now(), timeout != 0
     # A single try waits for its answer as long as any request.
     until = None if timeout is None else began + (timeout or plan.options.request_timeout)
     lease: HeldLease | None = None
     try:
-        if wait and not plan.alone and plan.queue_key in engine.queues.local.by_key:
+        if not nested and plan.options.given.on_unavailable != "raise":
+            lease = await _acquire_or_degrade(engine, plan, timeout, stop, began, or_none=or_none)
+        elif wait and not plan.alone and plan.queue_key in engine.queues.local.by_key:
             attempt = Attempt(engine.runtime.who(), began, until, stop, wait=wait, or_none=or_none)
             # A caller that already holds the lock does not wait: check that before allocating anything.
             if engine.health.strict or (attempt.who, plan.primitive.key) in engine.leases.held:
@@ -138,10 +138,9 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
 
 
 async def _acquire_or_degrade(
-    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None, *, or_none: bool
+    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None, began: float, *, or_none: bool
 ) -> HeldLease | None:
     """Acquire it from the server, or without it."""
-    began = engine.runtime.now()
     mark = object()
     who = engine.activity.in_progress[mark] = engine.runtime.who()
 
@@ -152,17 +151,11 @@ async def _acquire_or_degrade(
         lease = await take_or_degrade(engine, plan, take, timeout, stop, who)
         if lease is None and not or_none:
             raise await timed_out(engine, plan, began, None)
-    except BaseException as error:
-        engine.refused(plan.primitive, began, error)
-        raise
+        return lease
     finally:
+        # No call, so that no signal handler loses what was acquired here.
         if mark in engine.activity.in_progress:
             del engine.activity.in_progress[mark]
-    if lease is None:
-        engine.refused(plan.primitive, began, None)
-    elif engine.activity.closed:
-        refuse(engine, lease)
-    return lease
 
 
 async def _acquire_slow(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:
@@ -193,7 +186,9 @@ async def _acquire_slow(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLea
             del engine.activity.in_progress[mark]
 
 
-async def _acquire_local(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:
+async def _acquire_local(  # noqa: C901, PLR0912 - in one piece: each wait here is one coroutine less deep
+    engine: Engine, plan: Plan, attempt: Attempt
+) -> HeldLease | None:
     """Join the local queue of a name; sleep until the lease is handed over, or it is this caller's turn to ask."""
     runtime, waits = engine.runtime, engine.queues.waits
     # Alive for as long as this call waits on the server for the local queue.
@@ -224,7 +219,22 @@ async def _acquire_local(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLe
             if own(engine, plan, local_waiter, lease, attempt.began):
                 return lease
         engine.activity.in_progress[local_waiter] = attempt.who
-        return await _after_local_wait(engine, plan, local_waiter, attempt)
+        if not local_waiter.served:
+            await await_turn(engine, plan, local_waiter, attempt)
+        if local_waiter in waits:
+            del waits[local_waiter]
+        waiter = local_waiter.waiter
+        if waiter is not None:
+            # Wait on the server for the whole queue.
+            waiter.met = local_waiter.waits
+            return await _wait_as_waiter(engine, plan, local_waiter.local_queue, waiter, attempt)
+        if own(engine, plan, local_waiter, lease, attempt.began):
+            return lease
+        # Lost between the hand-over and now: queue again, for the time that remains.
+        if local_waiter.server_lease is not None:
+            engine.expired(local_waiter.server_lease, runtime.now())
+        local_waiter.local_queue = local_waiter.server_lease = None
+        return await _acquire_local(engine, plan, attempt)
     except BaseException:
         pass_back(engine, plan, local_waiter, attempt.who)
         raise
@@ -233,35 +243,6 @@ async def _acquire_local(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLe
             del waits[local_waiter]
         if local_waiter in engine.activity.in_progress:
             del engine.activity.in_progress[local_waiter]
-
-
-async def _after_local_wait(
-    engine: Engine, plan: Plan, local_waiter: LocalWaiter, attempt: Attempt
-) -> HeldLease | None:
-    """Continue after the local queue: wait on the server for the whole queue, or own what was handed over."""
-    if not local_waiter.served:
-        await await_turn(engine, plan, local_waiter, attempt)
-    if local_waiter in engine.queues.waits:
-        del engine.queues.waits[local_waiter]
-    waiter = local_waiter.waiter
-    if waiter is not None:
-        waiter.met = local_waiter.waits
-        return await _wait_as_waiter(engine, plan, local_waiter.local_queue, waiter, attempt)
-    lease = take_over(engine, plan, local_waiter, attempt.who, attempt.began)
-    if lease is not None:
-        return lease
-    # Lost between the hand-over and now: queue again, for the time that remains.
-    if local_waiter.server_lease is not None:
-        engine.expired(local_waiter.server_lease, engine.runtime.now())
-    local_waiter.local_queue = local_waiter.server_lease = None
-    return await acquire(
-        engine,
-        plan,
-        remaining(engine.runtime, attempt.until),
-        attempt.stop,
-        or_none=attempt.or_none,
-        nested=True,
-    )
 
 
 async def _wait_as_waiter(
@@ -315,29 +296,22 @@ async def _refuse_late(engine: Engine, plan: Plan, attempt: Attempt, waiter: Wai
 
 
 async def _wait_for_grant(engine: Engine, plan: Plan, waiter: Waiter, attempt: Attempt) -> Grant | None:
-    """Ask for a waiter until it is served or the time is up."""
+    """Ask for a waiter until it is served or the time is up; a wait is published with the client's session."""
     until = attempt.until
     engine.check_open(plan.primitive.name)
     if engine.health.circuit_breaker is not None:
         now, patience = engine.runtime.now(), plan.options.given.unavailable_after
         patience = patience if until is None else min(patience, until - now)
         engine.health.circuit_breaker.check(plan.primitive.name, patience, now)
-    grant = None
     if engine.quorum is not None:
         primitive = cast("QuorumPrimitive", plan.primitive)
         grant = await win_quorum(engine, primitive, plan.options, waiter, until, wait=attempt.wait)
         if grant is None and waiter.sent:
             waiter.become(WaiterState.BUSY)
         return grant
-    if waiter.answer is not None:
-        grant = read_answer(engine, plan.primitive, plan.options, waiter)
-    if grant is None and not waiter.busy:
-        grant = await _wait_published(engine, plan, waiter, attempt)
-    return grant
-
-
-async def _wait_published(engine: Engine, plan: Plan, waiter: Waiter, attempt: Attempt) -> Grant | None:
-    """Wait in the server's queue; a long wait is published with the client's session."""
+    grant = read_answer(engine, plan.primitive, plan.options, waiter)
+    if grant is not None or waiter.busy:
+        return grant
     waiter.alarm = None
     if not waiter.strict.follow_key:
         waiter.sit("", plan.batch_key)
@@ -345,6 +319,6 @@ async def _wait_published(engine: Engine, plan: Plan, waiter: Waiter, attempt: A
     try:
         engine.queues.waits[waiter] = plan.primitive, attempt.who, attempt.began
         engine.watch()
-        return await win(engine, plan.primitive, plan.options, waiter, attempt.until, wait=attempt.wait)
+        return await win(engine, plan.primitive, plan.options, waiter, until, wait=attempt.wait)
     finally:
         engine.queues.waits.pop(waiter, None)

@@ -261,21 +261,48 @@ def _held(
     return None
 
 
-async def _listen(
+async def _listen(  # noqa: C901, PLR0912 - in one piece: each wait is one coroutine less deep
     engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, until: float | None
 ) -> Grant | None:
+    runtime = engine.runtime
+    grant: Grant | None = None
     tracking = None
     if waiter.blocker.foreign and waiter.rank == 0 and options.given.hear:
         if waiter.heard.tries_left > 0:
             waiter.heard = waiter.heard._replace(tries_left=waiter.heard.tries_left - 1)
             return None
-        budget = patience(engine.runtime.now(), options, until)
-        tracking = await engine.runtime.track(waiter.token, primitive.key, budget)
+        tracking = await runtime.track(waiter.token, primitive.key, patience(runtime.now(), options, until))
     followers = enlist(engine, waiter)
     try:
         if tracking is not None and _is_over(waiter, tracking):
             return None
-        grant = await _hear(engine, options, waiter, until, primitive.name, tracking, followers=followers)
+        timeout = _patience(engine, options, waiter, tracking)
+        if until is not None:
+            timeout = min(timeout, max(0.0, until - runtime.now()))
+        end = runtime.now() + timeout
+        if followers:
+            begin_sleep(engine, waiter, end, until)
+        while True:
+            left = end - runtime.now()
+            pause = max(0.0, left if waiter.stop is None else min(left, STOP_POLL))
+            try:
+                wakeup = await runtime.wait_wakeup(waiter.token, pause)
+            except Fault as fault:
+                raise to_error(fault, primitive.name, "acquire") from fault
+            if wakeup is not None:
+                waiter.notified = True
+                grant = _check(engine, options, waiter, wakeup)
+                break
+            check_stop(waiter.stop, primitive.name)
+            if waiter.strict.server_lease is not None or (tracking is not None and tracking.changed):
+                break
+            if waiter.stop is None or left <= STOP_POLL or runtime.channel() == "":
+                end = keep_sleeping(engine, waiter, until) if followers else 0.0
+                if not end:
+                    break
+            if followers:
+                # It rings for one sleep.
+                runtime.bell(waiter.token)
     finally:
         if tracking is not None:
             if tracking.changed:
@@ -295,45 +322,6 @@ def _is_over(waiter: Waiter, tracking: Tracking) -> bool:
     # It may stay free for a while, for programs that are not pawl: asked for once more, and not again and again.
     waiter.heard = waiter.heard._replace(seen_free=free and not waiter.heard.seen_free)
     return tracking.changed or waiter.heard.seen_free
-
-
-async def _hear(
-    engine: Engine,
-    options: Terms,
-    waiter: Waiter,
-    until: float | None,
-    name: str,
-    tracking: Tracking | None,
-    *,
-    followers: bool,
-) -> Grant | None:
-    runtime = engine.runtime
-    timeout = _patience(engine, options, waiter, tracking)
-    if until is not None:
-        timeout = min(timeout, max(0.0, until - runtime.now()))
-    end = runtime.now() + timeout
-    if followers:
-        begin_sleep(engine, waiter, end, until)
-    while True:
-        left = end - runtime.now()
-        pause = max(0.0, left if waiter.stop is None else min(left, STOP_POLL))
-        try:
-            wakeup = await runtime.wait_wakeup(waiter.token, pause)
-        except Fault as fault:
-            raise to_error(fault, name, "acquire") from fault
-        if wakeup is not None:
-            waiter.notified = True
-            return _check(engine, options, waiter, wakeup)
-        check_stop(waiter.stop, name)
-        if waiter.strict.server_lease is not None or (tracking is not None and tracking.changed):
-            return None
-        if waiter.stop is None or left <= STOP_POLL or runtime.channel() == "":
-            end = keep_sleeping(engine, waiter, until) if followers else 0.0
-            if not end:
-                return None
-        if followers:
-            # It rings for one sleep.
-            runtime.bell(waiter.token)
 
 
 def _check(engine: Engine, options: Terms, waiter: Waiter, wakeup: Wakeup) -> Grant | None:
