@@ -177,7 +177,7 @@ class DegradedQueue(LocalQueue):
         return True
 
 
-async def take_or_degrade(
+async def take_or_degrade(  # noqa: C901 - in one piece: whatever it ends with, its place in the line ends here
     engine: Engine,
     plan: Plan,
     take: Callable[[float | None], Awaitable[HeldLease | None]],
@@ -198,62 +198,44 @@ async def take_or_degrade(
     Returns:
         The lease, or None if somebody else holds it and the time is up.
     """
-    slots: list[_Slot] = []
-    try:
-        return await _take(engine, plan, take, (timeout, stop), who, slots)
-    finally:
-        try:
-            _end_all(slots)
-        except BaseException:
-            _end_all(slots)
-            raise
-
-
-async def _take(
-    engine: Engine,
-    plan: Plan,
-    take: Callable[[float | None], Awaitable[HeldLease | None]],
-    limits: tuple[float | None, StopSignal | None],
-    who: object,
-    slots: list[_Slot],
-) -> HeldLease | None:
-    """See ``take_or_degrade``, which ends the slots."""
     runtime, line_key = engine.runtime, _line_key(engine, plan)
-    timeout, stop = limits
     began = runtime.now()
     end = None if timeout is None else began + timeout
     local = plan.options.given.on_unavailable == "local"
     slot: _Slot | None = None if local else _Slot(None)
-    # Somebody of this process may hold it without the server: nobody passes him by but himself.
-    if local and line_key in _lines and (who, plan.primitive.key) not in engine.leases.held:
-        slot = _Slot(None)
-        slots.append(slot)
-        if await _enter(engine, line_key, plan, slot, end, stop) is None:
-            return None
-    while True:
-        try:
-            return await take(_left(runtime, end, timeout))
-        except (BackendUnavailable, QuorumNotReached) as error:
-            if _is_lasting(error):
+    try:
+        # Somebody of this process may hold it without the server: nobody passes him by but himself.
+        if local and line_key in _lines and (who, plan.primitive.key) not in engine.leases.held:
+            slot = _Slot(None)
+            if await _enter(engine, line_key, plan, slot, end, stop) is None:
+                return None
+        while True:
+            try:
+                return await take(_left(runtime, end, timeout))
+            except (BackendUnavailable, QuorumNotReached) as error:
+                if _is_lasting(error):
+                    raise
+                failure = error
+            waited: bool | None = False
+            slot = slot or _held_slot(engine, plan, who)
+            if slot is None:
+                slot = _Slot(None)
+                waited = await _enter(engine, line_key, plan, slot, end, stop)
+            waited = await _give_way(engine, plan, slot, who, end, stop) if waited is False else waited
+            if waited is None:
+                return None
+            if waited:
+                # That was the answer from before the wait: by now somebody may hold it on the server.
+                continue
+            return _degrade(engine, plan, who, failure, slot, began)
+    finally:
+        # Of what it held before, or of "open", this ends nothing: its leases go on, or it has no line.
+        if slot is not None:
+            try:
+                slot.end()
+            except BaseException:
+                slot.end()
                 raise
-            failure = error
-        waited: bool | None = False
-        slot = slot or _held_slot(engine, plan, who)
-        if slot is None:
-            slots.append(slot := _Slot(None))
-            waited = await _enter(engine, line_key, plan, slot, end, stop)
-        waited = await _give_way(engine, plan, slot, who, end, stop) if waited is False else waited
-        if waited is None:
-            return None
-        if waited:
-            # That was the answer from before the wait: by now somebody may hold it on the server.
-            continue
-        return _degrade(engine, plan, who, failure, slot, began)
-
-
-def _end_all(slots: list[_Slot]) -> None:
-    for slot in slots:
-        slot.end()
 
 
 def _line_key(engine: Engine, plan: Plan) -> _LineKey:
