@@ -105,20 +105,12 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
     else:
         turn = engine.pass_turn(server_lease, now)
         # Turn.GONE: the queue has moved on without this lease, so its owner must release it.
-        step = (
-            Step.HANDED_OVER
-            if turn is Turn.HANDED
-            else Step.NOT_HANDED_OVER
-            if turn is Turn.REFUSED
-            else Step.SEND
-        )
-        run_is_over = (
-            local_queue is not None
-            and not server_lease.uncontended
-            and local_queue.streak >= local_queue.most
-        )
-        if turn is Turn.HANDED and local_queue is not None and run_is_over:
-            local_queue.part(server_lease, Waiter(engine.runtime.new_token()))
+        step = Step.NOT_HANDED_OVER if turn is Turn.REFUSED else Step.SEND
+        if turn is Turn.HANDED:
+            step = Step.HANDED_OVER
+            run_is_over = local_queue is not None and local_queue.streak >= local_queue.most
+            if local_queue is not None and run_is_over and not server_lease.uncontended:
+                local_queue.part(server_lease, Waiter(engine.runtime.new_token()))
     if waited_for and forgets:
         with engine.guard:
             if held_key in held and held[held_key] is server_lease:
