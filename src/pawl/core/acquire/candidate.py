@@ -108,50 +108,38 @@ async def win(
         ClockDrift: Grants came, but too late to be of use.
         ClientClosed: The client was closed meanwhile.
     """
+    nodes = cast("QuorumRuntime", engine.runtime)
+    most = _MEETING if until is None or not wait else max(0.0, min(_MEETING, until - engine.runtime.now()))
     try:
-        return await _win(engine, primitive, options, waiter, until, wait=wait)
+        await nodes.meet(most)
+        if not wait:
+            # What counts is how long the nodes take, not how long it took to meet them.
+            until = None
+        if waiter.old is not None:
+            await _leave_old(engine, primitive, waiter.old)
+            waiter.old = None
+        attempt = _Attempt(engine, primitive, options, waiter, until, wait=wait)
+        tries = 0
+        while True:
+            if waiter.answer is None:
+                grant = await attempt.run()
+            else:
+                asked, waiter.answer = waiter.answer, None
+                grant = await attempt.resume(*asked)
+            if grant is not None:
+                return grant
+            check_stop(waiter.stop, primitive.name)
+            tries += 1
+            pause = attempt.pause(tries, until)
+            if pause is None:
+                await attempt.await_undo(until)
+                attempt.raise_refusal()
+                return None
+            # A try by a hint is one more than those that were asked for.
+            tries -= await attempt.rest(pause)
     except Fault as fault:
         # It was closed between two questions: the next one could not even be asked.
         raise to_error(fault, primitive.name, "acquire") from fault
-
-
-async def _win(
-    engine: Engine,
-    primitive: QuorumPrimitive,
-    options: Terms,
-    waiter: Waiter,
-    until: float | None,
-    *,
-    wait: bool,
-) -> Grant | None:
-    nodes = cast("QuorumRuntime", engine.runtime)
-    most = _MEETING if until is None or not wait else max(0.0, min(_MEETING, until - engine.runtime.now()))
-    await nodes.meet(most)
-    if not wait:
-        # What counts is how long the nodes take, not how long it took to meet them.
-        until = None
-    if waiter.old is not None:
-        await _leave_old(engine, primitive, waiter.old)
-        waiter.old = None
-    attempt = _Attempt(engine, primitive, options, waiter, until, wait=wait)
-    tries = 0
-    while True:
-        if waiter.answer is None:
-            grant = await attempt.run()
-        else:
-            asked, waiter.answer = waiter.answer, None
-            grant = await attempt.resume(*asked)
-        if grant is not None:
-            return grant
-        check_stop(waiter.stop, primitive.name)
-        tries += 1
-        pause = attempt.pause(tries, until)
-        if pause is None:
-            await attempt.await_undo(until)
-            attempt.raise_refusal()
-            return None
-        # A try by a hint is one more than those that were asked for.
-        tries -= await attempt.rest(pause)
 
 
 async def _leave_old(engine: Engine, primitive: QuorumPrimitive, old: Former) -> None:
