@@ -14,12 +14,12 @@ from pawl.core.acquire.candidate import win as win_quorum
 from pawl.core.acquire.degraded import take_or_degrade
 from pawl.core.acquire.first_request import PLAIN_YES, ask, begin, own_if_granted, waiter_of
 from pawl.core.acquire.giving_up import give_up, note_outage, timed_out
-from pawl.core.acquire.grant import own, own_grant, take_over
+from pawl.core.acquire.grant import own, take_over
 from pawl.core.acquire.local_wait import await_turn, local_patience, pass_back
 from pawl.core.acquire.queue import read_answer, win
 from pawl.core.acquire.reentry import taken_again
 from pawl.core.keep.server_check import must_hold
-from pawl.core.lease.factory import undo_lease
+from pawl.core.lease.factory import own_grant, undo_lease
 from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault, StopSignal

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from pawl.core.acquire import acquire
 from pawl.core.acquire.giving_up import timed_out
-from pawl.core.acquire.grant import own_grant
 from pawl.core.coordinate.multi_lease import HeldMultiLease, MultiPlan
+from pawl.core.lease.factory import own_grant
 from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.outcomes import AllGranted, Member, Outcome
 from pawl.core.protocol.primitive import TOMB_MS

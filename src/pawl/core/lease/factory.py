@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from pawl.core.lease.record import HeldLease
+from pawl.core.state.records import ServerLease
+from pawl.core.state.strict_handover import begin
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.state.records import ServerLease
+    from pawl.core.state.plan import Plan
+    from pawl.core.state.records import AnyLocalQueue, Waiter
+    from pawl.model import Grant
 
-__all__ = ["make_lease", "undo_lease"]
+__all__ = ["make_lease", "own_grant", "undo_lease"]
 
 
 def make_lease(
@@ -64,3 +69,37 @@ def undo_lease(engine: Engine, server_lease: ServerLease) -> None:
         lease.released = True
     engine.end(server_lease)
     engine.forget_holder(server_lease, server_lease.owner.who)
+
+
+def own_grant(
+    engine: Engine,
+    plan: Plan,
+    local_queue: AnyLocalQueue | None,
+    waiter: Waiter,
+    grant: Grant,
+    who: object,
+    began: float,
+) -> HeldLease:
+    """Own what the server granted to a waiter."""
+    server_lease = ServerLease(
+        plan.primitive, plan.options, waiter.token, grant.fence, grant.valid_until, engine.runtime.now()
+    )
+    server_lease.local_queue = local_queue
+    server_lease.unanswered = waiter.unanswered
+    server_lease.quorum = grant.quorum
+    server_lease.uncontended = waiter.ticket is None
+    if local_queue is not None:
+        local_queue.turn_holder = ref(server_lease)
+        local_queue.streak = 0
+        server_lease.turn = waiter.turn
+    elif waiter.strict.follow_key:
+        begin(server_lease, waiter)
+    server_lease.owner.who = who
+    try:
+        return make_lease(
+            engine, server_lease, began,
+            holds=grant.holds, counted=plan.counted, confirmed=grant.confirmed, contended=waiter.contended,
+        )  # fmt: skip
+    except BaseException:
+        undo_lease(engine, server_lease)
+        raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 from pawl.core.state.records import LeaseRecord, ServerLease
-from pawl.errors import LeaseLost
+from pawl.errors import LeaseLost, NotHeld
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
@@ -221,6 +221,10 @@ class HeldLease(LeaseRecord):
             text = f"the lease of {self.name!r} belongs to the parent process; a fork does not inherit it"
             return LeaseLost(text, name=self.name, reason=LossReason.CLOSED)
         return self.loss()
+
+    def not_held(self, doing: str) -> NotHeld:
+        """The error of who wants something done with a lease that is not held any more."""
+        return NotHeld(f"{doing} {self.name!r}: {self.lost_error().text}", name=self.name, operation=doing)
 
     def loss(self) -> LeaseLost:
         """The error of a lease that is lost."""

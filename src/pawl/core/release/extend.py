@@ -31,9 +31,7 @@ async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
     if engine.quorum is not None:
         engine.quorum.check_ttl(ttl, server_lease.options.given.lock_delay)
     if not lease.mine():
-        raise NotHeld(
-            f"extend {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation="extend"
-        )
+        raise lease.not_held("extend")
     if server_lease.degraded:
         return  # It has no end but its release.
     engine.detach_local_queue(server_lease)
@@ -51,7 +49,7 @@ async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
             if shorter and end < server_lease.valid_until:
                 server_lease.valid_until = end
     if not mine:
-        raise NotHeld(f"extend {lease.name!r}: {lease.lost_error().text}", name=lease.name)
+        raise lease.not_held("extend")
     engine.replan(server_lease)
 
 
@@ -64,9 +62,7 @@ async def downgrade(engine: Engine, lease: HeldLease) -> None:
     """
     server_lease = lease.server_lease
     if not lease.mine():
-        raise NotHeld(
-            f"downgrade {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation="downgrade"
-        )
+        raise lease.not_held("downgrade")
     if lease.levels > 1:
         text = f"downgrade {lease.name!r}: it is held {lease.levels} times: leave the inner blocks first"
         raise NotHeld(text, name=lease.name, operation="downgrade")
@@ -100,4 +96,4 @@ async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) 
                 return
         elif server_lease.live and not engine.expired(server_lease, runtime.now()):
             engine.lose(server_lease, loss_from(outcome))
-        raise NotHeld(f"{doing} {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation=doing)
+        raise lease.not_held(doing)

@@ -9,19 +9,20 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pawl.core.keep.replicas import confirm
-from pawl.core.lease.factory import make_lease, undo_lease
+from pawl.core.lease.factory import own_grant
 from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.key import Key
 from pawl.core.protocol.names import WIRE_VERSION
-from pawl.core.protocol.outcomes import Granted, Outcome
+from pawl.core.protocol.outcomes import Granted
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import valid_until
 from pawl.core.retry import query
 from pawl.core.state.records import ServerLease, Waiter
 from pawl.errors import ConfigurationError, NotHeld, NotSupported
+from pawl.model import Grant
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
@@ -58,16 +59,12 @@ def detach(engine: Engine, lease: HeldLease) -> str:
         said = f"a {kind} lease cannot be detached: acquire it in the other process, with its owner= if it has one"
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
     if not lease.mine():
-        raise NotHeld(
-            f"detach {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation="detach"
-        )
+        raise lease.not_held("detach")
     if lease.levels > 1:
         times = f"it is held {lease.levels} times: leave the inner blocks first"
         raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name, operation="detach")
     if not lease.take_end():
-        raise NotHeld(
-            f"detach {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation="detach"
-        )
+        raise lease.not_held("detach")
     lease.wake()
     # It goes on elsewhere, and is nobody's here.
     server_lease.owner.who = None
@@ -145,8 +142,23 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     engine.activity.asking[waiter] = plan.primitive, runtime.who()
     try:
         outcome, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
-        await _confirm(engine, plan, outcome, token)
-        return _own_adopted(engine, plan, ticket, waiter, outcome, sent_at, began)
+        until = 0.0
+        if isinstance(outcome, Granted):
+            try:
+                await confirm(engine, plan.primitive, plan.options, token)
+            except Fault as fault:
+                raise to_error(fault, plan.primitive.name, "adopt") from fault
+            until = valid_until(sent_at, outcome.left_ms - plan.options.delay_ms, plan.options.ttl_ms)
+        if until <= runtime.now():
+            raise NotHeld(
+                f"adopt {ticket.name!r}: the lease was already adopted, has expired, or was force-released",
+                name=ticket.name,
+                operation="adopt",
+            )
+        lease = own_grant(engine, plan, None, waiter, Grant(ticket.fence, until, True), runtime.who(), began)
+        if engine.activity.closed:
+            refuse(engine, lease)
+        return lease
     except NotHeld:
         raise
     except BaseException:
@@ -156,48 +168,6 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     finally:
         if waiter in engine.activity.asking:
             del engine.activity.asking[waiter]
-
-
-def _own_adopted(
-    engine: Engine,
-    plan: Plan,
-    ticket: Ticket,
-    waiter: Waiter,
-    outcome: Outcome,
-    sent_at: float,
-    began: float,
-) -> HeldLease:
-    runtime = engine.runtime
-    until = (
-        valid_until(sent_at, outcome.left_ms - plan.options.delay_ms, plan.options.ttl_ms)
-        if isinstance(outcome, Granted)
-        else 0.0
-    )
-    if until <= runtime.now():
-        raise NotHeld(
-            f"adopt {ticket.name!r}: the lease was already adopted, has expired, or was force-released",
-            name=ticket.name,
-            operation="adopt",
-        )
-    who = runtime.who()
-    server_lease = ServerLease(plan.primitive, plan.options, waiter.token, ticket.fence, until, runtime.now())
-    server_lease.owner.who = who
-    try:
-        lease = make_lease(engine, server_lease, began, counted=plan.counted)
-    except BaseException:
-        undo_lease(engine, server_lease)
-        raise
-    if engine.activity.closed:
-        refuse(engine, lease)
-    return lease
-
-
-async def _confirm(engine: Engine, plan: Plan, outcome: Outcome, token: str) -> None:
-    if isinstance(outcome, Granted):
-        try:
-            await confirm(engine, plan.primitive, plan.options, token)
-        except Fault as fault:
-            raise to_error(fault, plan.primitive.name, "adopt") from fault
 
 
 def end_run(engine: Engine, server_lease: ServerLease) -> None:
