@@ -7,12 +7,11 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from pawl.core.protocol.outcomes import Outcome
-from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
-from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind
+from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority
+from pawl.core.protocol.runtime import Call, Fault, FaultKind
 from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import KnownNodes
-from pawl.core.quorum.votes import MergedVotes
+from pawl.core.quorum.runtime import MastersRuntime
 from pawl.runtimes.aio import AsyncioRuntime, LocalWaiter
 from pawl.runtimes.shared import start_thread
 from pawl.topology.endpoint import Endpoint
@@ -29,7 +28,7 @@ _GRACE = 0.05
 _LAST_WORD_WITHIN = 1.0
 
 
-class QuorumAsyncioRuntime(AsyncioRuntime):
+class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
     """See ``pawl.core.protocol.runtime.Runtime`` and ``pawl.core.protocol.quorum.QuorumRuntime``.
 
     Args:
@@ -52,8 +51,6 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
     ) -> None:
         super().__init__(loop, lambda: endpoints[0], prefix)
         self.nodes: tuple[str, ...] = tuple(node.shown for node in known_nodes.nodes)
-        self.ahead_us: float = 0.0
-        self.ahead_at: float = 0.0
         self._endpoints = endpoints
         self._known_nodes = known_nodes
         self._lives = known_nodes.lives
@@ -63,32 +60,6 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         self._met: list[NodeLink | None] = [None] * len(endpoints)
         self._looks: dict[int, asyncio.Future[None]] = {}
         self._looked: asyncio.Task[None] | None = None
-
-    def remembers(self) -> bool:
-        """See ``QuorumRuntime``."""
-        return self._lives.remembers()
-
-    @property
-    def node_timeout(self) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.timeout
-
-    @property
-    def patience(self) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.patience
-
-    def met_at(self, index: int) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.met_at(index)
-
-    def majority_met_at(self) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.majority_met_at()
-
-    def channel(self) -> str:
-        """See ``Runtime``: nobody is woken here, since nobody queues."""
-        return DEAF
 
     def line(self) -> LoopFan | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """See ``Runtime``."""
@@ -146,22 +117,6 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
     def sender(self, *, background: bool = False) -> tuple[object, int]:  # noqa: ARG002 - all go one way
         """See ``QuorumRuntime``."""
         return self._fan, self._fan.drops
-
-    async def call(self, call: Call, timeout: float) -> Outcome:
-        """See ``Runtime``: all nodes are asked; the answer is the majority's."""
-        votes = MergedVotes(len(self.nodes))
-        await self.ask([(spread(call, len(self.nodes)), votes)], timeout)
-        return votes.outcome()
-
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """See ``Runtime``."""
-        count = len(self.nodes)
-        questions = [(spread(call, count), MergedVotes(count)) for call in calls]
-        try:
-            await self.ask(questions, timeout)
-        except Fault as fault:
-            return [fault] * len(calls)
-        return [votes.result() for _, votes in questions]
 
     # Nodes ------------------------------------------------------------------------------------------------------
 

@@ -7,12 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from pawl.core.protocol.outcomes import Outcome
-from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
-from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind
+from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority
+from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
 from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import KnownNodes
-from pawl.core.quorum.votes import MergedVotes
+from pawl.core.quorum.runtime import MastersRuntime
 from pawl.runtimes.shared import Known, start_thread
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
@@ -93,7 +92,7 @@ class _Ear:
         self._bell.ring()
 
 
-class QuorumThreadRuntime(ThreadRuntime):
+class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
     """See ``pawl.core.protocol.runtime.Runtime`` and ``pawl.core.protocol.quorum.QuorumRuntime``.
 
     Args:
@@ -114,8 +113,6 @@ class QuorumThreadRuntime(ThreadRuntime):
     ) -> None:
         super().__init__(lambda: endpoints[0], wake_prefix)
         self.nodes: tuple[str, ...] = tuple(node.shown for node in known_nodes.nodes)
-        self.ahead_us: float = 0.0
-        self.ahead_at: float = 0.0
         self._endpoints = endpoints
         self._known_nodes = known_nodes
         self._lives = known_nodes.lives
@@ -129,32 +126,6 @@ class QuorumThreadRuntime(ThreadRuntime):
         self._all: Known[ThreadFan] = Known()
 
     # Small things -----------------------------------------------------------------------------------------------
-
-    def remembers(self) -> bool:
-        """See ``QuorumRuntime``."""
-        return self._lives.remembers()
-
-    @property
-    def node_timeout(self) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.timeout
-
-    @property
-    def patience(self) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.patience
-
-    def met_at(self, index: int) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.met_at(index)
-
-    def majority_met_at(self) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.majority_met_at()
-
-    def channel(self) -> str:
-        """See ``Runtime``: nobody is woken here, since nobody queues."""
-        return DEAF
 
     def line(self) -> ThreadFan | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """See ``Runtime``."""
@@ -230,22 +201,6 @@ class QuorumThreadRuntime(ThreadRuntime):
         """See ``QuorumRuntime``."""
         fan = None if background else self._fans.fan
         return fan, 0 if fan is None else fan.drops
-
-    async def call(self, call: Call, timeout: float) -> Outcome:
-        """See ``Runtime``: all nodes are asked; the answer is the majority's."""
-        votes = MergedVotes(len(self.nodes))
-        await self.ask([(spread(call, len(self.nodes)), votes)], timeout)
-        return votes.outcome()
-
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """See ``Runtime``."""
-        count = len(self.nodes)
-        questions = [(spread(call, count), MergedVotes(count)) for call in calls]
-        try:
-            await self.ask(questions, timeout)
-        except Fault as fault:
-            return [fault] * len(calls)
-        return [votes.result() for _, votes in questions]
 
     # Nodes ------------------------------------------------------------------------------------------------------
 

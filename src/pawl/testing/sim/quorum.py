@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.protocol.outcomes import Outcome, ServerFacts
-from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
-from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind
+from pawl.core.protocol.outcomes import ServerFacts
+from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority
+from pawl.core.protocol.runtime import Call, Fault, FaultKind
 from pawl.core.quorum.nodes import KnownNodes, Life, Lives
-from pawl.core.quorum.votes import MergedVotes
+from pawl.core.quorum.runtime import MastersRuntime
 from pawl.primitives.probe import probe
 from pawl.primitives.redlock import SCRIPTS as EXCLUSIVE
 from pawl.primitives.redlock.rwlock import SCRIPTS as SHARED
@@ -142,7 +142,7 @@ class _ThreadLink(_NodeLink):
             self.broken = text
 
 
-class QuorumSimRuntime(SimRuntime):
+class QuorumSimRuntime(MastersRuntime, SimRuntime):
     """See ``pawl.core.protocol.runtime.Runtime`` and ``pawl.core.protocol.quorum.QuorumRuntime``.
 
     Args:
@@ -156,8 +156,6 @@ class QuorumSimRuntime(SimRuntime):
     def __init__(self, process: Process, network: Network, fleet: Fleet, api: str, lives: Lives) -> None:
         super().__init__(process, network, fleet, api)
         self.nodes: tuple[str, ...] = tuple(node.name for node in fleet.nodes)
-        self.ahead_us: float = 0.0
-        self.ahead_at: float = 0.0
         self._drops = 0
         self._lives = lives
         self._known_nodes = KnownNodes(lives)
@@ -168,32 +166,6 @@ class QuorumSimRuntime(SimRuntime):
         self._looked = False
         self._looking = False
         self._wished = 0
-
-    def remembers(self) -> bool:
-        """See ``QuorumRuntime``."""
-        return self._lives.remembers()
-
-    @property
-    def node_timeout(self) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.timeout
-
-    @property
-    def patience(self) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.patience
-
-    def met_at(self, index: int) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.met_at(index)
-
-    def majority_met_at(self) -> float:
-        """See ``QuorumRuntime``."""
-        return self._lives.majority_met_at()
-
-    def channel(self) -> str:
-        """See ``Runtime``: nobody is woken here, since nobody queues."""
-        return DEAF
 
     def line(self) -> None:
         """See ``Runtime``: there is not one."""
@@ -279,22 +251,6 @@ class QuorumSimRuntime(SimRuntime):
         if background and self._threads:
             return None, 0
         return self._owner() or self, self._drops
-
-    async def call(self, call: Call, timeout: float) -> Outcome:  # type: ignore[override]
-        """See ``Runtime``: all nodes are asked; the answer is the majority's."""
-        votes = MergedVotes(len(self.nodes))
-        await self.ask([(spread(call, len(self.nodes)), votes)], timeout)
-        return votes.outcome()
-
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """See ``Runtime``."""
-        count = len(self.nodes)
-        questions = [(spread(call, count), MergedVotes(count)) for call in calls]
-        try:
-            await self.ask(questions, timeout)
-        except Fault as fault:
-            return [fault] * len(calls)
-        return [votes.result() for _, votes in questions]
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
