@@ -99,22 +99,13 @@ def _wakeup(content: Any) -> Wakeup | None:
     return Wakeup(int(reply[0]), int(reply[1])) if reply else None
 
 
-class HttpThreads(ThreadRuntime):
-    """For threads: each has a connection of its own.
+class _Asks:
+    """What both do in the same way, however a question is asked."""
 
-    Args:
-        service: Where the service is.
-        namespace: The namespace of the client.
-    """
+    _paths: _Paths
 
-    def __init__(self, service: Service, namespace: str) -> None:
-        super().__init__(_nowhere, "")
-        self._service = service
-        self._context = context_of(service)
-        self._paths = _Paths(namespace)
-        self._mine = threading.local()
-        self._wires: Known[Wire] = Known()
-        self._waiting: set[Wire] = set()
+    async def _ask(self, question: Question, timeout: float) -> Any:
+        raise NotImplementedError
 
     def channel(self) -> str:
         """See ``Runtime``."""
@@ -132,51 +123,27 @@ class HttpThreads(ThreadRuntime):
         """See ``Runtime``: connections are made when they are used."""
         del timeout
 
-    def _wire(self, timeout: float) -> Wire:
-        wire: Wire | None = getattr(self._mine, "wire", None)
-        if wire is None or wire.dead or wire.is_stale():
-            if self._ending:
-                raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-            if wire is not None:
-                wire.close()
-            wire = self._mine.wire = Wire(self._service, self._context, max(timeout, 0.25))
-            self._wires.add(wire)
-        return wire
-
-    def _ask(self, question: Question, timeout: float) -> Any:
-        if getattr(self._mine, "busy", False):
-            # A signal handler on top of a call of the same thread.
-            spare = Wire(self._service, self._context, max(timeout, 0.25))
-            try:
-                return spare.ask(question, timeout)
-            finally:
-                spare.close()
-        self._mine.busy = True
-        try:
-            return self._wire(timeout).ask(question, timeout)
-        finally:
-            self._mine.busy = False
-
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
-        return _only(_outcomes(self._ask(Question(self._paths.calls, _packed([call])), timeout), [call]))
+        answer = await self._ask(Question(self._paths.calls, _packed([call])), timeout)
+        return _only(_outcomes(answer, [call]))
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         try:
-            return _outcomes(self._ask(Question(self._paths.calls, _packed(calls)), timeout), calls)
+            return _outcomes(await self._ask(Question(self._paths.calls, _packed(calls)), timeout), calls)
         except Fault as fault:
             return [fault] * len(calls)
 
     async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
         """See ``ServiceRuntime``."""
         question = Question(self._paths.of(what, about))
-        return self._ask(question, max(timeout, _LISTED_WITHIN))
+        return await self._ask(question, max(timeout, _LISTED_WITHIN))
 
     async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:
         """See ``ServiceRuntime``."""
         question = Question(self._paths.of("force_release", about), {"reason": reason}, key)
-        return self._ask(question, max(timeout, _LISTED_WITHIN))
+        return await self._ask(question, max(timeout, _LISTED_WITHIN))
 
     def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002
         """See ``Runtime``: only the service wakes."""
@@ -192,6 +159,49 @@ class HttpThreads(ThreadRuntime):
         del token, key, timeout, notify
         return None
 
+
+class HttpThreads(_Asks, ThreadRuntime):
+    """For threads: each has a connection of its own.
+
+    Args:
+        service: Where the service is.
+        namespace: The namespace of the client.
+    """
+
+    def __init__(self, service: Service, namespace: str) -> None:
+        super().__init__(_nowhere, "")
+        self._service = service
+        self._context = context_of(service)
+        self._paths = _Paths(namespace)
+        self._mine = threading.local()
+        self._wires: Known[Wire] = Known()
+        self._waiting: set[Wire] = set()
+
+    def _wire(self, timeout: float) -> Wire:
+        wire: Wire | None = getattr(self._mine, "wire", None)
+        if wire is None or wire.dead or wire.is_stale():
+            if self._ending:
+                raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+            if wire is not None:
+                wire.close()
+            wire = self._mine.wire = Wire(self._service, self._context, max(timeout, 0.25))
+            self._wires.add(wire)
+        return wire
+
+    async def _ask(self, question: Question, timeout: float) -> Any:
+        if getattr(self._mine, "busy", False):
+            # A signal handler on top of a call of the same thread.
+            spare = Wire(self._service, self._context, max(timeout, 0.25))
+            try:
+                return spare.ask(question, timeout)
+            finally:
+                spare.close()
+        self._mine.busy = True
+        try:
+            return self._wire(timeout).ask(question, timeout)
+        finally:
+            self._mine.busy = False
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``: a question that the service answers when there is something to report."""
         if self._closing.is_set():
@@ -203,7 +213,7 @@ class HttpThreads(ThreadRuntime):
             self._waiting.add(wire)
             try:
                 question = Question(self._paths.wait, {"token": token, "timeout": patience})
-                reply = self._ask(question, patience + _GRACE)
+                reply = await self._ask(question, patience + _GRACE)
             finally:
                 self._waiting.discard(wire)
         except Fault:
@@ -234,7 +244,7 @@ class HttpThreads(ThreadRuntime):
         self._waiting = set()
 
 
-class HttpAsyncio(AsyncioRuntime):
+class HttpAsyncio(_Asks, AsyncioRuntime):
     """For asyncio.
 
     Args:
@@ -249,62 +259,10 @@ class HttpAsyncio(AsyncioRuntime):
         self._paths = _Paths(namespace)
         self._waits: set[asyncio.Task[Any]] = set()
 
-    def channel(self) -> str:
-        """See ``Runtime``."""
-        return _CHANNEL
-
-    def line(self) -> None:
-        """See ``Runtime``: there is none; every call is asked for."""
-        return
-
-    def notices(self) -> list[str]:
-        """See ``Runtime``: none come; a lease that was taken away is noticed by its renewal."""
-        return []
-
-    async def ready(self, timeout: float) -> None:
-        """See ``Runtime``: connections are made when they are used."""
-        del timeout
-
-    async def call(self, call: Call, timeout: float) -> Outcome:
-        """See ``Runtime``."""
+    async def _ask(self, question: Question, timeout: float) -> Any:
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        return _only(
-            _outcomes(await self._wires.ask(Question(self._paths.calls, _packed([call])), timeout), [call])
-        )
-
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """See ``Runtime``."""
-        try:
-            return _outcomes(
-                await self._wires.ask(Question(self._paths.calls, _packed(calls)), timeout), calls
-            )
-        except Fault as fault:
-            return [fault] * len(calls)
-
-    async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
-        """See ``ServiceRuntime``."""
-        question = Question(self._paths.of(what, about))
-        return await self._wires.ask(question, max(timeout, _LISTED_WITHIN))
-
-    async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:
-        """See ``ServiceRuntime``."""
-        question = Question(self._paths.of("force_release", about), {"reason": reason}, key)
-        return await self._wires.ask(question, max(timeout, _LISTED_WITHIN))
-
-    def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002
-        """See ``Runtime``: only the service wakes."""
-        return None
-
-    def prolong(self, token: str, seconds: float) -> None:
-        """See ``Runtime``: the service looks after the ticket."""
-
-    async def track(
-        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
-    ) -> Tracking | None:
-        """See ``Runtime``: the service waits for strangers."""
-        del token, key, timeout, notify
-        return None
+        return await self._wires.ask(question, timeout)
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``: a question that the service answers when there is something to report."""
