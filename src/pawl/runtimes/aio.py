@@ -22,10 +22,10 @@ from pawl.runtimes.shared import Identity, Untracked, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.answer import Answer
 from pawl.transport.durable import Spares, touch
-from pawl.transport.mux import Mux, open_mux
+from pawl.transport.mux import Mux, open_mux, retrieve
 from pawl.transport.wire import Greeting, behind_subscribe
 
-__all__ = ["AsyncioRuntime", "LocalWaiter", "shared"]
+__all__ = ["AsyncioRuntime", "LocalWaiter", "outcome_of", "shared"]
 
 T = TypeVar("T")
 
@@ -187,25 +187,29 @@ class AsyncioRuntime:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         if self._connecting is None or self._connecting.done():
             self._connecting = self.loop.create_task(self._connect(max(timeout, 0.25)), name="pawl-connect")
-            self._connecting.add_done_callback(_retrieve)
+            self._connecting.add_done_callback(retrieve)
         await shared(self._connecting)
 
     async def _connect(self, timeout: float) -> None:
         endpoint = await self._locate(timeout)
-        mux = Mux(self.loop, self._wake, self._ended, self._changed)
-        greeting = Greeting(self._prefix + secret(), endpoint, first=not self._served)
+        self._mux = await self._open_to(endpoint, self._ended, timeout, first=not self._served)
+
+    async def _open_to(
+        self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float, *, first: bool
+    ) -> Mux:
+        mux = Mux(self.loop, self._wake, ended, self._changed)
+        greeting = Greeting(self._prefix + secret(), endpoint, first=first)
         try:
             async with asyncio.timeout(timeout * 2):
                 await open_mux(endpoint, mux, greeting, timeout)
         except TimeoutError:
-            raise Fault(
-                FaultKind.UNREACHABLE, f"{endpoint.shown}: no connection within {timeout * 2:.3g} s"
-            ) from None
+            text = f"{endpoint.shown}: no connection within {timeout * 2:.3g} s"
+            raise Fault(FaultKind.UNREACHABLE, text) from None
         if self._ending:
             mux.close()
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        self._mux = mux
         self._served = True
+        return mux
 
     async def _locate(self, timeout: float) -> Endpoint:
         """Where to connect now; a topology that moves asks anew each time, for at most ``timeout`` seconds a node."""
@@ -272,14 +276,7 @@ class AsyncioRuntime:
             mux = self._mux
             if mux is None:
                 return [Fault(FaultKind.UNREACHABLE, "the connection was closed")] * len(calls)
-        answers = mux.ask_many(calls, timeout)
-        outcomes: list[Outcome | Fault] = []
-        for answer in answers:
-            try:
-                outcomes.append(await answer)
-            except Fault as fault:
-                outcomes.append(fault)
-        return outcomes
+        return [await outcome_of(answer) for answer in mux.ask_many(calls, timeout)]
 
     async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
         """See ``DurableRuntime``: beside the shared connection, which must not block."""
@@ -514,9 +511,12 @@ async def shared(attempt: asyncio.Task[T]) -> T:
     return attempt.result()
 
 
-def _retrieve(task: asyncio.Future[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
+async def outcome_of(answer: Awaitable[Outcome]) -> Outcome | Fault:
+    """What an answer brings."""
+    try:
+        return await answer
+    except Fault as fault:
+        return fault
 
 
 async def _reported(callback: Callable[[], object]) -> None:

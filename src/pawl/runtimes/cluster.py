@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 from weakref import proxy
 
 from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Tracking
 from pawl.core.protocol.terms import Durable
-from pawl.runtimes.aio import AsyncioRuntime, shared
-from pawl.runtimes.shared import now, secret
+from pawl.runtimes.aio import AsyncioRuntime, outcome_of, shared
+from pawl.runtimes.shared import now
 from pawl.runtimes.threads import ThreadRuntime, run
 from pawl.topology.cluster import Address, slot_of
 from pawl.topology.endpoint import ClusterNodes, Endpoint
 from pawl.transport.link import Link
-from pawl.transport.mux import Mux, open_mux
+from pawl.transport.mux import Mux, retrieve
 from pawl.transport.routing import Router
 from pawl.transport.sentinel import ask_async, ask_sync
-from pawl.transport.wire import Greeting
 
 __all__ = ["ClusterAsyncio", "ClusterThreads"]
 
@@ -192,26 +190,13 @@ class ClusterAsyncio(AsyncioRuntime):
         opening = self._opening.get(address)
         if opening is None or opening.done():
             opening = self.loop.create_task(self._open(address, max(timeout, 0.25)), name="pawl-connect")
-            opening.add_done_callback(_retrieve)
+            opening.add_done_callback(retrieve)
             self._opening[address] = opening
         return await shared(opening)
 
     async def _open(self, address: Address, timeout: float) -> Mux:
-        endpoint: Endpoint = self._router.endpoint(address)
-        mux = Mux(self.loop, self._wake, partial(self._node_ended, address), self._changed)
-        try:
-            async with asyncio.timeout(timeout * 2):
-                await open_mux(
-                    endpoint, mux, Greeting(self._prefix + secret(), endpoint, first=False), timeout
-                )
-        except TimeoutError:
-            text = f"{endpoint.shown}: no connection within {timeout * 2:.3g} s"
-            raise Fault(FaultKind.UNREACHABLE, text) from None
-        if self._ending:
-            mux.close()
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        self._muxes[address] = mux
-        self._served = True
+        endpoint, ended = self._router.endpoint(address), partial(self._node_ended, address)
+        mux = self._muxes[address] = await self._open_to(endpoint, ended, timeout, first=False)
         return mux
 
     def _node_ended(self, address: Address, mux: Mux) -> None:
@@ -318,17 +303,4 @@ class _AsyncioRouter(Router):
             return [Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")] * len(calls)
         except Fault as fault:
             return [fault] * len(calls)
-        answers = mux.ask_many(calls, timeout)
-        return [await _outcome(answer) for answer in answers]
-
-
-async def _outcome(answer: Awaitable[Outcome]) -> Outcome | Fault:
-    try:
-        return await answer
-    except Fault as fault:
-        return fault
-
-
-def _retrieve(answer: asyncio.Future[Any]) -> None:
-    if not answer.cancelled():
-        answer.exception()
+        return [await outcome_of(answer) for answer in mux.ask_many(calls, timeout)]

@@ -36,7 +36,7 @@ from pawl.transport.wire import (
     tracked,
 )
 
-__all__ = ["Mux", "open_connection", "open_mux"]
+__all__ = ["Mux", "open_connection", "open_mux", "retrieve"]
 
 _PATIENCE = 0.25
 """A request that waited this long while nothing at all came back condemns the connection."""
@@ -450,7 +450,7 @@ class Mux(asyncio.Protocol):
             self._pending.popleft()
         if self._subscribed is not None and not self._subscribed.done():
             self._subscribed.set_exception(why)
-            self._subscribed.add_done_callback(_retrieve)
+            self._subscribed.add_done_callback(retrieve)
         self._on_end(self)
 
 
@@ -458,7 +458,8 @@ def _unanswered(text: str) -> Fault:
     return Fault(FaultKind.UNANSWERED, text, maybe_applied=True)
 
 
-def _retrieve(answer: asyncio.Future[Any]) -> None:
+def retrieve(answer: asyncio.Future[Any]) -> None:
+    """Have asyncio not report an error that nobody waits for any more."""
     if not answer.cancelled():
         answer.exception()
 
