@@ -35,7 +35,7 @@ class _Links(threading.local):
 
 
 class ClusterThreads(ThreadRuntime):
-    """Threads before a cluster. ``_local.link`` is the one of a thread's connections on which it listens."""
+    """Threads before a cluster. ``_local.here.link`` is the one of a thread's connections on which it listens."""
 
     def __init__(self, target: ClusterNodes, wake_prefix: str) -> None:
         super().__init__(lambda: target.nodes[0], wake_prefix)
@@ -43,12 +43,12 @@ class ClusterThreads(ThreadRuntime):
         self._router = _ThreadRouter(self, target)
 
     def _held_link(self, timeout: float) -> Link:
-        local = self._local
-        if local.link is None or local.link.dead:
-            local.link = next((link for link in self._nodes.by_node.values() if not link.dead), None)
-        if local.link is None:
-            local.link = self._link_to(run(self._router.any_node(timeout)), timeout)
-        return local.link
+        here = self._local.here
+        if here.link is None or here.link.dead:
+            here.link = next((link for link in self._nodes.by_node.values() if not link.dead), None)
+        if here.link is None:
+            here.link = self._link_to(run(self._router.any_node(timeout)), timeout)
+        return here.link
 
     def _link_to(self, address: Address, timeout: float) -> Link:
         links = self._nodes.by_node
@@ -120,8 +120,8 @@ class ClusterThreads(ThreadRuntime):
         link = None if address is None else self._nodes.by_node.get(address)
         if link is None or link.dead:
             return None
-        if notify is None and link is not self._local.link:
-            self._local.link = link
+        if notify is None and link is not self._local.here.link:
+            self._local.here.link = link
             # Its channel is another one: the waiter has to ask again, so that the server knows it.
             moved = Tracking(token, key.encode())
             moved.changed = True

@@ -137,15 +137,6 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.here = _Here()
 
-    @property
-    def link(self) -> Link | None:
-        """The connection of the present thread."""
-        return self.here.link
-
-    @link.setter
-    def link(self, link: Link | None) -> None:
-        self.here.link = link
-
 
 class ThreadRuntime:
     """See ``pawl.core.protocol.runtime.Runtime``.
@@ -228,11 +219,11 @@ class ThreadRuntime:
         self._held_link(timeout)
 
     def _held_link(self, timeout: float) -> Link:
-        local = self._local
-        link = local.link
+        here = self._local.here
+        link = here.link
         if link is None or link.dead:
-            local.link = None
-            link = local.link = self._connect(timeout)
+            here.link = None
+            link = here.link = self._connect(timeout)
         return link
 
     def _connect(self, timeout: float) -> Link:
@@ -373,7 +364,7 @@ class ThreadRuntime:
         self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
     ) -> Tracking | None:
         """See ``Runtime``: on the connection on which the thread sleeps."""
-        link = self._local.link
+        link = self._local.here.link
         if link is None or link.dead:
             return None
         return self._track_on(link, Tracking(token, key.encode(), notify), timeout, heeded=notify is not None)
@@ -435,7 +426,7 @@ class ThreadRuntime:
                 # Leases must go on being renewed, and their ends reported, whatever went wrong once.
                 log.exception("background maintenance failed; it continues")
                 self._bell.acquire(timeout=0.1)
-        self._local.link = None
+        self._local.here.link = None
 
     async def idle(self, until: float | None) -> bool:
         """See ``Runtime``."""
@@ -474,7 +465,7 @@ class ThreadRuntime:
 
     def notices(self) -> list[str]:
         """See ``Runtime``: what came on the maintenance's own connection."""
-        link = self._local.link
+        link = self._local.here.link
         if link is None or link.dead:
             return []
         free = link.free
