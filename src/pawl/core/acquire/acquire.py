@@ -14,7 +14,7 @@ from pawl.core.acquire.candidate import win as win_quorum
 from pawl.core.acquire.degraded import take_or_degrade
 from pawl.core.acquire.first_request import PLAIN_YES, ask, begin, own_if_granted, waiter_of
 from pawl.core.acquire.giving_up import give_up, note_outage, timed_out
-from pawl.core.acquire.grant import own, take_over
+from pawl.core.acquire.grant import own
 from pawl.core.acquire.local_wait import await_turn, local_patience, pass_back
 from pawl.core.acquire.queue import read_answer, win
 from pawl.core.acquire.reentry import taken_again
@@ -261,8 +261,9 @@ async def _wait_as_waiter(
         try:
             grant = await _wait_for_grant(engine, plan, waiter, attempt)
             if waiter.strict.server_lease is not None:
-                lease = take_over(engine, plan, waiter.strict, attempt.who, attempt.began)
-                if lease is not None:
+                lease = HeldLease(engine, None, 0, attempt.who, 1)
+                waiter.strict.lease = ref(lease)
+                if own(engine, plan, waiter.strict, lease, attempt.began):
                     return lease
             elif grant is not None:
                 return own_grant(engine, plan, local_queue, waiter, grant, attempt.who, attempt.began)

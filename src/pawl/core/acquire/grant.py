@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from weakref import ref
 
-from pawl.core.lease.record import HeldLease
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
+    from pawl.core.lease.record import HeldLease
     from pawl.core.state.plan import Plan
     from pawl.core.state.records import Handed
 
-__all__ = ["own", "take_over"]
+__all__ = ["own"]
 
 
 def own(engine: Engine, plan: Plan, handed: Handed, lease: HeldLease, began: float) -> bool:
@@ -57,10 +56,3 @@ def own(engine: Engine, plan: Plan, handed: Handed, lease: HeldLease, began: flo
     # Last: what is interrupted before is given back by what it was handed, see ``Engine.take_back``.
     handed.server_lease = None
     return True
-
-
-def take_over(engine: Engine, plan: Plan, handed: Handed, who: object, began: float) -> HeldLease | None:
-    """Own what was handed over after a longer wait; None if it was lost on the way."""
-    lease = HeldLease(engine, None, 0, who, 1)
-    handed.lease = ref(lease)
-    return lease if own(engine, plan, handed, lease, began) else None
