@@ -35,8 +35,6 @@ from pawl.core.quorum.votes import (
     Delivery,
     GrantVotes,
     LeaveVotes,
-    Majority,
-    NoMajority,
     RatifyVotes,
     may_hold,
 )
@@ -121,11 +119,7 @@ async def win(
         attempt = _Attempt(engine, primitive, options, waiter, until, wait=wait)
         tries = 0
         while True:
-            if waiter.answer is None:
-                grant = await attempt.run()
-            else:
-                asked, waiter.answer = waiter.answer, None
-                grant = await attempt.resume(*asked)
+            grant = await attempt.run()
             if grant is not None:
                 return grant
             check_stop(waiter.stop, primitive.name)
@@ -195,26 +189,19 @@ class _Attempt:
 
     async def run(self) -> Grant | None:
         """One try: ask all, write the fence back where that is needed, check the time; or take all of it back."""
-        runtime, waiter = self.engine.runtime, self.waiter
-        count = len(self.nodes.nodes)
+        runtime, waiter, nodes = self.engine.runtime, self.waiter, self.nodes
         waiter.asks()
-        sent_at = runtime.now()
         self.owed = self._owed()
-        call = question_of(self.nodes, self.primitive, waiter.token, self.options, sent_at, wait=self.wait)
-        self.votes = votes = GrantVotes(count, call.plain, patience_until(self.nodes, sent_at, self.until))
-        await self.nodes.ask([([call] * count, votes)], self.nodes.node_timeout)
-        return await self._judge(sent_at)
-
-    async def resume(self, outcome: Majority | NoMajority, sent_at: float) -> Grant | None:
-        """The rest of a try whose question was asked already, by ``first_request``."""
-        self.votes = outcome.votes
-        self.waiter.asks()
-        self.began = min(self.began, sent_at)
-        self.owed = self._owed()
-        return await self._judge(sent_at)
-
-    async def _judge(self, sent_at: float) -> Grant | None:
-        runtime, votes = self.engine.runtime, self.votes
+        if waiter.answer is None:
+            sent_at, count = runtime.now(), len(nodes.nodes)
+            call = question_of(nodes, self.primitive, waiter.token, self.options, sent_at, wait=self.wait)
+            self.votes = votes = GrantVotes(count, call.plain, patience_until(nodes, sent_at, self.until))
+            await nodes.ask([([call] * count, votes)], nodes.node_timeout)
+        else:
+            # It was asked already, by ``first_request``.
+            (outcome, sent_at), waiter.answer = waiter.answer, None
+            self.votes = votes = outcome.votes
+            self.began = min(self.began, sent_at)
         self.took = runtime.now() - sent_at
         learn_clock(self.nodes, votes, sent_at)
         written: RatifyVotes | None = None
