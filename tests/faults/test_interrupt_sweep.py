@@ -298,6 +298,39 @@ def test_row_12_interrupt_at_every_step_of_release(
     assert sweep(server, client, prepared, raised) > 5
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, _OfAHandler])
+@pytest.mark.parametrize("waiting", [False, True], ids=["nobody waits", "another thread waits"])
+def test_row_12_interrupt_at_every_step_of_detach(
+    *, waiting: bool, raised: type[BaseException], pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    client, rival = pair
+
+    @contextlib.contextmanager
+    def prepared() -> Iterator[Callable[[], Any]]:
+        lease = client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5)
+        waiter = (
+            in_thread(lambda: client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5).release())
+            if waiting
+            else None
+        )
+        if waiter is not None:
+            until(lambda: any(place.local_waiters for place in client._engine.queues.local.by_key.values()))
+
+        tickets: list[str] = []
+        yield lambda: tickets.append(lease.detach())
+        for ticket in tickets:
+            rival.adopt(ticket).release()
+        # Interrupted before its first step.
+        with contextlib.suppress(pawl.NotHeld):
+            lease.release()
+        if waiter is not None:
+            waiter.result(5)
+        kept.append(lease)
+
+    kept: list[pawl.Lease] = []
+    assert sweep(server, client, prepared, raised) > 5
+
+
 class _Counted:
     """An observer that notes the end of each lease, and nothing else."""
 

@@ -90,7 +90,9 @@ class AsyncWriteLease(AsyncLease):
         Raises:
             NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).
             BackendError: The server did not answer; the lease is a reader's all the same.
+            NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
+        check_home(self._record, "downgrade")
         await extend.downgrade(self._record.engine, self._record)
 
 

@@ -338,10 +338,9 @@ class Engine:
             server_lease.run.behind = None
         local_queue = server_lease.local_queue
         if local_queue is not None:
-            try:
-                local_queue.promote(Waiter(self.runtime.new_token()), server_lease.turn)
-            finally:
-                server_lease.local_queue = None
+            local_queue.promote(Waiter(self.runtime.new_token()), server_lease.turn)
+            # Not where it was interrupted: the end of the lease repeats it.
+            server_lease.local_queue = None
 
     def _tell(self, server_lease: ServerLease) -> None:
         watchers, server_lease.owner.watchers = server_lease.owner.watchers, None

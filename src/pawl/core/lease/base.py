@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import ref
 
@@ -58,12 +59,12 @@ class LossSignal:
                 sleeping = record.parked
         try:
             while record.state not in (LeaseState.LOST, LeaseState.RELEASED):
-                pause = max(0.0, record.valid_until - runtime.now())
-                if end is not None:
-                    if runtime.now() >= end:
-                        return False
-                    pause = min(pause, end - runtime.now())
-                await parker.park(pause)
+                now = runtime.now()
+                if end is not None and now >= end:
+                    return False
+                # A degraded lease has no end.
+                until = record.valid_until if end is None else min(record.valid_until, end)
+                await parker.park(None if until == inf else max(0.0, until - now))
         finally:
             sleeping.remove(parker)
         return bool(self)

@@ -63,28 +63,37 @@ def detach(engine: Engine, lease: HeldLease) -> str:
     if lease.levels > 1:
         times = f"it is held {lease.levels} times: leave the inner blocks first"
         raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name, operation="detach")
-    if not lease.take_end():
-        raise lease.not_held("detach")
-    lease.wake()
-    # It goes on elsewhere, and is nobody's here.
-    server_lease.owner.who = None
-    engine.forget_holder(server_lease, lease.who)
-    engine.detach_local_queue(server_lease)
-    engine.end(server_lease)
-    end_run(engine, server_lease)
-    engine.count_end(server_lease, "detached")
-    primitive = server_lease.primitive
-    source: Key | None = getattr(primitive, "source", None)
-    words: list[object] = [
-        primitive.key,
-        lease.name,
-        server_lease.token,
-        lease.fence,
-        server_lease.rhythm.ttl,
-    ]
-    if source is not None:
-        words.append(astuple(source))
-    return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(words).encode()).decode().rstrip("=")
+    mine = False
+    try:
+        with engine.guard:
+            mine, lease.released = not lease.released, True
+        if not mine:
+            raise lease.not_held("detach")
+        lease.wake()
+        # It goes on elsewhere, and is nobody's here.
+        server_lease.owner.who = None
+        engine.forget_holder(server_lease, lease.who)
+        engine.detach_local_queue(server_lease)
+        engine.end(server_lease)
+        end_run(engine, server_lease)
+        engine.count_end(server_lease, "detached")
+        primitive = server_lease.primitive
+        source: Key | None = getattr(primitive, "source", None)
+        words: list[object] = [
+            primitive.key,
+            lease.name,
+            server_lease.token,
+            lease.fence,
+            server_lease.rhythm.ttl,
+        ]
+        if source is not None:
+            words.append(astuple(source))
+        return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(words).encode()).decode().rstrip("=")
+    except BaseException:
+        # Interrupted: nobody has the ticket, and nothing else would end a lease that counts as released.
+        if mine:
+            engine.finish_release(lease)
+        raise
 
 
 def is_ticket(text: object) -> bool:
