@@ -14,6 +14,7 @@ import pytest
 import pawl
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually
+from tests.faults.rig import in_thread
 from tests.pace import pace
 from tests.redlock.apis import APIS, connect, done, play
 
@@ -158,6 +159,32 @@ def test_a_degraded_lease_says_so_and_leaves_nothing(
 
     play(api, scenario)
     eventually(lambda: own.command("EXISTS", f"pawl:d-{api}-{policy}") == 0, "no key is left")
+
+
+def test_a_thread_that_waits_for_the_loss_of_a_degraded_lease_wakes_at_its_end(own: Server) -> None:
+    own.kill()
+    with pawl.connect(own.url) as client:
+        held = client.lock("x", on_unavailable="local", **QUICK).acquire()
+        assert held.degraded == "local"
+        assert not held.lost.wait(0.05)
+        watch = in_thread(held.lost.wait)
+        time.sleep(0.1)
+        assert not watch.done()
+        held.release()
+        assert watch.result(5) is False, "it was released, not lost"
+
+
+async def test_a_task_that_waits_for_the_loss_of_a_degraded_lease_wakes_at_its_end(own: Server) -> None:
+    own.kill()
+    async with pawl.connect_async(own.url) as client:
+        held = await client.lock("x", on_unavailable="local", **QUICK).acquire()
+        assert held.degraded == "local"
+        assert not await held.lost.wait(0.05)
+        watch = asyncio.create_task(held.lost.wait())
+        await asyncio.sleep(0.1)
+        assert not watch.done()
+        await held.release()
+        assert await asyncio.wait_for(watch, 5) is False, "it was released, not lost"
 
 
 @each_api
