@@ -71,8 +71,12 @@ ONLY_ASYNC = {
         f"{kind}.release": (
             " NotSupported: This is another event loop than that which acquired it; nothing was touched."
         )
-        for kind in ("Lease", "WriteLease")
+        for kind in ("Lease", "WriteLease", "MultiLease")
     },
+    **dict.fromkeys(
+        ("WriteLease.downgrade", "MultiLease.extend", "Started.finish", "Started.abandon", "Election.resign"),
+        " NotSupported: This is another event loop than that which acquired it; nothing was touched.",
+    ),
     **{
         f"{kind}.extend": " NotSupported: This is another event loop than that which acquired it."
         for kind in ("Lease", "WriteLease")

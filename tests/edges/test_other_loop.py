@@ -4,38 +4,68 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 import pawl
 from pawl.testing.servers import Server
 
+Refused = Callable[[], Awaitable[object]]
 
-def test_another_loop_is_refused_and_changes_nothing(server: Server) -> None:
+
+async def _of_a_lock(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
+    lease = await client.lock("x").acquire()
+    return lease, [lease.release, lambda: lease.extend(60)], lease.release
+
+
+async def _of_a_writer(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
+    lease = await client.rwlock("x").write.acquire()
+    return lease, [lease.release, lambda: lease.extend(60), lease.downgrade], lease.release
+
+
+async def _of_several(client: pawl.AsyncClient) -> tuple[pawl.AsyncMultiLease, list[Refused], Refused]:
+    lease = await client.multi_lock(["x", "y"]).acquire()
+    return lease, [lease.release, lambda: lease.extend(60)], lease.release
+
+
+async def _of_once(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
+    start = await client.once("x").begin()
+    assert isinstance(start, pawl.AsyncStarted)
+    return start.lease, [start.finish, start.abandon], start.abandon
+
+
+async def _of_an_election(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
+    election = client.election("x")
+    lease = await election.campaign()
+    return lease, [election.resign], election.resign
+
+
+@pytest.mark.parametrize("made", [_of_a_lock, _of_a_writer, _of_several, _of_once, _of_an_election])
+def test_another_loop_is_refused_and_changes_nothing(server: Server, made: Callable[..., Any]) -> None:
+    server.command("FLUSHALL")
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
-    def there(step: object) -> object:
+    def there(step: object) -> Any:  # noqa: ANN401 - what the coroutine gives
         return asyncio.run_coroutine_threadsafe(step, loop).result(10)  # type: ignore[arg-type]  # a coroutine
+
+    async def here(step: Refused) -> None:
+        await step()
 
     try:
         client = pawl.connect_async(server.url)
-
-        async def acquire() -> pawl.AsyncLease:
-            return await client.lock("x").acquire()
-
-        lease = there(acquire())
-        assert isinstance(lease, pawl.AsyncLease)
-        with pytest.raises(pawl.NotSupported, match="another event loop"):
-            asyncio.run(lease.release())
-        with pytest.raises(pawl.NotSupported, match="another event loop"):
-            asyncio.run(lease.extend(60))
+        lease, refused, end = there(made(client))
+        for step in refused:
+            with pytest.raises(pawl.NotSupported, match="another event loop"):
+                asyncio.run(here(step))
         assert lease.state == "held"
-        assert server.command("EXISTS", "pawl:x") == 1
-        there(lease.release())
+        assert getattr(lease, "writing", True)
+        there(end())
         there(client.close())
-        assert server.command("EXISTS", "pawl:x") == 0
+        assert lease.state == "released"
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)

@@ -28,7 +28,7 @@ def watch_loss(lease: Losable) -> None:
     CancelScope.enter(lease)
 
 
-def check_home(lease: HeldLease, doing: str) -> None:
+def check_home(lease: Losable, doing: str) -> None:
     """Raise ``NotSupported`` in another event loop than the lease's: what it would wait for belongs to that one."""
     home = getattr(lease.engine.runtime, "loop", None)
     if home is not None and home is not asyncio.get_running_loop():

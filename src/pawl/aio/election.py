@@ -11,6 +11,7 @@ from pawl._inside import engine_here, is_closed
 from pawl._standing import Standing
 from pawl._unset import UNSET, Unset
 from pawl.aio.acquiring import Acquiring
+from pawl.aio.block import check_home
 from pawl.aio.leading import clock, lead, rest
 from pawl.aio.lease import AsyncLease, given
 from pawl.core.coordinate import election
@@ -170,8 +171,10 @@ class AsyncElection(Described):
         Raises:
             NotHeld: This object does not lead (any more).
             BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
+            NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
-        await election.resign(engine_here(self._client), self._seat)
+        check_home(self._seat.leading(), "resign")
+        await election.resign(self._seat)
 
     @property
     def leading(self) -> bool:

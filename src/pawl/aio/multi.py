@@ -10,7 +10,7 @@ from pawl._inside import engine_here, origin_of, preparer_of
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
 from pawl.aio.acquiring import Acquiring
-from pawl.aio.block import leave_block, watch_loss
+from pawl.aio.block import check_home, leave_block, watch_loss
 from pawl.aio.lease import AsyncLease, AsyncLost, shown
 from pawl.core.acquire.reentry import holds
 from pawl.core.coordinate import multi
@@ -54,7 +54,9 @@ class AsyncMultiLease(BaseMultiLease):
             NotHeld: One is lost, or all were released; the others were extended.
             ConfigurationError: ttl can never work.
             BackendError: The server could not be asked.
+            NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
+        check_home(self._record, "extend")
         await multi.extend_all(self._record.engine, self._record, check_ttl(ttl))
 
     async def release(self) -> None:
@@ -63,7 +65,9 @@ class AsyncMultiLease(BaseMultiLease):
         Raises:
             NotHeld: One was lost, or all were released before.
             BackendError: The server did not answer for one, or refused; its TTL frees the lock at the latest.
+            NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
+        check_home(self._record, "release")
         await multi.release_all_or_raise(self._record.engine, self._record)
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,7 @@ from pawl._coordinate import Described
 from pawl._decorate import decorated_once_async
 from pawl._inside import engine_here
 from pawl._unset import UNSET, Unset
-from pawl.aio.block import leave_block, watch_loss
+from pawl.aio.block import check_home, leave_block, watch_loss
 from pawl.aio.lease import AsyncLease, shown
 from pawl.core.coordinate import once
 from pawl.core.lease.base import take_entered
@@ -61,9 +61,11 @@ class AsyncStarted:
                 where the reply was lost, this process stood still for over a minute, and the record is gone again.
             NotHeld: It was finished or abandoned before.
             ConfigurationError: The value is too large or cannot be expressed; the lease is kept.
-            BackendUnavailable: The server did not answer. The request is repeated in the background for a minute;
-                ``begin`` says later whether the result was recorded.
+            BackendError: The server refused, or did not answer. The request is repeated in the background for a
+                minute; ``begin`` says later whether the result was recorded.
+            NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
+        check_home(self._start.lease, "finish")
         seconds = self._start.keep if keep is None else check_ttl(keep, "keep")
         await once.finish(self._start, value, seconds)
 
@@ -73,7 +75,9 @@ class AsyncStarted:
         Raises:
             NotHeld: It was finished, abandoned or lost before.
             BackendError: The server did not answer; the TTL frees the name at the latest.
+            NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
+        check_home(self._start.lease, "abandon")
         await once.abandon(self._start)
 
     def __repr__(self) -> str:

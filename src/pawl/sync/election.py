@@ -168,7 +168,7 @@ class Election(Described):
             NotHeld: This object does not lead (any more).
             BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
         """
-        run(election.resign(engine_of(self._client), self._seat))
+        run(election.resign(self._seat))
 
     @property
     def leading(self) -> bool:

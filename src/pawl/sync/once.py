@@ -63,8 +63,8 @@ class Started:
                 where the reply was lost, this process stood still for over a minute, and the record is gone again.
             NotHeld: It was finished or abandoned before.
             ConfigurationError: The value is too large or cannot be expressed; the lease is kept.
-            BackendUnavailable: The server did not answer. The request is repeated in the background for a minute;
-                ``begin`` says later whether the result was recorded.
+            BackendError: The server refused, or did not answer. The request is repeated in the background for a
+                minute; ``begin`` says later whether the result was recorded.
         """
         seconds = self._start.keep if keep is None else check_ttl(keep, "keep")
         run(once.finish(self._start, value, seconds))

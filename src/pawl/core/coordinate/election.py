@@ -68,14 +68,15 @@ async def campaign(
     return lease
 
 
-async def resign(engine: Engine, seat: Seat) -> None:
+async def resign(seat: Seat) -> None:
     """Resign; the next candidate leads immediately.
 
     Raises:
         NotHeld: This object does not lead.
         BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
     """
-    await release.release_or_raise(engine, seat.leading())
+    lease = seat.leading()
+    await release.release_or_raise(lease.engine, lease)
 
 
 async def check_after(lease: HeldLease, error: BaseException | None) -> None:
