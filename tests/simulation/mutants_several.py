@@ -16,7 +16,7 @@ from pawl.core.protocol.outcomes import Granted
 from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.runtime import Fault
 from pawl.core.quorum.nodes import Life, Lives
-from pawl.core.quorum.votes import EachVote, GrantVotes, LeaveVotes, RatifyVotes
+from pawl.core.quorum.votes import EachVote, GrantVotes, LeaveVotes
 from pawl.core.state.records import WaiterState
 from pawl.primitives.mutex import Mutex
 from pawl.testing.sim.quorum import QuorumSimRuntime
@@ -43,7 +43,9 @@ _votes = GrantVotes.__init__
 
 async def _counts_at_once(self: Any, fence: int, block: int) -> Any:
     del fence, block
-    return RatifyVotes(self.votes.nodes, self.votes.needed, held=self.votes.nodes)
+    votes = GrantVotes(self.votes.nodes)
+    votes.granted = votes.nodes
+    return votes
 
 
 def _only_acknowledged(outcome: Any) -> bool:

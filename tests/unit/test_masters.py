@@ -9,14 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.protocol.faults import passes
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.outcomes import Busy, Gone, Granted
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.protocol.terms import Terms
 from pawl.core.quorum.ballot import _CLOCK_FOR, learn_clock, question_of
 from pawl.core.quorum.nodes import KnownNodes, Life, Lives, Node
-from pawl.core.quorum.votes import EachVote, GrantVotes, MergedVotes, RatifyVotes
+from pawl.core.quorum.votes import EachVote, GrantVotes, MergedVotes
 from pawl.transport.node import Question
 
 DOWN = Fault(FaultKind.UNREACHABLE, "gone")
@@ -25,10 +24,10 @@ FINAL = Fault(FaultKind.UNREACHABLE, "no such host", final=True)
 
 
 def test_a_write_back_is_lacking_where_more_than_a_minority_failed() -> None:
-    votes = RatifyVotes(5, 3)
+    votes = GrantVotes(5)
     answers = [Granted(1, 1000, 0), DOWN, DOWN, Busy(0, foreign=False, holder=""), DOWN]
     decided = [votes.add(index, answer) for index, answer in enumerate(answers[:4])]
-    assert (decided, votes.outcome(), votes.lacking) == ([False, False, False, True], 1, False)
+    assert (decided, votes.granted, votes.lacking) == ([False, False, False, True], 1, False)
     votes.add(4, answers[4])
     assert votes.lacking
 
@@ -165,7 +164,7 @@ def test_an_attempt_that_nobody_refused_listens_longer_than_a_node_may_take() ->
     assert votes.patience() == pytest.approx(1.6), "it may be won with the two others"
     votes.add(1, Busy(100, foreign=False, holder="somebody"))
     assert not votes.patience(), "a split vote is given up in time, so that others get on"
-    question = Question(RatifyVotes(3, 2, 0.7), 3, 10.0, 0.1)
+    question = Question(GrantVotes(3, None, 0.7), 3, 10.0, 0.1)
     assert question.listen_on()
     assert question.deadline == pytest.approx(10.7)
     assert not question.listen_on(), "once"
@@ -251,4 +250,4 @@ def test_nothing_is_learnt_from_nobody() -> None:
 def test_it_gives_up_once_no_majority_can_be_left(outcomes: list[Any], refused: Fault | None) -> None:
     votes = GrantVotes(3)
     votes.outcomes = outcomes
-    assert votes.refused_for_good(passes) is refused
+    assert votes.refused_for_good() is refused

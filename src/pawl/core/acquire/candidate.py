@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, cast
 
 from pawl.core.keep.outbox import barred, delivery_of, granted
 from pawl.core.protocol.backoff import full_jitter
-from pawl.core.protocol.faults import passes, to_error
+from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.outcomes import Busy
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.quorum import QuorumRuntime, spread
@@ -35,7 +35,6 @@ from pawl.core.quorum.votes import (
     Delivery,
     GrantVotes,
     LeaveVotes,
-    RatifyVotes,
     may_hold,
 )
 from pawl.core.retry import check_stop, rest
@@ -204,7 +203,7 @@ class _Attempt:
             self.began = min(self.began, sent_at)
         self.took = runtime.now() - sent_at
         learn_clock(self.nodes, votes, sent_at)
-        written: RatifyVotes | None = None
+        written: GrantVotes | None = None
         self.late = False
         if votes.won:
             left_ms = votes.left_ms - self.options.delay_ms
@@ -212,7 +211,7 @@ class _Attempt:
             if valid > runtime.now() and not votes.agreed:
                 written = await self._ratify(votes.fence, self.options.block)
             self.late = valid <= runtime.now()
-            if not self.late and (written is None or written.held >= written.needed):
+            if not self.late and (written is None or written.won):
                 kept = granted(self.engine, votes, valid, self.options.ttl_ms)
                 return Grant(votes.fence, valid, True, 1, kept)
             self.late_grants += self.late
@@ -248,10 +247,10 @@ class _Attempt:
                     FaultKind.NOT_READY, "an earlier try of this caller is to be undone there"
                 )
 
-    async def _ratify(self, fence: int, block: int) -> RatifyVotes:
+    async def _ratify(self, fence: int, block: int) -> GrantVotes:
         call = self.primitive.ratify(self.waiter.token, fence, block)
         patience = patience_until(self.nodes, self.engine.runtime.now(), self.until)
-        votes = RatifyVotes(self.votes.nodes, self.votes.needed, patience)
+        votes = GrantVotes(self.votes.nodes, None, patience)
         calls = [call if may_hold(outcome) else None for outcome in self.votes.outcomes]
         await self.nodes.ask([(calls, votes)], self.nodes.node_timeout)
         return votes
@@ -287,7 +286,7 @@ class _Attempt:
         """How long to rest before the next try; None: there is none."""
         runtime, settings = self.engine.runtime, self.settings
         now = runtime.now()
-        if self.late_grants > _MOST_LATE_GRANTS or self._refused_for_good() is not None:
+        if self.late_grants > _MOST_LATE_GRANTS or self.votes.refused_for_good() is not None:
             return None
         # Tries by a hint are not counted; those that split the votes lengthen the pause all the same.
         bound = settings.retry_delay * (1 << min(tries - 1 + self.splits, _DOUBLINGS))
@@ -337,9 +336,6 @@ class _Attempt:
             return None
         return max(pause, min(self.nodes.node_timeout, _MOMENT)) if votes.failed else pause
 
-    def _refused_for_good(self) -> Fault | None:
-        return self.votes.refused_for_good(passes)
-
     def raise_refusal(self) -> None:
         """Say why there is no grant: on return, because somebody else holds the name.
 
@@ -356,7 +352,7 @@ class _Attempt:
                 f"acquire {name!r}: {self.late_grants} grants had expired by the time a majority had answered"
             )
             raise ClockDrift(text, name=name, outcomes=words)
-        fault = self._refused_for_good()
+        fault = self.votes.refused_for_good()
         if fault is not None:
             error = to_error(fault, name, "acquire")
             error.add_note(summary)

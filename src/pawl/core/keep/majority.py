@@ -10,6 +10,7 @@ from pawl.core.keep.outbox import leave_votes
 from pawl.core.keep.replicas import renew_durably
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.faults import or_raise
 from pawl.core.protocol.outcomes import Granted, Outcome
 from pawl.core.protocol.quorum import spread
 from pawl.core.protocol.runtime import Fault
@@ -63,14 +64,7 @@ async def renew_one(engine: Engine, server_lease: ServerLease, call: Request) ->
     if engine.quorum is None:
         return await renew_durably(engine, server_lease, call, server_lease.options.request_timeout)
     patience = renewal_patience(engine, server_lease, engine.runtime.now())
-    (outcome,) = await renew_votes(engine, [server_lease], [call], patience)
-    if not isinstance(outcome, Fault):
-        return outcome
-    try:
-        raise outcome
-    finally:
-        # The error's traceback has this frame: the two, and the caller's lease, would keep each other alive.
-        del outcome
+    return or_raise((await renew_votes(engine, [server_lease], [call], patience))[0])
 
 
 async def redeliver(engine: Engine, leaving: Sequence[object], most: float) -> None:

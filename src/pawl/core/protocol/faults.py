@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.errors import (
     BackendDenied,
@@ -22,7 +23,7 @@ from pawl.errors import (
     WrongKey,
 )
 
-__all__ = ["classify", "passes", "to_error"]
+__all__ = ["classify", "or_raise", "passes", "to_error"]
 
 _BY_PREFIX = {
     "LOADING": FaultKind.NOT_READY,
@@ -68,11 +69,11 @@ _HINTS: dict[FaultKind, tuple[type[PawlError], str]] = {
     FaultKind.CLOSED: (ClientClosed, "the client is closed"),
 }
 
-# What a server replies to a script about a key that is elsewhere or on its way, or for a cluster that is down. Each
-# version words it a little differently. Scripts meet it before they have written anything, so it is worth a retry.
+# What a server replies to a script about a key that is elsewhere or on its way, for a cluster that is down, or with all
+# its connections taken. Each version words it a little differently. Scripts meet it before they have written anything, so it is worth a retry.
 _ON_ITS_WAY = re.compile(
     r"access a non local key|undeclared keys were accessed during rehashing|access a slot not served"
-    r"|while the cluster is down"
+    r"|while the cluster is down|max number of clients"
 )
 
 _INNER = re.compile(r"\b(WRONGTYPE|OOM|NOPERM|READONLY|NOREPLICAS|MISCONF|PAWLWIRE)\b")
@@ -92,20 +93,27 @@ def classify(text: str) -> Fault:
     """
     prefix = text.split(" ", 1)[0].rstrip(":")
     kind = _BY_PREFIX.get(prefix)
-    if kind is None and "max number of clients" in text:
-        kind = FaultKind.NOT_READY
     if kind is None and _ON_ITS_WAY.search(text):
         kind = FaultKind.NOT_READY
-    if kind is None and "ACL failure" in text:
-        # How Redis 7 and Valkey word the refusal of a command inside a script.
-        kind = FaultKind.DENIED
-    if kind is None and "invalid password" in text.lower():
+    # The first is how Redis 7 and Valkey word the refusal of a command inside a script.
+    if kind is None and ("ACL failure" in text or "invalid password" in text.lower()):
         kind = FaultKind.DENIED
     if kind is None and (inner := _INNER.search(text)):
         # Redis before 7 wraps the error of an inner command: "ERR Error running script ... WRONGTYPE ...".
         kind = _BY_PREFIX.get(inner.group(1))
     text = _OTHER_WIRE.sub("1 with pawl.Key.redisson: two wires on one name", text)
     return Fault(FaultKind.SCRIPT, text) if kind is None else Fault(kind, _LINE.sub("", text))
+
+
+def or_raise(answer: Outcome | Fault) -> Outcome:
+    """The answer; a fault is raised."""
+    if not isinstance(answer, Fault):
+        return answer
+    try:
+        raise answer
+    finally:
+        # The error's traceback has this frame: the two, and the caller's lease, would keep each other alive.
+        del answer
 
 
 def passes(kind: FaultKind) -> bool:

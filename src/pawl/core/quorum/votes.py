@@ -20,10 +20,11 @@ What one node means to one token, as ``outcomes`` state it::
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from copy import copy
 from typing import Any, NamedTuple, TypeVar
 
 from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.faults import or_raise, passes
 from pawl.core.protocol.outcomes import (
     NOBODY_MS,
     AsAsked,
@@ -47,7 +48,6 @@ __all__ = [
     "Majority",
     "MergedVotes",
     "NoMajority",
-    "RatifyVotes",
     "may_hold",
     "merge_holders",
     "merge_inspect",
@@ -144,11 +144,9 @@ class GrantVotes:
 
     def copy(self) -> GrantVotes:
         """The votes as they are now: no answer that comes later is noted there."""
-        copy = GrantVotes(self.nodes, self._plain)
-        copy.outcomes = list(self.outcomes)
-        copy.granted, copy.refused = self.granted, self.refused
-        copy.fence, copy.left_ms, copy._same = self.fence, self.left_ms, self._same
-        return copy
+        found = copy(self)
+        found.outcomes = list(self.outcomes)
+        return found
 
     @property
     def won(self) -> bool:
@@ -180,7 +178,7 @@ class GrantVotes:
         """Whether so many nodes failed that there is no majority without them."""
         return self.failed > self.nodes - self.needed
 
-    def refused_for_good(self, passes: Callable[[FaultKind], bool]) -> Fault | None:
+    def refused_for_good(self) -> Fault | None:
         """The first of so many refusals that cannot pass that no majority is left; None: there are not so many."""
         final = [o for o in self.outcomes if isinstance(o, Fault) and (o.final or not passes(o.kind))]
         return final[0] if len(final) > self.nodes - self.needed else None
@@ -190,43 +188,6 @@ class GrantVotes:
         """Who holds the name, as most of the nodes that said so know it."""
         found = [o.holder for o in self.outcomes if isinstance(o, Busy) and o.holder]
         return max(found, key=found.count) if found else None
-
-
-@dataclass(slots=True)
-class RatifyVotes:
-    """The answers to a write-back: it counts on nodes that still hold the token, and know the fence from then on."""
-
-    nodes: int
-    needed: int
-    listens: float = 0.0
-    held: int = 0
-    refused: int = 0
-    failed: int = 0
-
-    def add(self, index: int, outcome: Outcome | Fault) -> bool:  # noqa: ARG002 - all nodes count alike
-        """Decided by a majority, or when none can come."""
-        if isinstance(outcome, Granted):
-            self.held += 1
-        else:
-            self.refused += 1
-            self.failed += isinstance(outcome, Fault)
-        return self.held >= self.needed or self.refused > self.nodes - self.needed
-
-    def late(self, index: int, outcome: Outcome | Fault) -> None:
-        """Nothing depends on it."""
-
-    def patience(self) -> float:
-        """The name is the candidate's already."""
-        return self.listens
-
-    @property
-    def lacking(self) -> bool:
-        """Whether so many nodes failed that there is no majority without them."""
-        return self.failed > self.nodes - self.needed
-
-    def outcome(self) -> int:
-        """How many know the fence."""
-        return self.held
 
 
 class Delivery:
@@ -349,14 +310,7 @@ class MergedVotes:
             for outcome in self.outcomes:
                 if type(outcome) is Released and self._same >= self.needed:
                     return outcome
-        result = self.result()
-        if not isinstance(result, Fault):
-            return result
-        try:
-            raise result
-        finally:
-            # The error's traceback has this frame: the two, and the caller's lease, would keep each other alive.
-            del result
+        return or_raise(self.result())
 
     def result(self) -> Outcome | Fault:
         """The one answer, or why there is none."""
