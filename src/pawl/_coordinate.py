@@ -10,13 +10,21 @@ from typing import Any, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
 
 from pawl._cancel import CancelScope
 from pawl._environment import unknown_options
-from pawl._factory import Settings, description, name_and_key, refuse_on_quorum, shared_client, unfilled
+from pawl._factory import (
+    Settings,
+    check_word,
+    description,
+    name_and_key,
+    refuse_on_quorum,
+    shared_client,
+    unfilled,
+)
 from pawl._inside import origin_of, preparer_of
 from pawl.core.coordinate.barrier import MAX_PARTIES
 from pawl.core.coordinate.election import Seat, check_after
 from pawl.core.coordinate.latch import MAX_COUNT
 from pawl.core.protocol.engine import BarrierCalls, LatchCalls
-from pawl.core.protocol.options import LockOptions, Renew, Seconds, check_count
+from pawl.core.protocol.options import LockOptions, Renew, Seconds, check_choice, check_count
 from pawl.core.protocol.terms import Terms
 from pawl.core.protocol.validity import to_ms
 from pawl.core.state.plan import Plan
@@ -140,7 +148,15 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
     options = settings.lock_options({**given, "handover": 0})
     name, _ = _name_and_key(settings, name)
     ballot = settings.engine.election(name, settings.namespace, options)
-    return Plan(ballot, options, False, False, True, "", identity=_check_identity(identity))
+    return Plan(
+        ballot,
+        options,
+        False,
+        False,
+        True,
+        "",
+        identity="" if identity is None else check_word(identity, "identity"),
+    )
 
 
 def once_plan(settings: Settings, name: str, given: Mapping[str, Any]) -> Plan:
@@ -186,20 +202,6 @@ def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> Terms
         "unavailable_after": settings.options.given.unavailable_after,
     }
     return Terms(LockOptions(**{**defaults, **given}))
-
-
-def _check_identity(identity: object) -> str:
-    if identity is None:
-        return ""
-    if not isinstance(identity, str) or not identity:
-        raise ConfigurationError(f"identity must be text of 1 to 200 bytes, not {identity!r:.40}")
-    if any(c.isspace() or not c.isprintable() for c in identity):
-        raise ConfigurationError(
-            f"identity {identity!r:.40} contains white space or control characters; use letters, digits, '-'"
-        )
-    if len(identity.encode()) > 200:
-        raise ConfigurationError("identity must be at most 200 bytes")
-    return identity
 
 
 class Described:
@@ -272,8 +274,7 @@ def guard_async(seat: Seat, function: Callable[..., Any] | None, on_follower: st
 def _guard(
     seat: Seat, function: Callable[..., Any] | None, on_follower: str, call_async: Callable[..., Any]
 ) -> Any:
-    if on_follower not in ("raise", "skip"):
-        raise ConfigurationError(f"on_follower must be 'raise' or 'skip', got {on_follower!r:.40}")
+    check_choice(on_follower, "on_follower", "raise", "skip")
     if function is None:
         return functools.partial(_guard, seat, on_follower=on_follower, call_async=call_async)
     _check_function(function)

@@ -26,6 +26,7 @@ from pawl.core.protocol.options import (
     check_callback,
     check_count,
     check_deadlock_after,
+    check_flag,
 )
 from pawl.core.protocol.terms import Terms
 from pawl.core.release.transfer import Ticket, read_ticket
@@ -47,6 +48,7 @@ __all__ = [
     "Settings",
     "SkipKwargs",
     "check_for_quorum",
+    "check_word",
     "description",
     "exclusive_plan",
     "live_clients",
@@ -142,7 +144,7 @@ class Settings:
         given = from_environment(given, environ)
         self.deadlock_after = check_deadlock_after(given.pop("deadlock_after", 1.0))
         self.history = check_count(given.pop("history", 0), "history", 0, MOST_KEPT)
-        self.strict: bool = _check_strict(given.pop("strict", False))
+        self.strict: bool = check_flag(given.pop("strict", False), "strict")
         self.may_be_async = may_be_async
         check_callback(given.get("on_lost"), may_be_async=may_be_async)
         self.options = Terms(LockOptions(**given))
@@ -254,12 +256,6 @@ class Settings:
         return ticket, plan
 
 
-def _check_strict(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"strict must be True or False, got {value!r:.40}")
-    return value
-
-
 def plan_of(
     settings: Settings,
     kind: str,
@@ -298,7 +294,7 @@ def _new_plan(
     _refuse_yield(given)
     options = settings.lock_options(given)
     if owner is not None:
-        owner = _check_owner(owner)
+        owner = check_word(owner, "owner", at=False)
     found = name_and_key(settings, name)
     if found is None:
         return unfilled(kind, name, options)
@@ -353,7 +349,7 @@ def plan_of_key(
         )
     options = settings.lock_options(given).tracked()
     if owner is not None:
-        owner = _check_owner(owner)
+        owner = check_word(owner, "owner", at=False)
     if settings.redlock is not None:
         if key.wire != "plain":
             raise NotSupported(
@@ -474,16 +470,25 @@ def queue_key_of(key: str, options: Terms) -> str:
     return f"{key} {options.queue_group}"
 
 
-def _check_owner(owner: object) -> str:
-    if not isinstance(owner, str) or not owner:
-        raise ConfigurationError(f"owner must be text of 1 to 200 bytes, not {owner!r:.40}")
-    if "@" in owner or any(c.isspace() or not c.isprintable() for c in owner):
-        raise ConfigurationError(
-            f"owner {owner!r:.40} contains '@', white space or control characters; use letters, digits, '-'"
-        )
-    if len(owner.encode()) > 200:
-        raise ConfigurationError("owner must be at most 200 bytes")
-    return owner
+def check_word(value: object, what: str, *, at: bool = True) -> str:
+    """Text in which somebody is named.
+
+    Args:
+        value: What the user gave.
+        what: The option's name, for the error.
+        at: Whether it may contain ``@``, which ends the owner in a token.
+
+    Raises:
+        ConfigurationError: It is no text, empty, longer than 200 bytes, or not one printable word.
+    """
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(f"{what} must be text of 1 to 200 bytes, not {value!r:.40}")
+    if ("@" in value and not at) or any(c.isspace() or not c.isprintable() for c in value):
+        barred = "white space or control characters" if at else "'@', white space or control characters"
+        raise ConfigurationError(f"{what} {value!r:.40} contains {barred}; use letters, digits, '-'")
+    if len(value.encode()) > 200:
+        raise ConfigurationError(f"{what} must be at most 200 bytes")
+    return value
 
 
 degraded.guard.mutex = threading.RLock()

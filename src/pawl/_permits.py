@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pawl._factory import Settings, check_for_quorum, name_and_key, queue_key_of, refuse_on_quorum, unfilled
-from pawl.core.protocol.options import Renew, Seconds, check_count
+from pawl.core.protocol.options import Renew, Seconds, check_count, check_flag
 from pawl.core.protocol.terms import Terms
 from pawl.core.retry import query
 from pawl.core.state.plan import Plan
@@ -77,8 +77,7 @@ def plans_of_rwlock(
         ConfigurationError: A name or option that can never work.
     """
     _refuse_what_is_a_mutexs("rwlock", given)
-    if upgradable is not True and upgradable is not False:
-        raise ConfigurationError(f"upgradable must be True or False, got {upgradable!r:.40}")
+    check_flag(upgradable, "upgradable")
     refuse_on_quorum(settings, "rwlock")
     options = settings.lock_options({**_NOT_FOR_PERMITS, **given})
     found = name_and_key(settings, name)

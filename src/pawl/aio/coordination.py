@@ -18,8 +18,7 @@ from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.election import AsyncElection
 from pawl.aio.latch import AsyncLatch
 from pawl.aio.once import AsyncOnce
-from pawl.core.protocol.options import Seconds, check_ttl
-from pawl.errors import ConfigurationError
+from pawl.core.protocol.options import Seconds, check_flag, check_ttl
 
 __all__ = ["AsyncCoordination"]
 
@@ -103,7 +102,6 @@ class AsyncCoordination:
         """
         plan = once_plan(self._settings, name, options)
         kept = check_ttl(keep, "keep")
-        if wait is not True and wait is not False:
-            raise ConfigurationError(f"wait must be True or False, got {wait!r:.40}")
+        check_flag(wait, "wait")
         source = ("once", (name,), {"keep": keep, "wait": wait, **options})
         return AsyncOnce(self, plan, source, kept, wait=wait)

@@ -11,8 +11,8 @@ from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Wa
 from pawl.core.protocol.runtime import Call, Fault, FaultKind
 from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import KnownNodes
-from pawl.core.quorum.runtime import MastersRuntime
 from pawl.runtimes.aio import AsyncioRuntime, LocalWaiter
+from pawl.runtimes.masters import MastersRuntime
 from pawl.runtimes.shared import start_thread
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.fan import GONE

@@ -11,7 +11,7 @@ from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Wa
 from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
 from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import KnownNodes
-from pawl.core.quorum.runtime import MastersRuntime
+from pawl.runtimes.masters import MastersRuntime
 from pawl.runtimes.shared import Known, start_thread
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint

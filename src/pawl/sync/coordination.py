@@ -15,8 +15,7 @@ from pawl._coordinate import (
     once_plan,
 )
 from pawl._factory import LockKwargs, Settings
-from pawl.core.protocol.options import Seconds, check_ttl
-from pawl.errors import ConfigurationError
+from pawl.core.protocol.options import Seconds, check_flag, check_ttl
 from pawl.sync.barrier import Barrier
 from pawl.sync.election import Election
 from pawl.sync.latch import Latch
@@ -102,7 +101,6 @@ class Coordination:
         """
         plan = once_plan(self._settings, name, options)
         kept = check_ttl(keep, "keep")
-        if wait is not True and wait is not False:
-            raise ConfigurationError(f"wait must be True or False, got {wait!r:.40}")
+        check_flag(wait, "wait")
         source = ("once", (name,), {"keep": keep, "wait": wait, **options})
         return Once(self, plan, source, kept, wait=wait)

@@ -91,14 +91,10 @@ async def _change(engine: Engine, latch: LatchCalls, options: Terms, call: Reque
     engine.activity.in_progress[change] = engine.runtime.who()
     try:
         outcome, _ = await query(engine, call, options, latch.name, doing)
-    except (BackendUnavailable, BackendReadOnly):
-        engine.post(call)
-        raise
-    except PawlError:
-        raise
-    except BaseException:
-        # Cancelled or interrupted: what was begun is done, without its caller.
-        engine.post(call)
+    except BaseException as error:
+        # A refusal is final. What may still be done is done without its caller, also one that was cancelled.
+        if not isinstance(error, PawlError) or isinstance(error, (BackendUnavailable, BackendReadOnly)):
+            engine.post(call)
         raise
     finally:
         engine.activity.in_progress.pop(change, None)

@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -29,13 +28,7 @@ from pawl.core.protocol.validity import valid_until
 from pawl.core.release import extend, release
 from pawl.core.retry import check_stop, explained, patience, pause_after, rest
 from pawl.core.state.records import Waiter
-from pawl.errors import (
-    AcquireTimeout,
-    LeaseLost,
-    NotAcquired,
-    NotHeld,
-    PawlError,
-)
+from pawl.errors import AcquireTimeout, NotAcquired, NotHeld, PawlError
 from pawl.model import Grant, Release
 
 if TYPE_CHECKING:
@@ -46,8 +39,6 @@ if TYPE_CHECKING:
     from pawl.core.state.plan import Plan
 
 __all__ = ["acquire_all", "end_all", "extend_all", "release_all", "release_all_or_raise"]
-
-log: logging.Logger = logging.getLogger("pawl.lease")
 
 
 class _Apart(Exception):
@@ -289,14 +280,9 @@ async def release_all_or_raise(engine: Engine, multi: HeldMultiLease) -> None:
         BackendError: The server did not answer for one, or refused; its ttl frees the name at the latest.
     """
     outcomes = await release_all(engine, multi)
-    for lease, outcome in outcomes:
-        if outcome is Release.LOST:
-            raise NotHeld(f"release {multi.name!r}: {lease.loss().text}", name=lease.name)
-    for lease, outcome in outcomes:
-        if outcome is Release.UNKNOWN:
-            cls, why = lease.server_lease.unsure
-            text = why or f"release {multi.name!r}: the server did not answer"
-            raise cls(f"{text}; {lease.name!r} expires within {lease.ttl:g} s", name=lease.name)
+    # One that was lost comes first.
+    for lease, outcome in sorted(outcomes, key=lambda one: one[1] is not Release.LOST):
+        release.tell(lease, outcome, multi.name)
 
 
 async def end_all(multi: HeldMultiLease, error: BaseException | None) -> None:
@@ -309,18 +295,8 @@ async def end_all(multi: HeldMultiLease, error: BaseException | None) -> None:
         return
     outcomes = await release_all(multi.engine, multi)
     losses = [lease.loss() for lease, outcome in outcomes if outcome is Release.LOST]
-    if not losses:
-        return
-    lost = losses[0]
-    names = {loss.name for loss in losses}
-    if isinstance(error, LeaseLost) and error.name in names:
-        return
-    if error is not None:
-        error.add_note(str(lost))
-    elif multi.plan.options.given.on_exit == "raise":
-        raise lost
-    else:
-        log.warning("%s", lost, extra={"pawl_name": lost.name})
+    if losses:
+        release.tell_losses(losses, multi.plan.options.given.on_exit, error)
 
 
 async def extend_all(engine: Engine, multi: HeldMultiLease, ttl: float) -> None:

@@ -70,7 +70,8 @@ _HINTS: dict[FaultKind, tuple[type[PawlError], str]] = {
 }
 
 # What a server replies to a script about a key that is elsewhere or on its way, for a cluster that is down, or with all
-# its connections taken. Each version words it a little differently. Scripts meet it before they have written anything, so it is worth a retry.
+# its connections taken. Each version words it a little differently. Scripts meet it before they have written anything,
+# so it is worth a retry.
 _ON_ITS_WAY = re.compile(
     r"access a non local key|undeclared keys were accessed during rehashing|access a slot not served"
     r"|while the cluster is down|max number of clients"

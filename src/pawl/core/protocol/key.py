@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, cast, overload
 
 from pawl.core.protocol.names import key_of
+from pawl.core.protocol.options import check_choice
 from pawl.errors import ConfigurationError
 
 __all__ = ["Key", "Wake"]
@@ -13,8 +14,6 @@ __all__ = ["Key", "Wake"]
 Wake = tuple[Literal["publish"], str, str] | tuple[Literal["push"], str, int]
 """What a release sends to waiters of others: ``("publish", channel, message)`` or ``("push", list, ttl in ms)``."""
 
-_WIRES = ("plain", "redisson")
-_FENCES = ("own", "redisson")
 _LONGEST_WAKE = 1000
 _LONGEST_PUSH_MS = 3_600_000
 
@@ -48,10 +47,8 @@ class Key:
         if isinstance(cast("object", self.key), Key):
             raise ConfigurationError("a Key must be made of text, and this is a Key already: use it as it is")
         key_of("", self.key)
-        if self.wire not in _WIRES:
-            raise ConfigurationError(f"wire must be 'plain' or 'redisson', got {self.wire!r:.40}")
-        if self.fence not in _FENCES:
-            raise ConfigurationError(f"fence must be 'own' or 'redisson', got {self.fence!r:.40}")
+        check_choice(self.wire, "wire", "plain", "redisson")
+        check_choice(self.fence, "fence", "own", "redisson")
         if self.wire == "plain" and self.fence != "own":
             raise ConfigurationError(
                 "fence='redisson' needs wire='redisson': use Key.redisson(name, fenced=True)"

@@ -20,9 +20,11 @@ __all__ = [
     "Renew",
     "Seconds",
     "check_callback",
+    "check_choice",
     "check_count",
     "check_deadlock_after",
     "check_fence_ttl",
+    "check_flag",
     "check_timeout",
     "check_ttl",
     "seconds",
@@ -105,7 +107,7 @@ def check_deadlock_after(value: object, what: str = "deadlock_after") -> float:
     """
     if value is None:
         return 0.0
-    after = _positive(value, what, zero=True)
+    after = _positive(value, what)
     if 0 < after < _LEAST_DEADLOCK_AFTER:
         text = f"{what} must be at least {_LEAST_DEADLOCK_AFTER} s, or 0 for never, got {after:g}"
         raise ConfigurationError(text)
@@ -118,7 +120,7 @@ def check_fence_ttl(value: object, what: str = "fence_ttl") -> float:
     Raises:
         ConfigurationError: It is no duration, negative, above 0 and below 50 ms, or more than 366 days.
     """
-    kept = _positive(value, what, zero=True)
+    kept = _positive(value, what)
     if 0 < kept < MIN_TTL or kept > MAX_TTL:
         raise ConfigurationError(f"{what} must be 0, or {MIN_TTL} s to 366 days, got {kept:g} s")
     return kept
@@ -150,11 +152,35 @@ def check_callback(
     return value
 
 
-def _positive(value: object, what: str, *, zero: bool) -> float:
+def check_choice(value: object, what: str, *choices: str) -> None:
+    """One of several words.
+
+    Raises:
+        ConfigurationError: It is none of them.
+    """
+    if value not in choices:
+        *most, last = map(repr, choices)
+        raise ConfigurationError(f"{what} must be {', '.join(most)} or {last}, got {value!r:.40}")
+
+
+def check_flag(value: object, what: str) -> bool:
+    """True or False.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if value is not True and value is not False:
+        raise ConfigurationError(f"{what} must be True or False, got {value!r:.40}")
+    return value
+
+
+def _positive(value: object, what: str, *, zero: bool = True, most: float = math.inf) -> float:
     number = seconds(value, what)
     if number < 0 or math.isinf(number) or (number == 0 and not zero):
         least = "0 or more" if zero else "more than 0"
         raise ConfigurationError(f"{what} must be a finite number of seconds, {least}, got {number:g}")
+    if number > most:
+        raise ConfigurationError(f"{what} must be at most 366 days, got {number:g} s")
     return number
 
 
@@ -252,13 +278,10 @@ class LockOptions:
         put(self, "ttl", ttl)
         if self.renew is not True and self.renew is not False and self.renew != "loop":
             raise ConfigurationError(f"renew must be True, False or 'loop', got {self.renew!r:.40}")
-        if self.hear is not True and self.hear is not False:
-            raise ConfigurationError(f"hear must be True or False, got {self.hear!r:.40}")
+        check_flag(self.hear, "hear")
         put(self, "timeout", check_timeout(self.timeout))
-        put(self, "unavailable_after", _positive(self.unavailable_after, "unavailable_after", zero=True))
-        put(self, "min_hold", _positive(self.min_hold, "min_hold", zero=True))
-        if self.min_hold > MAX_TTL:
-            raise ConfigurationError(f"min_hold must be at most 366 days, got {self.min_hold:g} s")
+        put(self, "unavailable_after", _positive(self.unavailable_after, "unavailable_after"))
+        put(self, "min_hold", _positive(self.min_hold, "min_hold", most=MAX_TTL))
         put(self, "handover", check_count(self.handover, "handover", 0, _MOST_LOCAL_GRANTS))
         put(self, "max_waiters", check_count(self.max_waiters, "max_waiters", 1, 10_000_000))
         ticket_ttl = min(3.0, ttl) if self.ticket_ttl is None else check_ttl(self.ticket_ttl, "ticket_ttl")
@@ -268,43 +291,29 @@ class LockOptions:
         self._check_renewal(ttl)
         check_callback(self.on_lost, may_be_async=True)
         self._check_safety()
-        if self.on_exit not in ("raise", "warn"):
-            raise ConfigurationError(f"on_exit must be 'raise' or 'warn', got {self.on_exit!r:.40}")
+        check_choice(self.on_exit, "on_exit", "raise", "warn")
         self._check_contended()
 
     def _check_safety(self) -> None:
         put = object.__setattr__
-        delay = _positive(self.lock_delay, "lock_delay", zero=True)
-        if delay > MAX_TTL:
-            raise ConfigurationError(f"lock_delay must be at most 366 days, got {delay:g} s")
-        put(self, "lock_delay", delay)
+        put(self, "lock_delay", _positive(self.lock_delay, "lock_delay", most=MAX_TTL))
         put(self, "replicas", check_count(self.replicas, "replicas", 0, _MOST_REPLICAS))
-        if self.replicas_sync not in ("memory", "disk"):
-            raise ConfigurationError(
-                f"replicas_sync must be 'memory' or 'disk', got {self.replicas_sync!r:.40}"
-            )
+        check_choice(self.replicas_sync, "replicas_sync", "memory", "disk")
         if self.replicas_sync == "disk" and not self.replicas:
             raise ConfigurationError("replicas_sync='disk' needs replicas of 1 or more, got 0")
         self._check_yield()
         put(self, "fence_ttl", check_fence_ttl(self.fence_ttl))
 
     def _check_yield(self) -> None:
-        after = 0.0 if self.yield_after is None else _positive(self.yield_after, "yield_after", zero=True)
-        length = _YIELD_FOR if self.yield_for is None else _positive(self.yield_for, "yield_for", zero=True)
-        if after > MAX_TTL:
-            raise ConfigurationError(f"yield_after must be at most 366 days, got {after:g} s")
+        if self.yield_after is not None:
+            _positive(self.yield_after, "yield_after", most=MAX_TTL)
+        length = _YIELD_FOR if self.yield_for is None else _positive(self.yield_for, "yield_for")
         if length > _LONGEST_YIELD:
             raise ConfigurationError(f"yield_for must be at most {_LONGEST_YIELD:g} s, got {length:g}")
 
     def _check_contended(self) -> None:
-        if self.on_unavailable not in ("raise", "local", "open"):
-            raise ConfigurationError(
-                f"on_unavailable must be 'raise', 'local' or 'open', got {self.on_unavailable!r:.40}"
-            )
-        if self.on_contended not in ("wait", "raise", "skip"):
-            raise ConfigurationError(
-                f"on_contended must be 'wait', 'raise' or 'skip', got {self.on_contended!r:.40}"
-            )
+        check_choice(self.on_unavailable, "on_unavailable", "raise", "local", "open")
+        check_choice(self.on_contended, "on_contended", "wait", "raise", "skip")
         if self.on_contended == "wait":
             return
         if self.timeout:

@@ -39,7 +39,6 @@ __all__ = [
     "KindOfKey",
     "LatchLost",
     "Leading",
-    "Left",
     "LimitChanged",
     "LimitRefused",
     "Listed",
@@ -63,7 +62,6 @@ __all__ = [
     "Shut",
     "Strange",
     "Tags",
-    "Taken",
     "Texts",
     "Ticket",
     "Withdrawn",
@@ -538,9 +536,3 @@ class Strange(NamedTuple):
 
 Outcome: TypeAlias = Any
 """Any of these; ``Any``, since which ones a request is answered with is known where it is made."""
-
-Taken: TypeAlias = Granted | Queued | Busy | Full | Dead | Gone | LimitRefused | Finished | Strange
-"""What a request to take a name, to queue for it or to keep it is answered with."""
-
-Left: TypeAlias = Released | Withdrawn | Absent | NotRecorded | Strange
-"""What a request that ends a token is answered with."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pawl.core.protocol.options import DAY_MS, MAX_TTL, check_count, seconds
+from pawl.core.protocol.options import DAY_MS, MAX_TTL, check_count, check_flag, seconds
 from pawl.errors import ConfigurationError
 
 __all__ = ["RedlockOptions"]
@@ -43,8 +43,7 @@ class RedlockOptions:
         put(self, "drift_factor", _within(self.drift_factor, "drift_factor", 0.0, 0.5))
         put(self, "drift_floor", _within(self.drift_floor, "drift_floor", 0.0, 60.0))
         put(self, "max_ttl", _within(self.max_ttl, "max_ttl", 0.05, MAX_TTL))
-        if self.fresh is not True and self.fresh is not False:
-            raise ConfigurationError(f"fresh must be True or False, got {self.fresh!r:.40}")
+        check_flag(self.fresh, "fresh")
 
     def drift(self, ttl: float) -> float:
         """Seconds to take off a life of ``ttl`` seconds."""

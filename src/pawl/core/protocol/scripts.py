@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any
@@ -175,13 +175,8 @@ def for_several(script: Script, times: int) -> Script:
         script: What ``load`` gave; its header lists the keys and arguments of one name.
         times: How many names.
     """
-    numkeys, numargs = script.numkeys * times, (script.numargs - 1) * times + 1
-    begin = b"*%d\r\n" % (3 + numkeys + numargs)
-    evalsha, by_text = (
-        begin + pack_words(*words, str(numkeys).encode())
-        for words in ((b"EVALSHA", script.sha.encode()), (b"EVAL", script.source))
-    )
-    return replace(script, numkeys=numkeys, numargs=numargs, evalsha=evalsha, eval=by_text)
+    numargs = (script.numargs - 1) * times + 1
+    return _packed(script.name, script.source, script.numkeys * times, numargs, script.read)
 
 
 def _include(package: str, text: str, variant: str = "") -> str:

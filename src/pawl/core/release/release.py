@@ -20,14 +20,23 @@ from pawl.errors import BackendError, ClientClosed, LeaseLost, NotHeld, NotSuppo
 from pawl.model import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.carrier import Request
     from pawl.core.protocol.quorum import QuorumLine, QuorumRuntime
     from pawl.core.protocol.runtime import Line
 
-__all__ = ["cut_short", "end_block", "leave", "release", "release_or_raise", "tell", "tell_block"]
+__all__ = [
+    "cut_short",
+    "end_block",
+    "leave",
+    "release",
+    "release_or_raise",
+    "tell",
+    "tell_block",
+    "tell_losses",
+]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
 
@@ -139,19 +148,26 @@ async def release_or_raise(engine: Engine, lease: HeldLease) -> None:
         tell(lease, outcome)
 
 
-def tell(lease: HeldLease, outcome: Release) -> None:
+def tell(lease: HeldLease, outcome: Release, names: str = "") -> None:
     """Raise what the outcome of a release means to a user who asked for it.
+
+    Args:
+        lease: What was released.
+        outcome: What came of it.
+        names: The names that were released together; ``""``: this one alone.
 
     Raises:
         NotHeld: It was lost or released before.
         BackendError: The server did not answer, or refused; the ttl frees the name at the latest.
     """
+    doing = f"release {(names or lease.name)!r}"
     if outcome is Release.LOST:
-        raise NotHeld(f"release {lease.name!r}: {lease.loss().text}", name=lease.name)
+        raise NotHeld(f"{doing}: {lease.loss().text}", name=lease.name)
     if outcome is Release.UNKNOWN:
         cls, why = lease.server_lease.unsure
-        text = why or f"release {lease.name!r}: the server did not answer"
-        raise cls(f"{text}; the lock expires within {lease.ttl:g} s", name=lease.name)
+        which = repr(lease.name) if names else "the lock"
+        text = f"{why or f'{doing}: the server did not answer'}; {which} expires within {lease.ttl:g} s"
+        raise cls(text, name=lease.name)
 
 
 async def end_block(lease: HeldLease, error: BaseException | None) -> None:
@@ -168,16 +184,21 @@ async def end_block(lease: HeldLease, error: BaseException | None) -> None:
 
 def tell_block(lease: HeldLease, error: BaseException | None) -> None:
     """Report to a ``with`` block at its end that its lease was lost; see ``end_block``."""
-    lost = lease.loss()
-    if isinstance(error, LeaseLost) and error.name == lease.name:
+    tell_losses([lease.loss()], lease.server_lease.options.given.on_exit, error)
+
+
+def tell_losses(losses: Sequence[LeaseLost], on_exit: str, error: BaseException | None) -> None:
+    """Report to a ``with`` block at its end that these were lost; the first is named."""
+    lost = losses[0]
+    if isinstance(error, LeaseLost) and error.name in {loss.name for loss in losses}:
         # An inner block of a re-entered lease has reported it already.
         return
     if error is not None:
         error.add_note(str(lost))
-    elif lease.server_lease.options.given.on_exit == "raise":
+    elif on_exit == "raise":
         raise lost
     else:
-        log.warning("%s", lost, extra={"pawl_name": lease.name})
+        log.warning("%s", lost, extra={"pawl_name": lost.name})
 
 
 async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fault | None = None) -> Release:

@@ -10,10 +10,10 @@ from pawl.core.protocol.outcomes import ServerFacts
 from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority
 from pawl.core.protocol.runtime import Call, Fault, FaultKind
 from pawl.core.quorum.nodes import KnownNodes, Life, Lives
-from pawl.core.quorum.runtime import MastersRuntime
 from pawl.primitives.probe import probe
 from pawl.primitives.redlock import SCRIPTS as EXCLUSIVE
 from pawl.primitives.redlock.rwlock import SCRIPTS as SHARED
+from pawl.runtimes.masters import MastersRuntime
 from pawl.testing.sim.network import Link, Network, Request
 from pawl.testing.sim.runtime import SimRuntime
 from pawl.testing.sim.waits import Sleep
