@@ -134,6 +134,15 @@ def test_beat_counts_anew(client: pawl.Client) -> None:
     assert outcome(lease.beat) == "LeaseLost:max_hold"
 
 
+def test_each_beat_costs_one_renewal_however_many_there_were(client: pawl.Client) -> None:
+    lease = client.lock("beaten", ttl=30, max_hold=0.2).acquire()
+    for _ in range(100):
+        time.sleep(0.01)
+        lease.beat()
+    assert client._engine.reports.counters["renewed"] <= 110
+    lease.release()
+
+
 def test_beating_one_lease_starves_no_other(client: pawl.Client) -> None:
     """They share a rhythm; the one that is served all the time must not hold up those behind it."""
     beaten = client.lock("beaten", ttl=0.9, max_hold=60).acquire()

@@ -257,6 +257,34 @@ def test_a_degraded_lease_that_is_extended_keeps_the_others_out_and_ends_with_it
 
 
 @each_api
+@pytest.mark.parametrize("policy", ["local", "open"])
+@pytest.mark.parametrize("back", [False, True], ids=["the server is away", "the server is back"])
+def test_a_beat_prolongs_a_degraded_lease_without_the_server(
+    own: Server, api: str, policy: str, *, back: bool
+) -> None:
+    async def scenario() -> None:
+        own.kill()
+        client = connect(api, own.url)
+        lease = await done(client.lock("r", on_unavailable=policy, max_hold=1.2, **QUICK).acquire())
+        assert lease.degraded == policy
+        if back:
+            own.restart(keep_data=True)
+        await nap(api, 0.7)
+        lease.beat()
+        await nap(api, 0.8)
+        assert lease.state == "held", "the limit counts from the beat"
+        end = time.monotonic() + 5
+        while lease.state == "held" and time.monotonic() < end:
+            await nap(api, 0.02)
+        with pytest.raises(pawl.LeaseLost) as caught:
+            lease.check()
+        assert caught.value.reason == "max_hold"
+        await done(client.close())
+
+    play(api, scenario)
+
+
+@each_api
 def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, api: str) -> None:
     async def scenario() -> None:
         own.kill()

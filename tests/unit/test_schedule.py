@@ -109,7 +109,21 @@ def test_what_is_in_hand_is_still_known() -> None:
     assert plan.all() == [lease]
     plan.take_due(1.0, 10)
     assert plan.all() == []
-    plan.clear()
+
+
+def test_who_is_to_be_served_out_of_rhythm_is_served_once_at_the_first_time() -> None:
+    plan, lease = schedule(), server_lease()
+    for due in (3.0, 2.0, 5.0):
+        plan.add_once(lease, due)
+    assert plan.take_due(1.9, 10) == []
+    assert plan.take_due(2.0, 10) == [lease]
+    assert plan.take_due(9.0, 10) == []
+    plan.add_once(lease, 10.0)
+    plan.discard(lease, once=False)
+    assert plan.sleep_until(9.0) == 10.0, "whoever doubts a lease has it asked for, whatever its rhythm"
+    plan.discard(lease)
+    assert plan.sleep_until(9.0) == inf
+    assert not plan.busy()
 
 
 @given(st.lists(st.tuples(st.sampled_from([1.0, 10.0]), st.booleans(), st.integers(0, 4)), min_size=1))

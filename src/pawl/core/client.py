@@ -53,7 +53,7 @@ class NotingEngine(Engine):
     def after_fork(self) -> None:
         """See ``Engine``."""
         super().after_fork()
-        self._history.forget()
+        self._history.forget(self)
 
 
 def make_engine(runtime: Runtime, client: object, setup: Setup | None) -> Engine:

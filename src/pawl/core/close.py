@@ -12,19 +12,18 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from pawl.core.keep.outbox import barred, leave_call
 from pawl.core.lease.in_progress import Ending
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault
 from pawl.core.quorum.votes import Delivery
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.records import ServerLease, Waiter
+from pawl.core.state.schedule import Schedule
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.carrier import Request
-    from pawl.core.protocol.primitive import Primitive
 
 __all__ = ["Errand", "close"]
 
@@ -69,7 +68,7 @@ async def close(
             waiter.parker.unpark()
     await _end_below(engine, here)
     if engine.reports.publisher is not None and engine.activity.maintenance_runs:
-        engine.reports.publisher.leave()
+        engine.reports.publisher.leave(engine)
     while True:
         # Asked before the leases are listed: what an acquisition brings home until then is among them.
         # A signal handler may close on top of an acquisition of its own thread, which cannot end before.
@@ -95,7 +94,7 @@ async def close(
         await runtime.pause(_CLOSING_STEP)
         steps += 1
     engine.outbox.entries.clear()
-    engine.leases.schedule.clear()
+    engine.leases.schedule = Schedule(engine.guard)
 
 
 def _end_leases(engine: Engine, ended: set[ServerLease]) -> None:
@@ -108,7 +107,7 @@ def _end_leases(engine: Engine, ended: set[ServerLease]) -> None:
         # That thread may stand still before it posts what leaves the token, and need not be in a call.
         if server_lease not in ended:
             ended.add(server_lease)
-            engine.post(leave_call(engine, server_lease, TOMB_MS, 0, background=True))
+            engine.post(server_lease.leave(TOMB_MS, 0))
 
 
 async def _end_below(engine: Engine, here: object) -> None:
@@ -148,9 +147,10 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
         if by is who and waiting is not None:
             waiters.append((waiting, primitive))
     for waiter, primitive in waiters:
-        ends += [(None, call) for call in _of_waiter(engine, waiter, primitive)]
+        tokens = [waiter.token] if waiter.old is None else [waiter.token, waiter.old.token]
+        ends += [(None, primitive.leave(token, TOMB_MS, 0)) for token in tokens]
     for server_lease in _being_lost(engine):
-        ends.append((None, leave_call(engine, server_lease, TOMB_MS, 0, background=True)))
+        ends.append((None, server_lease.leave(TOMB_MS, 0)))
     for mark, by in tuple(engine.activity.in_progress.items()):
         if by is not who:
             continue
@@ -160,9 +160,7 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
             server_lease = mark.lease.server_lease
             if server_lease.state is LeaseState.RELEASED and server_lease.owner.epoch == engine.epoch:
                 close_ms = server_lease.close_ms(engine.runtime.now())
-                ends.append(
-                    (server_lease, leave_call(engine, server_lease, TOMB_MS, close_ms, background=True))
-                )
+                ends.append((server_lease, server_lease.leave(TOMB_MS, close_ms)))
         elif isinstance(mark, Errand) and (call := mark.end()) is not None:
             ends.append((None, call))
     return ends
@@ -175,13 +173,3 @@ def _being_lost(engine: Engine) -> list[ServerLease]:
         for server_lease, reason in tuple(engine.leases.losing.items())
         if reason is not LossReason.MAX_HOLD
     ]
-
-
-def _of_waiter(engine: Engine, waiter: Waiter, primitive: Primitive) -> list[Request]:
-    calls = [primitive.leave(waiter.token, TOMB_MS, 0)]
-    if waiter.old is not None:
-        call = primitive.leave(waiter.old.token, TOMB_MS, 0)
-        if waiter.old.votes is not None:
-            call = barred(engine, waiter.old.votes, call, primitive, waiter.old.token, background=True)
-        calls.append(call)
-    return calls

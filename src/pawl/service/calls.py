@@ -53,7 +53,7 @@ async def calls(request: Request) -> Response:
     for (number, _, _, _), outcome in zip(notes, noted, strict=True):
         if isinstance(outcome, TooMany):
             for told, token in checked[number].leases:
-                engine.leave_token_in_background(told.primitive(asked.space), token, 60_000)
+                engine.post(told.primitive(asked.space).leave(token, 60_000, 0))
             text = f"this client already holds {outcome.already} leases, and its limit is {asked.who.limits.locks}"
             replies[number] = {"fault": "denied", "text": text, "maybe": False, "final": True}
     return answer({"replies": replies})

@@ -256,9 +256,9 @@ class Taking:
                 self.primitive.leave(waiter.token, tomb_ms, 0), self.options.request_timeout
             )
         except Fault:
-            engine.leave_token_in_background(self.primitive, waiter.token, TOMB_MS)
+            engine.post(self.primitive.leave(waiter.token, TOMB_MS, 0))
         except BaseException:
-            engine.leave_token_in_background(self.primitive, waiter.token, TOMB_MS)
+            engine.post(self.primitive.leave(waiter.token, TOMB_MS, 0))
             raise
 
     # The note ---------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ class DegradedQueue(LocalQueue):
         server_lease.used += 1
         return Turn.HANDED
 
-    def promote(self, waiter: Waiter, turn: int) -> bool:  # noqa: ARG002 - there is none to pass on
+    def promote(self, waiter: Waiter, turn: int, parting: ServerLease | None = None) -> bool:  # noqa: ARG002 - there is none to pass on
         """The end by loss."""
         self.close()
         return True

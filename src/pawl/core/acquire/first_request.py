@@ -53,7 +53,7 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
     server_lease.owner.who = who
     if not plan.alone:
         # The server lease lives as long as this call of the caller, and so shows that somebody has the turn. As
-        # ``LocalQueues.open`` does it: one step under the interpreter's lock, so two callers cannot both open the
+        # ``LocalQueues.join`` does it: one step under the interpreter's lock, so two callers cannot both open the
         # place.
         local_queue = server_lease.local_queue = LocalQueue(
             queue_key, engine.guard, local_queues, server_lease

@@ -102,4 +102,4 @@ async def give_up(engine: Engine, plan: Plan, local_queue: AnyLocalQueue | None,
             plan.primitive.leave(waiter.token, tomb_ms, 0), plan.options.request_timeout
         )
     except Fault:
-        engine.leave_token_in_background(plan.primitive, waiter.token, TOMB_MS)
+        engine.post(plan.primitive.leave(waiter.token, TOMB_MS, 0))

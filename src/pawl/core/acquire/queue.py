@@ -220,7 +220,7 @@ def _read(
             "ticket of %r was dropped, queueing again", primitive.name, extra={"pawl_name": primitive.name}
         )
         engine.count("requeued")
-        engine.leave_token_in_background(primitive, waiter.token, TOMB_MS if waiter.unanswered else 0)
+        engine.post(primitive.leave(waiter.token, TOMB_MS if waiter.unanswered else 0, 0))
         waiter.restart(engine.runtime.new_token())
         return None
     refusal = primitive.refusal(outcome)
@@ -244,7 +244,7 @@ def _held(
     found = granted.left_ms <= options.ticket_ms or (waiter.unanswered and not options.given.renew)
     if granted.fence <= 0:
         # The grant was made unseen, and its fence went with the server's fence key: nobody may own it.
-        engine.leave_token_in_background(primitive, waiter.token, TOMB_MS)
+        engine.post(primitive.leave(waiter.token, TOMB_MS, 0))
         waiter.restart(engine.runtime.new_token())
         return None
     if found and granted.left_ms < options.life_ms and not waiter.late_grants:

@@ -178,7 +178,7 @@ async def _take_together(
 
 def _bar(engine: Engine, plan: MultiPlan, waiters: Sequence[Waiter]) -> None:
     for member, waiter in zip(plan.members, waiters, strict=True):
-        engine.leave_token_in_background(member.primitive, waiter.token, TOMB_MS)
+        engine.post(member.primitive.leave(waiter.token, TOMB_MS, 0))
 
 
 async def _ask(

@@ -80,7 +80,7 @@ class Engine:
         self.quorum: RedlockOptions | None = None
         self.renewal_thread: RenewalThread | None = None
         if setup is not None:
-            self.reports.publisher = SessionPublisher(self, setup)
+            self.reports.publisher = SessionPublisher(setup)
 
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""
@@ -128,8 +128,10 @@ class Engine:
 
     def watch(self) -> None:
         """Have the maintenance see a wait that begins now."""
-        if self.reports.publisher is not None and not self.reports.publisher.armed:
-            self.reports.publisher.watch()
+        publisher = self.reports.publisher
+        if publisher is not None and not publisher.armed:
+            publisher.armed = True
+            self.wake_maintenance()
 
     def callers(self) -> list[object]:
         """The threads and tasks whose acquisitions and releases go on."""
@@ -178,22 +180,18 @@ class Engine:
             return self.leases.schedule.add(
                 server_lease, server_lease.rhythm.ttl, server_lease.valid_until, deadline=True
             )
-        if (
-            server_lease.rhythm.hold_limit is not None
-            and server_lease.valid_until >= server_lease.rhythm.hold_limit
-        ):
-            return self.leases.schedule.add_once(server_lease, server_lease.rhythm.hold_limit)
+        every, limit = server_lease.rhythm.every, server_lease.rhythm.hold_limit
+        if limit is not None and server_lease.valid_until >= limit:
+            return self.leases.schedule.add_once(server_lease, limit)
         if confirmed:
-            return self.leases.schedule.add(
-                server_lease, server_lease.rhythm.every, now + server_lease.rhythm.every
-            )
+            return self.leases.schedule.add(server_lease, every, now + every)
         # A hand-off lives on its ticket's expiry. Short sections end before this; longer ones get their ttl soon.
         after = _CONFIRM_AFTER if server_lease.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
         return self.leases.schedule.add(server_lease, after, now + after)
 
     def replan(self, server_lease: ServerLease) -> None:
         """Plan the next service of a server lease that the maintenance took, or whose ttl changed."""
-        self.leases.schedule.discard(server_lease)
+        self.leases.schedule.discard(server_lease, once=False)
         if self.plan_service(server_lease, self.runtime.now(), confirmed=True):
             self.runtime.nudge()
 
@@ -251,8 +249,7 @@ class Engine:
         if server_lease.owner.epoch == self.epoch and server_lease.used == lease.number:
             self.end(server_lease)
             self.detach_local_queue(server_lease)
-            if not server_lease.degraded:
-                self.leave_in_background(server_lease, server_lease.close_ms(self.runtime.now()))
+            self.leave_in_background(server_lease, server_lease.close_ms(self.runtime.now()))
 
     def expired(self, server_lease: ServerLease, now: float) -> bool:
         """Whether the clock has passed the server lease's validity; if so it is lost from here on."""
@@ -263,27 +260,27 @@ class Engine:
         self.runtime.at_home(lambda: self.lose(server_lease, server_lease.why_over()))
         return True
 
-    def lose(self, server_lease: ServerLease, reason: LossReason) -> None:
-        """Mark a server lease lost, notify those that must know, and leave its token: it is never granted again."""
-        with self.guard:
-            if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
-                return
-            server_lease.state, server_lease.reason = LeaseState.LOST, reason
-            self.leases.losing[server_lease] = reason
-        if self.leases.tracked:
-            self.untrack(server_lease)
-        self._follow_loss(server_lease, reason)
+    def lose(self, server_lease: ServerLease, reason: LossReason, *, afar: bool = False) -> None:
+        """Mark a server lease lost, notify those that must know, and leave its token: it is never granted again.
 
-    def lose_from_afar(self, server_lease: ServerLease, reason: LossReason) -> None:
-        """Mark a server lease lost from another thread than its event loop's; the loop does what follows."""
+        Args:
+            server_lease: The server lease.
+            reason: Why.
+            afar: True in another thread than its event loop's, which then does what follows.
+        """
         with self.guard:
             if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                 return
             server_lease.state, server_lease.reason = LeaseState.LOST, reason
             self.leases.losing[server_lease] = reason
-        self.runtime.at_home(lambda: self._follow_loss(server_lease, reason))
+        if afar:
+            self.runtime.at_home(partial(self._follow_loss, server_lease, reason))
+        else:
+            self._follow_loss(server_lease, reason)
 
     def _follow_loss(self, server_lease: ServerLease, reason: LossReason) -> None:
+        if self.leases.tracked:
+            self.untrack(server_lease)
         self.leases.schedule.discard(server_lease)
         self.count_loss(server_lease)
         name = server_lease.primitive.name
@@ -321,15 +318,16 @@ class Engine:
 
     def limit_hold(self, server_lease: ServerLease, limit: float) -> None:
         """Have ``max_hold`` end a server lease at ``limit`` from here on."""
-        cut_short = (
-            server_lease.rhythm.hold_limit is not None
-            and server_lease.valid_until >= server_lease.rhythm.hold_limit
-        )
+        cut_short = server_lease.at_limit
         server_lease.rhythm = server_lease.rhythm._replace(hold_limit=limit)
         if cut_short:
             # Its validity ends at the old limit, and nothing else would renew it.
+            due = self.runtime.now()
+            if server_lease.degraded and due < server_lease.valid_until:
+                # No server has it: the new limit is its end.
+                due = server_lease.valid_until = limit
             self.leases.schedule.discard(server_lease)
-            self.leases.schedule.add_once(server_lease, self.runtime.now())
+            self.leases.schedule.add_once(server_lease, due)
             self.runtime.nudge()
 
     def detach_local_queue(self, server_lease: ServerLease) -> None:
@@ -384,7 +382,7 @@ class Engine:
             self.take_back(waiter.strict, waiter.strict.server_lease.owner.who)
             return
         if waiter.late_grants:
-            self.leave_token_in_background(primitive, waiter.token, TOMB_MS)
+            self.post(primitive.leave(waiter.token, TOMB_MS, 0))
             turn, waiter = waiter.turn, Waiter(self.runtime.new_token())
             waiter.turn = turn
         if local_queue is not None and local_queue.promote(waiter.successor(), waiter.turn):
@@ -396,15 +394,9 @@ class Engine:
                 call = barred(self, old.votes, call, primitive, old.token, background=True)
             self.post(call)
         if waiter.sent:
-            self.leave_token_in_background(primitive, waiter.token, TOMB_MS)
+            self.post(primitive.leave(waiter.token, TOMB_MS, 0))
 
     # Background -------------------------------------------------------------------------------------------------
-
-    def leave_token_in_background(
-        self, primitive: Primitive, token: str, tomb_ms: int, close_ms: int = 0
-    ) -> None:
-        """Leave a token in the background; sent at once where a connection lives, and again until it is answered."""
-        self.post(primitive.leave(token, tomb_ms, close_ms))
 
     def post(self, call: Request, seconds: float = OUTBOX_FOR) -> None:
         """Send a call that may run twice in the background: at once where a connection lives, until it is answered.
@@ -432,8 +424,9 @@ class Engine:
             close_ms: For how long the name stays closed.
             barred: True if a copy of one of its requests may still be on its way.
         """
-        tomb_ms = TOMB_MS if barred or server_lease.unanswered else 0
-        self.post(leave_call(self, server_lease, tomb_ms, close_ms, background=True))
+        if not server_lease.degraded:
+            tomb_ms = TOMB_MS if barred or server_lease.unanswered else 0
+            self.post(leave_call(self, server_lease, tomb_ms, close_ms, background=True))
 
     def start_maintenance(self) -> None:
         """Start the client's background service, if it does not run."""
@@ -522,6 +515,8 @@ class Engine:
         """Ask at once for every lease: another server stands in for the one that granted them."""
         now = self.runtime.now()
         for server_lease in self.leases.schedule.all():
+            if server_lease.degraded:
+                continue
             with self.guard:
                 if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                     continue

@@ -16,14 +16,15 @@ Why that is safe:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.keep.renewal_groups import renewal_call
-from pawl.core.protocol.outcomes import Granted, Outcome, Tags
+from pawl.core.keep.replicas import renew_durably
+from pawl.core.keep.tracking import tags_taken
+from pawl.core.protocol.outcomes import Granted, Outcome
 from pawl.core.protocol.quorum import spread
-from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.protocol.runtime import Fault
 from pawl.core.quorum.votes import EachVote
 from pawl.core.state.records import loss_from
 from pawl.core.state.session import grant_tag
@@ -31,7 +32,6 @@ from pawl.model import LossReason
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.keep.replicas import DurableRuntime
     from pawl.core.protocol.quorum import QuorumRuntime
     from pawl.core.protocol.runtime import Runtime
     from pawl.core.state.records import ServerLease
@@ -74,15 +74,12 @@ def look_for_late(engine: Engine, *, blocked: bool) -> Late:
     late: list[ServerLease] = []
     since = inf
     for server_lease, planned in due:
-        limit = server_lease.rhythm.hold_limit
         if (
             server_lease.options.given.renew is not True
             or server_lease.degraded
             or now >= server_lease.valid_until
-        ):
-            continue
-        if server_lease.owner.epoch != engine.epoch or (
-            limit is not None and server_lease.valid_until >= limit
+            or server_lease.owner.epoch != engine.epoch
+            or server_lease.at_limit
         ):
             continue
         # What this thread renewed is not planned anew: that is the loop's.
@@ -119,10 +116,10 @@ async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) 
             engine.count("renewed")
             engine.count("renewed_by_thread")
     if refused and engine.quorum is None:
-        taken = await _taken(engine, runtime)
+        taken = await tags_taken(engine, runtime, _ASKED_WITHIN)
         for server_lease, reply in refused:
             tag = grant_tag(server_lease.primitive, server_lease.fence)
-            engine.lose_from_afar(server_lease, LossReason.TAKEN if tag in taken else loss_from(reply))
+            engine.lose(server_lease, LossReason.TAKEN if tag in taken else loss_from(reply), afar=True)
     return answered and not refused
 
 
@@ -142,29 +139,15 @@ async def _ask(
             return [fault] * len(calls)
         # A no of the masters is left to the loop, which also wins votes back; the local clock ends what it must.
         return [ballot.result() for ballot in ballots]
-    plain = [at for at, server_lease in enumerate(late) if server_lease.options.durable is None]
-    outcomes: list[Outcome | Fault] = [None] * len(calls)
-    answers = await runtime.call_many([calls[at] for at in plain], patience) if plain else []
-    for at, answer in zip(plain, answers, strict=True):
-        outcomes[at] = answer
-    for at, server_lease in enumerate(late):
-        durable = server_lease.options.durable
-        if durable is None:
+    plain = [call for call, one in zip(calls, late, strict=True) if one.options.durable is None]
+    answers = iter(await runtime.call_many(plain, patience) if plain else ())
+    outcomes: list[Outcome | Fault] = []
+    for call, server_lease in zip(calls, late, strict=True):
+        if server_lease.options.durable is None:
+            outcomes.append(next(answers))
             continue
         try:
-            reply, count = await cast("DurableRuntime", runtime).call_durable(calls[at], durable, patience)
+            outcomes.append(await renew_durably(runtime, server_lease, call, patience))
         except Fault as fault:
-            outcomes[at] = fault
-            continue
-        if reply is None or (isinstance(reply, Granted) and count < durable.replicas):
-            reply = Fault(FaultKind.NOT_READY, "too few replicas have it", maybe_applied=True)
-        outcomes[at] = reply
+            outcomes.append(fault.with_traceback(None))
     return outcomes
-
-
-async def _taken(engine: Engine, runtime: Runtime) -> Sequence[str]:
-    """Which grants an operator took away: to a renewal they look like any that the server does not know."""
-    if engine.reports.publisher is None:
-        return ()
-    (outcome,) = await runtime.call_many([engine.reports.publisher.setup.calls.taken()], _ASKED_WITHIN)
-    return outcome.tags if isinstance(outcome, Tags) else ()

@@ -62,7 +62,7 @@ def renewal_patience(engine: Engine, server_lease: ServerLease, now: float) -> f
 async def renew_one(engine: Engine, server_lease: ServerLease, call: Request) -> Outcome:
     """Send one renewal. Raises ``Fault``."""
     if engine.quorum is None:
-        return await renew_durably(engine, server_lease, call, server_lease.options.request_timeout)
+        return await renew_durably(engine.runtime, server_lease, call, server_lease.options.request_timeout)
     patience = renewal_patience(engine, server_lease, engine.runtime.now())
     return or_raise((await renew_votes(engine, [server_lease], [call], patience))[0])
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.outcomes import Granted, Outcome
 from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.protocol.validity import to_ms
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
@@ -79,18 +78,8 @@ def renewal_call(server_lease: ServerLease) -> Request:
     options = server_lease.options
     if server_lease.rhythm is options.renewed:
         return server_lease.primitive.renew(server_lease.token, options.life_ms, options.ticket_ms, "")
-    ticket_ttl = min(options.ticket_ttl or server_lease.rhythm.ttl, server_lease.rhythm.ttl)
-    return server_lease.primitive.renew(server_lease.token, _life_ms(server_lease), to_ms(ticket_ttl), "")
-
-
-def _life_ms(server_lease: ServerLease) -> int:
-    """What to ask for: one millisecond, which raises nothing, where a lease is only to be confirmed."""
-    at_limit = (
-        server_lease.rhythm.hold_limit is not None
-        and server_lease.valid_until >= server_lease.rhythm.hold_limit
-    )
-    return (
-        1
-        if at_limit or not server_lease.options.given.renew
-        else to_ms(server_lease.rhythm.ttl) + server_lease.options.delay_ms
-    )
+    # What is only to be confirmed is asked for one millisecond, which raises nothing.
+    confirmed = server_lease.at_limit or not options.given.renew
+    life_ms = 1 if confirmed else server_lease.rhythm.ttl_ms + options.delay_ms
+    ticket_ms = min(options.ticket_ms, server_lease.rhythm.ttl_ms)
+    return server_lease.primitive.renew(server_lease.token, life_ms, ticket_ms, "")

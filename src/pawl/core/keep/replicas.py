@@ -21,18 +21,19 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.outcomes import Granted, Outcome
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.errors import NotReplicated
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.runtime import Runtime
     from pawl.core.protocol.terms import Durable, Terms
     from pawl.core.state.records import ServerLease, Waiter
 
 __all__ = ["DurableRuntime", "ask_durably", "check_renewals", "confirm", "renew_durably"]
 
-_TOMB_MS = 60_000
 _ROUNDED_MS = 1
 _ELSEWHERE = "another server stands in, and its replicas say nothing of what the former one wrote"
 
@@ -87,12 +88,14 @@ async def ask_durably(
     raise NotReplicated(text, name=primitive.name, acknowledged=count, wanted=durable.replicas)
 
 
-async def renew_durably(engine: Engine, server_lease: ServerLease, call: Request, timeout: float) -> Outcome:
+async def renew_durably(
+    runtime: Runtime, server_lease: ServerLease, call: Request, timeout: float
+) -> Outcome:
     """Renew one lease, and wait for its replicas where it has some. Raises ``Fault``, also for too few of them."""
     durable = server_lease.options.durable
     if durable is None:
-        return await engine.runtime.call(call, timeout)
-    outcome, count = await cast("DurableRuntime", engine.runtime).call_durable(call, durable, timeout)
+        return await runtime.call(call, timeout)
+    outcome, count = await cast("DurableRuntime", runtime).call_durable(call, durable, timeout)
     if outcome is None or (isinstance(outcome, Granted) and count < durable.replicas):
         raise _short(count, durable, applied=outcome is not None)
     return outcome
@@ -124,17 +127,16 @@ def _short(count: int, durable: Durable, *, applied: bool) -> Fault:
 
 
 async def _undo(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter) -> None:
-    token, tomb_ms = waiter.token, _TOMB_MS if waiter.unanswered else 0
+    token, tomb_ms = waiter.token, TOMB_MS if waiter.unanswered else 0
     # From here on the token is dead: the waiter goes on with another.
     waiter.old = None
     waiter.restart(engine.runtime.new_token())
     try:
         await engine.runtime.call(primitive.leave(token, tomb_ms, 0), options.request_timeout)
-    except Fault:
-        engine.leave_token_in_background(primitive, token, _TOMB_MS)
-    except BaseException:
-        engine.leave_token_in_background(primitive, token, _TOMB_MS)
-        raise
+    except BaseException as error:
+        engine.post(primitive.leave(token, TOMB_MS, 0))
+        if not isinstance(error, Fault):
+            raise
 
 
 async def check_renewals(
@@ -144,42 +146,25 @@ async def check_renewals(
     outcomes: list[Outcome | Fault],
     patience: float,
 ) -> None:
-    """Turn renewals that did not reach the replicas into faults."""
+    """Turn renewals that did not reach the replicas into faults; all of these leases have some."""
     runtime = cast("DurableRuntime", engine.runtime)
-    wanted = [
-        i for i, server_lease in enumerate(batch) if server_lease.options.durable and _held(outcomes[i])
-    ]
-    if not wanted:
-        return
-    for group in runtime.streams([calls[i] for i in wanted]):
+    wanted = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, Granted)]
+    for group in runtime.streams([calls[i] for i in wanted]) if wanted else ():
         # One question a server: what the most demanding lease needs, counted for each.
-        indices = [wanted[place] for place in group]
-        durable = max((batch[i].options.durable for i in indices), key=lambda wanted: wanted or ())
-        if durable is None:
-            continue
+        asked = {wanted[place]: cast("Durable", batch[wanted[place]].options.durable) for place in group}
         # The last that was written: whoever has it has all before it.
-        last = indices[-1]
+        last = wanted[group[-1]]
         try:
             call = runtime.touch(batch[last].primitive.key)
-            outcome, count = await runtime.call_durable(call, durable, patience)
-            if outcome is not None and outcome.expires_ms + _ROUNDED_MS < _end_of(outcomes[last]):
+            outcome, count = await runtime.call_durable(call, max(asked.values()), patience)
+            # Until when the server keeps the lease that it renewed, by its own clock.
+            kept = cast("Granted", outcomes[last])
+            if outcome is not None and outcome.expires_ms + _ROUNDED_MS < kept.left_ms + kept.clock:
                 raise Fault(FaultKind.NOT_READY, _ELSEWHERE, maybe_applied=True)
         except Fault as fault:
-            for i in indices:
+            for i in asked:
                 outcomes[i] = fault
             continue
-        for i in indices:
-            asked = batch[i].options.durable
-            if asked is not None and count < asked.replicas:
-                outcomes[i] = _short(count, asked, applied=True)
-
-
-def _end_of(outcome: Outcome | Fault) -> int:
-    """Until when the server keeps a lease that it renewed, by its own clock, in ms."""
-    if not isinstance(outcome, Granted):
-        return 0
-    return int(outcome.left_ms + outcome.clock)
-
-
-def _held(outcome: Outcome | Fault) -> bool:
-    return isinstance(outcome, Granted)
+        for i, durable in asked.items():
+            if count < durable.replicas:
+                outcomes[i] = _short(count, durable, applied=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pawl.core.protocol.runtime import Tracking
+from pawl.core.protocol.outcomes import Tags
+from pawl.core.protocol.runtime import Runtime, Tracking
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.state.records import ServerLease
 
-__all__ = ["heed_changes", "track_held"]
+__all__ = ["heed_changes", "tags_taken", "track_held"]
 
 _LEAST_BETWEEN = 0.02
 """Seconds between two renewals for the sake of notices: another program may write the key all the time."""
@@ -35,14 +36,21 @@ async def track_held(engine: Engine, renewed: Sequence[ServerLease], patience: f
         engine.leases.tracked[token] = server_lease, tracking
         if _is_over(server_lease):
             # Released meanwhile, by another thread, which did not find it there.
-            engine.leases.tracked.pop(token, None)
-            tracking.end()
+            engine.untrack(server_lease)
         elif tracking.left_ms == _ABSENT and not tracking.changed:
             tracking.concerns(None)
 
 
 def _is_over(server_lease: ServerLease) -> bool:
     return not server_lease.live
+
+
+async def tags_taken(engine: Engine, runtime: Runtime, patience: float) -> Sequence[str]:
+    """Which grants an operator took away: to a renewal they look like any that the server does not know."""
+    if engine.reports.publisher is None:
+        return ()
+    (outcome,) = await runtime.call_many([engine.reports.publisher.setup.calls.taken()], patience)
+    return outcome.tags if isinstance(outcome, Tags) else ()
 
 
 def heed_changes(engine: Engine, now: float) -> None:

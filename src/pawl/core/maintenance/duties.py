@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.outcomes import Outcome
-    from pawl.core.state.history import History, Page
     from pawl.core.state.records import ServerLease
 
 __all__ = [
@@ -95,11 +93,14 @@ class SessionRecord(MaintenanceDuty):
 
     def due(self, engine: Engine, now: float) -> Sequence[DutyCall]:
         publisher = engine.reports.publisher
-        call = None if publisher is None else publisher.due(now)
-        return () if publisher is None or call is None else (DutyCall(call, publisher.answered),)
+        call = None if publisher is None else publisher.due(engine, now)
+        if publisher is None or call is None:
+            return ()
+        return (DutyCall(call, partial(publisher.answered, engine)),)
 
     def sleep_until(self, engine: Engine, now: float) -> float:
-        return inf if engine.reports.publisher is None else engine.reports.publisher.sleep_until(now)
+        publisher = engine.reports.publisher
+        return inf if publisher is None else publisher.sleep_until(engine, now)
 
 
 class Histories(MaintenanceDuty):
@@ -109,17 +110,12 @@ class Histories(MaintenanceDuty):
         history = engine.reports.history
         if history is None or engine.activity.closed:
             return ()
-        return [
-            DutyCall(page.call, partial(_written, engine, history, page)) for page in history.due(engine, now)
-        ]
+        due = history.due(engine, now)
+        return [DutyCall(page.call, partial(history.answered, engine, page)) for page in due]
 
     def sleep_until(self, engine: Engine, now: float) -> float:
         history = engine.reports.history
         return inf if history is None or engine.activity.closed else history.sleep_until(engine, now)
-
-
-def _written(engine: Engine, history: History, page: Page, outcome: Outcome | Fault) -> None:
-    history.answered((page,), (outcome,), engine.runtime.now())
 
 
 class Deadlocks(MaintenanceDuty):
@@ -128,7 +124,7 @@ class Deadlocks(MaintenanceDuty):
     async def ask(self, engine: Engine, now: float) -> None:
         publisher = engine.reports.publisher
         if publisher is not None and publisher.waits:
-            await look_for_cycles(engine, publisher, until_next_need(engine, engine.runtime.now()))
+            await look_for_cycles(engine, publisher, until_next_need(engine))
 
 
 class GivenUpTokens(MaintenanceDuty):
@@ -139,7 +135,7 @@ class GivenUpTokens(MaintenanceDuty):
         due = [entry for entry in tuple(engine.outbox.entries) if entry.due <= now][:_BATCH]
         if not due:
             return
-        most = until_next_need(engine, engine.runtime.now())
+        most = until_next_need(engine)
         if engine.quorum is None:
             await _send(engine, [entry for entry in due if isinstance(entry, OutboxEntry)], most)
         else:
@@ -172,7 +168,7 @@ class ServerSettings(MaintenanceDuty):
     async def ask(self, engine: Engine, now: float) -> None:
         if engine.health.look_at <= now:
             engine.health.look_at, engine.health.looked = inf, True
-            await look(engine, until_next_need(engine, engine.runtime.now()))
+            await look(engine, until_next_need(engine))
 
     def sleep_until(self, engine: Engine, now: float) -> float:
         return engine.health.look_at
@@ -183,8 +179,8 @@ class OpenBreaker(MaintenanceDuty):
 
     async def ask(self, engine: Engine, now: float) -> None:
         breaker = engine.health.circuit_breaker
-        if breaker is not None:
-            await breaker.look(engine, until_next_need(engine, engine.runtime.now()))
+        if breaker is not None and await breaker.server_is_back(engine, until_next_need(engine)):
+            engine.close_breaker(breaker)
 
     def sleep_until(self, engine: Engine, now: float) -> float:
         breaker = engine.health.circuit_breaker

@@ -45,6 +45,6 @@ class MaintenanceDuty:
         return inf
 
 
-def until_next_need(engine: Engine, now: float) -> float:
+def until_next_need(engine: Engine) -> float:
     """Seconds for which a wait for the server may keep the leases that are not in hand waiting."""
-    return max(_MOST_DELAY, engine.leases.schedule.first_need() - now)
+    return max(_MOST_DELAY, engine.leases.schedule.first_need() - engine.runtime.now())

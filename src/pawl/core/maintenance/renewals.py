@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from pawl.core.keep.majority import renew_votes, renewal_patience
 from pawl.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
 from pawl.core.keep.replicas import check_renewals
-from pawl.core.keep.tracking import heed_changes, track_held
+from pawl.core.keep.tracking import heed_changes, tags_taken, track_held
 from pawl.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawl.core.protocol.backoff import full_jitter
-from pawl.core.protocol.outcomes import Granted, Outcome, Tags
+from pawl.core.protocol.outcomes import Granted, Outcome
 from pawl.core.protocol.runtime import Fault
 from pawl.core.state.records import loss_from
 from pawl.model import LeaseState
@@ -54,7 +54,7 @@ async def renew_due(engine: Engine, now: float, along: Sequence[DutyCall]) -> No
         return
     try:
         await _renew(engine, due, along)
-        await track_held(engine, due, until_next_need(engine, engine.runtime.now()))
+        await track_held(engine, due, until_next_need(engine))
     except BaseException:
         _put_back(engine, due)
         raise
@@ -112,7 +112,9 @@ def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[Serv
         sure = server_lease.state is LeaseState.HELD and now < server_lease.valid_until
         if not sure and (not server_lease.live or engine.expired(server_lease, now)):
             continue
-        if not server_lease.options.given.renew and server_lease.state is not LeaseState.SUSPECT:
+        # A degraded lease is in no hands but this client's.
+        renewed = server_lease.options.given.renew or server_lease.state is LeaseState.SUSPECT
+        if server_lease.degraded or not renewed:
             engine.replan(server_lease)
         else:
             batch.append(server_lease)
@@ -146,7 +148,10 @@ async def _ask_further(
         await check_renewals(engine, batch, [one[1] for one in durable], outcomes, patience)
         refused += _take(engine, list(zip(batch, outcomes, strict=True)), sent_at)
     if refused:
-        await _ask_whether_taken(engine)
+        # An operator may have taken them: to a renewal they look like any that the server does not know.
+        engine.take_away(engine.runtime.notices())
+        patience = min(_RECORD_PATIENCE, until_next_need(engine))
+        engine.take_away(await tags_taken(engine, engine.runtime, patience))
         for server_lease, outcome in refused:
             _refused(engine, server_lease, outcome)
 
@@ -156,7 +161,7 @@ def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
         (min(renewal_patience(engine, t, now), t.valid_until - now) for t in batch),
         default=_RECORD_PATIENCE,
     )
-    return max(_LEAST_PATIENCE, min(patience, until_next_need(engine, now)))
+    return max(_LEAST_PATIENCE, min(patience, until_next_need(engine)))
 
 
 def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[ServerLease, Outcome]]:
@@ -189,16 +194,6 @@ def _renewed(engine: Engine, yeses: list[Yes], sent_at: float) -> None:
     if engine.reports.observer is not None:
         for _ in on_time:
             engine.reports.observer.counted("renewed")
-
-
-async def _ask_whether_taken(engine: Engine) -> None:
-    """Learn of leases that an operator took: to a renewal they look like any that the server does not know."""
-    engine.take_away(engine.runtime.notices())
-    if engine.reports.publisher is not None:
-        patience = min(_RECORD_PATIENCE, until_next_need(engine, engine.runtime.now()))
-        (outcome,) = await engine.runtime.call_many([engine.reports.publisher.setup.calls.taken()], patience)
-        if isinstance(outcome, Tags):
-            engine.take_away(outcome.tags)
 
 
 def _refused(engine: Engine, server_lease: ServerLease, outcome: Outcome) -> None:

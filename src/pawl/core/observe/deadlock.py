@@ -108,10 +108,9 @@ async def _tell(engine: Engine, book: SessionPublisher, wait: Wait, circle: list
     )
     holder = waiters[1 % len(waiters)][0]
     engine.count("deadlocks")
-    wait.alarm(
-        DeadlockDetected(text, name=names[0], holder=holder, cycle=(*names, names[0]), waiters=waiters)
-    )
-    await book.wake(wait)
+    cycle = (*names, names[0])
+    wait.target.alarm = DeadlockDetected(text, name=names[0], holder=holder, cycle=cycle, waiters=waiters)
+    await book.wake(engine, wait)
 
 
 def _shown(one: Waiter) -> str:

@@ -110,7 +110,7 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
             step = Step.HANDED_OVER
             run_is_over = local_queue is not None and local_queue.streak >= local_queue.most
             if local_queue is not None and run_is_over and not server_lease.uncontended:
-                local_queue.part(server_lease, Waiter(engine.runtime.new_token()))
+                local_queue.promote(Waiter(engine.runtime.new_token()), server_lease.turn, server_lease)
     if waited_for and forgets:
         with engine.guard:
             if held_key in held and held[held_key] is server_lease:

@@ -172,7 +172,7 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
         raise
     except BaseException:
         # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
-        engine.leave_token_in_background(plan.primitive, token, TOMB_MS)
+        engine.post(plan.primitive.leave(token, TOMB_MS, 0))
         raise
     finally:
         if waiter in engine.activity.asking:
@@ -182,4 +182,4 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
 def end_run(engine: Engine, server_lease: ServerLease) -> None:
     """A server lease goes on elsewhere: who followed it here leaves its ticket by itself."""
     for token in (server_lease.run and server_lease.run.spent) or ():
-        engine.leave_token_in_background(server_lease.primitive, token, 0)
+        engine.post(server_lease.primitive.leave(token, 0, 0))

@@ -10,34 +10,26 @@ longer does, since a failover may end the outage.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.quorum import majority
 from pawl.core.protocol.runtime import Fault
-from pawl.core.state.client import ClientState
 from pawl.errors import BackendUnavailable, PawlError, QuorumNotReached
 
 if TYPE_CHECKING:
     from pawl.core.protocol.carrier import Request
     from pawl.core.protocol.quorum import QuorumRuntime
+    from pawl.core.state.client import ClientState
 
-__all__ = ["CircuitBreaker", "Closes", "is_outage"]
+__all__ = ["CircuitBreaker", "is_outage"]
 
 _LEAST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 _PATIENCE = 0.5
 _ABOUT = 1.05
 _MOMENT = 0.005
-
-
-class Closes(ClientState, Protocol):
-    """A client that is notified when its server is back."""
-
-    def close_breaker(self, breaker: CircuitBreaker) -> None:
-        """The server answers again."""
-        ...
 
 
 class CircuitBreaker:
@@ -85,32 +77,30 @@ class CircuitBreaker:
                 raise QuorumNotReached(text, name=name, outcomes=self.outcomes)
             raise BackendUnavailable(text, name=name)
 
-    async def look(self, engine: Closes, most: float) -> None:
+    async def server_is_back(self, engine: ClientState, most: float) -> bool:
         """Ask the server whether it is back, if it is time to, in at most ``most`` seconds."""
         runtime = engine.runtime
         if runtime.now() < self.due:
-            return
+            return False
         # Another way than `call`: an answer that is an error of the server is an answer too.
         # Far masters get their time to answer, or the breaker would never close.
         patience = _PATIENCE if engine.quorum is None else cast("QuorumRuntime", runtime).patience
         outcome = (await runtime.call_many([self.probe], min(patience, most)))[0]
         if not isinstance(outcome, Fault) or not isinstance(to_error(outcome, None, ""), BackendUnavailable):
-            engine.close_breaker(self)
-            return
+            return True
         self.attempt += 1
         pause = full_jitter(self.attempt, runtime.random(), base=_LEAST_PAUSE, cap=_LONGEST_PAUSE)
         self.due = runtime.now() + _LEAST_PAUSE + pause
+        return False
 
 
-def is_outage(error: BaseException, *, late: bool) -> bool:
+def is_outage(error: QuorumNotReached, *, late: bool) -> bool:
     """Whether several masters could not have granted anything, with or without other candidates.
 
     Args:
         error: The caller's error.
         late: Whether the masters had their time to answer; False where the caller's own ended before.
     """
-    if not isinstance(error, QuorumNotReached):
-        return False
     # A connection that is being made shows nothing yet: the next attempt finds what came of it.
     unknown = ("no answer yet", "unreachable: not connected yet", *(() if late else ("unanswered",)))
     there = ("granted", "held by", "given up", *unknown)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pawl.core.state.schedule import Schedule
     from pawl.model import LossReason
 
-__all__ = ["Activity", "ClientState", "HasHistory", "Leases", "Outbox", "OutboxEntry", "Queues"]
+__all__ = ["Activity", "ClientState", "Leases", "Outbox", "OutboxEntry", "Queues"]
 
 
 class OutboxEntry:
@@ -105,15 +105,6 @@ class Activity:
         self.left_at_close: set[ServerLease] = set()
 
 
-class HasHistory(Protocol):
-    """What ``reports.Reports`` is to those below it."""
-
-    @property
-    def history(self) -> object | None:
-        """What is to be written of the grants that ended, if the client keeps histories."""
-        ...
-
-
 class ClientState(Protocol):
     """What ``Engine`` keeps, and what it does when it is asked to; its attributes are described there."""
 
@@ -124,11 +115,6 @@ class ClientState(Protocol):
     queues: Queues
     outbox: Outbox
     activity: Activity
-
-    @property
-    def reports(self) -> HasHistory:
-        """Who hears of what happens."""
-        ...
 
     def wake_maintenance(self) -> None:
         """Have the maintenance look for what is due."""

@@ -10,25 +10,22 @@ Rules:
 1. An entry is known by the name's key and its fence, which is never given twice; noting it twice changes nothing.
    The holds of an explicit owner share a fence, and are distinguished by a digest of their tokens.
 2. Times travel as ages, so that the server's clock dates them all.
-3. What cannot be written is tried again for as long as there is room, then dropped and counted.
+3. What cannot be written is tried again for as long as there is room, then dropped.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from contextlib import nullcontext
 from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import ref
 
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.client import ClientState
 from pawl.core.state.session import label_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from pawl.core.protocol.carrier import Request
@@ -77,23 +74,17 @@ class History:
 
     Attributes:
         armed: Whether the maintenance looks in again by itself; a caller that notes something while it is False rings.
-        dropped: How many notes were given up.
     """
 
     def __init__(self, engine: ClientState, setup: Setup) -> None:
-        self._ref: ref[ClientState] = ref(engine)
         self._setup: Setup = setup
-        self.forget()
+        self.forget(engine)
 
-    def forget(self) -> None:
+    def forget(self, engine: ClientState) -> None:
         """Begin anew: after a fork what is to be written is the parent's."""
-        engine = self._ref()
         # The end of the client writes what is left, while the maintenance thread may be at it.
-        self._turn: AbstractContextManager[object] = (
-            nullcontext() if engine is None else engine.runtime.mutex()
-        )
+        self._turn: AbstractContextManager[object] = engine.runtime.mutex()
         self.armed: bool = False
-        self.dropped: int = 0
         self._fresh: deque[tuple[Primitive, _Note]] = deque(maxlen=_MOST_NOTES)
         self._pending: dict[str, dict[tuple[int, str], _Note]] = {}
         self._noted: set[tuple[str, int, str]] = set()
@@ -120,41 +111,35 @@ class History:
         return max(now, self._look_at)
 
     def due(self, engine: ClientState, now: float) -> list[Page]:
-        """What to write now; the outcomes go to ``answered``."""
+        """What to write now; each outcome goes to ``answered``."""
         with self._turn:
-            return self._due(engine, now)
+            if now < self._look_at:
+                return []
+            self._look_at = now + _EVERY
+            self._take_lasting(engine, now)
+            while self._fresh:
+                primitive, note = self._fresh.popleft()
+                if self._setup.make(primitive.kind, primitive.name) is not None:
+                    self._put(primitive.key, note)
+            return self._pages(now)
 
-    def _due(self, engine: ClientState, now: float) -> list[Page]:
-        if now < self._look_at:
-            return []
-        self._look_at = now + _EVERY
-        self._take_lasting(engine, now)
-        while self._fresh:
-            primitive, note = self._fresh.popleft()
-            if self._setup.make(primitive.kind, primitive.name) is not None:
-                self._put(primitive.key, note)
-        return self._pages(now)
-
-    def answered(self, pages: Sequence[Page], outcomes: Sequence[Outcome | Fault], now: float) -> None:
-        """Take the outcomes of what ``due`` gave into account."""
-        for page, outcome in zip(pages, outcomes, strict=True):
-            if not isinstance(outcome, Fault):
-                continue
-            if outcome.kind is FaultKind.DENIED and not self._logged_denial:
-                self._logged_denial = True
-                log.warning(
-                    "this user has no permission to write histories (%s): locks work, history() does not",
-                    outcome.text,
-                )
-            if outcome.final or outcome.kind in (FaultKind.DENIED, FaultKind.WRONG_KEY, FaultKind.SCRIPT):
-                self.dropped += len(page.notes)
-                log.debug("%d entries of a history could not be written (%s)", len(page.notes), outcome.text)
-                self._look_at = now + (_DENIED_FOR if outcome.kind is FaultKind.DENIED else _EVERY)
-                continue
-            self._look_at = max(self._look_at, now + _RETRY)
-            with self._turn:
-                for note in page.notes:
-                    self._put(page.key, note)
+    def answered(self, engine: ClientState, page: Page, outcome: Outcome | Fault) -> None:
+        """Take the outcome of a page that ``due`` gave into account."""
+        if not isinstance(outcome, Fault):
+            return
+        now, denied = engine.runtime.now(), outcome.kind is FaultKind.DENIED
+        if denied and not self._logged_denial:
+            self._logged_denial = True
+            text = "this user has no permission to write histories (%s): locks work, history() does not"
+            log.warning(text, outcome.text)
+        if outcome.final or denied or outcome.kind in (FaultKind.WRONG_KEY, FaultKind.SCRIPT):
+            log.debug("%d entries of a history could not be written (%s)", len(page.notes), outcome.text)
+            self._look_at = now + (_DENIED_FOR if denied else _EVERY)
+            return
+        self._look_at = max(self._look_at, now + _RETRY)
+        with self._turn:
+            for note in page.notes:
+                self._put(page.key, note)
 
     def leave(self, engine: ClientState) -> None:
         """Have all that is to be written written, because the client closes."""
@@ -188,7 +173,6 @@ class History:
         notes = self._pending.get(key)
         if notes is None:
             if len(self._pending) >= _MOST_NAMES:
-                self.dropped += 1
                 return
             notes = self._pending[key] = {}
         entry = note.fence, note.tag
@@ -201,7 +185,8 @@ class History:
     def _pages(self, now: float) -> list[Page]:
         pages: list[Page] = []
         for key in list(self._pending)[:_NAMES_AT_ONCE]:
-            notes = sorted(self._pending.pop(key).values())
+            found = self._pending.pop(key)
+            notes = [found[entry] for entry in sorted(found)]
             for start in range(0, len(notes), _ROWS_AT_ONCE):
                 rows = notes[start : start + _ROWS_AT_ONCE]
                 lines = "".join(_line(row, now) for row in rows)

@@ -101,12 +101,15 @@ class LocalQueue:
         self.guard: AbstractContextManager[object] = guard
         self.home: dict[Hashable, LocalQueue] = home
 
-    def promote(self, waiter: Waiter, turn: int) -> bool:
+    def promote(self, waiter: Waiter, turn: int, parting: ServerLease | None = None) -> bool:
         """Make the first local waiter the speaker; False if nobody sleeps, and then the local queue is closed.
 
         Args:
             waiter: What to speak for; the local waiter's from here on.
             turn: Which turn it is that is passed on. One that was passed on before is not passed on again.
+            parting: What the last owner of a run holds, if those who sleep are to go on without it: the next of them
+                queues on the server while that one is still at it. So the owner gives the name back by itself, to
+                somebody else, in one step in which nobody of this client has to wake up first.
         """
         local_waiter: LocalWaiter | None = None
         try:
@@ -119,8 +122,12 @@ class LocalQueue:
                         self.closed = True
                         if self.key in self.home and self.home[self.key] is self:
                             del self.home[self.key]
+                        if parting is not None:
+                            parting.local_queue = None
                         return False
                     if found is not None and self.local_waiters[0] is found[0]:
+                        if parting is not None:
+                            parting.local_queue, self.streak = None, 0
                         local_waiter, self.turn_holder = found
                         self.turn += 1
                         local_waiter.turn = waiter.turn = self.turn
@@ -208,43 +215,6 @@ class LocalQueue:
             and (self.streak == 0 or now - self.since < options.hand_over_for)
         )
 
-    def part(self, server_lease: ServerLease, waiter: Waiter) -> None:
-        """Let those who sleep go on without a server lease whose last owner of a run has it.
-
-        The next of them queues on the server while that one is still at it. So the owner gives the name back by itself,
-        to somebody else, in one step in which nobody of this client has to wake up first.
-
-        Args:
-            server_lease: What is held.
-            waiter: What the first local waiter is to speak for.
-        """
-        first: LocalWaiter | None = None
-        try:
-            while first is None:
-                found = self._first()
-                with self.guard:
-                    if self.turn != server_lease.turn or server_lease.local_queue is not self:
-                        return
-                    if not self.local_waiters:
-                        self.closed = True
-                        if self.key in self.home and self.home[self.key] is self:
-                            del self.home[self.key]
-                        server_lease.local_queue = None
-                        return
-                    if found is not None and self.local_waiters[0] is found[0]:
-                        server_lease.local_queue = None
-                        first, self.turn_holder = found
-                        self.streak = 0
-                        self.turn += 1
-                        first.turn = waiter.turn = self.turn
-                        first.waiter = waiter
-                        del self.local_waiters[0]
-            first.parker.unpark()
-        except BaseException:
-            if first is not None:
-                first.parker.unpark()
-            raise
-
     def take_orphan(self, local_waiter: LocalWaiter, token: str) -> bool:
         """Become the speaker, with a fresh token, if the turn_holder is gone and ``local_waiter`` is first."""
         gone = self.turn_holder
@@ -315,27 +285,20 @@ class LocalQueues:
         self._guard = guard
         self.by_key: dict[Hashable, LocalQueue] = {}
 
-    def open(self, key: Hashable, turn_holder: LocalWaiter | ServerLease) -> LocalQueue | None:
-        """A new local queue at a name where nobody of the client is; None if somebody is."""
-        local_queues = self.by_key
-        if key in local_queues:
-            return None
-        fresh = LocalQueue(key, self._guard, local_queues, turn_holder)
-        # setdefault is one step under the interpreter's lock: two callers cannot both open the local queue.
-        return fresh if local_queues.setdefault(key, fresh) is fresh else None
-
     def join(self, key: Hashable, local_waiter: LocalWaiter) -> LocalQueue:
         """Come to a name: with the turn, or into its queue (``local_waiter.waits``)."""
         local_waiter.parker = self._runtime.parker()
         seat = (local_waiter,)
         while True:
-            local_queue = self.by_key.get(key)
+            local_queues = self.by_key
+            local_queue = local_queues.get(key)
             if local_queue is None:
-                local_queue = self.open(key, local_waiter)
-                if local_queue is not None:
-                    local_waiter.local_queue = local_queue
-                    return local_queue
-                continue
+                mine = LocalQueue(key, self._guard, local_queues, local_waiter)
+                # One step under the interpreter's lock: two callers cannot both open the local queue.
+                local_queue = local_queues.setdefault(key, mine)
+                if local_queue is mine:
+                    local_waiter.local_queue = mine
+                    return mine
             turn_holder = local_queue.turn_holder
             kept = turn_holder() is not None
             fresh: deque[LocalWaiter] = deque() if local_queue.local_waiters is _NOBODY else _NOBODY
@@ -378,9 +341,6 @@ class LocalQueues:
         """Forget everything, as after a fork: the local waiters are threads of the parent."""
         self.by_key = {}
         self._guard = guard
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self.by_key
 
     def __len__(self) -> int:
         return len(self.by_key)

@@ -23,7 +23,6 @@ __all__ = ["Observer", "Observers"]
 log: logging.Logger = logging.getLogger("pawl.metrics")
 
 _SILENT = frozenset({FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY})
-_FAILED = "an observer raised an error; locks are not affected"
 
 
 class Observer(Protocol):
@@ -118,13 +117,9 @@ class Observers:
     def lost(self, server_lease: ServerLease, reason: LossReason) -> None:
         """A server lease was lost."""
         held = self._now() - server_lease.owner.granted_at
-        p, seen = server_lease.primitive, server_lease.owner.seen
-        for number, observer in enumerate(self.members):
-            memo = seen[number] if number < len(seen) else None
-            try:
-                observer.lost(p.kind, p.name, held=held, reason=reason, acquired=memo)
-            except Exception:
-                log.exception(_FAILED)
+        # Each gets what it returned itself; who came later, nothing.
+        p, seen = server_lease.primitive, iter(server_lease.owner.seen)
+        self._tell(lambda o: o.lost(p.kind, p.name, held=held, reason=reason, acquired=next(seen, None)))
 
     def counted(self, what: str) -> None:
         """Something was counted."""
@@ -144,7 +139,7 @@ class Observers:
             try:
                 results.append(tell(observer))
             except Exception:
-                log.exception(_FAILED)
+                log.exception("an observer raised an error; locks are not affected")
                 results.append(None)
         return tuple(results)
 

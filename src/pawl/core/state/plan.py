@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Plan:
         return f"{token.partition('@')[0]}@{self.identity}" if self.identity else token
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
     """One acquisition of a plan.
 
@@ -61,24 +62,13 @@ class Attempt:
         or_none: Whether it ends with None, and not with an error, where the time is up and somebody else holds it.
     """
 
-    __slots__ = ("began", "or_none", "stop", "until", "wait", "who")
-
-    def __init__(
-        self,
-        who: object,
-        began: float,
-        until: float | None,
-        stop: StopSignal | None,
-        *,
-        wait: bool,
-        or_none: bool,
-    ) -> None:
-        self.who: object = who
-        self.began: float = began
-        self.until: float | None = until
-        self.stop: StopSignal | None = stop
-        self.wait: bool = wait
-        self.or_none: bool = or_none
+    who: object
+    began: float
+    until: float | None
+    stop: StopSignal | None
+    _: KW_ONLY
+    wait: bool
+    or_none: bool
 
 
 Prepare: TypeAlias = "Callable[[Plan, Seconds | None], Plan]"

@@ -120,16 +120,12 @@ class AnyLocalQueue(Protocol):
         """Who waits there."""
         ...
 
-    def promote(self, waiter: Waiter, turn: int) -> bool:
+    def promote(self, waiter: Waiter, turn: int, parting: ServerLease | None = None) -> bool:
         """Make the first local waiter the speaker."""
         ...
 
     def hand_over(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
         """Pass an owner's server lease to the first local waiter."""
-        ...
-
-    def part(self, server_lease: ServerLease, waiter: Waiter) -> None:
-        """Let those who sleep go on without a server lease."""
         ...
 
 
@@ -248,6 +244,12 @@ class ServerLease:
         """True while it is neither lost nor released; says nothing of the clock."""
         return self.state is LeaseState.HELD or self.state is LeaseState.SUSPECT
 
+    @property
+    def at_limit(self) -> bool:
+        """Whether ``max_hold`` is what ends its validity."""
+        limit = self.rhythm.hold_limit
+        return limit is not None and self.valid_until >= limit
+
     def limit_hold(self, limit: float) -> None:
         """Let ``max_hold`` end a lease that was just granted at ``limit``."""
         self.rhythm = self.options.rhythm._replace(hold_limit=limit)
@@ -279,7 +281,7 @@ class ServerLease:
 
     def why_over(self) -> LossReason:
         """The reason, once the clock has passed ``valid_until``."""
-        if self.rhythm.hold_limit is not None and self.valid_until >= self.rhythm.hold_limit:
+        if self.at_limit:
             return LossReason.MAX_HOLD
         if self.state is not LeaseState.SUSPECT:
             return LossReason.EXPIRED

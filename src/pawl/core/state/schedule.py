@@ -3,7 +3,7 @@
 Leases with the same rhythm become due in the order in which they were added, so each rhythm has one row (an ordered
 dict) instead of a place in a heap: adding and removing cost the same for one lease and for a hundred thousand, and a
 lease that is released before it is due leaves nothing behind. The few that fall out of rhythm (tries after a
-failure, ends of ``max_hold``) are kept in a heap.
+failure, ends of ``max_hold``) are kept apart, each with the one time at which it is served next.
 
 A row that is empty counts as due one rhythm from now: nothing that is added to it can be due earlier, so short holds
 need not wake the maintenance each time. It is forgotten once a whole rhythm passed without use.
@@ -11,7 +11,6 @@ need not wake the maintenance each time. It is forgotten once a whole rhythm pas
 
 from __future__ import annotations
 
-import heapq
 from collections import OrderedDict
 from contextlib import AbstractContextManager
 from itertools import islice
@@ -31,11 +30,7 @@ _EARLY = 0.02
 
 
 def _need(server_lease: ServerLease, due: float) -> float:
-    return (
-        max(due, (due + server_lease.valid_until) / 2)
-        if due < server_lease.valid_until
-        else server_lease.valid_until
-    )
+    return min(server_lease.valid_until, (due + server_lease.valid_until) / 2)
 
 
 class _Row(OrderedDict["ServerLease", float]):
@@ -47,14 +42,13 @@ class _Row(OrderedDict["ServerLease", float]):
 class Schedule:
     """The due times of one client's leases. Every method may be called from any thread."""
 
-    __slots__ = ("_guard", "_heap", "_in_hand", "_moves", "_rows", "_sequence", "_taken_at", "_wake_at")
+    __slots__ = ("_guard", "_in_hand", "_moves", "_once", "_rows", "_taken_at", "_wake_at")
 
     def __init__(self, guard: AbstractContextManager[object]) -> None:
         self._guard = guard
         self._rows: dict[tuple[float, bool], _Row] = {}
-        self._heap: list[tuple[float, int, ServerLease]] = []
+        self._once: dict[ServerLease, float] = {}
         self._in_hand: list[ServerLease] = []
-        self._sequence = 0
         self._moves = 0
         self._taken_at = 0.0
         self._wake_at = -inf
@@ -104,21 +98,21 @@ class Schedule:
                     server_lease.row = row
 
     def add_once(self, server_lease: ServerLease, due: float) -> bool:
-        """Have a lease served once, out of rhythm; otherwise as ``add``."""
+        """Have a lease served once, out of rhythm, and no later than it is to be already; otherwise as ``add``."""
         with self._guard:
-            self._sequence += 1
-            entry = due, self._sequence, server_lease
             server_lease.row = None
-        heapq.heappush(self._heap, entry)
-        return due < self._wake_at
+            if server_lease not in self._once or due < self._once[server_lease]:
+                self._once[server_lease] = due
+            return due < self._wake_at
 
-    def discard(self, server_lease: ServerLease) -> None:
-        """Take a lease out of its row. One in the heap is dropped when its time comes."""
+    def discard(self, server_lease: ServerLease, *, once: bool = True) -> None:
+        """Take a lease out of its row; without ``once``, what is asked for out of rhythm still is."""
         row = server_lease.row
-        if row is not None:
-            with self._guard:
-                if server_lease in row:
-                    del row[server_lease]
+        with self._guard:
+            if row is not None and server_lease in row:
+                del row[server_lease]
+            if once and server_lease in self._once:
+                del self._once[server_lease]
 
     def take_due(self, now: float, most: int) -> list[ServerLease]:
         """The leases that are due, at most ``most``; the caller puts back those that go on.
@@ -143,8 +137,8 @@ class Schedule:
                     del row[server_lease]
                     server_lease.row = None
                     taken.append(server_lease)
-            while self._heap and self._heap[0][0] <= now and len(taken) < most:
-                server_lease = heapq.heappop(self._heap)[2]
+            for server_lease in [one for one, due in self._once.items() if due <= now][: most - len(taken)]:
+                del self._once[server_lease]
                 if server_lease.live:
                     taken.append(server_lease)
             self._in_hand, self._taken_at = taken, now
@@ -160,7 +154,7 @@ class Schedule:
         with self._guard:
             self._moves += 1
             self._in_hand = nobody
-            due = self._heap[0][0] if self._heap else inf
+            due = min(self._once.values(), default=inf)
             for (every, _), row in self._rows.items():
                 due = min(due, next(iter(row.values())) if row else now + every)
             self._wake_at = due
@@ -174,7 +168,7 @@ class Schedule:
         next lease is asked.
         """
         with self._guard:
-            need = min((_need(entry[2], entry[0]) for entry in self._heap if entry[2].live), default=inf)
+            need = min((_need(one, due) for one, due in self._once.items() if one.live), default=inf)
             for (_, deadline), row in self._rows.items():
                 if row:
                     server_lease, due = next(iter(row.items()))
@@ -202,14 +196,12 @@ class Schedule:
                         soonest = min(soonest, due)
                         break
                     found.append((server_lease, due))
-            apart: set[ServerLease] = set()
-            for due, _, server_lease in self._heap:
-                apart.add(server_lease)
+            for server_lease, due in self._once.items():
                 if due > now:
                     soonest = min(soonest, due)
                 else:
                     found.append((server_lease, due))
-            found += [(t, self._taken_at) for t in self._in_hand if t.row is None and t not in apart]
+            found += [(t, self._taken_at) for t in self._in_hand if t.row is None and t not in self._once]
         return soonest, [one for one in found if one[0].live]
 
     def all(self) -> list[ServerLease]:
@@ -221,7 +213,7 @@ class Schedule:
             found: dict[ServerLease, None] = {}
             for row in list(self._rows.values()):
                 found.update(dict.fromkeys(list(row)))
-            found.update(dict.fromkeys(entry[2] for entry in list(self._heap)))
+            found.update(dict.fromkeys(list(self._once)))
             found.update(dict.fromkeys(self._in_hand))
             # Otherwise the maintenance took some in hand meanwhile.
             if moves == self._moves:
@@ -229,20 +221,12 @@ class Schedule:
 
     def busy(self) -> bool:
         """Whether there is any lease, or was one a rhythm ago."""
-        return bool(self._rows or self._heap)
+        return bool(self._rows or self._once)
 
     def some(self, most: int) -> list[ServerLease]:
         """Up to ``most`` leases that are being served, and as many of each rhythm: the next ones to be due."""
         with self._guard:
             found = self._in_hand[:most]
             found += [server_lease for row in self._rows.values() for server_lease in islice(row, most)]
-            found += [entry[2] for entry in self._heap[:most]]
+            found += islice(self._once, most)
         return [server_lease for server_lease in dict.fromkeys(found) if server_lease.live]
-
-    def clear(self) -> None:
-        """Forget all of them."""
-        rows: dict[tuple[float, bool], _Row] = {}
-        heap: list[tuple[float, int, ServerLease]] = []
-        nobody: list[ServerLease] = []
-        with self._guard:
-            self._rows, self._heap, self._in_hand = rows, heap, nobody

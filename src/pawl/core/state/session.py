@@ -19,8 +19,7 @@ import logging
 from hashlib import sha1
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import ref
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pawl.core.protocol.names import part_of_holder
 from pawl.core.protocol.outcomes import Listed, Outcome, Published
@@ -28,7 +27,6 @@ from pawl.core.protocol.primitive import listed_as
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.records import Waiter
-from pawl.errors import DeadlockDetected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,6 +49,8 @@ __all__ = [
     "label_of",
     "read_record",
 ]
+
+_Waits: TypeAlias = "dict[Waiter | LocalWaiter, tuple[Primitive, object, float]]"
 
 log: logging.Logger = logging.getLogger("pawl.sessions")
 
@@ -144,7 +144,7 @@ class Wait:
     """A wait that is old enough to be published.
 
     Attributes:
-        target: What sleeps, and takes the alarm.
+        target: What sleeps; its ``alarm`` is the error that it raises when it looks around next.
         primitive: What it waits for.
         who: The thread or task.
         row: How it stands in the record.
@@ -169,10 +169,6 @@ class Wait:
         self.tries: int = 0
         self.channel: str = target.batch.channel if isinstance(target, Waiter) else ""
         self.suspicion: tuple[object, int] | None = None
-
-    def alarm(self, error: DeadlockDetected) -> None:
-        """Have the waiter raise ``error`` when it looks around next."""
-        self.target.alarm = error
 
 
 def label_of(who: object) -> str:
@@ -233,11 +229,8 @@ class SessionPublisher:
         check_from: When the next look for cycles may be.
     """
 
-    def __init__(self, engine: ClientState, setup: Setup) -> None:
-        # Each would keep the other, and its connections, until the collector comes.
-        self._ref: ref[ClientState] = ref(engine)
+    def __init__(self, setup: Setup) -> None:
         self.setup: Setup = setup
-        self.armed: bool = False
         self._denied: bool = False
         self.forget()
 
@@ -247,7 +240,7 @@ class SessionPublisher:
         self.waits: dict[Waiter | LocalWaiter, Wait] = {}
         self.record: Record | None = None
         self.published: bool = False
-        self.armed = False
+        self.armed: bool = False
         self._number = 0
         self._waits_told = 0
         self._rows: object = None
@@ -257,13 +250,6 @@ class SessionPublisher:
         self._not_before = -inf
         self.check_from: float = -inf
         self._offset_ms: float | None = None
-
-    @property
-    def _engine(self) -> ClientState:
-        engine = self._ref()
-        if engine is None:
-            raise AssertionError("the engine ended before its book")
-        return engine
 
     @property
     def age(self) -> float:
@@ -277,9 +263,8 @@ class SessionPublisher:
             return _REFRESH
         return max(_LEAST_STEP, min(0.4, self.age * 0.4))
 
-    def sleep_until(self, now: float) -> float:
+    def sleep_until(self, engine: ClientState, now: float) -> float:
         """When the maintenance must look in again; infinity if there is nothing to publish."""
-        engine = self._engine
         # In this order: who begins to wait after this line rings, and who began before is seen.
         self.armed = False
         if engine.activity.closed or not (
@@ -289,25 +274,20 @@ class SessionPublisher:
         self.armed = True
         return max(now, self._look_at)
 
-    def watch(self) -> None:
-        """Somebody waits, and the maintenance sleeps without an end."""
-        self.armed = True
-        self._engine.wake_maintenance()
-
-    def due(self, now: float) -> Request | None:
+    def due(self, engine: ClientState, now: float) -> Request | None:
         """What to send now, if anything; its outcome goes to ``answered``."""
-        engine, calls = self._engine, self.setup.calls
+        calls = self.setup.calls
         if engine.activity.closed or now < self._look_at:
             return None
         if not self.id:
             public = engine.runtime.new_token().partition("@")
             self.id = f"{public[2].rpartition('/')[0]}/{public[0][:12]}"
         self._look_at = now + min(_RIPE, max(2 * _LEAST_STEP, self.age / 2))
-        ripe = self._ripe(now)
+        ripe = self._ripe(engine, now)
         if not ripe and not self.waits and now < self._rest_until:
             return None
         holding: set[object] = set()
-        holds = self._holds(now, {wait[1] for wait in ripe.values()}, holding)
+        holds = self._holds(engine, now, {wait[1] for wait in ripe.values()}, holding)
         if self._offset_ms is None and (ripe or holds):
             self._look_at = now
             return calls.find(self.id, "", 1)
@@ -315,12 +295,12 @@ class SessionPublisher:
         if not (self.waits or holds):
             published, self.published, self._rows, self.record = self.published, False, None, None
             return calls.drop(self.id) if published else None
-        return self._record(holds, now)
+        return self._record(engine, holds, now)
 
-    def _record(self, holds: list[HoldRow], now: float) -> Request | None:
+    def _record(self, engine: ClientState, holds: list[HoldRow], now: float) -> Request | None:
         left_out = max(0, len(holds) - _MOST_ROWS) + max(0, len(self.waits) - _MOST_ROWS)
         rows = holds[:_MOST_ROWS], [wait.row for wait in islice(self.waits.values(), _MOST_ROWS)], left_out
-        channel, built_ms = self._engine.runtime.channel(), self._server_ms(now)
+        channel, built_ms = engine.runtime.channel(), self._server_ms(now)
         self.record = Record(self.id, self._number, built_ms, channel, *rows)
         # Two records prove a deadlock, and only a holder is in one.
         every = self.beat if any(wait.holds for wait in self.waits.values()) else _REFRESH
@@ -334,9 +314,9 @@ class SessionPublisher:
         self._rest_until = now + len(rows[0]) * _REST
         return self.setup.calls.publish(self.id, self._number, SESSION_TTL_MS, text)
 
-    def answered(self, outcome: Outcome | Fault) -> None:
+    def answered(self, engine: ClientState, outcome: Outcome | Fault) -> None:
         """Take the outcome of what ``due`` gave into account."""
-        now = self._engine.runtime.now()
+        now = engine.runtime.now()
         if not isinstance(outcome, Fault):
             if isinstance(outcome, (Published, Listed)):
                 # Read before now: what is counted on from it is never above the server's clock.
@@ -346,7 +326,7 @@ class SessionPublisher:
                     self._offset_ms = offset_ms
             if isinstance(outcome, Published):
                 self.published = True
-                self._engine.take_away(outcome.taken)
+                engine.take_away(outcome.taken)
             return
         self.published |= outcome.maybe_applied
         self._rows = None
@@ -361,20 +341,20 @@ class SessionPublisher:
             text = "no permission to write session records (%s): locks work, locks() and deadlock detection do not"
             log.warning(text, outcome.text)
 
-    async def wake(self, wait: Wait) -> None:
+    async def wake(self, engine: ClientState, wait: Wait) -> None:
         """Wake a waiter that was alarmed."""
         if isinstance(wait.target, LocalWaiter):
             wait.target.parker.unpark()
         elif wait.channel:
             call = self.setup.calls.wake(wait.channel, wait.target.token)
             # Lost or not: it looks around by itself within a third of its ticket's life.
-            await self._engine.runtime.call_many([call], _LEAST_PATIENCE)
+            await engine.runtime.call_many([call], _LEAST_PATIENCE)
 
-    def leave(self) -> None:
+    def leave(self, engine: ClientState) -> None:
         """Have the record taken away, because the client closes."""
         if self.published:
             self.published = False
-            self._engine.post(self.setup.calls.drop(self.id), _RETRY)
+            engine.post(self.setup.calls.drop(self.id), _RETRY)
 
     def next_check(self, at: float) -> None:
         """Look in again no later than ``at``."""
@@ -383,12 +363,12 @@ class SessionPublisher:
     def _server_ms(self, at: float) -> int:
         return int((self._offset_ms or 0.0) + at * 1000)
 
-    def _ripe(self, now: float) -> dict[Waiter | LocalWaiter, tuple[Primitive, object, float]]:
+    def _ripe(self, engine: ClientState, now: float) -> _Waits:
         # A copy, made in one step: other threads come and go meanwhile.
-        waits = self._engine.queues.waits.copy()
+        waits = engine.queues.waits.copy()
         if not waits:
             return waits
-        ripe: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]] = {}
+        ripe: _Waits = {}
         step, next_at = self.beat, inf
         for target, wait in waits.items():
             if isinstance(target, LocalWaiter) and target.served:
@@ -401,12 +381,7 @@ class SessionPublisher:
         self._look_at = max(self._not_before, min(self._look_at, next_at, now + step if ripe else inf))
         return ripe
 
-    def _collect(
-        self,
-        ripe: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]],
-        now: float,
-        holding: set[object],
-    ) -> None:
+    def _collect(self, ripe: _Waits, now: float, holding: set[object]) -> None:
         known: dict[Waiter | LocalWaiter, Wait] = {}
         for target, (primitive, who, since) in ripe.items():
             rank = -1 if isinstance(target, LocalWaiter) or target.rank is None else target.rank
@@ -426,8 +401,10 @@ class SessionPublisher:
             known[target] = wait
         self.waits = known
 
-    def _holds(self, now: float, waiting: set[object], holding: set[object]) -> list[HoldRow]:
-        schedule = self._engine.leases.schedule
+    def _holds(
+        self, engine: ClientState, now: float, waiting: set[object], holding: set[object]
+    ) -> list[HoldRow]:
+        schedule = engine.leases.schedule
         server_leases: Iterable[ServerLease] = schedule.all() if waiting else schedule.some(_MOST_ROWS)
         first: list[HoldRow] = []
         rest: list[HoldRow] = []
