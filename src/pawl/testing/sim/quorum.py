@@ -142,7 +142,7 @@ class _ThreadLink(_NodeLink):
             self.broken = text
 
 
-class QuorumSimRuntime(MastersRuntime, SimRuntime):
+class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``SimRuntime.call`` is a step of the simulation
     """See ``pawl.core.protocol.runtime.Runtime`` and ``pawl.core.protocol.quorum.QuorumRuntime``.
 
     Args:
