@@ -30,8 +30,6 @@ __all__ = ["MAX_PARTIES", "arrived", "wait"]
 MAX_PARTIES = 1000
 """The largest number of parties: the last one lets all of them pass in one run of a script."""
 
-_WAIT = "wait at barrier"
-
 
 async def arrived(engine: Engine, barrier: BarrierCalls, options: Terms) -> int:
     """How many parties wait now.
@@ -40,8 +38,7 @@ async def arrived(engine: Engine, barrier: BarrierCalls, options: Terms) -> int:
         BackendError: The server could not be asked.
     """
     engine.check_open(barrier.name)
-    answer, _ = await query(engine, barrier.inspect(), options, barrier.name, "read barrier")
-    look: LookAtBarrier = answer
+    look: LookAtBarrier = (await query(engine, barrier.inspect(), options, barrier.name, "read barrier"))[0]
     return look.arrived
 
 
@@ -72,15 +69,15 @@ async def wait(
     """
     engine.check_open(barrier.name)
     waiting = _Waiting(engine, barrier, options, timeout, token)
-    index = await waiting.visit.within(waiting.run(), waiting.leave)
+    index = await waiting.within(waiting.run(), waiting.leave)
     call = waiting.leave()
-    if call is not None and waiting.visit.unanswered:
+    if call is not None and waiting.unanswered:
         # A copy of the arrival may still come, after it is forgotten that this one passed.
         engine.post(call)
     return index
 
 
-class _Waiting:
+class _Waiting(Visit):
     """One wait: it arrives, then sleeps and keeps its place."""
 
     def __init__(
@@ -91,43 +88,39 @@ class _Waiting:
         timeout: float | None,
         token: str | None,
     ) -> None:
+        super().__init__(engine, options, barrier.name, "wait at barrier", timeout, token)
         self.barrier = barrier
-        self.visit = Visit(engine, options, barrier.name, _WAIT, timeout, token)
         self.round = 0
         self.missing = barrier.parties
 
     def leave(self) -> Request | None:
-        visit = self.visit
-        if not visit.waiter.sent:
+        if not self.waiter.sent:
             return None
-        return self.barrier.leave(visit.token, TOMB_MS if visit.unanswered else 0)
+        return self.barrier.leave(self.token, TOMB_MS if self.unanswered else 0)
 
     def call(self) -> Request:
-        visit = self.visit
-        return self.barrier.arrive(visit.token, visit.channel, stay=self.round > 0)
+        return self.barrier.arrive(self.token, self.channel, stay=self.round > 0)
 
     async def run(self) -> int:
-        visit = self.visit
         while True:
-            index = self.read(await visit.ask(self.call))
+            index = self.read(await self.ask(self.call))
             if index is not None:
                 return index
             if self.round:
-                wakeup = await visit.listen()
+                wakeup = await self.listen()
                 if wakeup is not None:
                     # Sent to this token alone, and only when it passes.
                     return wakeup.fence
-            if visit.over():
+            if self.over():
                 break
         call = self.leave()
         if call is not None:
-            outcome = await visit.last_word(call)
+            outcome = await self.last_word(call)
             if isinstance(outcome, Passed):
                 return outcome.place
-        raise visit.timed_out(f"{self.missing} of {self.barrier.parties} still missing")
+        raise self.timed_out(f"{self.missing} of {self.barrier.parties} still missing")
 
     def read(self, outcome: Outcome) -> int | None:
-        name = self.barrier.name
         if isinstance(outcome, Passed):
             return outcome.place
         if isinstance(outcome, Arrived):
@@ -135,17 +128,19 @@ class _Waiting:
             self.round = outcome.round
             return None
         if isinstance(outcome, Disagreed):
-            raise disagreement("barrier", name, "parties", outcome.declared, self.barrier.parties)
+            raise disagreement("barrier", self.name, "parties", outcome.declared, self.barrier.parties)
         if isinstance(outcome, Dead) or (isinstance(outcome, NotArrived) and outcome.round == self.round):
             # It lapsed while this party was paused, and nobody passed since: it arrives anew.
-            self.visit.engine.count("requeued")
-            if self.visit.unanswered and (call := self.leave()) is not None:
+            self.engine.count("requeued")
+            if self.unanswered and (call := self.leave()) is not None:
                 # A copy of its arrival may still come, and would count as another party.
-                self.visit.engine.post(call)
-            self.visit.renew_token()
+                self.engine.post(call)
+            self.renew_token()
             self.round = 0
             return None
         if isinstance(outcome, NotArrived):
-            text = f"{_WAIT} {name!r}: the ticket expired, and it is unknown whether the others passed"
-            raise LeaseLost(text, name=name, reason=LossReason.EXPIRED)
-        raise unexpected(outcome, _WAIT, name)
+            text = (
+                f"{self.doing} {self.name!r}: the ticket expired, and it is unknown whether the others passed"
+            )
+            raise LeaseLost(text, name=self.name, reason=LossReason.EXPIRED)
+        raise unexpected(outcome, self.doing, self.name)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
 from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.names import check_text
 from pawl.core.protocol.options import check_count
 from pawl.core.protocol.outcomes import Disagreed, Full, LatchLost, LookAtLatch, Open, Outcome, Shut
 from pawl.core.protocol.terms import Terms
@@ -29,8 +30,6 @@ __all__ = ["MAX_COUNT", "check_part", "count_down", "remaining", "reset", "wait"
 MAX_COUNT = 1_000_000_000
 """The largest count of a latch."""
 
-_WAIT = "wait at latch"
-
 
 def check_part(part: object) -> str:
     """Who or what counts down, as it is sent; ``""`` for None.
@@ -42,13 +41,7 @@ def check_part(part: object) -> str:
         return ""
     if not isinstance(part, str) or not part:
         raise ConfigurationError(f"part must be text of 1 to 200 bytes, got {part!r:.40}")
-    try:
-        size = len(part.encode())
-    except UnicodeEncodeError:
-        raise ConfigurationError("part is not valid text: it has a lone surrogate") from None
-    if size > 200:
-        raise ConfigurationError(f"part must be at most 200 bytes, got {size}")
-    return part
+    return check_text(part, "part")
 
 
 async def count_down(
@@ -110,8 +103,7 @@ async def remaining(engine: Engine, latch: LatchCalls, options: Terms) -> int:
         BackendError: The server could not be asked.
     """
     engine.check_open(latch.name)
-    answer, _ = await query(engine, latch.inspect(), options, latch.name, "read latch")
-    look: LookAtLatch = answer
+    look: LookAtLatch = (await query(engine, latch.inspect(), options, latch.name, "read latch"))[0]
     if look.initial and look.initial != latch.count:
         raise disagreement("latch", latch.name, "count", look.initial, latch.count)
     return look.left if look.initial else latch.count
@@ -129,59 +121,56 @@ async def wait(engine: Engine, latch: LatchCalls, options: Terms, timeout: float
     """
     engine.check_open(latch.name)
     waiting = _Waiting(engine, latch, options, timeout)
-    await waiting.visit.within(waiting.run(), waiting.leave)
+    await waiting.within(waiting.run(), waiting.leave)
 
 
-class _Waiting:
+class _Waiting(Visit):
     """One wait: it learns which round it is in, then has itself noted for that round, then sleeps and asks."""
 
     def __init__(self, engine: Engine, latch: LatchCalls, options: Terms, timeout: float | None) -> None:
+        super().__init__(engine, options, latch.name, "wait at latch", timeout)
         self.latch = latch
-        self.visit = Visit(engine, options, latch.name, _WAIT, timeout)
         self.round = 0
         self.noted = False
         self.left = latch.count
 
     def leave(self) -> Request | None:
-        visit = self.visit
-        return self.latch.leave(visit.token, self.round, visit.channel) if self.noted else None
+        return self.latch.leave(self.token, self.round, self.channel) if self.noted else None
 
     def call(self) -> Request:
-        visit = self.visit
         self.noted = self.round > 0
-        return self.latch.wait(visit.token, self.round, visit.channel, visit.former)
+        return self.latch.wait(self.token, self.round, self.channel, self.former)
 
     async def run(self) -> None:
-        visit = self.visit
         while True:
-            found = self.read(await visit.ask(self.call))
+            found = self.read(await self.ask(self.call))
             if found is None:
                 return
             if self.noted:
-                wakeup = await visit.listen()
+                wakeup = await self.listen()
                 if wakeup is not None and wakeup.fence >= self.round:
                     return
-            if visit.over():
+            if self.over():
                 break
             self.round = self.round or found.round
         call = self.leave()
-        if call is not None and isinstance(await visit.last_word(call), Open):
+        if call is not None and isinstance(await self.last_word(call), Open):
             return
-        raise visit.timed_out(f"still closed, {self.left} to go,")
+        raise self.timed_out(f"still closed, {self.left} to go,")
 
     def read(self, outcome: Outcome) -> Shut | None:
         """How it is shut; None: it is open."""
-        name = self.latch.name
         if isinstance(outcome, Open):
             return None
         if isinstance(outcome, Shut):
             self.left = outcome.left
             return outcome
         if isinstance(outcome, Disagreed):
-            raise disagreement("latch", name, "count", outcome.declared, self.latch.count)
+            raise disagreement("latch", self.name, "count", outcome.declared, self.latch.count)
         if isinstance(outcome, Full):
-            raise QueueFull(f"{_WAIT} {name!r}: {outcome.waiters} clients wait already", name=name)
+            text = f"{self.doing} {self.name!r}: {outcome.waiters} clients wait already"
+            raise QueueFull(text, name=self.name)
         if isinstance(outcome, LatchLost):
-            text = f"{_WAIT} {name!r}: the server lost the latch and its count"
-            raise LeaseLost(text, name=name, reason=LossReason.EXPIRED)
-        raise unexpected(outcome, _WAIT, name)
+            text = f"{self.doing} {self.name!r}: the server lost the latch and its count"
+            raise LeaseLost(text, name=self.name, reason=LossReason.EXPIRED)
+        raise unexpected(outcome, self.doing, self.name)

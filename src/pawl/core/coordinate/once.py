@@ -244,8 +244,7 @@ async def forget(engine: Engine, plan: Plan) -> bool:
     """
     engine.check_open(plan.primitive.name)
     once = cast("OnceCalls", plan.primitive)
-    answer, _ = await query(engine, once.forget(), plan.options, once.name, "forget")
-    forgotten: Forgotten = answer
+    forgotten: Forgotten = (await query(engine, once.forget(), plan.options, once.name, "forget"))[0]
     return forgotten.deleted
 
 
@@ -256,8 +255,7 @@ async def look(engine: Engine, plan: Plan) -> Recorded | None:
         BackendError: The server could not be asked.
     """
     once = cast("OnceCalls", plan.primitive)
-    answer, _ = await query(engine, once.look(), plan.options, once.name, "read")
-    found: LookAtResult = answer
+    found: LookAtResult = (await query(engine, once.look(), plan.options, once.name, "read"))[0]
     if not found.type:
         return None
     left = max(0, found.left_ms) / 1000

@@ -19,6 +19,7 @@ __all__ = [
     "MAX_NAME_BYTES",
     "WIRE_VERSION",
     "check_namespace",
+    "check_text",
     "helper_key",
     "key_of",
     "part_of_holder",
@@ -42,7 +43,12 @@ def _escape_char(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match.group().encode())
 
 
-def _check_text(value: object, what: str) -> str:
+def check_text(value: object, what: str) -> str:
+    """Text of at most 200 bytes.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
     if not isinstance(value, str):
         kind = type(value).__name__
         hint = " (decode the bytes first)" if isinstance(value, bytes) else ""
@@ -74,7 +80,7 @@ def check_namespace(namespace: object, what: str = "namespace") -> str:
     Raises:
         ConfigurationError: It is not such text, or too long.
     """
-    text = _check_text(namespace, what)
+    text = check_text(namespace, what)
     if found := _UNSEEN.search(text):
         raise ConfigurationError(
             f"{what} {text[:60]!r} contains the control character {found.group()!r}: remove it"
@@ -94,12 +100,12 @@ def key_of(namespace: str, name: object) -> str:
     Raises:
         ConfigurationError: The name is empty, too long or not text; or, without a namespace, would need escaping.
     """
-    return _key_of(namespace, name if isinstance(name, str) else _check_text(name, "name"))
+    return _key_of(namespace, name if isinstance(name, str) else check_text(name, "name"))
 
 
 @lru_cache(maxsize=4096)
 def _key_of(namespace: str, name: str) -> str:
-    _check_text(name, "name")
+    check_text(name, "name")
     if not name:
         raise ConfigurationError("name must be 1 to 200 bytes, got an empty string")
     if namespace:
