@@ -60,6 +60,8 @@ class Crew:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
+                    # A Ctrl-C is for the demo, which ends them in good order, also those that are only just starting.
+                    process_group=0,
                 )
                 member = Member(task.number, process)
                 self.members[task.number] = member
