@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, cast
 from urllib.parse import quote
@@ -99,13 +100,13 @@ def _wakeup(content: Any) -> Wakeup | None:
     return Wakeup(int(reply[0]), int(reply[1])) if reply else None
 
 
-class _Asks:
+class _Asks(ABC):
     """What both do in the same way, however a question is asked."""
 
     _paths: _Paths
 
-    async def _ask(self, question: Question, timeout: float) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    async def _ask(self, question: Question, timeout: float) -> Any: ...
 
     def channel(self) -> str:
         """See ``Runtime``."""
@@ -151,6 +152,7 @@ class _Asks:
 
     def prolong(self, token: str, seconds: float) -> None:
         """See ``Runtime``: the service looks after the ticket."""
+        del token, seconds
 
     async def track(
         self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None

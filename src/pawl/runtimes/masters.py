@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from pawl.core.protocol.outcomes import Outcome
@@ -13,7 +14,7 @@ from pawl.core.quorum.votes import MergedVotes
 __all__ = ["MastersRuntime"]
 
 
-class MastersRuntime:
+class MastersRuntime(ABC):
     """A part of a runtime; see ``pawl.core.protocol.quorum.QuorumRuntime``."""
 
     nodes: tuple[str, ...]
@@ -47,9 +48,9 @@ class MastersRuntime:
         """See ``Runtime``: nobody is woken here, since nobody queues."""
         return DEAF
 
+    @abstractmethod
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """See ``QuorumRuntime``."""
-        raise NotImplementedError
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
