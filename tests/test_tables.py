@@ -147,8 +147,8 @@ def test_every_public_name_is_on_a_page_of_the_reference() -> None:
     ids=lambda one: str(one.__name__),
 )
 def test_the_fields_of_a_record_are_those_that_it_explains(record: type) -> None:
-    text = record.__doc__ or ""
-    listed = re.split(r"\n {4}(?:Attributes|Args):\n", text)
+    text = inspect.cleandoc(record.__doc__ or "")
+    listed = re.split(r"\n(?:Attributes|Args):\n", text)
     assert len(listed) == 2, "one list"
-    explained = re.findall(r"^ {8}(\w+): ", re.split(r"\n {4}\w+:\n", listed[1])[0], re.MULTILINE)
+    explained = re.findall(r"^ {4}(\w+): ", re.split(r"\n\w+:\n", listed[1])[0], re.MULTILINE)
     assert sorted(explained) == sorted(field.name for field in fields(record) if field.init)

@@ -6,6 +6,7 @@ A build of the documentation ends with an error where they differ. `python docs/
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = "reference/options.md"
 BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
-ARGUMENT = re.compile(r"^        (\w+): (.*(?:\n            .*)*)", re.MULTILINE)
+ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 COMPUTED = {"renew_every": "ttl / 3", "ticket_ttl": "3, at most ttl"}
 MORE = {
     "lock_delay": "../how-to/replicas.md#a-delay-after-a-crash",
@@ -42,7 +43,8 @@ def generated() -> str:
     from pawl._environment import VARIABLES
     from pawl.core.protocol.options import LockOptions
 
-    said = {name: re.sub(r"\s+", " ", text) for name, text in ARGUMENT.findall(LockOptions.__doc__ or "")}
+    text = inspect.cleandoc(LockOptions.__doc__ or "")
+    said = {name: re.sub(r"\s+", " ", text) for name, text in ARGUMENT.findall(text)}
     lines = [BEGIN, "", "| option | default | environment | meaning |", "|---|---|---|---|"]
     for field in fields(LockOptions):
         if field.init:

@@ -104,6 +104,7 @@ def pause_after(
         fault.kind,
         extra={"pawl_name": name, "pawl_fault": fault.kind},
     )
+    fault.bare()
     return pause
 
 

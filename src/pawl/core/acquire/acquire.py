@@ -104,8 +104,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
                                 answer = await answer
                             lease = own_if_granted(engine, plan, server_lease, answer, began)
                 except Fault as fault:
-                    # Its traceback references this frame, and would keep a dropped lease alive.
-                    answer = fault.with_traceback(None)
+                    answer = fault.bare()
                 if lease is None:
                     waiter = (
                         Waiter(server_lease.token)

@@ -215,7 +215,8 @@ async def take_or_degrade(  # noqa: C901 - in one piece: whatever it ends with, 
             except (BackendUnavailable, QuorumNotReached) as error:
                 if _is_lasting(error):
                     raise
-                failure = error
+                # The words alone: an error keeps the frames that it passed through.
+                failure = str(error)
             waited: bool | None = False
             slot = slot or _held_slot(engine, plan, who)
             if slot is None:
@@ -327,7 +328,7 @@ def _degrade(
     engine: Engine,
     plan: Plan,
     who: object,
-    error: Exception,
+    why: str,
     slot: _Slot,
     began: float,
 ) -> HeldLease:
@@ -352,13 +353,13 @@ def _degrade(
     ):
         engine.wake_maintenance()
     engine.count(f"degraded_{policy}")
-    _log_once(engine, plan, error)
+    _log_once(engine, plan, why)
     if engine.reports.observer is not None:
         engine.reports.observer.acquired(server_lease, began, contended=False)
     return lease
 
 
-def _log_once(engine: Engine, plan: Plan, error: Exception) -> None:
+def _log_once(engine: Engine, plan: Plan, why: str) -> None:
     line_key, name, policy = _line_key(engine, plan), plan.primitive.name, plan.options.given.on_unavailable
     if (policy, line_key) in _logged:
         return
@@ -366,7 +367,7 @@ def _log_once(engine: Engine, plan: Plan, error: Exception) -> None:
         _logged.clear()
     _logged.add((policy, line_key))
     log.warning(
-        "%r granted in degraded mode, without the server (%s): %s", name, policy, error,
+        "%r granted in degraded mode, without the server (%s): %s", name, policy, why,
         extra={"pawl_name": name, "pawl_degraded": policy},
     )  # fmt: skip
 

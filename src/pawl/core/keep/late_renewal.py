@@ -149,5 +149,5 @@ async def _ask(
         try:
             outcomes.append(await renew_durably(runtime, server_lease, call, patience))
         except Fault as fault:
-            outcomes.append(fault.with_traceback(None))
+            outcomes.append(fault.bare())
     return outcomes

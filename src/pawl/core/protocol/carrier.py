@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from pawl.core.protocol.outcomes import Outcome
 
@@ -119,6 +119,14 @@ class Fault(Exception):
         self.text = text
         self.maybe_applied = maybe_applied
         self.final = final
+
+    def bare(self) -> Self:
+        """Without the frames that it passed through: kept beyond its ``except``, it keeps alive what they hold.
+
+        Since Python 3.13 that is also what their callers hold: the lease that one of them gives to its user.
+        """
+        self.__traceback__ = self.__cause__ = self.__context__ = None
+        return self
 
 
 class Line(Protocol):

@@ -115,7 +115,7 @@ def read_ticket(text: object) -> Ticket:
     try:
         words = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         ticket = Ticket(*words[:5], *[_source(word) for word in words[5:]])
-    except (ValueError, TypeError, binascii.Error) as error:
+    except (ValueError, TypeError, KeyError, binascii.Error) as error:
         raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged") from error
     if type(ticket.name) is not str:
         raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged")
