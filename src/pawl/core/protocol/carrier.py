@@ -125,8 +125,9 @@ class Fault(Exception):
 
         Since Python 3.13 that is also what their callers hold: the lease that one of them gives to its user.
         """
-        self.__traceback__ = self.__cause__ = self.__context__ = None
-        return self
+        for kept in ("__cause__", "__context__"):
+            setattr(self, kept, None)
+        return self.with_traceback(None)
 
 
 class Line(Protocol):
