@@ -257,6 +257,13 @@ class _OfAHandler(pawl.NotHeld):
         super().__init__("raised by a handler", name="n")
 
 
+def _waits_here(client: pawl.Client) -> Future[None]:
+    """Another thread of the client, which sleeps in its local queue until it has the lock for a moment."""
+    waiter = in_thread(lambda: client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5).release())
+    until(lambda: any(place.local_waiters for place in client._engine.queues.local.by_key.values()))
+    return waiter
+
+
 @pytest.mark.parametrize("raised", [pytest.param(KeyboardInterrupt, marks=pytest.mark.slow), _OfAHandler])
 @pytest.mark.parametrize(
     ("waiting", "min_hold"),
@@ -279,13 +286,7 @@ def test_row_12_interrupt_at_every_step_of_release(
     @contextlib.contextmanager
     def prepared() -> Iterator[Callable[[], Any]]:
         lease = client.lock("n", ttl=TTL, ticket_ttl=TICKET, min_hold=min_hold).acquire(5)
-        waiter = (
-            in_thread(lambda: client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5).release())
-            if waiting
-            else None
-        )
-        if waiter is not None:
-            until(lambda: any(place.local_waiters for place in client._engine.queues.local.by_key.values()))
+        waiter = _waits_here(client) if waiting else None
         yield lease.release
         # Interrupted before its first step, it has not begun.
         with contextlib.suppress(pawl.NotHeld):
@@ -308,13 +309,7 @@ def test_row_12_interrupt_at_every_step_of_detach(
     @contextlib.contextmanager
     def prepared() -> Iterator[Callable[[], Any]]:
         lease = client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5)
-        waiter = (
-            in_thread(lambda: client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5).release())
-            if waiting
-            else None
-        )
-        if waiter is not None:
-            until(lambda: any(place.local_waiters for place in client._engine.queues.local.by_key.values()))
+        waiter = _waits_here(client) if waiting else None
 
         tickets: list[str] = []
         yield lambda: tickets.append(lease.detach())

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
 import pawl
+from pawl.core.acquire import acquire
+from pawl.core.acquire.grant import own
 from pawl.model import LeaseState, LossReason
+from pawl.testing.servers import Server
+from tests.faults.rig import in_thread
 from tests.regressions.rig import between, until
 
 
@@ -111,3 +116,28 @@ def test_an_outer_block_is_told_of_a_loss_that_the_inner_one_caught(client: pawl
     with pytest.raises(pawl.LeaseLost):
         body()
     assert seen == [True]
+
+
+def test_a_wait_counts_from_its_begin_where_a_hand_over_was_lost(
+    client: pawl.Client, valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[object] = []
+
+    def lost_once(engine: Any, plan: Any, handed: Any, lease: Any, began: float) -> bool:  # noqa: ANN401 - as it is
+        if not lost and handed.server_lease is not None:
+            lost.append(handed.server_lease)
+            engine.lose(handed.server_lease, LossReason.EXPIRED)
+            valkey.command("SET", "pawl:n", "somebody@else:1/x", "PX", "60000")
+        return own(engine, plan, handed, lease, began)
+
+    lease = client.lock("n").acquire()
+    monkeypatch.setattr(acquire, "own", lost_once)
+    waiter = in_thread(lambda: client.lock("n").acquire(timeout=1.0))
+    time.sleep(0.5)
+    lease.release()
+    with pytest.raises(pawl.AcquireTimeout) as caught:
+        waiter.result(10)
+    assert lost
+    assert caught.value.waited is not None
+    assert caught.value.waited >= 1.0
+    valkey.command("DEL", "pawl:n")

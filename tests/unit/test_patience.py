@@ -13,8 +13,9 @@ from pawl.core.observe.remote import RemoteOperator
 from pawl.core.protocol.outcomes import Released
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.release.extend import extend
-from pawl.core.retry import query
+from pawl.core.retry import pause_after, query
 from pawl.core.state.circuit_breaker import CircuitBreaker
+from pawl.core.state.records import Retry
 from pawl.model import Release
 from tests.unit.scripted import RELEASED, START, After, Rig, held, run, unanswered
 
@@ -70,6 +71,20 @@ def take_away(rig: Rig, *faults: Fault) -> None:
 
 
 DOINGS = [release, prolong, ask, ask_a_service, take_away]
+
+
+def test_a_fault_that_is_borne_keeps_no_frames() -> None:
+    """They are those of its callers too, since Python 3.13, and keep alive what a user has dropped."""
+    rig = Rig()
+    try:
+        try:
+            raise OSError("cut")
+        except OSError as error:
+            raise Fault(FaultKind.UNREACHABLE, "gone") from error
+    except Fault as fault:
+        borne = fault
+    assert pause_after(rig.engine, borne, Retry(), rig.options, None, "acquire lock", "x") == 0.0
+    assert (borne.__traceback__, borne.__cause__, borne.__context__) == (None, None, None)
 
 
 @pytest.mark.parametrize("doing", DOINGS)

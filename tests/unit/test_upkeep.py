@@ -21,7 +21,7 @@ from pawl.core.lease.base import take_entered
 from pawl.core.maintenance import loop
 from pawl.core.maintenance.duties import Histories
 from pawl.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
-from pawl.core.maintenance.renewals import _put_back
+from pawl.core.maintenance.renewals import _put_back, _still_held
 from pawl.core.observe.deadlock import _pause
 from pawl.core.observe.history import history
 from pawl.core.protocol.options import LockOptions
@@ -360,11 +360,14 @@ def test_two_holds_of_an_owner_that_began_at_once_are_both_written() -> None:
     assert len(pages) == 1
 
 
-def test_a_failover_asks_nothing_of_a_degraded_lease() -> None:
+def test_no_server_is_asked_for_a_degraded_lease() -> None:
     rig = Rig()
     server_lease = DegradedLease(rig.plan.primitive, rig.options, "t9", 0, inf, START)
     rig.engine.leases.schedule.add_once(server_lease, START + 1000.0)
     rig.engine.suspect_all()
+    assert server_lease.state is LeaseState.HELD
+    # As when a beat moves the limit while the maintenance has the lease in hand.
+    assert _still_held(rig.engine, [server_lease], START + 10.0) == []
     assert server_lease.state is LeaseState.HELD
 
 

@@ -107,9 +107,9 @@ class LocalQueue:
         Args:
             waiter: What to speak for; the local waiter's from here on.
             turn: Which turn it is that is passed on. One that was passed on before is not passed on again.
-            parting: What the last owner of a run holds, if those who sleep are to go on without it: the next of them
-                queues on the server while that one is still at it. So the owner gives the name back by itself, to
-                somebody else, in one step in which nobody of this client has to wake up first.
+            parting: The server lease of the last owner of a run, which the queue goes on without: the next local waiter
+                queues on the server while that owner still works. Its release then grants the name to another client
+                at once, and waits for no thread or task of this client to wake up.
         """
         local_waiter: LocalWaiter | None = None
         try:
