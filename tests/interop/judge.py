@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -77,6 +77,8 @@ class Verdict:
         lost_updates: How many increments were overwritten.
         violations: What the history checker says.
         parts: Who took part.
+        shares: The share of all grants that each had.
+        meetings: Each of the overlaps: who found whom, and for how long that one was inside.
     """
 
     overlaps: int
@@ -84,6 +86,7 @@ class Verdict:
     violations: list[Violation]
     parts: Sequence[Part]
     shares: dict[str, float] = field(default_factory=dict[str, float])
+    meetings: Sequence[str] = ()
 
     @property
     def safe(self) -> bool:
@@ -98,6 +101,7 @@ class Verdict:
         return {
             "grants": sum(len(part.grants) for part in self.parts),
             "overlaps": self.overlaps,
+            "meetings": list(self.meetings[:5]),
             "lost_updates": self.lost_updates,
             "violations": [str(one).splitlines()[0] for one in self.violations[:5]],
             "longest_wait_s": round(max((part.longest_wait for part in self.parts), default=0.0), 3),
@@ -131,23 +135,37 @@ def judge(parts: Sequence[Part], key: str, ttl: float, final: int, *, slack: flo
     history = _history(parts, key, ttl)
     rules = Rules(ttl=ttl if slack is not None else None, slack=slack or 0.0, overtakes=None)
     total = sum(len(part.grants) for part in parts)
+    meetings = list(_meetings(parts))
     return Verdict(
-        _overlaps(parts),
+        len(meetings),
         _lost(parts, final),
         check(history, rules),
         parts,
         {part.name: len(part.grants) / total if total else 0.0 for part in parts},
+        meetings,
     )
 
 
-def _overlaps(parts: Sequence[Part]) -> int:
-    """How many entered and found the mark of one that lived: it is taken off before the lock is released."""
+def _meetings(parts: Sequence[Part]) -> Iterator[str]:
+    """Who entered and found the mark of one that lived: it is taken off before the lock is released."""
     ended = {str(part.pid): part.end if part.killed else inf for part in parts}
-    return sum(
-        bool(grant["found"]) and ended.get(grant["found"], inf) > grant["t"]
-        for part in parts
-        for grant in part.grants
-    )
+    for part in parts:
+        for grant in part.grants:
+            if grant["found"] and ended.get(grant["found"], inf) > grant["t"]:
+                before = [one for one in parts if str(one.pid) == grant["found"]]
+                yield f"{part.name} entered at {grant['t'] - part.start:.3f} s and found {_stay(before, grant)}"
+
+
+def _stay(parts: Sequence[Part], found: Reply) -> str:
+    """Who was found inside, and since when it had been: one that stood still for longer than its TTL may be."""
+    if not parts:
+        return f"process {found['found']}"
+    part = parts[0]
+    since = [grant["t"] for grant in part.grants if grant["t"] <= found["t"]]
+    until = [event["t"] for event in part.events if event["event"] != "held" and event["t"] > found["t"]]
+    entered = f"{found['t'] - since[-1]:.3f} s before" if since else "later, by its own account"
+    left = f"{until[0] - found['t']:.3f} s after" if until else "not known when"
+    return f"{part.name}, which had entered {entered} and left {left}"
 
 
 def _lost(parts: Sequence[Part], final: int) -> int:

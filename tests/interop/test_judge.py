@@ -41,6 +41,9 @@ def test_two_at_once_are_found() -> None:
     verdict = judge([part("a", held(1, 0), left(3)), part("b", held(2, 0, "97"), left(4))], "x", 5, 1)
     assert (verdict.overlaps, verdict.lost_updates, len(verdict.violations)) == (1, 1, 1)
     assert not verdict.safe
+    assert verdict.meetings == [
+        "b entered at 2.000 s and found a, which had entered 1.000 s before and left 1.100 s after"
+    ]
 
 
 def test_an_expired_lease_is_none() -> None:
