@@ -270,6 +270,16 @@ def test_a_fault_that_passes_is_borne_as_long_as_was_asked(kind: FaultKind) -> N
     recovered.acquire()
 
 
+@pytest.mark.parametrize("after", [0.2, 1.5, 4.0])
+def test_a_hung_server_is_unreachable_since_the_first_request(after: float) -> None:
+    """Each request takes a second to fail. The first of them counts, and one more is always made."""
+    rig = Rig(*[lambda: After(1.0, unanswered())] * 20, unavailable_after=after)
+    with pytest.raises(pawl.BackendUnavailable):
+        rig.acquire()
+    assert len(rig.sent) >= 2
+    assert rig.runtime.clock - START <= max(2.0, after + 1.0)
+
+
 # Rule 5: patience --------------------------------------------------------------------------------------------
 
 PATIENCE: list[tuple[Callable[[], Any], dict[str, Any], float]] = [

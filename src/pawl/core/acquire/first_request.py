@@ -164,6 +164,9 @@ def waiter_of(server_lease: ServerLease, answer: Outcome | Fault | None, sent_at
     waiter.asks()
     if answer is None or isinstance(answer, Fault):
         waiter.unanswered = answer is None or answer.maybe_applied
+        if answer is not None:
+            # ``unavailable_after`` counts from here: this is the first of the tries that failed.
+            waiter.failing().since = sent_at
     else:
         waiter.answer = answer, sent_at
     return waiter
