@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from math import inf
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -257,6 +258,16 @@ def test_max_hold_ends_a_lease_and_leaves_the_rest_of_the_ttl_to_its_owner() -> 
     rig.runtime.answers.append(RELEASED)
     assert rig.release(lease) is Release.LOST
     assert rig.departed() == [[lease.token, "0"]]
+
+
+def test_another_thread_that_notices_the_end_first_gets_the_reason_too() -> None:
+    """The event loop of the lease is told, and has not got round to it yet."""
+    rig = Rig(held(), max_hold=15.0)
+    lease = rig.acquire()
+    rig.runtime.clock += 15.0
+    with patch.object(rig.runtime, "at_home"), pytest.raises(pawl.LeaseLost) as caught:
+        lease.check()
+    assert caught.value.code == "MAX_HOLD_EXCEEDED"
 
 
 def test_beats_put_the_end_off_and_cost_one_renewal_at_most() -> None:

@@ -228,7 +228,8 @@ class HeldLease(LeaseRecord):
 
     def loss(self) -> LeaseLost:
         """The error of a lease that is lost."""
-        reason = self.server_lease.reason or LossReason.EXPIRED
+        # None: another thread has noticed it by the clock, before the loss is told in the lease's event loop.
+        reason = self.server_lease.reason or self.server_lease.why_over()
         text = f"the lease of {self.name!r} is lost ({reason}); fencing token {self.fence}"
         return LeaseLost(text, name=self.name, reason=reason)
 
