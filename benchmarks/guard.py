@@ -71,6 +71,8 @@ def _counting_instructions(tally: _Tally) -> Generator[None]:
         return local
 
     before = sys.gettrace()
+    # Python 3.13 reports no instruction unless some frame has asked for them before.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
         yield

@@ -113,6 +113,9 @@ class Struck(Paused):
         return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
         super().__exit__()
         signal.signal(signal.SIGINT, self._before)
 
@@ -120,4 +123,7 @@ class Struck(Paused):
         if frame is None or frame.f_code.co_name in self.spared:
             return
         self.where = _place(frame)
+        if frame.f_code is Struck.__exit__.__code__:
+            # Python 3.13 runs it as late as that after the last step; what it raises ends ``__exit__`` at its first line.
+            self._end()
         self._action()
