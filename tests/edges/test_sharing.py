@@ -8,12 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import pawl
 from pawl.testing.servers import Server
 from tests.edges.helpers import Script, eventually, free, outcome, script_calls, started_threads
+from tests.faults.steps import Paused
 
 
 @pytest.fixture
@@ -53,6 +55,45 @@ def test_threads_share_one_lock_object(client: pawl.Client, valkey: Server) -> N
     assert len(fences) == 480
     assert not lock._entered
     assert free(valkey, "shared")
+
+
+@pytest.mark.parametrize("kind", ["semaphore", "read"])
+def test_threads_leave_the_blocks_of_one_object_at_once(
+    kind: str, client: pawl.Client, valkey: Server
+) -> None:
+    """Others leave theirs while one looks for its own: at whatever step, it finds it and releases it."""
+    lock: Any = client.semaphore("shared", permits=3) if kind == "semaphore" else client.rwlock("shared").read
+    entered, leave = threading.Barrier(3), threading.Event()
+
+    def other() -> None:
+        with lock:
+            entered.wait(10)
+            leave.wait(10)
+
+    at, where = 0, "?"
+    while where:
+        at += 1
+        entered.reset()
+        leave.clear()
+        with lock:
+            others = [threading.Thread(target=other) for _ in range(2)]
+
+            def others_leave(others: list[threading.Thread] = others) -> None:
+                leave.set()
+                for thread in others:
+                    thread.join(10)
+
+            for thread in others:
+                thread.start()
+            entered.wait(10)
+            paused = Paused(at, others_leave)
+            paused.__enter__()
+        paused.__exit__()
+        where = paused.where
+        others_leave()
+        assert not lock._entered
+        assert free(valkey, "shared"), f"the others left at {where}"
+    assert at > 10
 
 
 async def test_tasks_share_one_lock_object(aclient: pawl.AsyncClient, valkey: Server) -> None:

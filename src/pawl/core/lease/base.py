@@ -209,7 +209,16 @@ def take_entered(entered: list[tuple[object, L]], who: object) -> L:
     A block may be left in another thread than it was entered in; then it is the oldest one: if there are several,
     all but the newest lost their lease, and ending one of those ends nothing that anybody relies on.
     """
-    for index in range(len(entered) - 1, -1, -1):
-        if entered[index][0] is who:
-            return entered.pop(index)[1]
+    index = len(entered)
+    while index:
+        index -= 1
+        try:
+            found = entered[index]
+        except IndexError:
+            # Other threads left their blocks meanwhile: what is behind them moved to the front.
+            continue
+        if found[0] is who:
+            # No call since it was found: neither a signal handler nor another thread comes in between.
+            del entered[index]
+            return found[1]
     return entered.pop(0)[1]
