@@ -12,7 +12,7 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
-from tests.faults.rig import remains, teach
+from tests.faults.rig import remains, teach, until
 from tests.faults.test_cancel_sweep import TTL
 from tests.faults.test_interrupt_sweep import struck as interrupted
 
@@ -62,5 +62,45 @@ def test_an_interrupt_at_every_step_leaves_nothing(valkey: Server, what: str, st
             at += steps
         # Here, and not in whatever test comes next.
         gc.collect()
+        assert at > 50
+        assert bad == []
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("what", ["release", "acquire, one is held"])
+def test_an_interrupt_at_any_step_ends_no_level_around_it(valkey: Server, what: str) -> None:
+    """The thread holds a member already: the section around the multi-lock goes on, and is protected still."""
+    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as rival:
+        valkey.command("FLUSHALL")
+        teach(valkey)
+        outer_lock = client.rlock("a", ttl=TTL)
+        multi = client.multi_lock([outer_lock, "b"], ttl=TTL, ticket_ttl=0.5)
+        at, bad, missed = 0, [], 0
+        # A wait may take a few steps less than the one before.
+        while missed < 5:
+            at += 1
+            outer = outer_lock.acquire(5)
+            held = rival.lock("b", ttl=TTL).acquire(5) if "held" in what else None
+            mine = multi.acquire(5) if what == "release" else None
+
+            def fail() -> None:
+                with contextlib.suppress(pawl.AcquireTimeout):
+                    multi.acquire(timeout=0.01)
+
+            where, _ = interrupted(fail if mine is None else mine.release, at)
+            if mine is not None:
+                # Interrupted before its first step, a release has not begun.
+                with contextlib.suppress(pawl.NotHeld):
+                    mine.release()
+            missed += not where
+            if (outer.state, outer.count) != ("held", 1) or not valkey.command("EXISTS", "pawl:a"):
+                bad.append(f"{where}: {outer.state}, held {outer.count} times")
+            with contextlib.suppress(pawl.NotHeld):
+                while True:
+                    outer.release()
+            if held is not None:
+                held.release()
+            del mine
+            until(lambda: not remains(valkey), what="all is given back")
         assert at > 50
         assert bad == []

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.runtime import StopSignal
     from pawl.core.state.plan import Plan
 
-__all__ = ["acquire_all", "end_all", "extend_all", "release_all", "release_all_or_raise"]
+__all__ = ["acquire_all", "cut_short", "end_all", "extend_all", "release_all", "release_all_or_raise"]
 
 
 class _Apart(Exception):
@@ -222,11 +222,24 @@ def _read(
 # Giving back ---------------------------------------------------------------------------------------------------------
 
 
+async def _end_last(engine: Engine, left: list[HeldLease]) -> Release:
+    """Release the last one, and take it off the list; after an interrupt it is there as long as it is to be ended."""
+    lease = left[-1]
+    levels = lease.levels
+    try:
+        outcome = Release.LOST if lease.released else await release.release(engine, lease)
+        # No call from here on: nobody ends the level around it in place of one that has ended.
+        del left[-1]
+        return outcome
+    except BaseException:
+        if lease.levels != levels and left and left[-1] is lease:
+            del left[-1]
+        raise
+
+
 async def _give_back(engine: Engine, taken: list[HeldLease]) -> None:
     while taken:
-        if not taken[-1].released:
-            await release.release(engine, taken[-1])
-        taken.pop()
+        await _end_last(engine, taken)
 
 
 def _leave_behind(engine: Engine, taken: Sequence[HeldLease]) -> None:
@@ -236,6 +249,13 @@ def _leave_behind(engine: Engine, taken: Sequence[HeldLease]) -> None:
             if lease.take_end():
                 engine.count_end(lease.server_lease, "background")
             engine.finish_release(lease)
+
+
+def cut_short(multi: HeldMultiLease) -> None:
+    """Finish in the background an end that a signal interrupted in its first steps; see ``release.cut_short``."""
+    if not multi.inert() and multi.take_end():
+        multi.wake()
+        _leave_behind(multi.engine, multi.leases)
 
 
 async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldLease, Release]]:
@@ -258,10 +278,9 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
         multi.wake()
         while left:
             lease = left[-1]
-            outcome = Release.LOST if lease.released else await release.release(engine, lease)
+            outcome = await _end_last(engine, left)
             outcomes.append((lease, outcome))
             multi.lost |= outcome is Release.LOST
-            left.pop()
     except BaseException:
         # A handler may raise one of pawl's own errors here, too.
         if multi.released and not refused:
