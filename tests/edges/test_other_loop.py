@@ -17,17 +17,17 @@ Refused = Callable[[], Awaitable[object]]
 
 async def _of_a_lock(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
     lease = await client.lock("x").acquire()
-    return lease, [lease.release, lambda: lease.extend(60)], lease.release
+    return lease, [lease.release, lambda: lease.extend(60), lease.__aenter__], lease.release
 
 
 async def _of_a_writer(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
     lease = await client.rwlock("x").write.acquire()
-    return lease, [lease.release, lambda: lease.extend(60), lease.downgrade], lease.release
+    return lease, [lease.release, lambda: lease.extend(60), lease.downgrade, lease.__aenter__], lease.release
 
 
 async def _of_several(client: pawl.AsyncClient) -> tuple[pawl.AsyncMultiLease, list[Refused], Refused]:
     lease = await client.multi_lock(["x", "y"]).acquire()
-    return lease, [lease.release, lambda: lease.extend(60)], lease.release
+    return lease, [lease.release, lambda: lease.extend(60), lease.__aenter__], lease.release
 
 
 async def _of_once(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
@@ -39,10 +39,24 @@ async def _of_once(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refu
 async def _of_an_election(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
     election = client.election("x")
     lease = await election.campaign()
-    return lease, [election.resign], election.resign
+    return lease, [election.resign, lease.__aenter__], election.resign
 
 
-@pytest.mark.parametrize("made", [_of_a_lock, _of_a_writer, _of_several, _of_once, _of_an_election])
+async def _of_the_service(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
+    service = client.service()
+    holder = await service.acquire("x", identifier="me")
+    (lease,) = service._book.holds("x", holder)
+
+    def release() -> Awaitable[object]:
+        return service.release("x", holder)
+
+    return lease, [release], release
+
+
+MADE = [_of_a_lock, _of_a_writer, _of_several, _of_once, _of_an_election, _of_the_service]
+
+
+@pytest.mark.parametrize("made", MADE)
 def test_another_loop_is_refused_and_changes_nothing(server: Server, made: Callable[..., Any]) -> None:
     server.command("FLUSHALL")
     loop = asyncio.new_event_loop()

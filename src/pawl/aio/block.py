@@ -6,25 +6,32 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pawl._cancel import CancelScope
+from pawl._inside import engine_here
 from pawl.core.lease.base import BaseLease, record_of, take_entered
 from pawl.core.lease.record import HeldLease, Losable
 from pawl.core.release import release
 from pawl.errors import NotSupported
 from pawl.model import Release
 
-__all__ = ["LeaseBlock", "LockBlock", "check_home", "leave_block", "watch_loss"]
+if TYPE_CHECKING:
+    from pawl.aio.context import AsyncContext
+
+__all__ = ["Entered", "LeaseBlock", "LockBlock", "check_home", "leave_block", "watch_loss"]
 
 L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
 
 X = TypeVar("X", bound=Losable)
-_End = Callable[[X, BaseException | None], Awaitable[None]]
+E = TypeVar("E")
+_Y = TypeVar("_Y")
+_End = Callable[[_Y, BaseException | None], Awaitable[None]]
 
 
 def watch_loss(lease: Losable) -> None:
     """Cancel the present task at a loss, until it leaves the block."""
+    check_home(lease, "enter the block of")
     CancelScope.enter(lease)
 
 
@@ -38,9 +45,27 @@ def check_home(lease: Losable, doing: str) -> None:
         raise NotSupported(f"{doing} {lease.name!r}: {text}", name=lease.name)
 
 
-async def leave_block(lease: X, error: BaseException | None, end: _End[X]) -> None:
-    """End a block by ``end``, and report a loss."""
+async def leave_block(
+    lease: X, error: BaseException | None, end: _End[X], cut_short: Callable[[X], object]
+) -> None:
+    """End a block by ``end``, and report a loss. No signal handler interrupts it: ``cut_short`` is for threads."""
+    del cut_short
     await CancelScope.leave(lease, error, end)
+
+
+class Entered(Generic[E]):
+    """Who is in the blocks of an object that is shared, and with what."""
+
+    __slots__ = ()
+    _client: AsyncContext
+    _entered: list[tuple[object, E]]
+
+    async def _leave(
+        self, error: BaseException | None, end: _End[E], cut_short: Callable[[E], object]
+    ) -> None:
+        """End the block that the present task entered last."""
+        del cut_short
+        await end(take_entered(self._entered, engine_here(self._client).runtime.who()), error)
 
 
 class LeaseBlock(BaseLease):
@@ -62,7 +87,7 @@ class LeaseBlock(BaseLease):
             release.tell(self._record, outcome)
 
     async def __aenter__(self) -> Self:
-        CancelScope.enter(self._record)
+        watch_loss(self._record)
         if not self._record.server_lease.primitive.transferable:
             self._record.bind()
         return self

@@ -10,12 +10,11 @@ from pawl._inside import engine_here, origin_of, preparer_of
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
 from pawl.aio.acquiring import Acquiring
-from pawl.aio.block import check_home, leave_block, watch_loss
+from pawl.aio.block import Entered, check_home, leave_block, watch_loss
 from pawl.aio.lease import AsyncLease, AsyncLost, shown
 from pawl.core.acquire.reentry import holds
 from pawl.core.coordinate import multi
 from pawl.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan
-from pawl.core.lease.base import take_entered
 from pawl.core.lease.record import HeldLease
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
@@ -77,7 +76,7 @@ class AsyncMultiLease(BaseMultiLease):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await leave_block(self._record, error, multi.end_all)
+        await leave_block(self._record, error, multi.end_all, multi.cut_short)
 
 
 def shown_all(record: HeldMultiLease) -> AsyncMultiLease:
@@ -117,7 +116,11 @@ class MultiAcquiring(Acquiring[AsyncMultiLease]):
     __slots__ = ()
 
 
-class AsyncMultiLock(Hinting):
+async def _end_block(record: HeldMultiLease, error: BaseException | None) -> None:
+    await leave_block(record, error, multi.end_all, multi.cut_short)
+
+
+class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
     """Several locks that are acquired together: immutable, picklable, shared by any number of tasks.
 
     ``async with lock as lease:`` acquires all of them or none, and releases all; made by ``AsyncClient.multi_lock``.
@@ -209,8 +212,7 @@ class AsyncMultiLock(Hinting):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        record = take_entered(self._entered, engine_here(self._client).runtime.who())
-        await leave_block(record, error, multi.end_all)
+        await self._leave(error, _end_block, multi.cut_short)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r:.200}>"

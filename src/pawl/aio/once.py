@@ -10,10 +10,9 @@ from pawl._coordinate import Described
 from pawl._decorate import decorated_once_async
 from pawl._inside import engine_here
 from pawl._unset import UNSET, Unset
-from pawl.aio.block import check_home, leave_block, watch_loss
+from pawl.aio.block import Entered, check_home, leave_block, watch_loss
 from pawl.aio.lease import AsyncLease, shown
 from pawl.core.coordinate import once
-from pawl.core.lease.base import take_entered
 from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
@@ -84,7 +83,14 @@ class AsyncStarted:
         return f"<AsyncStarted {self.lease.name!r} fence={self.fence}>"
 
 
-class AsyncOnce(Described):
+async def _end_block(start: once.Start | None, error: BaseException | None) -> None:
+    if start is not None:
+        await leave_block(
+            start.lease, error, lambda _, error: once.end_block(start, error), lambda _: once.cut_short(start)
+        )
+
+
+class AsyncOnce(Described, Entered["once.Start | None"]):
     """Something that is to be done once. Made by ``AsyncClient.once``; shared by any number of tasks.
 
     ``begin`` says what to do; as a context manager it gives what ``begin`` gives, and finishes or abandons at the end;
@@ -181,9 +187,7 @@ class AsyncOnce(Described):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        start = take_entered(self._entered, engine_here(self._client).runtime.who())
-        if start is not None:
-            await leave_block(start.lease, error, lambda _, error: once.end_block(start, error))
+        await self._leave(error, _end_block, once.cut_short)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Decorate a coroutine function or method: it runs once, and each other call returns its result.

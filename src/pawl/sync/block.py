@@ -5,24 +5,61 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from pawl._inside import engine_of
 from pawl.core.lease.base import BaseLease, take_entered
-from pawl.core.lease.record import HeldLease, Losable
+from pawl.core.lease.record import HeldLease
 from pawl.core.release import release
 from pawl.model import Release
 from pawl.runtimes.threads import run
 
-__all__ = ["LeaseBlock", "LockBlock", "leave_block"]
+if TYPE_CHECKING:
+    from pawl.sync.context import Context
+
+__all__ = ["Entered", "LeaseBlock", "LockBlock", "leave_block"]
 
 L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
-X = TypeVar("X", bound=Losable)
+X = TypeVar("X")
 _End = Callable[[X, BaseException | None], Coroutine[Any, Any, None]]
 
 
-def leave_block(lease: X, error: BaseException | None, end: _End[X]) -> None:
-    """End a block by ``end``."""
-    run(end(lease, error))
+def leave_block(
+    lease: X, error: BaseException | None, end: _End[X], cut_short: Callable[[X], object]
+) -> None:
+    """End a block by ``end``; what a signal handler interrupts before that has begun is ended by ``cut_short``."""
+    try:
+        run(end(lease, error))
+    except BaseException:
+        cut_short(lease)
+        raise
+
+
+class Entered(Generic[X]):
+    """Who is in the blocks of an object that is shared, and with what."""
+
+    __slots__ = ()
+    _client: Context
+    _entered: list[tuple[object, X]]
+
+    def _leave(
+        self,
+        error: BaseException | None,
+        end: Callable[[X, BaseException | None], None],
+        cut_short: Callable[[X], object],
+    ) -> None:
+        """End the block that the present thread entered last."""
+        found: tuple[X] | None = None
+        try:
+            found = (self._take(),)
+            end(found[0], error)
+        except BaseException:
+            # Interrupted before it was taken, nobody else would take it, and it would be renewed for ever.
+            cut_short(self._take() if found is None else found[0])
+            raise
+
+    def _take(self) -> X:
+        return take_entered(self._entered, engine_of(self._client).runtime.who())
 
 
 class LeaseBlock(BaseLease):
@@ -85,10 +122,16 @@ class LockBlock(ABC, Generic[L_co]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        record = take_entered(self._entered, self._entered[0][1].engine.runtime.who())
-        levels = record.levels
+        record: HeldLease | None = None
+        levels = 1
         try:
+            record = take_entered(self._entered, self._entered[0][1].engine.runtime.who())
+            levels = record.levels
             run(release.end_block(record, error))
         except BaseException:
+            if record is None:
+                # Interrupted before it was taken: nobody else would, and it would be renewed for ever.
+                record = take_entered(self._entered, self._entered[0][1].engine.runtime.who())
+                levels = record.levels
             release.cut_short(record, levels)
             raise

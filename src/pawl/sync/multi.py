@@ -13,14 +13,13 @@ from pawl._unset import UNSET, Unset
 from pawl.core.acquire.reentry import holds
 from pawl.core.coordinate import multi
 from pawl.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan
-from pawl.core.lease.base import take_entered
 from pawl.core.lease.record import HeldLease
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
 from pawl.errors import ClientClosed
 from pawl.runtimes.threads import run
-from pawl.sync.block import leave_block
+from pawl.sync.block import Entered, leave_block
 from pawl.sync.lease import Lease, Lost, shown
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class MultiLease(BaseMultiLease):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        leave_block(self._record, error, multi.end_all)
+        leave_block(self._record, error, multi.end_all, multi.cut_short)
 
 
 def shown_all(record: HeldMultiLease) -> MultiLease:
@@ -101,7 +100,11 @@ def shown_any(record: HeldLease | HeldMultiLease) -> Lease | MultiLease:
     return shown(record) if isinstance(record, HeldLease) else shown_all(record)
 
 
-class MultiLock(Hinting):
+def _end_block(record: HeldMultiLease, error: BaseException | None) -> None:
+    leave_block(record, error, multi.end_all, multi.cut_short)
+
+
+class MultiLock(Hinting, Entered[HeldMultiLease]):
     """Several locks that are acquired together: immutable, picklable, shared by any number of threads.
 
     ``with lock as lease:`` acquires all of them or none, and releases all; made by ``Client.multi_lock``.
@@ -190,8 +193,7 @@ class MultiLock(Hinting):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        record = take_entered(self._entered, engine_of(self._client).runtime.who())
-        leave_block(record, error, multi.end_all)
+        self._leave(error, _end_block, multi.cut_short)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r:.200}>"

@@ -12,14 +12,13 @@ from pawl._decorate import decorated_once
 from pawl._inside import engine_of
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import once
-from pawl.core.lease.base import take_entered
 from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
 from pawl.model import Done, Running
 from pawl.runtimes.threads import run
-from pawl.sync.block import leave_block
+from pawl.sync.block import Entered, leave_block
 from pawl.sync.lease import Lease, shown
 
 if TYPE_CHECKING:
@@ -82,7 +81,14 @@ class Started:
         return f"<Started {self.lease.name!r} fence={self.fence}>"
 
 
-class Once(Described):
+def _end_block(start: once.Start | None, error: BaseException | None) -> None:
+    if start is not None:
+        leave_block(
+            start.lease, error, lambda _, error: once.end_block(start, error), lambda _: once.cut_short(start)
+        )
+
+
+class Once(Described, Entered["once.Start | None"]):
     """Something that is to be done once. Made by ``Client.once``; shared by any number of threads.
 
     ``begin`` says what to do; as a context manager it gives what ``begin`` gives, and finishes or abandons at the end;
@@ -178,9 +184,7 @@ class Once(Described):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        start = take_entered(self._entered, engine_of(self._client).runtime.who())
-        if start is not None:
-            leave_block(start.lease, error, lambda _, error: once.end_block(start, error))
+        self._leave(error, _end_block, once.cut_short)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function or method: it runs once, and each other call returns its result.

@@ -129,14 +129,20 @@ def _vote_to_leave(
 def cut_short(lease: HeldLease, levels: int) -> None:
     """Finish in the background a release that a signal interrupted in its first steps.
 
-    A release that was rejected, or completed, is ignored. An inner level of a re-entered lease is left held: releasing
-    it could leave the outer section unprotected.
+    A release that was rejected, or completed, is ignored. Of a re-entered lease only the inner level ends, unless it is
+    over by now: ending more could leave the outer section unprotected, and ending less would leave the name held once
+    that has ended.
 
     Args:
         lease: What was to be released.
-        levels: How many times it was held before: the inner level may be over by now.
+        levels: How many times it was held before.
     """
-    if levels == 1 and not lease.inert() and lease.take_end():
+    if lease.inert():
+        return
+    if levels > 1:
+        if lease.levels == levels:
+            lease.take_level()
+    elif lease.take_end():
         lease.engine.finish_release(lease)
         lease.engine.count_end(lease.server_lease, "background")
 
