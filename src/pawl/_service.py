@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import Counter, OrderedDict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -103,16 +104,28 @@ class Book(Generic[L]):
     """The holds of one client's service, and its counters by name."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, str], list[L]] = {}
+        # Re-entrant: a signal handler may use the service on top of its own thread.
+        self._guard = threading.RLock()
+        self._held: dict[tuple[str, str], tuple[L, ...]] = {}
         self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
-        self._totals: Counter[str] = Counter()
+        self._totals: Counter[str] = Counter(released=0)
         # Never forgotten for another name: only names that are waited for are in it.
         self._waiting: dict[tuple[str, object], None] = {}
 
     def put(self, name: str, identifier: str, lease: L) -> None:
         """Note a hold."""
-        self._held.setdefault((name, identifier), []).append(lease)
+        self._add(name, identifier, lease)
         self.count(name, "acquired")
+
+    def restore(self, name: str, identifier: str, lease: L) -> None:
+        """Note a hold again that was taken, and not released."""
+        self._add(name, identifier, lease)
+        self._totals["released"] -= 1
+
+    def _add(self, name: str, identifier: str, lease: L) -> None:
+        key, fresh = (name, identifier), (lease,)
+        with self._guard:
+            self._held[key] = self._held[key] + fresh if key in self._held else fresh
 
     def take(self, name: str, identifier: str) -> L:
         """The newest hold, which is noted no more.
@@ -120,17 +133,23 @@ class Book(Generic[L]):
         Raises:
             NotHeld: There is none.
         """
-        holds = self._held.get((name, identifier))
+        key, lease = (name, identifier), None
         try:
-            # One step: of two threads, one gets it.
-            lease = holds.pop() if holds is not None else None
-        except IndexError:
-            lease = None
+            # One step: of two threads, one gets it, and what a third puts meanwhile stays.
+            with self._guard:
+                if key in self._held:
+                    lease, rest = self._held[key][-1], self._held[key][:-1]
+                    if rest:
+                        self._held[key] = rest
+                    else:
+                        del self._held[key]
+        except BaseException:
+            if lease is not None:
+                self._add(name, identifier, lease)
+            raise
         if lease is None:
             self.count(name, "failures")
             raise NotHeld(f"release {name!r}: {disguise(identifier)[1]} does not hold it", name=name)
-        if not holds:
-            self._held.pop((name, identifier), None)
         self._totals["released"] += 1
         return lease
 
@@ -140,7 +159,7 @@ class Book(Generic[L]):
         Raises:
             NotHeld: There is none.
         """
-        holds = tuple(self._held.get((name, identifier), ()))
+        holds = self._held.get((name, identifier), ())
         if not holds:
             self.count(name, "failures")
             raise NotHeld(
@@ -194,7 +213,7 @@ class Book(Generic[L]):
         # Copies, made in one step: other threads come and go meanwhile.
         held, totals = self._held.copy(), self._totals.copy()
         return ServiceStats(
-            names=len({name for (name, _), holds in held.items() if holds}),
+            names=len({name for name, _ in held}),
             holds=sum(len(holds) for holds in held.values()),
             acquired=totals["acquired"],
             released=totals["released"],

@@ -24,7 +24,7 @@ import pawl.metrics
 from pawl.core.acquire import degraded
 from pawl.testing import Proxy, Server
 from pawl.testing._resp import texts
-from tests.faults.rig import in_thread, remains, until, waiters
+from tests.faults.rig import in_thread, remains, teach, until, waiters
 from tests.faults.steps import Paused, Struck
 from tests.pace import pace
 
@@ -373,6 +373,73 @@ def test_row_12_metrics_hear_once_of_each_release_that_is_interrupted(
     assert not bad, f"counted otherwise than once at {len(bad)} of {at} steps:\n" + "\n".join(bad)
 
 
+@pytest.mark.parametrize("kind", ["lock", "semaphore"])
+def test_row_12_interrupt_at_every_step_of_the_end_of_a_block_of_a_lock_that_is_kept(
+    kind: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    """The lock knows who is in its blocks: a lease that stayed there would be renewed for as long as the lock lives."""
+    client, _ = pair
+    given: dict[str, Any] = {"permits": 1} if kind == "semaphore" else {}
+    lock = getattr(client, kind)("n", ttl=TTL, **given)
+    at, where, bad = 0, "?", []
+    while where:
+        at += 1
+        lock.__enter__()
+        where, _none = struck(lambda: lock.__exit__(None, None, None), at)
+        if lock._entered:
+            bad.append(where)
+            lock.__exit__(None, None, None)
+        until(lambda: not remains(server), what=f"what was interrupted at {where} is given back")
+    assert at > 10
+    # Where `__exit__` itself begins there is nobody yet to end it.
+    assert len(bad) <= 1, f"left in the block at {bad}"
+
+
+@pytest.mark.parametrize("kind", ["multi_lock", "once"])
+def test_row_12_interrupt_at_every_step_of_the_end_of_a_block_of_several_names_or_of_once(
+    kind: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    client, _ = pair
+    at, where, waits = 0, "?", 0
+    while where:
+        at += 1
+        lock: Any = (
+            client.multi_lock(["n", "m"], ttl=TTL) if kind == "multi_lock" else client.once("n", ttl=TTL)
+        )
+        lock.__enter__()
+        where, _none = struck(lambda lock=lock: lock.__exit__(None, None, None), at)  # type: ignore[misc]
+        if lock._entered:
+            # Where `__exit__` itself begins there is nobody yet to end it.
+            waits += 1
+            lock.__exit__(None, None, None)
+        until(
+            lambda: not [key for key in remains(server) if not key.endswith(":done")],
+            what=f"what was interrupted at {where} is given back",
+        )
+        server.command("FLUSHALL")
+        teach(server)
+    assert at > 40
+    assert waits <= 2
+
+
+def test_row_12_interrupt_at_every_step_of_a_release_by_identifier(
+    pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    """The hold is noted until its release has begun, so that the caller can ask again."""
+    client, _ = pair
+    service = client.service()
+    at, where = 0, "?"
+    while where:
+        at += 1
+        service.acquire("n", {"ttl": 60.0}, identifier="me")
+        where, _none = struck(lambda: service.release("n", "me"), at)
+        with contextlib.suppress(pawl.NotHeld):
+            service.release("n", "me")
+        until(lambda: not remains(server), what=f"what was interrupted at {where} is given back")
+        assert service.stats().released in {at, at - 1}
+    assert at > 20
+
+
 _DELIVERY = (" given", " __init__")
 """Where the lease is on its way to the caller: a traceback that is kept keeps it until then."""
 
@@ -471,6 +538,31 @@ def test_row_12_interrupt_at_every_step_of_an_inner_release(
         at += 1
     assert at > 5
     assert not ended, f"the outer section ended with the inner one, interrupted at {ended}"
+
+
+def test_row_12_the_outer_section_ends_after_an_inner_one_that_was_interrupted(
+    pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    """An inner level that is not counted off would keep the name after the outer block has ended."""
+    client, _ = pair
+    lock = client.rlock("n", ttl=TTL, ticket_ttl=TICKET)
+
+    def inner() -> None:
+        with lock:
+            pass
+
+    at, where, kept = 0, "?", []
+    while where:
+        at += 1
+        with lock as outer:
+            where, _none = struck(inner, at)
+        if outer:
+            kept.append(where)
+            outer.release()
+        until(lambda: not remains(server), what=f"what was interrupted at {where} is given back")
+    assert at > 20
+    # On its way to the caller, and where `__exit__` begins, nobody knows of it yet, or any more.
+    assert len(kept) <= 2, f"held once more after an interrupt at {kept}"
 
 
 @contextlib.contextmanager

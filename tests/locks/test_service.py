@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import threading
 import time
 from typing import Any
@@ -272,3 +273,23 @@ def test_the_rhythm_of_renewals(services: list[Service], word: str) -> None:
 
 def test_one_word_for_the_rhythm() -> None:
     refused(lambda: pawl.ServiceOptions(renew_every=1, renewal_interval=1), "same")
+
+
+def test_threads_with_one_identifier_lose_no_hold() -> None:
+    """One takes the last hold while another puts one: that one must not go with the empty row."""
+    book: Book[object] = Book()
+
+    def work() -> None:
+        for _ in range(20_000):
+            book.put("job", "me", object())
+            book.take("job", "me")
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for done in [in_thread(work) for _ in range(4)]:
+            done.result(60)
+    finally:
+        sys.setswitchinterval(before)
+    stats = book.stats()
+    assert (stats.holds, stats.failures) == (0, 0)

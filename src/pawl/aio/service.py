@@ -94,7 +94,14 @@ class AsyncLockService:
             NotHeld: The identifier does not hold the lock here, or lost it; nothing was changed.
             BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
         """
-        await self._book.take(name, identifier).release()
+        lease = self._book.take(name, identifier)
+        try:
+            await lease.release()
+        except BaseException:
+            if lease:
+                # Interrupted, or refused in another event loop, before anything was touched.
+                self._book.restore(name, identifier, lease)
+            raise
 
     async def metrics(self, name: str) -> ServiceMetrics:
         """The holder of a lock, its remaining life and holds, the waiters, and this client's counters.
