@@ -7,6 +7,7 @@ from functools import partial
 from math import inf
 from typing import Any
 from unittest.mock import patch
+from weakref import ref
 
 import pytest
 
@@ -298,6 +299,17 @@ def test_beats_far_from_the_end_cost_nothing() -> None:
     rig.maintenance(held())
     assert rig.sent == ["acquire", "renew"], "in the ordinary rhythm"
     assert lease.valid_until == pytest.approx(START + 10.0 + 30.0 - 0.302)
+
+
+def test_nothing_keeps_a_lease_that_ended_before_the_limit_it_once_had() -> None:
+    """``extend`` puts it into a rhythm that comes before ``max_hold``, and a release takes it out of that alone."""
+    rig = Rig(held(), held(5_000), RELEASED, max_hold=15.0)
+    lease = rig.acquire()
+    run(extend(rig.engine, lease, 5.0))
+    rig.release(lease)
+    kept = ref(lease.server_lease)
+    del lease
+    assert kept() is None
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FaultKind if not passes(kind) and kind != "closed"])

@@ -79,6 +79,9 @@ class Schedule:
                 late = True
             row[server_lease] = row.last_due = due
             server_lease.row = row
+            if self._once and server_lease in self._once and self._once[server_lease] > due:
+                # Its row comes first, and a release takes it out of that alone.
+                del self._once[server_lease]
             return late
 
     def add_again(self, server_leases: Sequence[ServerLease], now: float) -> None:
