@@ -78,3 +78,33 @@ def test_greenlets(valkey: Server, order: str) -> None:
         # gevent itself warns that it was late; what it patches late works for pawl all the same.
         assert run_script(text, url, timeout=60, PYTHONWARNINGS="ignore::RuntimeWarning").endswith("done")
     assert free(valkey, "greenlets")
+
+
+SIGNALS = """
+    import os, signal, subprocess, time, gevent
+    client = pawl.connect(sys.argv[1])
+
+    def lost(lease):
+        gevent.sleep(0)
+    with client.lock("signals", on_lost=lost):
+        time.sleep(0.2)
+    lease = client.lock("signals", ttl=0.3, renew=False, on_lost=lost).acquire()
+    assert lease.lost.wait(5)
+    gevent.sleep(0.1)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    assert not blocked, blocked
+    # gevent hears of the end of a child by a signal.
+    subprocess.run(["true"], check=True, timeout=10)
+    caught = []
+    signal.signal(signal.SIGTERM, lambda number, frame: caught.append(number))
+    os.kill(os.getpid(), signal.SIGTERM)
+    gevent.sleep(0.1)
+    assert caught == [signal.SIGTERM], caught
+    print("done")
+"""
+
+
+def test_greenlets_leave_the_signals_of_the_process_alone(valkey: Server) -> None:
+    """The background service is a greenlet of the main thread: what it blocks is blocked for all."""
+    text = "    from gevent import monkey; monkey.patch_all()\n    import sys, pawl\n" + SIGNALS
+    assert run_script(text, valkey.url, timeout=60).endswith("done")

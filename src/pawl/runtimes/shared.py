@@ -160,6 +160,11 @@ def start_thread(thread: threading.Thread) -> str:
 
 
 def leave_signals_to_main() -> None:
-    """Block signals here: one that the kernel gives to this thread would leave the main thread asleep."""
-    if hasattr(signal, "pthread_sigmask"):
+    """Block signals here: one that the kernel gives to this thread would leave the main thread asleep.
+
+    A greenlet that stands for a thread runs in the main thread itself: there it would block them for the whole process.
+    """
+    # The second one is the parent's after a fork, the first one is right on Linux.
+    here_is_main = threading.get_native_id() in (os.getpid(), threading.main_thread().native_id)
+    if hasattr(signal, "pthread_sigmask") and not here_is_main:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
