@@ -283,6 +283,29 @@ def test_asyncio_run_ends_blocks_before_the_loop(valkey: Server) -> None:
     assert free(valkey, "main")
 
 
+def test_asyncio_run_ends_who_waits_without_noise(valkey: Server) -> None:
+    """What leaves their tokens begins when the run has already listed which tasks it ends."""
+    text = """
+        import asyncio, sys, pawl
+
+        async def main():
+            clients = [pawl.connect_async(sys.argv[1]) for _ in range(2)]
+
+            async def work(client):
+                async with client.lock("left waiting"):
+                    await asyncio.sleep(60)
+
+            global tasks
+            tasks = [asyncio.create_task(work(client)) for client in (*clients, clients[1])]
+            await asyncio.sleep(0.2)
+
+        asyncio.run(main())
+    """
+    with Script(text, valkey.url) as script:
+        assert script.end() == (0, "", "")
+    assert free(valkey, "left waiting")
+
+
 def test_a_client_that_goes_with_its_module_says_nothing() -> None:
     """Its finalizer runs when the names that it would use are gone already."""
     connect = "client = pawl.connect('redis://localhost:1')"

@@ -105,6 +105,24 @@ def test_an_instance_that_ends_loses_no_lease(serve: Callable[..., Instance], se
         lease.check()
 
 
+def test_an_instance_that_is_told_to_end_sends_who_waits_away_without_noise(
+    serve: Callable[..., Instance], server: Server
+) -> None:
+    one = serve()
+    with pawl.connect(url(one)) as client, pawl.connect(server.url) as direct:
+        held = direct.lock("a").acquire()
+        waiter = threading.Thread(target=lambda: client.lock("a").acquire().release())
+        waiter.start()
+        eventually(lambda: direct.inspect("a").queue_length, "it waits")
+        time.sleep(0.3)
+        assert one.end() == 0
+        serve(port=one.port)
+        held.release()
+        waiter.join(10)
+        assert not waiter.is_alive()
+    assert b"Traceback" not in one.said
+
+
 def test_an_observed_client_asks_the_service_too(service: Instance) -> None:
     from prometheus_client import CollectorRegistry
 

@@ -5,6 +5,7 @@ import json
 import socket
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -74,3 +75,17 @@ def test_whoever_waits_is_not_forgotten_for_a_request_behind_it(service: Instanc
         waiter.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         time.sleep(0.1)
     assert _until(server, 0, "ZCARD", "{pawl:busy}:1:queue")
+
+
+def test_a_client_that_asks_again_is_not_kept_from_its_grant_by_its_former_question(
+    service: Instance,
+) -> None:
+    """Its connection broke, and nothing has told the service."""
+    service.acquire("connected")
+    word = {"token": "x" * 24 + "@host:1/thread", "timeout": 2.0}
+    with ThreadPoolExecutor(2) as pool:
+        former = pool.submit(service.ask, "POST", "/v1/ns/pawl/calls/wait", word, timeout=10)
+        time.sleep(0.3)
+        again = pool.submit(service.ask, "POST", "/v1/ns/pawl/calls/wait", word, timeout=10)
+        answers = [(one.result().status, one.result().body) for one in (former, again)]
+    assert answers == [(200, {"wakeup": None})] * 2

@@ -326,13 +326,17 @@ class AsyncioRuntime:
             return None
         if self._tracked and (tracking := self._tracked.get(token)) is not None and tracking.changed:
             return None
+        if token in self._waiters:
+            # Before a service: its client asks again, since the connection broke on which it asked before.
+            self._waiters[token].end()
         waiter = self._waiters[token] = _Waiter(self.loop, self.loop.time() + timeout)
         if self._alarm is None or waiter.until < self._alarm_at:
             self._set_alarm(waiter.until)
         try:
             woken = await waiter
         finally:
-            del self._waiters[token]
+            if token in self._waiters and self._waiters[token] is waiter:
+                del self._waiters[token]
         if self._closing:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return woken
@@ -406,6 +410,9 @@ class AsyncioRuntime:
         """See ``Runtime``."""
         if not self._ending and (self._maintenance is None or self._maintenance.done()):
             self._maintenance = self.loop.create_task(self._serve(maintenance), name="pawl-maintenance")
+            # Where the end of a run cancels those who wait, what leaves their tokens begins after it has listed what it
+            # cancels: asyncio would report the task, although all that is left to be done was sent.
+            self._maintenance._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
         return not self._ending
 
     async def _serve(self, maintenance: Callable[[], Awaitable[None]]) -> None:
@@ -413,6 +420,9 @@ class AsyncioRuntime:
             try:
                 await maintenance()
             except Exception:
+                if self.loop.is_closed():
+                    # The loop has ended without this task, and what it waited for cannot be left in order.
+                    return
                 # Leases must go on being renewed, and their ends reported, whatever went wrong once.
                 log.exception("background maintenance failed; it continues")
                 await asyncio.sleep(0.1)
