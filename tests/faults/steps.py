@@ -124,6 +124,6 @@ class Struck(Paused):
             return
         self.where = _place(frame)
         if frame.f_code is Struck.__exit__.__code__:
-            # Python 3.13 runs it as late as that after the last step; what it raises ends ``__exit__`` at its first line.
+            # Python 3.13 runs it as late as that after the last step: what it raises ends ``__exit__`` at once.
             self._end()
         self._action()
