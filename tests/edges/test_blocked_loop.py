@@ -300,7 +300,7 @@ def test_a_loop_that_stands_still_is_renewed_when_it_goes_on(valkey: Server, *, 
     client, lease = loop.run_until_complete(begin())
     if rung:
         # It looks while the loop stands still.
-        next(iter(client._known_engines())).renewal_thread._bell.wake()  # type: ignore[union-attr]
+        next(iter(client._known_engines())).renewal_thread._sleeper.wake()  # type: ignore[union-attr]
     relieved()[0].join(0.05)
     loop.run_until_complete(go_on(lease))
     loop.run_until_complete(end(client, lease))

@@ -384,7 +384,7 @@ def test_what_a_watch_sends_and_what_refuses_it() -> None:
 def test_a_majority_must_say_so() -> None:
     rung: list[bool] = []
     hints = Hints([None] * 5)
-    hints.wakes(lambda: rung.append(True))
+    hints.on_due(lambda: rung.append(True))
     hints.add(0, Present(0))
     hints.add(1, Present(1))
     hints.hint(0)

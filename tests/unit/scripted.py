@@ -223,7 +223,7 @@ class Scripted:
     async def pause(self, seconds: float) -> None:
         self.clock += seconds
 
-    def bell(self, token: str) -> Callable[[], object] | None:
+    def waker(self, token: str) -> Callable[[], object] | None:
         return None
 
     def prolong(self, token: str, seconds: float) -> None:

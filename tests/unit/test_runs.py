@@ -144,7 +144,7 @@ def test_who_waits_alone_is_in_no_run() -> None:
     rig = Rig(handover=0)
     waiter, other = Waiter("w0"), Waiter("w1")
     waiter.sit("", "batch_key")
-    rig.runtime.bell = lambda _token: lambda: None  # type: ignore[method-assign,assignment]
+    rig.runtime.waker = lambda _token: lambda: None  # type: ignore[method-assign,assignment]
     rig.engine.queues.waits[waiter] = rig.plan.primitive, "me", 0.0
     assert not enlist(rig.engine, waiter)
     rig.engine.queues.waits[other] = rig.plan.primitive, "you", 0.0

@@ -442,7 +442,7 @@ def test_a_claim_that_wakes_up_is_in_no_run() -> None:
     waiter, other = Waiter("w0"), Waiter("w1")
     waiter.sit("follow_key", "x")
     waiter.ticket = Ticket(1, 0, 0.0)
-    rig.runtime.bell = lambda token: token.upper  # type: ignore[method-assign]
+    rig.runtime.waker = lambda token: token.upper  # type: ignore[method-assign]
     for one in (waiter, other):
         rig.engine.queues.waits[one] = rig.plan.primitive, "me", START
     assert run(_listen(rig.engine, rig.plan.primitive, rig.options, waiter, None)) is None

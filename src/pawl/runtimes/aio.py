@@ -132,11 +132,11 @@ class AsyncioRuntime:
         # What is tracked for each waiter, by its token.
         self._tracked: dict[str, Tracking] = {}
         self._untracked = Untracked()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
         self._notices: list[str] = []
-        self._alarm_at = 0.0
-        self._bell = LocalWaiter(loop)
+        self._timer_at = 0.0
+        self._idle_waiter = LocalWaiter(loop)
         self._closing = False
         self._ending = False
         self._maintenance: asyncio.Task[None] | None = None
@@ -236,7 +236,7 @@ class AsyncioRuntime:
         """The server notified of changes of keys; None: of all."""
         for tracking in list(self._tracked.values()):
             if tracking.concerns(keys):
-                self._ring_for(tracking.token)
+                self._wake_waiter(tracking.token)
 
     def _ended(self, mux: Mux) -> None:
         if self._mux is mux:
@@ -300,11 +300,11 @@ class AsyncioRuntime:
         if mux is not None and threading.get_ident() == self._thread and not self.loop.is_closed():
             mux.cast(call)
 
-    def bell(self, token: str) -> Callable[[], object] | None:
+    def waker(self, token: str) -> Callable[[], object] | None:
         """See ``Runtime``."""
-        return partial(self._ring_for, token)
+        return partial(self._wake_waiter, token)
 
-    def _ring_for(self, token: str) -> None:
+    def _wake_waiter(self, token: str) -> None:
         waiter = self._waiters.get(token)
         if waiter is not None:
             waiter.end()
@@ -330,8 +330,8 @@ class AsyncioRuntime:
             # Before a service: its client asks again, since the connection broke on which it asked before.
             self._waiters[token].end()
         waiter = self._waiters[token] = _Waiter(self.loop, self.loop.time() + timeout)
-        if self._alarm is None or waiter.until < self._alarm_at:
-            self._set_alarm(waiter.until)
+        if self._timer is None or waiter.until < self._timer_at:
+            self._set_timer(waiter.until)
         try:
             woken = await waiter
         finally:
@@ -367,15 +367,15 @@ class AsyncioRuntime:
         tracking.left_ms = left_ms
         return tracking
 
-    def _set_alarm(self, until: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = until
-        self._alarm = self.loop.call_later(max(0.0, until - self.loop.time()), self._ring)
+    def _set_timer(self, until: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = until
+        self._timer = self.loop.call_later(max(0.0, until - self.loop.time()), self._end_overdue)
 
-    def _ring(self) -> None:
+    def _end_overdue(self) -> None:
         """End the waits whose time is up. One timer serves all waiters: most are woken long before."""
-        self._alarm = None
+        self._timer = None
         now = self.loop.time()
         next_at = inf
         for waiter in self._waiters.values():
@@ -384,7 +384,7 @@ class AsyncioRuntime:
             elif waiter.until < next_at:
                 next_at = waiter.until
         if next_at < inf:
-            self._set_alarm(max(next_at, now + len(self._waiters) * _CARE))
+            self._set_timer(max(next_at, now + len(self._waiters) * _CARE))
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
@@ -432,7 +432,7 @@ class AsyncioRuntime:
         if not self._ending:
             # The loop's clock first: a process that is stopped between the two then wakes too early, not too late.
             begun = self.loop.time()
-            await self._bell.park(None if until is None else until - self.now(), begun)
+            await self._idle_waiter.park(None if until is None else until - self.now(), begun)
         return not self._ending
 
     def notices(self) -> list[str]:
@@ -442,7 +442,7 @@ class AsyncioRuntime:
 
     def nudge(self) -> None:
         """See ``Runtime``."""
-        self.at_home(self._bell.unpark)
+        self.at_home(self._idle_waiter.unpark)
 
     def at_home(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``: in the thread of the loop. Once the loop is closed there is nobody left to notify."""

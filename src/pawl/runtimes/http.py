@@ -146,7 +146,7 @@ class _Asks(ABC):
         question = Question(self._paths.of("force_release", about), {"reason": reason}, key)
         return await self._ask(question, max(timeout, _LISTED_WITHIN))
 
-    def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002
+    def waker(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002
         """See ``Runtime``: only the service wakes."""
         return None
 

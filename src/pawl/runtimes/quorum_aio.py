@@ -106,7 +106,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
     async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
         """See ``QuorumRuntime``."""
         local_waiter = LocalWaiter(self.loop)
-        watcher.wakes(local_waiter.unpark)
+        watcher.on_due(local_waiter.unpark)
         try:
             if not self._closing and not self._fan.dead:
                 self._fan.watch(call, watcher, self.node_timeout)
@@ -239,7 +239,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
             # A socket closed on top of its answer may take the request back as well: a name just given back is to be
             # free.
             end = self.loop.time() + _LAST_WORD_WITHIN
-            while self._fan.owed and self.loop.time() < end:  # noqa: ASYNC110 - nothing rings when it is empty
+            while self._fan.owed and self.loop.time() < end:  # noqa: ASYNC110 - nothing wakes when it is empty
                 await asyncio.sleep(0.001)
         finally:
             with contextlib.suppress(OSError):

@@ -15,9 +15,9 @@ from pawl.runtimes.masters import MastersRuntime
 from pawl.runtimes.shared import Known, start_thread
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.bell import Bell
 from pawl.transport.fan import GONE, READING, ThreadFan
 from pawl.transport.node import NodeLink, meet
+from pawl.transport.waker import Waker
 
 __all__ = ["QuorumThreadRuntime"]
 
@@ -71,17 +71,17 @@ class _Fans(threading.local):
 class _Ear:
     """Where a thread sleeps that listens to the nodes; see ``Parker``. Of one call: a signal handler has another."""
 
-    __slots__ = ("_bell", "_fan", "_watcher")
+    __slots__ = ("_fan", "_waker", "_watcher")
 
     def __init__(self, fan: ThreadFan, watcher: Watcher) -> None:
         self._fan = fan
         self._watcher = watcher
-        self._bell = Bell()
-        watcher.wakes(self._bell.ring)
+        self._waker = Waker()
+        watcher.on_due(self._waker.wake)
 
     def rest(self, timeout: float | None) -> bool:
         """Sleep until enough nodes told that a name may be free, or until woken."""
-        return self._fan.listen(self._watcher, self._bell, 0.0 if timeout is None else timeout)
+        return self._fan.listen(self._watcher, self._waker, 0.0 if timeout is None else timeout)
 
     async def park(self, timeout: float | None) -> bool:
         """The same."""
@@ -89,7 +89,7 @@ class _Ear:
 
     def unpark(self) -> None:
         """Wake the local waiter."""
-        self._bell.ring()
+        self._waker.wake()
 
 
 class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):

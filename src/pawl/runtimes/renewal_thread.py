@@ -78,7 +78,7 @@ class LoopRenewalThread:
         self._make = make
         self._guard = threading.RLock()
         self._home = 0
-        self._bell = OneSleeper()
+        self._sleeper = OneSleeper()
         self._thread: threading.Thread | None = None
         self._runtime: ThreadRuntime | None = None
         self._answered: OneSleeper | None = None
@@ -92,7 +92,7 @@ class LoopRenewalThread:
             return
         self._home = threading.get_ident()
         if self._thread is not None:
-            self._bell.wake()
+            self._sleeper.wake()
             return
         thread = threading.Thread(target=self._serve, name="pawl-renewal", daemon=True)
         if self._take_post(thread):
@@ -101,17 +101,17 @@ class LoopRenewalThread:
                 running = not start_thread(thread)
             finally:
                 # No thread is left, or the interpreter ends: the loop renews alone. Or a signal handler raised: the
-                # next lease starts another thread, and this one ends if it does run. Each has a bell of its own, for
+                # next lease starts another thread, and this one ends if it does run. Each has a sleeper of its own, for
                 # one sleeper.
                 if not running:
                     self._thread = None
-                    self._bell.wake()
-                    self._bell = OneSleeper()
+                    self._sleeper.wake()
+                    self._sleeper = OneSleeper()
 
     def stop(self) -> None:
         """See ``RenewalThread``."""
         self._stopped = True
-        self._bell.wake()
+        self._sleeper.wake()
         runtime = self._runtime
         if runtime is not None:
             # Ends a question that is under way.
@@ -121,7 +121,7 @@ class LoopRenewalThread:
         """See ``RenewalThread``."""
         self._stopped = True
         # The parent's thread may have been in the middle of either.
-        self._bell, self._guard = OneSleeper(), threading.RLock()
+        self._sleeper, self._guard = OneSleeper(), threading.RLock()
         self._writer = None
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
@@ -131,7 +131,7 @@ class LoopRenewalThread:
 
     def _serve(self) -> None:
         leave_signals_to_main()
-        bell, idle = self._bell, 0.0
+        sleeper, idle = self._sleeper, 0.0
         # It ends if a signal handler raised while it was started: another thread may have been started instead.
         while self._thread is threading.current_thread():
             try:
@@ -143,7 +143,7 @@ class LoopRenewalThread:
             if pause < 0 or (idle > _IDLE_FOR and self._ended_idle()):
                 self._close()
                 break
-            bell.sleep(min(_LOOK_AGAIN, max(_LEAST_SLEEP, pause)))
+            sleeper.sleep(min(_LOOK_AGAIN, max(_LEAST_SLEEP, pause)))
 
     def _take_post(self, thread: threading.Thread) -> bool:
         """Whether this thread is the one from here on; False if there is another."""
@@ -227,7 +227,7 @@ class LoopRenewalThread:
 
     def _answer(self, answered: OneSleeper) -> None:
         answered.wake()
-        self._bell.wake()
+        self._sleeper.wake()
 
     def _report(self, late: Late, seconds: float) -> None:
         frame = frames_of_threads().get(self._home)

@@ -31,9 +31,9 @@ from pawl.runtimes.shared import (
     stock,
 )
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.bell import Bell
 from pawl.transport.durable import call_on, touch
 from pawl.transport.link import FREE, Link
+from pawl.transport.waker import Waker
 from pawl.transport.wire import behind_subscribe
 
 __all__ = ["ThreadRuntime", "run"]
@@ -48,25 +48,25 @@ _HANDLER_POLL = 0.02
 
 
 class _ThreadParker:
-    __slots__ = ("_bell", "_late")
+    __slots__ = ("_late", "_lock")
 
     def __init__(self, late: Callable[[], object] = bool) -> None:
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        self._lock = threading.Lock()
+        self._lock.acquire()
         self._late = late
 
     async def park(self, timeout: float | None) -> bool:
         return self.rest(None if timeout is None else max(0.0, timeout))
 
     def rest(self, timeout: float | None) -> bool:
-        if self._bell.acquire(True, -1 if timeout is None else timeout):
+        if self._lock.acquire(True, -1 if timeout is None else timeout):
             return True
         self._late()
         return False
 
     def unpark(self) -> None:
         try:  # noqa: SIM105 - a context made in Python costs as much as the whole hand-over's arithmetic
-            self._bell.release()
+            self._lock.release()
         except RuntimeError:
             pass
 
@@ -154,8 +154,8 @@ class ThreadRuntime:
         self._links: Known[Link] = Known()
         self._starting = threading.RLock()
         self._served = False
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        self._idle_lock = threading.Lock()
+        self._idle_lock.acquire()
         self._closing = _Closing()
         self._ending = False
         self._maintenance: threading.Thread | None = None
@@ -163,7 +163,7 @@ class ThreadRuntime:
         self._untracked = Untracked()
         # The connections on which the maintenance is notified of changes of keys, and what wakes it from them.
         self._heeded: list[Link] = []
-        self._alarm: Bell | None = None
+        self._waker: Waker | None = None
         self.recheck_after: float | None = 1.0
         self.on_move: Callable[[], object] | None = None
         self.now = now
@@ -328,11 +328,11 @@ class ThreadRuntime:
     def cast(self, call: Call) -> None:
         """See ``Runtime``: the maintenance sends it at once; an interrupted connection must not be used again."""
 
-    def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002 - a thread waits for one at a time
+    def waker(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002 - a thread waits for one at a time
         """See ``Runtime``."""
         link = self._local.here.link
-        # Locked: a signal handler came on top of a wait of this thread, whose bell it is.
-        return None if link is None or link.dead or not link.free else link.bell()
+        # Locked: a signal handler came on top of a wait of this thread, whose waker it is.
+        return None if link is None or link.dead or not link.free else link.waker()
 
     def prolong(self, token: str, seconds: float) -> None:
         """See ``Runtime``: each thread sets the end of its own sleep."""
@@ -425,7 +425,7 @@ class ThreadRuntime:
             except Exception:
                 # Leases must go on being renewed, and their ends reported, whatever went wrong once.
                 log.exception("background maintenance failed; it continues")
-                self._bell.acquire(timeout=0.1)
+                self._idle_lock.acquire(timeout=0.1)
         self._local.here.link = None
 
     async def idle(self, until: float | None) -> bool:
@@ -435,23 +435,23 @@ class ThreadRuntime:
             if links:
                 self._heed_changes(links, until)
             else:
-                self._bell.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
+                self._idle_lock.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
         return not self._ending
 
     def _heed_changes(self, links: list[Link], until: float | None) -> None:
         """Sleep until ``nudge``, or until the server notifies of a change."""
-        alarm = self._alarm = self._alarm or Bell()
-        # From here on a nudge rings it too.
-        if not (self._bell.acquire(blocking=False) or any(link.speaks for link in links)):
+        waker = self._waker = self._waker or Waker()
+        # From here on a nudge wakes it too.
+        if not (self._idle_lock.acquire(blocking=False) or any(link.speaks for link in links)):
             poll = select.poll()
             numbers = [link.fileno() for link in links]
             # One that another thread closed just now has none: its trackings are over, and the maintenance knows.
-            for number in {alarm.fileno(), *numbers} - {-1}:
+            for number in {waker.fileno(), *numbers} - {-1}:
                 poll.register(number, select.POLLIN)
             if -1 not in numbers:
                 poll.poll(None if until is None else max(0, int((until - self.now()) * 1000) + 1))
-            self._bell.acquire(blocking=False)
-        alarm.hush()
+            self._idle_lock.acquire(blocking=False)
+        waker.clear()
         for link in links:
             free = link.free
             try:
@@ -481,12 +481,12 @@ class ThreadRuntime:
     def nudge(self) -> None:
         """See ``Runtime``. One step in C, so that a finaliser may call it inside any lock."""
         try:  # noqa: SIM105 - at the end of the interpreter contextlib may be gone already
-            self._bell.release()
+            self._idle_lock.release()
         except RuntimeError:
             pass
-        alarm = self._alarm
-        if alarm is not None:
-            alarm.ring()
+        waker = self._waker
+        if waker is not None:
+            waker.wake()
 
     def at_home(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``: every thread is at home here."""
@@ -536,11 +536,11 @@ class ThreadRuntime:
         self._links = Known()
         self._starting = threading.RLock()
         self._local = _Local()
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        self._idle_lock = threading.Lock()
+        self._idle_lock.acquire()
         self._closing = _Closing()
         self._maintenance = self._unstarted = None
-        self._heeded, self._alarm = [], None
+        self._heeded, self._waker = [], None
         self._identity = Identity()
         for link in links:
             link.close()

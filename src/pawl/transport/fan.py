@@ -14,8 +14,8 @@ from pawl.core.protocol.quorum import NOT_ASKED, Ballot, QuorumCall, WatchCall, 
 from pawl.core.protocol.quorum import Question as Asked
 from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind
 from pawl.core.quorum.votes import MergedVotes
-from pawl.transport.bell import Bell
 from pawl.transport.node import WOULD_BLOCK, Form, NodeLink, Question, form_of
+from pawl.transport.waker import Waker
 
 __all__ = ["GONE", "READING", "Fan", "ThreadFan"]
 
@@ -330,19 +330,19 @@ class ThreadFan(Fan):
         while questions := [question for question in questions if not question.decided]:
             self._look(questions)
 
-    def listen(self, watcher: Watcher, bell: Bell, seconds: float) -> bool:
-        """Read what nodes tell for so many seconds, or until the bell rings; True if it did.
+    def listen(self, watcher: Watcher, waker: Waker, seconds: float) -> bool:
+        """Read what nodes tell for so many seconds, or until woken; True if it was.
 
         Not under ``lock``, but for each read: a signal handler on top of it may ask on the same connections.
         """
         end = self._now() + seconds
         # Its own, since one that polls already does not poll once more.
         poll = select.poll()
-        for number in (bell.fileno(), *self._by_fileno):
+        for number in (waker.fileno(), *self._by_fileno):
             poll.register(number, select.POLLIN)
         while not watcher.due and (left := end - self._now()) > 0:
             for number, _ in poll.poll(int(left * 1000) + 1):
-                if number == bell.fileno():
+                if number == waker.fileno():
                     return True
                 link = self._by_fileno.get(number)
                 if link is None or link.dead:

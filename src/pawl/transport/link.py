@@ -21,8 +21,8 @@ from pawl._outsider import let_out
 from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Tracking, Wakeup
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.bell import Bell
 from pawl.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port
+from pawl.transport.waker import Waker
 from pawl.transport.wire import (
     ENDING,
     NOTHING,
@@ -83,7 +83,7 @@ class Link:
         self._early: dict[str, Wakeup] = {}
         # What the server is to notify of, by the token of the waiter or holder.
         self.tracked: dict[str, Tracking] = {}
-        self._bell: Bell | None = None
+        self._waker: Waker | None = None
         self._listens = False
         self._timeout = -1.0
         end = monotonic() + 2 * timeout
@@ -344,21 +344,21 @@ class Link:
                 self._early.clear()
             self._early[found[0]] = found[1]
 
-    def bell(self) -> Callable[[], object]:
-        """What ends the next wait, from another thread. It may be rung late, when nobody listens any more."""
-        if self._bell is None:
-            self._bell = Bell()
+    def waker(self) -> Callable[[], object]:
+        """What ends the next wait, from another thread. It may be called late, when nobody listens any more."""
+        if self._waker is None:
+            self._waker = Waker()
             self._either = select.poll()
             self._either.register(self._sock.fileno(), select.POLLIN)
-            self._either.register(self._bell.fileno(), select.POLLIN)
+            self._either.register(self._waker.fileno(), select.POLLIN)
         self._listens = True
-        return self._bell.ring
+        return self._waker.wake
 
     def wait(self, token: str, timeout: float) -> Wakeup | None:
         """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds.
 
         Returns:
-            None without a message: the time is up, a bell was rung, or the key that is tracked changed.
+            None without a message: the time is up, its waker was called, or the key that is tracked changed.
         """
         end = monotonic() + timeout
         self.waiting = True
@@ -397,15 +397,15 @@ class Link:
             self.waiting = False
 
     def _comes(self, seconds: float) -> bool:
-        """Whether there is something to read within that time, and the bell is not rung before."""
-        bell = self._bell
-        if bell is None or (isinstance(self._sock, ssl.SSLSocket) and self._sock.pending()):
+        """Whether there is something to read within that time, and the waker is not called before."""
+        waker = self._waker
+        if waker is None or (isinstance(self._sock, ssl.SSLSocket) and self._sock.pending()):
             return True
         ready = self._either.poll(int(seconds * 1000) + 1)
-        rings = bell.fileno()
+        woken = waker.fileno()
         for number, _ in ready:
-            if number == rings:
-                bell.hush()
+            if number == woken:
+                waker.clear()
                 return False
         return bool(ready)
 

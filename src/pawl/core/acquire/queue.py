@@ -302,7 +302,7 @@ async def _listen(  # noqa: C901, PLR0912 - in one piece: each wait is one corou
                     break
             if followers:
                 # It rings for one sleep.
-                runtime.bell(waiter.token)
+                runtime.waker(waiter.token)
     finally:
         if tracking is not None:
             if tracking.changed:

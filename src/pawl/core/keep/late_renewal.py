@@ -51,7 +51,7 @@ class Late:
     Attributes:
         server_leases: The leases whose renewal is late, or due at all while the loop is known to be blocked.
         since: When the first of them was due; infinity without any.
-        until: When to look again at the latest, if nobody rings.
+        until: When to look again at the latest, if nobody wakes it.
     """
 
     __slots__ = ("server_leases", "since", "until")

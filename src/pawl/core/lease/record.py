@@ -237,7 +237,7 @@ class HeldLease(LeaseRecord):
         return f"<lease of {self.name!r} {self.state} fence={self.fence}>"
 
     def __del__(self) -> None:
-        # A finaliser may run anywhere, inside any lock: it appends and rings, no more.
+        # A finaliser may run anywhere, inside any lock: it appends and nudges, no more.
         try:
             if self.released:
                 return

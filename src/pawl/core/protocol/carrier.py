@@ -179,11 +179,11 @@ class Carrier(Protocol):
         """Wait for the hand-off message of ``token``.
 
         Returns:
-            None after ``timeout``, when the link had to be renewed, or when its bell was rung.
+            None after ``timeout``, when the link had to be renewed, or when its waker was called.
         """
         ...
 
-    def bell(self, token: str) -> Callable[[], object] | None:
+    def waker(self, token: str) -> Callable[[], object] | None:
         """What ends the present caller's next wait for ``token`` from within the client; None if nothing can."""
         ...
 

@@ -159,7 +159,7 @@ class Watcher(Ballot, Protocol):
         """Whether there are enough of them."""
         ...
 
-    def wakes(self, ring: Callable[[], object]) -> None:
+    def on_due(self, callback: Callable[[], object]) -> None:
         """Call this once there are."""
         ...
 

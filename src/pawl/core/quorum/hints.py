@@ -24,17 +24,17 @@ class Hints:
         outcomes: What each master answered in the last try.
     """
 
-    __slots__ = ("_free", "_needed", "_ring", "_votes")
+    __slots__ = ("_callback", "_free", "_needed", "_votes")
 
     def __init__(self, outcomes: Sequence[Outcome | Fault | None]) -> None:
         self._needed = majority(len(outcomes))
         self._votes = [not isinstance(outcome, Fault) or outcome.maybe_applied for outcome in outcomes]
         self._free: set[int] = set()
-        self._ring: Callable[[], object] | None = None
+        self._callback: Callable[[], object] | None = None
 
-    def wakes(self, ring: Callable[[], object]) -> None:
+    def on_due(self, callback: Callable[[], object]) -> None:
         """Call this once a majority said so."""
-        self._ring = ring
+        self._callback = callback
 
     @property
     def due(self) -> bool:
@@ -45,8 +45,8 @@ class Hints:
         """A master told of a change."""
         if self._votes[index]:
             self._free.add(index)
-        if self.due and self._ring is not None:
-            self._ring()
+        if self.due and self._callback is not None:
+            self._callback()
 
     def add(self, index: int, outcome: Outcome | Fault) -> bool:
         """Count what a master had at the beginning; never decided, since the rest is told later."""

@@ -73,7 +73,7 @@ class History:
     """What one engine has still to write of the grants that it had.
 
     Attributes:
-        armed: Whether the maintenance looks in again by itself; a caller that notes something while it is False rings.
+        armed: Whether the maintenance looks in again by itself; a caller that notes something while it is False nudges it.
     """
 
     def __init__(self, engine: ClientState, setup: Setup) -> None:
@@ -103,7 +103,7 @@ class History:
 
     def sleep_until(self, engine: ClientState, now: float) -> float:
         """When the maintenance must look in again; infinity if there is nothing to note."""
-        # In this order: who notes something after this line rings, and what was noted before is seen.
+        # In this order: what is noted after this line nudges the maintenance, and what was noted before is seen.
         self.armed = False
         if not (self._fresh or self._pending or engine.leases.schedule.busy()):
             return inf

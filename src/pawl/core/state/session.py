@@ -225,7 +225,7 @@ class SessionPublisher:
         waits: The waits that are published, by what sleeps.
         record: What it would publish now, if anything.
         published: Whether a record of it may be on the server.
-        armed: Whether the maintenance looks in again by itself; a waiter that begins while it is False rings.
+        armed: Whether the maintenance looks in again by itself; a waiter that begins while it is False nudges it.
         check_from: When the next look for cycles may be.
     """
 
@@ -265,7 +265,7 @@ class SessionPublisher:
 
     def sleep_until(self, engine: ClientState, now: float) -> float:
         """When the maintenance must look in again; infinity if there is nothing to publish."""
-        # In this order: who begins to wait after this line rings, and who began before is seen.
+        # In this order: a waiter that begins after this line nudges the maintenance, and one that began before is seen.
         self.armed = False
         if engine.activity.closed or not (
             engine.queues.waits or self.published or engine.leases.schedule.busy()

@@ -43,10 +43,10 @@ def enlist(engine: ClientState, waiter: Waiter) -> bool:
     # Who waits alone has nobody before it in this client.
     if not waiter.batch.batch_key or waiter.unanswered or len(engine.queues.waits) <= 1:
         return False
-    ring = engine.runtime.bell(waiter.token)
-    if ring is None:
+    wake = engine.runtime.waker(waiter.token)
+    if wake is None:
         return False
-    waiter.strict.wake = ring
+    waiter.strict.wake = wake
     engine.queues.followers[waiter.token] = waiter
     return True
 

@@ -43,7 +43,7 @@ class InProcessLink(Link):
         self.replicas: int = 0
         self.pid: int = os.getpid()
         self.channel: str = channel
-        self._rung = False
+        self._woken = False
         self._listens = False
         self._node = node
         self._clock = clock
@@ -106,14 +106,14 @@ class InProcessLink(Link):
                 outcomes.append(fault)
         return outcomes
 
-    def bell(self) -> Callable[[], object]:
+    def waker(self) -> Callable[[], object]:
         """See ``Link``."""
-        self._rung = False
+        self._woken = False
         self._listens = True
-        return self._ring
+        return self._wake_here
 
-    def _ring(self) -> None:
-        self._rung = True
+    def _wake_here(self) -> None:
+        self._woken = True
         self._nap.wake()
 
     def wait(self, token: str, timeout: float) -> Wakeup | None:
@@ -122,7 +122,7 @@ class InProcessLink(Link):
         self.waiting = True
         listens, self._listens = self._listens, False
         try:
-            while not (listens and self._rung):
+            while not (listens and self._woken):
                 found = self._heard.pop(token, None)
                 left = end - self._clock.now()
                 if found is not None or self.dead or left <= 0:

@@ -229,7 +229,7 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
     async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
         """See ``QuorumRuntime``; now and then a hint comes of nothing."""
         local_waiter = Sleep(self._process)
-        watcher.wakes(local_waiter.unpark)
+        watcher.on_due(local_waiter.unpark)
         owner = self._owner()
         found = [(i, self._held.get((owner, i))) for i in range(len(self.nodes))]
         ears = [(index, link) for index, link in found if isinstance(link, _NodeLink)]

@@ -391,11 +391,11 @@ class SimRuntime:
         else:
             self._early[token] = wakeup
 
-    def bell(self, token: str) -> Callable[[], object] | None:
+    def waker(self, token: str) -> Callable[[], object] | None:
         """See ``Runtime``."""
-        return lambda: self._ring(token)
+        return lambda: self._wake_waiter(token)
 
-    def _ring(self, token: str) -> None:
+    def _wake_waiter(self, token: str) -> None:
         waiter = self._waiters.get(token)
         if waiter is not None:
             waiter.unpark(False)

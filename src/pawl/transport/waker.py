@@ -1,20 +1,20 @@
-"""A bell: what wakes a thread that sleeps on its connection, from within its own process."""
+"""A waker: a descriptor by which other threads of the process wake one that polls its connection."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-__all__ = ["Bell"]
+__all__ = ["Waker"]
 
 _DRAIN = 4096
 _ONCE = (1).to_bytes(8, sys.byteorder)
 
 
-class Bell:
-    """Rings until it is hushed; a descriptor that ``poll`` takes besides a socket.
+class Waker:
+    """Readable from ``wake`` until ``clear``; ``poll`` takes it besides a socket.
 
-    It is closed when nobody refers to it any more, so that a late ring cannot reach a descriptor that was given to
+    It is closed when nobody refers to it any more, so that a late ``wake`` cannot reach a descriptor that was given to
     something else meanwhile.
     """
 
@@ -30,21 +30,21 @@ class Bell:
             os.set_blocking(self._write, False)
 
     def fileno(self) -> int:
-        """The descriptor that is readable while the bell rings."""
+        """The descriptor that is readable once ``wake`` was called."""
         return self._read
 
-    def ring(self) -> None:
-        """Wake who sleeps, or will."""
-        # A pipe that is full rings already. An eventfd takes a number of eight bytes.
-        # Once it is collected, together with what might ring it, there is nobody left to wake.
+    def wake(self) -> None:
+        """Wake the thread that polls, or the next one that will."""
+        # A pipe that is full is readable already. An eventfd takes a number of eight bytes.
+        # Once it is collected, together with all that might call this, there is nobody left to wake.
         if self._write >= 0:
             try:  # noqa: SIM105 - a context made in Python costs each hand-off more than the call within
                 os.write(self._write, _ONCE)
             except BlockingIOError:
                 pass
 
-    def hush(self) -> None:
-        """End the ringing."""
+    def clear(self) -> None:
+        """Make it unreadable again."""
         try:  # noqa: SIM105 - as above
             os.read(self._read, _DRAIN)
         except BlockingIOError:
