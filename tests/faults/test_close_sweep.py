@@ -39,7 +39,7 @@ class Scene:
         self.kept: list[pawl.Lease] = []
         self.striking = Paused(at, self._stand)
         # Between the end of the maintenance and that of the connections.
-        self.runtime._hear_out = lambda: self.done.wait(2 * STANDS)
+        self.runtime._drain_replies = lambda: self.done.wait(2 * STANDS)
 
     def _stand(self) -> None:
         self.stands.set()

@@ -253,8 +253,8 @@ def test_a_task_that_is_cancelled_listens_no_more(five: Cluster) -> None:
                 await tasks[0]
             await lease.release()
             lease = await asyncio.wait_for(tasks[1], 20 * pace())
-            fan = other._engine().runtime._fan  # type: ignore[attr-defined]
-            assert not any(link._watchers for link in fan._links if link is not None)
+            group = other._engine().runtime._group  # type: ignore[attr-defined]
+            assert not any(link._watchers for link in group._links if link is not None)
             await lease.release()
 
     asyncio.run(scenario())

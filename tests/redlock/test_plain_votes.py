@@ -21,7 +21,7 @@ from pawl.core.quorum.ballot import question_of
 from pawl.core.quorum.votes import GrantVotes, Majority, NoMajority
 from pawl.primitives.redlock import QuorumMutex
 from pawl.testing.servers import Server, available
-from pawl.transport.fan import ThreadFan
+from pawl.transport.link_group import ThreadLinkGroup
 from pawl.transport.wire import new_reader
 
 _US = 1_000_000
@@ -199,14 +199,14 @@ def test_who_was_not_waited_for_is_read_with_the_next_questions(
     nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     links: list[Any] = [_Link(index) for index in range(nodes)]
-    fan = ThreadFan(nodes, links.__getitem__, _unheard, time.monotonic)
+    group = ThreadLinkGroup(nodes, links.__getitem__, _unheard, time.monotonic)
     poller = SimpleNamespace(poll=partial(_all_readable, nodes))
     for name, value in {"_links": links, "_by_fileno": dict(enumerate(links)), "_poll": poller}.items():
-        monkeypatch.setattr(fan, name, value)
+        monkeypatch.setattr(group, name, value)
     mutex = QuorumMutex("lock", "n", "n")
     longest = 0
     for _ in range(20):
-        assert fan.ask(mutex.leave("a@h", 0, 0), 1.0) == RELEASED
+        assert group.ask(mutex.leave("a@h", 0, 0), 1.0) == RELEASED
         longest = max(longest, *(len(link.pending) for link in links))
     assert longest <= 1
     # Nobody was read for nothing: of many nodes no more than a majority each time.

@@ -98,7 +98,7 @@ def test_plain_and_tls_swapped_on_all_masters_is_told(
 
 
 def test_a_cluster_over_tls(folder: Path, api: Api) -> None:
-    """Each node has one port, and it speaks TLS; the cluster tells that port."""
+    """Each node has one port, and it has_buffered_data TLS; the cluster tells that port."""
     with ClusterGroup("redis", tls=folder) as cluster:
         client = api.connect(f"{cluster.url}?ssl_ca_certs={folder / 'cert.pem'}")
         names = [f"n{number}" for number in range(8)]

@@ -32,7 +32,7 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("pawl.asyncio")
 
 _KEPT_MESSAGES = 1024
-_LAST_WORD_WITHIN = 0.25
+_DRAIN_WITHIN = 0.25
 
 _CARE = 4e-6
 """Seconds per waiter between two checks of when their sleeps end."""
@@ -497,7 +497,7 @@ class AsyncioRuntime:
                 # Also where the loop ends and cancels this: the leases that were just given back are to be free.
                 # The connection may break meanwhile, and is then no longer this runtime's.
                 try:
-                    await mux.hear_out(_LAST_WORD_WITHIN)
+                    await mux.drain_replies(_DRAIN_WITHIN)
                 finally:
                     mux.close()
 

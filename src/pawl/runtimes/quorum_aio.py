@@ -15,8 +15,8 @@ from pawl.runtimes.aio import AsyncioRuntime, LocalWaiter
 from pawl.runtimes.masters import MastersRuntime
 from pawl.runtimes.shared import start_thread
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.fan import GONE
-from pawl.transport.loop_fan import LoopFan
+from pawl.transport.link_group import GONE
+from pawl.transport.loop_link_group import LoopLinkGroup
 from pawl.transport.node import NodeLink, meet
 
 __all__ = ["QuorumAsyncioRuntime"]
@@ -25,7 +25,7 @@ _GREETING = 1.0
 _FIRST_LOOK = 0.5
 _LEAST_GREETING = 0.25
 _GRACE = 0.05
-_LAST_WORD_WITHIN = 1.0
+_DRAIN_WITHIN = 1.0
 
 
 class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
@@ -56,15 +56,15 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         self._lives = known_nodes.lives
         self._probe = probe
         self._scripts = scripts
-        self._fan = LoopFan(loop, len(endpoints), self._link_of, self._lost, self.now)
+        self._group = LoopLinkGroup(loop, len(endpoints), self._link_of, self._lost, self.now)
         self._met: list[NodeLink | None] = [None] * len(endpoints)
         self._looks: dict[int, asyncio.Future[None]] = {}
         self._looked: asyncio.Task[None] | None = None
 
-    def line(self) -> LoopFan | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+    def line(self) -> LoopLinkGroup | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """See ``Runtime``."""
         looked = self._looked
-        return None if looked is None or self._ending or not looked.done() else self._fan
+        return None if looked is None or self._ending or not looked.done() else self._group
 
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``."""
@@ -91,14 +91,14 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
             await self.ready(timeout)
         else:
             await self._equip(max(timeout, _LEAST_GREETING))
-        await self._fan.ask_all(questions, timeout)
-        for index, seconds in self._fan.trips():
+        await self._group.ask_all(questions, timeout)
+        for index, seconds in self._group.trips():
             self._lives.took(index, seconds)
 
     def send(self, calls: Sequence[Call | None], ballot: Ballot) -> None:
         """See ``QuorumRuntime``."""
         if threading.get_ident() == self._thread and not self.loop.is_closed():
-            self._fan.cast(calls, ballot, self.node_timeout)
+            self._group.cast(calls, ballot, self.node_timeout)
             return
         for index, call in enumerate(calls):
             ballot.add(index, NOT_ASKED if call is None else GONE)
@@ -108,15 +108,15 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         local_waiter = LocalWaiter(self.loop)
         watcher.on_due(local_waiter.unpark)
         try:
-            if not self._closing and not self._fan.dead:
-                self._fan.watch(call, watcher, self.node_timeout)
+            if not self._closing and not self._group.dead:
+                self._group.watch(call, watcher, self.node_timeout)
             await self._rest(local_waiter, seconds)
         finally:
-            self._fan.unwatch(call, watcher)
+            self._group.unwatch(call, watcher)
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:  # noqa: ARG002 - all go one way
         """See ``QuorumRuntime``."""
-        return self._fan, self._fan.drops
+        return self._group, self._group.drops
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
 
     def _missing(self) -> list[int]:
         """The nodes that have no connection, and for which none is ready."""
-        return [index for index in self._fan.missing() if (met := self._met[index]) is None or met.dead]
+        return [index for index in self._group.missing() if (met := self._met[index]) is None or met.dead]
 
     async def _await_majority(self, looks: set[asyncio.Future[None]], timeout: float) -> None:
         """Wait for what makes connections until there are enough, and a moment longer for the others."""
@@ -238,13 +238,13 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
             await super().shut_down()
             # A socket closed on top of its answer may take the request back as well: a name just given back is to be
             # free.
-            end = self.loop.time() + _LAST_WORD_WITHIN
-            while self._fan.owed and self.loop.time() < end:  # noqa: ASYNC110 - nothing wakes when it is empty
+            end = self.loop.time() + _DRAIN_WITHIN
+            while self._group.has_pending and self.loop.time() < end:  # noqa: ASYNC110 - nothing wakes when it is empty
                 await asyncio.sleep(0.001)
         finally:
             with contextlib.suppress(OSError):
-                self._fan.flush()
-            self._fan.close()
+                self._group.flush()
+            self._group.close()
             for link in self._met:
                 if link is not None:
                     link.close()
@@ -253,5 +253,5 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         """See ``AsyncioRuntime``."""
         super().after_fork()
         self._lives.guard = threading.RLock()
-        self._fan.abandon()
+        self._group.abandon()
         self._met = [None] * len(self._endpoints)

@@ -15,7 +15,7 @@ from pawl.runtimes.masters import MastersRuntime
 from pawl.runtimes.shared import Known, start_thread
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.fan import GONE, READING, ThreadFan
+from pawl.transport.link_group import GONE, READING, ThreadLinkGroup
 from pawl.transport.node import NodeLink, meet
 from pawl.transport.waker import Waker
 
@@ -34,7 +34,7 @@ _GRACE = 0.05
 """Seconds by which the first call waits for nodes beyond the majority."""
 
 
-_LAST_WORD_WITHIN = 1.0
+_DRAIN_WITHIN = 1.0
 """Seconds for which the end of a client waits for answers of nodes that are not silent."""
 
 _MOST_SPARES = 16
@@ -44,44 +44,44 @@ _READ_ON = 0.25
 
 
 class _Held:
-    """The fan of a thread. When the thread has ended, its links serve others: they may still owe answers."""
+    """The group of a thread. When the thread has ended, its links serve others: they may have replies outstanding."""
 
-    __slots__ = ("__weakref__", "_keep", "fan")
+    __slots__ = ("__weakref__", "_keep", "group")
 
-    def __init__(self, fan: ThreadFan, keep: Callable[[ThreadFan], None]) -> None:
-        self.fan: ThreadFan = fan
+    def __init__(self, group: ThreadLinkGroup, keep: Callable[[ThreadLinkGroup], None]) -> None:
+        self.group: ThreadLinkGroup = group
         self._keep = keep
 
     def __del__(self) -> None:
-        self._keep(self.fan)
+        self._keep(self.group)
 
 
-class _Fans(threading.local):
+class _LocalGroup(threading.local):
     """What belongs to one thread."""
 
     held: _Held | None = None
 
     @property
-    def fan(self) -> ThreadFan | None:
-        """Its fan."""
+    def group(self) -> ThreadLinkGroup | None:
+        """Its group."""
         held = self.held
-        return None if held is None else held.fan
+        return None if held is None else held.group
 
 
-class _Ear:
+class _WatchParker:
     """Where a thread sleeps that listens to the nodes; see ``Parker``. Of one call: a signal handler has another."""
 
-    __slots__ = ("_fan", "_waker", "_watcher")
+    __slots__ = ("_group", "_waker", "_watcher")
 
-    def __init__(self, fan: ThreadFan, watcher: Watcher) -> None:
-        self._fan = fan
+    def __init__(self, group: ThreadLinkGroup, watcher: Watcher) -> None:
+        self._group = group
         self._watcher = watcher
         self._waker = Waker()
         watcher.on_due(self._waker.wake)
 
     def rest(self, timeout: float | None) -> bool:
-        """Sleep until enough nodes told that a name may be free, or until woken."""
-        return self._fan.listen(self._watcher, self._waker, 0.0 if timeout is None else timeout)
+        """Sleep until enough nodes said that a name may be free, or until woken."""
+        return self._group.listen(self._watcher, self._waker, 0.0 if timeout is None else timeout)
 
     async def park(self, timeout: float | None) -> bool:
         """The same."""
@@ -118,20 +118,20 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         self._lives = known_nodes.lives
         self._probe = probe
         self._scripts = scripts
-        self._fans = _Fans()
+        self._local_group = _LocalGroup()
         self._spares: list[list[NodeLink]] = [[] for _ in endpoints]
         self._looked = False
         self._meeting_guard = threading.RLock()
         self._numbers = count(FIRST_RID + 1)
-        self._all: Known[ThreadFan] = Known()
+        self._all: Known[ThreadLinkGroup] = Known()
 
     # Small things -----------------------------------------------------------------------------------------------
 
-    def line(self) -> ThreadFan | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+    def line(self) -> ThreadLinkGroup | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """See ``Runtime``."""
-        fan = self._fans.fan
+        group = self._local_group.group
         # Locked by this thread's own call: a signal handler or finaliser came on top of it.
-        return None if fan is None or fan.dead or fan.lock.locked() else fan
+        return None if group is None or group.dead or group.lock.locked() else group
 
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``: there is nothing to subscribe to."""
@@ -140,93 +140,93 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         """See ``QuorumRuntime``."""
         if not self._looked and not self._ending:
             self._look_around(timeout)
-        self._equip(self._fan(timeout), timeout)
+        self._equip(self._held_group(timeout), timeout)
 
     # Questions --------------------------------------------------------------------------------------------------
 
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """See ``QuorumRuntime``."""
-        fan = self._fan(timeout)
-        self._equip(fan, max(timeout, _LEAST_GREETING))
-        if not fan.lock.acquire(timeout=READING):
+        group = self._held_group(timeout)
+        self._equip(group, max(timeout, _LEAST_GREETING))
+        if not group.lock.acquire(timeout=READING):
             # A signal handler on top of a call of the same thread: never mix two questions on one link.
-            spare = self._new_fan()
+            spare = self._new_group()
             try:
                 spare.ask_all(questions, timeout)
             finally:
                 spare.close()
             return
         try:
-            fan.ask_all(questions, timeout)
-            for index, seconds in fan.trips():
+            group.ask_all(questions, timeout)
+            for index, seconds in group.trips():
                 self._lives.took(index, seconds)
         except BaseException:
             # Interrupted in the middle of a read or write: the links are not to be trusted.
-            fan.close()
+            group.close()
             raise
         finally:
-            fan.lock.release()
+            group.lock.release()
 
     def send(self, calls: Sequence[Call | None], ballot: Ballot) -> None:
         """See ``QuorumRuntime``."""
-        fan = self._fans.fan
-        if fan is not None and not fan.dead and fan.lock.acquire(False):
+        group = self._local_group.group
+        if group is not None and not group.dead and group.lock.acquire(False):
             try:
-                fan.cast(calls, ballot, self.node_timeout)
+                group.cast(calls, ballot, self.node_timeout)
             finally:
-                fan.lock.release()
+                group.lock.release()
             return
         for index, call in enumerate(calls):
             ballot.add(index, NOT_ASKED if call is None else GONE)
 
     async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
         """See ``QuorumRuntime``."""
-        fan = self._fans.fan
-        if fan is None or fan.dead or not fan.lock.acquire(timeout=READING):
+        group = self._local_group.group
+        if group is None or group.dead or not group.lock.acquire(timeout=READING):
             await self.sleep(seconds)
             return
         try:
-            fan.watch(call, watcher, self.node_timeout)
+            group.watch(call, watcher, self.node_timeout)
         finally:
-            fan.lock.release()
+            group.lock.release()
         self.start_late()
         try:
-            closed = self._closing.wait(seconds, _Ear(fan, watcher))
+            closed = self._closing.wait(seconds, _WatchParker(group, watcher))
         finally:
-            fan.unwatch(call, watcher)
+            group.unwatch(call, watcher)
         if closed:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:
         """See ``QuorumRuntime``."""
-        fan = None if background else self._fans.fan
-        return fan, 0 if fan is None else fan.drops
+        group = None if background else self._local_group.group
+        return group, 0 if group is None else group.drops
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
-    def _fan(self, timeout: float) -> ThreadFan:
+    def _held_group(self, timeout: float) -> ThreadLinkGroup:
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         if not self._looked:
             self._look_around(max(timeout, _FIRST_LOOK))
-        fan = self._fans.fan
-        if fan is None or fan.dead:
-            fan = self._new_fan()
-            self._fans.held = _Held(fan, self._keep)
-        return fan
+        group = self._local_group.group
+        if group is None or group.dead:
+            group = self._new_group()
+            self._local_group.held = _Held(group, self._keep)
+        return group
 
-    def _keep(self, fan: ThreadFan) -> None:
+    def _keep(self, group: ThreadLinkGroup) -> None:
         """Its thread has ended; from a finaliser, so no locks and no I/O but for what is too many."""
-        if fan.dead or self._ending:
+        if group.dead or self._ending:
             return
-        for link in fan.retire():
+        for link in group.retire():
             if len(self._spares[link.index]) < _MOST_SPARES:
                 self._spares[link.index].append(link)
 
-    def _new_fan(self) -> ThreadFan:
-        fan = ThreadFan(len(self.nodes), self._link_of, self._lost, self.now, self._numbers)
-        self._all.add(fan)
-        return fan
+    def _new_group(self) -> ThreadLinkGroup:
+        group = ThreadLinkGroup(len(self.nodes), self._link_of, self._lost, self.now, self._numbers)
+        self._all.add(group)
+        return group
 
     def _link_of(self, index: int) -> NodeLink | Fault:
         if self._ending:
@@ -248,9 +248,9 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
             return objection
         return link
 
-    def _equip(self, fan: ThreadFan, timeout: float) -> None:
+    def _equip(self, group: ThreadLinkGroup, timeout: float) -> None:
         """Connections for a thread that has none: to all nodes at once, and a majority of them is waited for."""
-        missing = fan.missing()
+        missing = group.missing()
         if not missing:
             return
         now = self.now()
@@ -261,12 +261,12 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         wanted = [index for index in missing if not self._spares[index]]
         free = [index for index in wanted if self._known_nodes.objection(index, now) is None]
         threads = [self._spawn(index) for index in free]
-        if not self._there(fan):
-            self._await_majority(threads, timeout, lambda: self._there(fan))
+        if not self._there(group):
+            self._await_majority(threads, timeout, lambda: self._there(group))
 
-    def _there(self, fan: ThreadFan) -> bool:
+    def _there(self, group: ThreadLinkGroup) -> bool:
         """Whether a thread has, or can have, connections to a majority."""
-        missing = [index for index in fan.missing() if not self._spares[index]]
+        missing = [index for index in group.missing() if not self._spares[index]]
         return len(missing) < majority(len(self.nodes))
 
     def _await_majority(
@@ -357,43 +357,43 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
 
         A node that answers late may have forgotten the script of a vote or of a release, and has to be taught it.
         """
-        if self._read_on():
+        if self._read_late_replies():
             soon = self.now() + _READ_ON
             until = soon if until is None else min(until, soon)
         return await super().idle(until)
 
-    def _read_on(self) -> bool:
-        fans = self._all.all()
-        owed = False
-        for fan in fans:
-            owed = fan.read_on() or owed
+    def _read_late_replies(self) -> bool:
+        groups = self._all.all()
+        more = False
+        for group in groups:
+            more = group.read_late_replies() or more
         for spares in self._spares:
             for _ in range(len(spares)):
                 # The one that takes a link out of the list has it alone.
                 with contextlib.suppress(IndexError):
                     link = spares.pop(0)
-                    owed = link.read_on(self.now()) or owed
+                    more = link.read_late_replies(self.now()) or more
                     if not link.dead:
                         spares.append(link)
-        return owed
+        return more
 
     # The end ----------------------------------------------------------------------------------------------------
 
-    def _hear_out(self) -> None:
+    def _drain_replies(self) -> None:
         """See ``ThreadRuntime``: of a release that a majority answered, the others have their part on the way."""
-        end = self.now() + _LAST_WORD_WITHIN
-        fans = self._all.all()
-        for fan in fans:
-            fan.hear_out(max(0.0, end - self.now()))
+        end = self.now() + _DRAIN_WITHIN
+        groups = self._all.all()
+        for group in groups:
+            group.drain_replies(max(0.0, end - self.now()))
         # And of threads that have ended.
         for link in [link for spares in self._spares for link in spares]:
             with contextlib.suppress(OSError, ValueError):
-                link.hear_out(end, self.now)
+                link.drain_replies(end, self.now)
 
     def after_fork(self) -> None:
         """See ``ThreadRuntime``."""
         super().after_fork()
-        self._fans = _Fans()
+        self._local_group = _LocalGroup()
         self._spares = [[] for _ in self._endpoints]
         self._looked = False
         self._meeting_guard = threading.RLock()

@@ -442,7 +442,7 @@ class ThreadRuntime:
         """Sleep until ``nudge``, or until the server notifies of a change."""
         waker = self._waker = self._waker or Waker()
         # From here on a nudge wakes it too.
-        if not (self._idle_lock.acquire(blocking=False) or any(link.speaks for link in links)):
+        if not (self._idle_lock.acquire(blocking=False) or any(link.has_buffered_data for link in links)):
             poll = select.poll()
             numbers = [link.fileno() for link in links]
             # One that another thread closed just now has none: its trackings are over, and the maintenance knows.
@@ -518,12 +518,12 @@ class ThreadRuntime:
             and maintenance is not threading.current_thread()
         ):
             maintenance.join(timeout)
-        self._hear_out()
+        self._drain_replies()
         for link in self._links.all():
             link.close()
 
-    def _hear_out(self) -> None:
-        """Wait for what is still owed by a server; here nobody is left without an answer."""
+    def _drain_replies(self) -> None:
+        """Wait for replies that are still outstanding; here nobody is left without an answer."""
 
     def abandon(self) -> None:
         """Let the maintenance end because nobody can use the client any more; for a finaliser, so no locks."""

@@ -418,7 +418,7 @@ class Link:
             self.close()
 
     @property
-    def speaks(self) -> bool:
+    def has_buffered_data(self) -> bool:
         """Whether there is something to read that no poll of the socket shows."""
         return isinstance(self._sock, ssl.SSLSocket) and bool(self._sock.pending())
 

@@ -423,7 +423,7 @@ class Mux(asyncio.Protocol):
             self._looks_after = max(0.0, min(waiting) - now)
             self._timer = self._loop.call_later(self._looks_after, self._look)
 
-    async def hear_out(self, timeout: float) -> None:
+    async def drain_replies(self, timeout: float) -> None:
         """Wait for the last answer under way: a socket closed on top of it may take the request back as well."""
         if self._pending and not self.dead and not self._pending[-1].ended:
             heard: asyncio.Future[None] = self._loop.create_future()

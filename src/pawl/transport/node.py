@@ -86,7 +86,7 @@ class Question:
             ballot.late(index, outcome)
         elif ballot.add(index, outcome) or not self.missing:
             self.decided = True
-            self.tell()
+            self.on_decided()
 
     def listen_on(self) -> bool:
         """Whether it has more time, now that what it was given is up."""
@@ -95,7 +95,7 @@ class Question:
         self.deadline = end
         return True
 
-    def tell(self) -> None:
+    def on_decided(self) -> None:
         """It was decided just now."""
 
 
@@ -127,7 +127,7 @@ class NodeLink(Link):
         heard_at: When anything came last.
         life: Which life of the node it leads to.
         slowest: The longest that an answer took, in seconds, since that was last asked for.
-        tracks: Whether the node tells of changes of keys; None: it was not asked to.
+        tracks: Whether the node notifies of changes of keys; None: it was not asked to.
     """
 
     def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool, index: int) -> None:
@@ -308,7 +308,7 @@ class NodeLink(Link):
     # Hints ------------------------------------------------------------------------------------------------------
 
     def unwatch(self, keys: Sequence[bytes], watcher: Watcher) -> None:
-        """What the node tells from here on is not this watcher's."""
+        """Ignore for this watcher what the node notifies of from here on."""
         for key in keys:
             watchers = self._watchers.get(key, [])
             if watcher in watchers:
@@ -317,7 +317,7 @@ class NodeLink(Link):
                 self._watchers.pop(key, None)
 
     def watch(self, call: WatchCall, watcher: Watcher, now: float) -> bytes:
-        """Have a watcher told of changes, once the node is sent the call; returns what it is to be sent before."""
+        """Notify a watcher of changes, once the node is sent the call; returns what is to be sent to the node before it."""
         for key in call.keys:
             self._watchers.setdefault(key, []).append(watcher)
         if self.tracks is not None:
@@ -357,8 +357,8 @@ class NodeLink(Link):
         self.pending.append((rid, call, question, False, b""))
         self.push(call.pack_eval(rid))
 
-    def read_on(self, now: float) -> bool:
-        """Read what came, where no fan does; True if more is owed. A link that breaks is closed."""
+    def read_late_replies(self, now: float) -> bool:
+        """Read what came, where no group does; True if more may come. A link that breaks is closed."""
         if self.pending and not self.dead and not self.silent_since(now):
             try:
                 self.pull(now)
@@ -368,8 +368,8 @@ class NodeLink(Link):
                 return bool(self.pending)
         return False
 
-    def hear_out(self, end: float, clock: Callable[[], float]) -> None:
-        """Wait until ``end`` for what is still owed, where no fan does; raises ``OSError`` if the connection breaks."""
+    def drain_replies(self, end: float, clock: Callable[[], float]) -> None:
+        """Wait until ``end`` for outstanding replies, where no group does; raises ``OSError`` if the connection breaks."""
         while not self.dead and self.pending and not self.silent_since(now := clock()) and now < end:
             self._readable(end - now)
             self.pull(clock())

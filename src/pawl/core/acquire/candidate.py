@@ -320,7 +320,7 @@ class _Attempt:
             raise to_error(fault, name, "acquire") from fault
         if not hints.due:
             return False
-        # All who wait were told at once. Who shared the votes with others the last time does not go at once with them.
+        # All waiters were notified at once. One that split the votes with others the last time waits a little longer now.
         self.splits = self.splits + 1 if self.asked.given else max(0, self.splits - 1)
         span = self.took * ((1 << min(self.splits, _SPLIT_DOUBLINGS)) - 1)
         delay = min(full_jitter(0, runtime.random(), base=span), end - runtime.now())

@@ -60,13 +60,13 @@ class SpreadCall(Call):
 
 
 _WATCH = Script("watch", b"", "", 0, 0, b"", b"", Readers({b"W": lambda fields: Present(fields[0])}))
-_ASK_TO_BE_TOLD = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n"
+_TRACK_NEXT = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n"
 
 
 class WatchCall(Call):
-    """How many of some keys are there, and: tell this connection once any of them changes, whoever changes it.
+    """How many of some keys are there, and: notify this connection once any of them changes, whoever changes it.
 
-    No script, but a command of the server that its own tracking of keys takes note of. Its answer is ``Present``.
+    Not a script but a native command, which the server's key tracking takes note of. Its answer is ``Present``.
 
     Attributes:
         keys: The keys.
@@ -76,7 +76,7 @@ class WatchCall(Call):
 
     def pack(self, rid: int) -> bytes:  # noqa: ARG002 - neither command returns it
         """The two commands."""
-        return b"%b*%d\r\n$6\r\nEXISTS\r\n%b" % (_ASK_TO_BE_TOLD, 1 + len(self.keys), self.body)
+        return b"%b*%d\r\n$6\r\nEXISTS\r\n%b" % (_TRACK_NEXT, 1 + len(self.keys), self.body)
 
 
 def watch_call(*keys: bytes) -> WatchCall:
@@ -147,7 +147,7 @@ class QuorumPrimitive(Primitive, Protocol):
         ...
 
     def watch(self) -> WatchCall:
-        """Ask a node whether the name is free, which it is while none of the keys is there, and to tell of changes."""
+        """Ask a node whether the name is free, which it is while none of the keys is there, and to notify of changes."""
         ...
 
 
@@ -164,7 +164,7 @@ class Watcher(Ballot, Protocol):
         ...
 
     def hint(self, index: int) -> None:
-        """A node told that a key changed."""
+        """A node notified of the change of a key."""
         ...
 
 
@@ -232,7 +232,7 @@ class QuorumRuntime(Protocol):
         ...
 
     async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
-        """Rest for so many seconds, or until enough nodes told that a name may be free. Raises ``Fault`` if closed.
+        """Rest for so many seconds, or until enough nodes said that a name may be free. Raises ``Fault`` if closed.
 
         Hints come on the caller's own connections. They may be lost, late, doubled or false, and a node may give none.
         """

@@ -42,14 +42,14 @@ class Hints:
         return len(self._free) >= self._needed
 
     def hint(self, index: int) -> None:
-        """A master told of a change."""
+        """A master notified of a change."""
         if self._votes[index]:
             self._free.add(index)
         if self.due and self._callback is not None:
             self._callback()
 
     def add(self, index: int, outcome: Outcome | Fault) -> bool:
-        """Count what a master had at the beginning; never decided, since the rest is told later."""
+        """Count what a master had at the beginning; never decided, since the others may follow later."""
         if isinstance(outcome, Present) and not outcome.keys:
             self.hint(index)
         return False

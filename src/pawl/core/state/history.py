@@ -73,7 +73,8 @@ class History:
     """What one engine has still to write of the grants that it had.
 
     Attributes:
-        armed: Whether the maintenance looks in again by itself; a caller that notes something while it is False nudges it.
+        armed: Whether the maintenance looks in again by itself; a caller that notes something while it is False nudges
+            it.
     """
 
     def __init__(self, engine: ClientState, setup: Setup) -> None:

@@ -158,7 +158,7 @@ class QuorumMutex:
         return call
 
     def watch(self) -> WatchCall:
-        """Ask a node whether the name is there, and to tell of changes."""
+        """Ask a node whether the name is there, and to notify of changes."""
         return watch_call(self.key.encode())
 
     def inspect(self, limit: int) -> Call:

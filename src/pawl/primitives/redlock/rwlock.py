@@ -71,7 +71,7 @@ class QuorumRwlock(Permits):
         return Call(_NOTE, self._name_fence + self._some_holds + args)
 
     def watch(self) -> WatchCall:
-        """Ask a node whether anybody holds, or keeps readers out, and to tell of changes."""
+        """Ask a node whether anybody holds, or keeps readers out, and to notify of changes."""
         permits = self.key.encode()
         return watch_call(permits) if self.mode == EXCLUSIVE else watch_call(permits, permits + b":intent")
 

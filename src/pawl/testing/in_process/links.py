@@ -247,7 +247,7 @@ class InProcessMux(Mux):
         if not self.dead:
             self.ask(call, 1.0)
 
-    async def hear_out(self, timeout: float) -> None:
+    async def drain_replies(self, timeout: float) -> None:
         """See ``Mux``: a server in this process forgets no request."""
         del timeout
 

@@ -17,7 +17,7 @@ from pawl.core.quorum.votes import MergedVotes
 from pawl.transport.node import WOULD_BLOCK, Form, NodeLink, Question, form_of
 from pawl.transport.waker import Waker
 
-__all__ = ["GONE", "READING", "Fan", "ThreadFan"]
+__all__ = ["GONE", "READING", "LinkGroup", "ThreadLinkGroup"]
 
 GONE = Fault(FaultKind.UNREACHABLE, "there is no connection")
 """What counts as the answer of a node that cannot be sent anything at this moment."""
@@ -28,7 +28,7 @@ READING = 0.05
 """Seconds for which the maintenance may be reading on a thread's connections; longer, it is the thread itself below."""
 
 
-class Fan(ABC):
+class LinkGroup(ABC):
     """The links to all nodes.
 
     Args:
@@ -36,7 +36,7 @@ class Fan(ABC):
         link_of: Makes or refuses the link of a node: called before each question to a node without one.
         lost: Called when a node's link broke.
         clock: The present.
-        numbers: Where numbers of requests come from; the fans of a client share it, since links pass among them.
+        numbers: Where numbers of requests come from; the groups of a client share it, since links pass among them.
 
     Attributes:
         dead: True once it was closed.
@@ -80,7 +80,7 @@ class Fan(ABC):
     def _write(self, link: NodeLink, data: bytes) -> None:
         """Send, now or with others; raises ``OSError``."""
 
-    def pose(self, call: Call, question: Question) -> None:
+    def send_to_all(self, call: Call, question: Question) -> None:
         """Send one call to all nodes, each in one write."""
         if type(call) is QuorumCall and call.plain is not None:
             question.plain = call.plain
@@ -90,7 +90,7 @@ class Fan(ABC):
         data, size, entry = b"", 0, (rid, call, question, False, b"")
         joins = self._joins()
         for index, link in enumerate(self._links):
-            # Nearly always a link is there, and owes nothing or no more than the answer to the last question.
+            # Nearly always a link is there, and has no reply outstanding but that to the last question.
             if link is None or link.dead or (link.pending and now > link.pending[0][2].deadline):
                 usable = self._usable(index, now)
                 if isinstance(usable, Fault):
@@ -113,7 +113,7 @@ class Fan(ABC):
             except OSError as error:
                 self._broke(link, error)
 
-    def pose_some(self, calls: Sequence[Call | None], question: Question) -> None:
+    def send_each(self, calls: Sequence[Call | None], question: Question) -> None:
         """Send each node its call; None: that node is not asked."""
         first = next((call for call in calls if call is not None), None)
         if type(first) is QuorumCall and first.plain is not None:
@@ -145,7 +145,7 @@ class Fan(ABC):
                 self._post(link, call, question, rid, forms)
 
     def watch(self, call: WatchCall, watcher: Watcher, timeout: float) -> None:
-        """Ask each node that tells of changes to tell ``watcher`` of those of some keys, until ``unwatch``."""
+        """Ask each node that notifies of changes to notify ``watcher`` of those of some keys, until ``unwatch``."""
         calls: list[Call | None] = []
         for link in self._links:
             if link is None or link.dead:
@@ -160,7 +160,7 @@ class Fan(ABC):
         self.cast(calls, watcher, timeout)
 
     def unwatch(self, call: WatchCall, watcher: Watcher) -> None:
-        """What the nodes tell from here on is nobody's."""
+        """Ignore what the nodes notify of from here on."""
         for link in self._links:
             if link is not None:
                 link.unwatch(call.keys, watcher)
@@ -184,7 +184,7 @@ class Fan(ABC):
             self._broke(link, error)
 
     @property
-    def owed(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether a node that is not silent has still to answer."""
         now = self._now()
         links = [link for link in self._links if link is not None and not link.dead]
@@ -268,10 +268,10 @@ class Fan(ABC):
                     break
         if not question.decided:
             question.decided = True
-            question.tell()
+            question.on_decided()
 
 
-class ThreadFan(Fan):
+class ThreadLinkGroup(LinkGroup):
     """The links of one thread: it sleeps until as many as it needs have answered."""
 
     def __init__(
@@ -300,7 +300,7 @@ class ThreadFan(Fan):
             )
         try:
             question = Question(ballot, self._count, self._now(), timeout)
-            self.pose(call, question)
+            self.send_to_all(call, question)
             if not question.decided:
                 # Sent just now: nothing is overdue, and no clock need be read.
                 arrived = self._poll.poll(int(timeout * 1000) + 1)
@@ -308,7 +308,7 @@ class ThreadFan(Fan):
                 if self._backwards:
                     # A majority of those that came is read, from either end in turn: so everybody, every other time.
                     arrived.reverse()
-                self._hear(arrived, question.sent_at, question)
+                self._read_ready(arrived, question.sent_at, question)
             while not question.decided:
                 self._look([question])
         except BaseException:
@@ -326,12 +326,12 @@ class ThreadFan(Fan):
         for calls, ballot in asked:
             question = Question(ballot, self._count, now, timeout)
             questions.append(question)
-            self.pose_some(calls, question)
+            self.send_each(calls, question)
         while questions := [question for question in questions if not question.decided]:
             self._look(questions)
 
     def listen(self, watcher: Watcher, waker: Waker, seconds: float) -> bool:
-        """Read what nodes tell for so many seconds, or until woken; True if it was.
+        """Read notifications of nodes for so many seconds, or until woken; True if it was.
 
         Not under ``lock``, but for each read: a signal handler on top of it may ask on the same connections.
         """
@@ -357,13 +357,13 @@ class ThreadFan(Fan):
                         self.lock.release()
         return watcher.due
 
-    def hear_out(self, seconds: float) -> None:
-        """Wait for the answers that are still owed: a socket closed on top of one may take its request back as well."""
+    def drain_replies(self, seconds: float) -> None:
+        """Wait for the replies that are still outstanding: a socket closed on top of one may take its request back as well."""
         if not self.lock.acquire(timeout=seconds):
             return
         try:
             end = self._now() + seconds
-            while self.owed and (left := end - self._now()) > 0:
+            while self.has_pending and (left := end - self._now()) > 0:
                 for fileno, _ in self._poll.poll(int(left * 1000) + 1):
                     link = self._by_fileno.get(fileno)
                     if link is not None and not link.dead:
@@ -371,7 +371,7 @@ class ThreadFan(Fan):
         finally:
             self.lock.release()
 
-    def read_on(self) -> bool:
+    def read_late_replies(self) -> bool:
         """Read what came while its thread asks nothing, from another thread; True if more may come."""
         if self.dead or not any(link is not None and link.pending for link in self._links):
             return False
@@ -384,12 +384,12 @@ class ThreadFan(Fan):
                     self._pull(link)
                     if self._links[link.index] is link and link.pending and link.silent_since(now):
                         self._drop(link, "no answer in time")
-            return self.owed
+            return self.has_pending
         finally:
             self.lock.release()
 
     def retire(self) -> list[NodeLink]:
-        """The links that live, for another fan; this one is over."""
+        """The links that live, for another group; this one is over."""
         self.dead = True
         links = [link for link in self._links if link is not None and not link.dead and not link.unsent]
         self._links = [None] * self._count
@@ -400,14 +400,14 @@ class ThreadFan(Fan):
         left = min(question.deadline for question in questions) - self._now()
         arrived = self._poll.poll(int(left * 1000) + 1 if left > 0 else 0)
         now = self._now()
-        self._hear(arrived, now, questions[0] if len(questions) == 1 else None)
+        self._read_ready(arrived, now, questions[0] if len(questions) == 1 else None)
         if left <= 0:
             # Only after a look: while this thread was not let run, the answers may have come.
             for question in questions:
                 if not question.decided and question.deadline <= now:
                     self._give_up(question)
 
-    def _hear(self, arrived: list[tuple[int, int]], now: float, sole: Question | None) -> None:
+    def _read_ready(self, arrived: list[tuple[int, int]], now: float, only: Question | None) -> None:
         """Count what came. Once the only question is decided, the rest is read with the answers to the next."""
         for fileno, events in arrived:
             link = self._by_fileno.get(fileno)
@@ -422,7 +422,7 @@ class ThreadFan(Fan):
                 link.pull(now)
             except Exception as error:  # noqa: BLE001 - whatever broke, every question must learn of it
                 self._broke(link, error)
-            if sole is not None and sole.decided:
+            if only is not None and only.decided:
                 return
 
     def _write(self, link: NodeLink, data: bytes) -> None:

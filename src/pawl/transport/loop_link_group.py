@@ -13,10 +13,10 @@ from pawl.core.protocol.quorum import Question as Asked
 from pawl.core.protocol.runtime import Call, Fault
 from pawl.core.quorum.votes import MergedVotes
 from pawl.transport.answer import Answer
-from pawl.transport.fan import Fan
+from pawl.transport.link_group import LinkGroup
 from pawl.transport.node import NodeLink, Question
 
-__all__ = ["LoopFan"]
+__all__ = ["LoopLinkGroup"]
 
 _READABLE: int = getattr(select, "EPOLLIN", 1)
 _WRITABLE: int = getattr(select, "EPOLLOUT", 4)
@@ -25,17 +25,19 @@ _WRITABLE: int = getattr(select, "EPOLLOUT", 4)
 class _Question(Question, Answer[Outcome]):
     """A question that a task awaits."""
 
-    def __init__(self, fan: LoopFan, ballot: Ballot, missing: int, sent_at: float, timeout: float) -> None:
+    def __init__(
+        self, group: LoopLinkGroup, ballot: Ballot, missing: int, sent_at: float, timeout: float
+    ) -> None:
         Question.__init__(self, ballot, missing, sent_at, timeout)
-        self._loop = fan.loop
-        self._fan = fan
+        self._loop = group.loop
+        self._group = group
 
-    def tell(self) -> None:
+    def on_decided(self) -> None:
         """Let the task go on."""
-        self._fan.settle(self)
+        self._group.settle(self)
 
 
-class LoopFan(Fan):
+class LoopLinkGroup(LinkGroup):
     """The links of one loop, shared by its tasks.
 
     Args:
@@ -73,7 +75,7 @@ class LoopFan(Fan):
     def vote(self, call: Call, ballot: Ballot, timeout: float) -> Answer[Outcome]:
         """See ``QuorumLine``."""
         question = _Question(self, ballot, self._count, self._now(), timeout)
-        self.pose(call, question)
+        self.send_to_all(call, question)
         if not question.decided:
             self._await(question)
         return question
@@ -85,7 +87,7 @@ class LoopFan(Fan):
         for calls, ballot in asked:
             question = _Question(self, ballot, self._count, now, timeout)
             questions.append(question)
-            self.pose_some(calls, question)
+            self.send_each(calls, question)
             if not question.decided:
                 self._await(question)
         for question in questions:
@@ -257,12 +259,12 @@ class LoopFan(Fan):
             self._set_timer(min(question.deadline for question in self._open))
 
     @property
-    def owed(self) -> bool:
-        """See ``Fan``; what was joined and not sent yet counts too."""
-        return bool(self._out) or super().owed
+    def has_pending(self) -> bool:
+        """See ``LinkGroup``; what was joined and not sent yet counts too."""
+        return bool(self._out) or super().has_pending
 
     def close(self) -> None:
-        """See ``Fan``."""
+        """See ``LinkGroup``."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
