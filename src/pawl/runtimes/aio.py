@@ -21,7 +21,7 @@ from pawl.core.protocol.terms import Durable
 from pawl.runtimes.shared import Identity, Untracked, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.answer import Answer
-from pawl.transport.durable import Spares, touch
+from pawl.transport.durable import DurablePool, touch
 from pawl.transport.mux import Mux, open_mux, retrieve
 from pawl.transport.wire import Greeting, behind_subscribe
 
@@ -125,7 +125,7 @@ class AsyncioRuntime:
         self._prefix = prefix
         self._identity = Identity()
         self._mux: Mux | None = None
-        self._spares = Spares()
+        self._durable_pool = DurablePool()
         self._connecting: asyncio.Task[None] | None = None
         self._served = False
         self._waiters: dict[str, _Waiter] = {}
@@ -280,7 +280,7 @@ class AsyncioRuntime:
 
     async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
         """See ``DurableRuntime``: beside the shared connection, which must not block."""
-        return await self._spares.call(None, self._locate, call, durable, timeout)
+        return await self._durable_pool.call(None, self._locate, call, durable, timeout)
 
     def touch(self, key: str) -> Call:
         """See ``DurableRuntime``."""
@@ -491,7 +491,7 @@ class AsyncioRuntime:
                 if error is not None and not isinstance(error, Fault):
                     raise error
         finally:
-            self._spares.close()
+            self._durable_pool.close()
             mux = self._mux
             if mux is not None:
                 # Also where the loop ends and cancels this: the leases that were just given back are to be free.
@@ -504,7 +504,7 @@ class AsyncioRuntime:
     def after_fork(self) -> None:
         """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""
         self._ending = True
-        self._spares.abandon()
+        self._durable_pool.abandon()
         self._mux = None
 
 

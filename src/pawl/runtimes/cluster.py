@@ -224,7 +224,7 @@ class ClusterAsyncio(AsyncioRuntime):
             async def locate(_timeout: float) -> Endpoint:
                 return self._router.endpoint(address)
 
-            return await self._spares.call(address, locate, sent, durable, left)
+            return await self._durable_pool.call(address, locate, sent, durable, left)
 
         return await self._router.route_by(send, call, timeout)
 

@@ -37,7 +37,7 @@ _GRACE = 0.05
 _DRAIN_WITHIN = 1.0
 """Seconds for which the end of a client waits for answers of nodes that are not silent."""
 
-_MOST_SPARES = 16
+_MOST_IDLE = 16
 
 _READ_ON = 0.25
 """Seconds between two reads of answers that nobody waits for any more."""
@@ -119,7 +119,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         self._probe = probe
         self._scripts = scripts
         self._local_group = _LocalGroup()
-        self._spares: list[list[NodeLink]] = [[] for _ in endpoints]
+        self._idle_links: list[list[NodeLink]] = [[] for _ in endpoints]
         self._looked = False
         self._meeting_guard = threading.RLock()
         self._numbers = count(FIRST_RID + 1)
@@ -220,8 +220,8 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         if group.dead or self._ending:
             return
         for link in group.retire():
-            if len(self._spares[link.index]) < _MOST_SPARES:
-                self._spares[link.index].append(link)
+            if len(self._idle_links[link.index]) < _MOST_IDLE:
+                self._idle_links[link.index].append(link)
 
     def _new_group(self) -> ThreadLinkGroup:
         group = ThreadLinkGroup(len(self.nodes), self._link_of, self._lost, self.now, self._numbers)
@@ -238,13 +238,13 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         objection = self._known_nodes.objection(index, now)
         if objection is not None:
             return objection
-        link = self._spare(index)
+        link = self._take_idle(index)
         if link is None:
             return Fault(FaultKind.UNREACHABLE, "not connected yet")
         # Only its own greeting showed which life of the node it leads to.
         objection = link.life.objection(now)
         if objection is not None:
-            self._spares[index].append(link)
+            self._idle_links[index].append(link)
             return objection
         return link
 
@@ -258,7 +258,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
             node = self._known_nodes.nodes[index]
             if node.fault is not None and now >= node.retry_at:
                 self._look_at(index)
-        wanted = [index for index in missing if not self._spares[index]]
+        wanted = [index for index in missing if not self._idle_links[index]]
         free = [index for index in wanted if self._known_nodes.objection(index, now) is None]
         threads = [self._spawn(index) for index in free]
         if not self._there(group):
@@ -266,7 +266,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
 
     def _there(self, group: ThreadLinkGroup) -> bool:
         """Whether a thread has, or can have, connections to a majority."""
-        missing = [index for index in group.missing() if not self._spares[index]]
+        missing = [index for index in group.missing() if not self._idle_links[index]]
         return len(missing) < majority(len(self.nodes))
 
     def _await_majority(
@@ -282,10 +282,10 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
                     enough = True
                     end = min(end, self.now() + _GRACE)
 
-    def _spare(self, index: int) -> NodeLink | None:
+    def _take_idle(self, index: int) -> NodeLink | None:
         with contextlib.suppress(IndexError):
             while True:
-                spare = self._spares[index].pop()
+                spare = self._idle_links[index].pop()
                 if not spare.dead:
                     return spare
         return None
@@ -344,7 +344,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
     def _visit(self, index: int) -> None:
         node = self._known_nodes.nodes[index]
         try:
-            self._spares[index].append(self._meet(index, max(self.node_timeout, _GREETING)))
+            self._idle_links[index].append(self._meet(index, max(self.node_timeout, _GREETING)))
         except Fault as fault:
             self._lost(index, fault)
         finally:
@@ -367,14 +367,14 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         more = False
         for group in groups:
             more = group.read_late_replies() or more
-        for spares in self._spares:
-            for _ in range(len(spares)):
+        for links in self._idle_links:
+            for _ in range(len(links)):
                 # The one that takes a link out of the list has it alone.
                 with contextlib.suppress(IndexError):
-                    link = spares.pop(0)
+                    link = links.pop(0)
                     more = link.read_late_replies(self.now()) or more
                     if not link.dead:
-                        spares.append(link)
+                        links.append(link)
         return more
 
     # The end ----------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         for group in groups:
             group.drain_replies(max(0.0, end - self.now()))
         # And of threads that have ended.
-        for link in [link for spares in self._spares for link in spares]:
+        for link in [link for links in self._idle_links for link in links]:
             with contextlib.suppress(OSError, ValueError):
                 link.drain_replies(end, self.now)
 
@@ -394,7 +394,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         """See ``ThreadRuntime``."""
         super().after_fork()
         self._local_group = _LocalGroup()
-        self._spares = [[] for _ in self._endpoints]
+        self._idle_links = [[] for _ in self._endpoints]
         self._looked = False
         self._meeting_guard = threading.RLock()
         self._all = Known()

@@ -183,16 +183,16 @@ class LoopRenewalThread:
         if not self._loop.is_running():
             # Between two runs of the loop nobody's body runs, but the next may block from its first line on.
             ahead = look_for_late(engine, blocked=False)
-            return self._spare(ahead, now()) if ahead.server_leases else self._until(ahead, now())
+            return self._pause_for(ahead, now()) if ahead.server_leases else self._sleep_for(ahead, now())
         if self._blocked_since is not None and self._loop_is_back(0.0):
             self._report_end(now() - self._blocked_since)
         late = look_for_late(engine, blocked=self._blocked_since is not None)
         if not late.server_leases:
-            return self._until(late, now())
+            return self._sleep_for(late, now())
         if self._blocked_since is None:
-            if self._loop_is_back(min(_ANSWER_WITHIN, max(0.0, self._spare(late, now())))):
+            if self._loop_is_back(min(_ANSWER_WITHIN, max(0.0, self._pause_for(late, now())))):
                 # It serves, and waits for the server as this thread would have to.
-                return self._spare(late, now())
+                return self._pause_for(late, now())
             self._blocked_since = late.since
             engine.count("loop_blocked")
             self._report(late, now() - late.since)
@@ -201,14 +201,14 @@ class LoopRenewalThread:
             runtime = self._runtime = self._make()
         if self._stopped:
             return -1.0
-        return 0.0 if run(renew_late(engine, runtime, late.server_leases)) else self._spare(late, now())
+        return 0.0 if run(renew_late(engine, runtime, late.server_leases)) else self._pause_for(late, now())
 
-    def _spare(self, late: Late, now: float) -> float:
+    def _pause_for(self, late: Late, now: float) -> float:
         return max(
             _LEAST_SLEEP, min(server_lease.valid_until - now for server_lease in late.server_leases) / 8
         )
 
-    def _until(self, late: Late, now: float) -> float:
+    def _sleep_for(self, late: Late, now: float) -> float:
         return inf if late.until == inf else max(0.01, late.until - now)
 
     def _loop_is_back(self, timeout: float) -> bool:

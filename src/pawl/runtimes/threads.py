@@ -78,11 +78,11 @@ class _Closing:
     its calls would wait for its own thread.
     """
 
-    __slots__ = ("_beds", "_closed")
+    __slots__ = ("_closed", "_parkers")
 
     def __init__(self) -> None:
         self._closed = False
-        self._beds: dict[int, Parker] = {}
+        self._parkers: dict[int, Parker] = {}
 
     def is_set(self) -> bool:
         """True once it is closed."""
@@ -91,18 +91,18 @@ class _Closing:
     def set(self) -> None:
         """Wake all that sleep."""
         self._closed = True
-        for bed in list(self._beds.values()):
-            bed.unpark()
+        for parker in list(self._parkers.values()):
+            parker.unpark()
 
-    def wait(self, seconds: float, bed: Parker | None = None) -> bool:
-        """Sleep, on a bed of one's own if there is one; True once it is closed."""
-        bed = bed or _ThreadParker()
-        self._beds[id(bed)] = bed
+    def wait(self, seconds: float, parker: Parker | None = None) -> bool:
+        """Sleep on the given parker, or on a new one; True once it is closed."""
+        parker = parker or _ThreadParker()
+        self._parkers[id(parker)] = parker
         try:
             if not self._closed:
-                bed.rest(seconds)
+                parker.rest(seconds)
         finally:
-            self._beds.pop(id(bed), None)
+            self._parkers.pop(id(parker), None)
         return self._closed
 
 

@@ -30,7 +30,7 @@ from pawl.transport.wire import (
     rid_of,
 )
 
-__all__ = ["Spares", "call_on", "touch"]
+__all__ = ["DurablePool", "call_on", "touch"]
 
 _TOUCH = load("pawl.primitives", "touch", read=Readers({b"T": lambda fields: Expiry(fields[0])}))
 
@@ -199,8 +199,8 @@ class _StreamPipe:
 Locate = Callable[[float], Awaitable[Endpoint]]
 
 
-class Spares:
-    """Connections of one loop beside the shared one, for requests that block theirs."""
+class DurablePool:
+    """The connections of one loop beside the shared one, for requests that block their connection."""
 
     def __init__(self) -> None:
         self._idle: dict[Hashable, list[_StreamPipe]] = {}

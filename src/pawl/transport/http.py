@@ -191,7 +191,7 @@ def _more(sock: BoundedSocket, had: int) -> bytes:
 _Pair: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class _Spare(NamedTuple):
+class _Idle(NamedTuple):
     """A connection that nothing uses, and the loop's time since when."""
 
     pair: _Pair
@@ -209,7 +209,7 @@ class AsyncWire:
     def __init__(self, service: Service, context: ssl.SSLContext | None) -> None:
         self._service = service
         self._context = context
-        self._idle: deque[_Spare] = deque()
+        self._idle: deque[_Idle] = deque()
         """The one that was used last at the end: it is taken first, so that those not needed grow old."""
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -231,7 +231,7 @@ class AsyncWire:
             if isinstance(error, (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError)):
                 raise _unreachable(self._service, error, sent=sent) from error
             raise
-        self._idle.append(_Spare(pair, asyncio.get_running_loop().time()))
+        self._idle.append(_Idle(pair, asyncio.get_running_loop().time()))
         if self._sweeping is None:
             self._sweep()
         return _content(status, body)

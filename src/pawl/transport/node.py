@@ -317,7 +317,7 @@ class NodeLink(Link):
                 self._watchers.pop(key, None)
 
     def watch(self, call: WatchCall, watcher: Watcher, now: float) -> bytes:
-        """Notify a watcher of changes, once the node is sent the call; returns what is to be sent to the node before it."""
+        """Notify a watcher of changes, once the node is sent the call; returns what to send before it."""
         for key in call.keys:
             self._watchers.setdefault(key, []).append(watcher)
         if self.tracks is not None:
@@ -369,7 +369,7 @@ class NodeLink(Link):
         return False
 
     def drain_replies(self, end: float, clock: Callable[[], float]) -> None:
-        """Wait until ``end`` for outstanding replies, where no group does; raises ``OSError`` if the connection breaks."""
+        """Wait until ``end`` for outstanding replies, where no group does; raises ``OSError`` if it breaks."""
         while not self.dead and self.pending and not self.silent_since(now := clock()) and now < end:
             self._readable(end - now)
             self.pull(clock())
