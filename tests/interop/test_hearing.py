@@ -14,7 +14,7 @@ from pawl.core.acquire import queue
 from pawl.core.protocol.runtime import Tracking
 from pawl.testing.groups import ClusterGroup, SentinelGroup
 from pawl.testing.servers import Server, available
-from pawl.transport.wire import Greeting, ReplyError, tracked
+from pawl.transport.wire import Handshake, ReplyError, tracked
 from tests.faults.rig import APIS, Api, Client, Lease, Lock, until
 from tests.pace import pace
 from tests.redlock.test_hints import count
@@ -226,12 +226,12 @@ def test_on_a_server_that_speaks_resp2_only_it_polls(
     server: Server, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing can be pushed there. Its answer to ``HELLO`` is a list and not a map."""
-    check_hello = Greeting.check_hello
+    check_hello = Handshake.check_hello
 
-    def as_list(self: Greeting, reply: Any) -> None:  # noqa: ANN401 - of anything
+    def as_list(self: Handshake, reply: Any) -> None:  # noqa: ANN401 - of anything
         check_hello(self, [word for pair in reply.items() for word in pair])
 
-    monkeypatch.setattr(Greeting, "check_hello", as_list)
+    monkeypatch.setattr(Handshake, "check_hello", as_list)
     client = connect(api, server.url)
     server.command("SET", "stock", "they", "PX", 600_000)
     server.command("CONFIG", "RESETSTAT")

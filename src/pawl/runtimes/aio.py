@@ -23,7 +23,7 @@ from pawl.topology.endpoint import Endpoint
 from pawl.transport.answer import Answer
 from pawl.transport.durable import DurablePool, touch
 from pawl.transport.mux import Mux, open_mux, retrieve
-from pawl.transport.wire import Greeting, behind_subscribe
+from pawl.transport.wire import Handshake, behind_subscribe
 
 __all__ = ["AsyncioRuntime", "LocalWaiter", "outcome_of", "shared"]
 
@@ -198,10 +198,10 @@ class AsyncioRuntime:
         self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float, *, first: bool
     ) -> Mux:
         mux = Mux(self.loop, self._wake, ended, self._changed)
-        greeting = Greeting(self._prefix + secret(), endpoint, first=first)
+        handshake = Handshake(self._prefix + secret(), endpoint, first=first)
         try:
             async with asyncio.timeout(timeout * 2):
-                await open_mux(endpoint, mux, greeting, timeout)
+                await open_mux(endpoint, mux, handshake, timeout)
         except TimeoutError:
             text = f"{endpoint.shown}: no connection within {timeout * 2:.3g} s"
             raise Fault(FaultKind.UNREACHABLE, text) from None

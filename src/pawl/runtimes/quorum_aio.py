@@ -21,9 +21,9 @@ from pawl.transport.node import NodeLink, meet
 
 __all__ = ["QuorumAsyncioRuntime"]
 
-_GREETING = 1.0
+_HANDSHAKE_TIMEOUT = 1.0
 _FIRST_LOOK = 0.5
-_LEAST_GREETING = 0.25
+_LEAST_HANDSHAKE_TIMEOUT = 0.25
 _GRACE = 0.05
 _DRAIN_WITHIN = 1.0
 
@@ -75,7 +75,9 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         if self._ending:
             return
         if self._looked is None:
-            self._looked = self.loop.create_task(self._look_around(_GREETING * 2), name="pawl-meet-all")
+            self._looked = self.loop.create_task(
+                self._look_around(_HANDSHAKE_TIMEOUT * 2), name="pawl-meet-all"
+            )
         if not self._looked.done():
             await asyncio.wait((self._looked,), timeout=timeout)
         else:
@@ -90,7 +92,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         if self._looked is None or not self._looked.done():
             await self.ready(timeout)
         else:
-            await self._equip(max(timeout, _LEAST_GREETING))
+            await self._equip(max(timeout, _LEAST_HANDSHAKE_TIMEOUT))
         await self._group.ask_all(questions, timeout)
         for index, seconds in self._group.trips():
             self._lives.took(index, seconds)
@@ -133,7 +135,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
             return objection
         if made is None or made.dead:
             return Fault(FaultKind.UNREACHABLE, "not connected yet")
-        # Only its own greeting showed which life of the node it leads to.
+        # Only its own handshake showed which life of the node it leads to.
         objection = made.life.objection(now)
         if objection is not None:
             return objection
@@ -181,7 +183,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         return look
 
     def _visit(self, index: int, look: asyncio.Future[None]) -> None:
-        timeout = max(self.node_timeout, _GREETING)
+        timeout = max(self.node_timeout, _HANDSHAKE_TIMEOUT)
         first = self._lives.present[index] is None
         found: tuple[NodeLink, str] | Fault
         try:

@@ -21,10 +21,10 @@ from pawl.transport.waker import Waker
 
 __all__ = ["QuorumThreadRuntime"]
 
-_GREETING = 1.0
+_HANDSHAKE_TIMEOUT = 1.0
 """Seconds for a handshake, at least: a script answers sooner, but a busy machine needs this to log somebody in."""
 
-_LEAST_GREETING = 0.25
+_LEAST_HANDSHAKE_TIMEOUT = 0.25
 """The same where a caller waits for one node, which the client has met before."""
 
 _FIRST_LOOK = 0.5
@@ -147,7 +147,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """See ``QuorumRuntime``."""
         group = self._held_group(timeout)
-        self._equip(group, max(timeout, _LEAST_GREETING))
+        self._equip(group, max(timeout, _LEAST_HANDSHAKE_TIMEOUT))
         if not group.lock.acquire(timeout=READING):
             # A signal handler on top of a call of the same thread: never mix two questions on one link.
             spare = self._new_group()
@@ -241,7 +241,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         link = self._take_idle(index)
         if link is None:
             return Fault(FaultKind.UNREACHABLE, "not connected yet")
-        # Only its own greeting showed which life of the node it leads to.
+        # Only its own handshake showed which life of the node it leads to.
         objection = link.life.objection(now)
         if objection is not None:
             self._idle_links[index].append(link)
@@ -344,7 +344,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
     def _visit(self, index: int) -> None:
         node = self._known_nodes.nodes[index]
         try:
-            self._idle_links[index].append(self._meet(index, max(self.node_timeout, _GREETING)))
+            self._idle_links[index].append(self._meet(index, max(self.node_timeout, _HANDSHAKE_TIMEOUT)))
         except Fault as fault:
             self._lost(index, fault)
         finally:

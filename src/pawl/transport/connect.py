@@ -339,7 +339,7 @@ def _was_cut_off(text: str) -> bool:
     return "reset by peer" in text or "closed by server" in text.lower()
 
 
-# A plain port mostly says nothing to a TLS greeting: it waits for the end of a line. That looks like a server that
+# A plain port mostly says nothing to a TLS handshake: it waits for the end of a line. That looks like a server that
 # hangs, which may pass; so after a silent handshake one plain PING, which any Redis answers, distinguishes them.
 
 _PROBE = b"PING\r\n"

@@ -21,7 +21,7 @@ from pawl.transport.link import Link
 from pawl.transport.mux import open_connection
 from pawl.transport.wire import (
     NOTHING,
-    Greeting,
+    Handshake,
     PushNotification,
     ReplyError,
     new_reader,
@@ -185,9 +185,9 @@ class _StreamPipe:
             elif type(reply) is not PushNotification:
                 return reply
 
-    async def greet(self, greeting: Greeting) -> None:
-        await self.send(greeting.request)
-        greeting.check_hello(await self.receive())
+    async def do_handshake(self, handshake: Handshake) -> None:
+        await self.send(handshake.request)
+        handshake.check_hello(await self.receive())
 
     def close(self) -> None:
         writer, self._maker._reader, self._maker._writer = self._maker._writer, None, None  # noqa: SLF001 - redis-py's, which made the connection
@@ -246,7 +246,7 @@ class DurablePool:
             async with asyncio.timeout(patience * 2):
                 pipe = _StreamPipe(await open_connection(endpoint, patience))
                 try:
-                    await pipe.greet(Greeting("", endpoint, first=False))
+                    await pipe.do_handshake(Handshake("", endpoint, first=False))
                 except BaseException:
                     pipe.close()
                     raise

@@ -26,7 +26,7 @@ from pawl.transport.waker import Waker
 from pawl.transport.wire import (
     ENDING,
     NOTHING,
-    Greeting,
+    Handshake,
     PushNotification,
     ReplyError,
     new_reader,
@@ -99,8 +99,8 @@ class Link:
         self._poll = select.poll()
         self._poll.register(self._sock.fileno(), select.POLLIN)
         try:
-            self.channel: str = self._greet(
-                Greeting(channel, endpoint, first=first), min(end, monotonic() + timeout)
+            self.channel: str = self._do_handshake(
+                Handshake(channel, endpoint, first=first), min(end, monotonic() + timeout)
             )
         except Fault:
             self.close()
@@ -113,12 +113,12 @@ class Link:
             self.close()
             raise
 
-    def _greet(self, greeting: Greeting, end: float) -> str:
-        """Send the greeting; the channel that is heard."""
-        self.put(greeting.request, end)
-        greeting.check_hello(self.next_reply(end))
-        self.tracks = None if greeting.pushes else False
-        return greeting.check_subscribe(self.next_reply(end, push=True)) if greeting.channel else DEAF
+    def _do_handshake(self, handshake: Handshake, end: float) -> str:
+        """Do the handshake; returns the channel that is heard."""
+        self.put(handshake.request, end)
+        handshake.check_hello(self.next_reply(end))
+        self.tracks = None if handshake.pushes else False
+        return handshake.check_subscribe(self.next_reply(end, push=True)) if handshake.channel else DEAF
 
     # Requests ---------------------------------------------------------------------------------------------------
 

@@ -358,7 +358,7 @@ class ThreadLinkGroup(LinkGroup):
         return watcher.due
 
     def drain_replies(self, seconds: float) -> None:
-        """Wait for the replies that are still outstanding: a socket closed on top of one may take its request back as well."""
+        """Wait for the replies that are still outstanding: a socket closed before one may drop its request."""
         if not self.lock.acquire(timeout=seconds):
             return
         try:

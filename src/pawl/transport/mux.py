@@ -25,7 +25,7 @@ from pawl.transport.connect import asks_again, fault_of, is_plain_async, make_as
 from pawl.transport.wire import (
     ENDING,
     NOTHING,
-    Greeting,
+    Handshake,
     PushNotification,
     ReplyError,
     new_reader,
@@ -220,21 +220,21 @@ class Mux(asyncio.Protocol):
         self.ask(call, 1.0)
         self.flush()
 
-    async def greet(self, greeting: Greeting, timeout: float) -> None:
+    async def do_handshake(self, handshake: Handshake, timeout: float) -> None:
         """Open the channel and check the server. Raises ``Fault``."""
         if self._transport is None:
             raise Fault(FaultKind.UNREACHABLE, "the connection is gone")
         hello = _Request(self._loop, None, timeout, 0, 0)
-        self._subscribed = self._loop.create_future() if greeting.channel else None
-        self._enqueue(hello, greeting.request)
-        greeting.check_hello(await hello)
-        self.tracks = None if greeting.pushes else False
+        self._subscribed = self._loop.create_future() if handshake.channel else None
+        self._enqueue(hello, handshake.request)
+        handshake.check_hello(await hello)
+        self.tracks = None if handshake.pushes else False
         if self._subscribed is None:
             self.channel = DEAF
             return
         try:
             async with asyncio.timeout(timeout):
-                self.channel = greeting.check_subscribe(await self._subscribed)
+                self.channel = handshake.check_subscribe(await self._subscribed)
         except TimeoutError:
             raise Fault(FaultKind.UNANSWERED, "no answer to SUBSCRIBE") from None
 
@@ -342,7 +342,7 @@ class Mux(asyncio.Protocol):
         pending = self._pending
         rid = rid_of(reply)
         if rid is None:
-            # Of a command that is no script, like the greeting: they are answered in their turn.
+            # Of a command that is no script, like the handshake: they are answered in their turn.
             rid = next((request.rid for request in pending if request.call is None), None)
             if rid is None:
                 return
@@ -370,7 +370,7 @@ class Mux(asyncio.Protocol):
             return
         pending = self._pending
         if pending and pending[0].call is None:
-            # The greeting, or another command that is no script.
+            # The handshake, or another command that is no script.
             request = pending.popleft()
             request.give(error)
             request.wake_soon()
@@ -464,7 +464,7 @@ def retrieve(answer: asyncio.Future[Any]) -> None:
         answer.exception()
 
 
-async def open_mux(endpoint: Endpoint, mux: Mux, greeting: Greeting, timeout: float) -> None:
+async def open_mux(endpoint: Endpoint, mux: Mux, handshake: Handshake, timeout: float) -> None:
     """Connect, log in, and open the channel.
 
     Raises:
@@ -473,7 +473,7 @@ async def open_mux(endpoint: Endpoint, mux: Mux, greeting: Greeting, timeout: fl
     maker = await open_connection(endpoint, timeout)
     mux.take_over(maker)
     try:
-        await mux.greet(greeting, timeout)
+        await mux.do_handshake(handshake, timeout)
     except BaseException:
         mux.close()
         raise

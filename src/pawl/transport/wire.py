@@ -1,4 +1,4 @@
-"""What both APIs send and read: packed requests, the greeting, wake-up messages."""
+"""What both APIs send and read: packed requests, the handshake, wake-up messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pawl.topology.endpoint import Endpoint
 __all__ = [
     "ENDING",
     "NOTHING",
-    "Greeting",
+    "Handshake",
     "PushNotification",
     "ReplyError",
     "behind_subscribe",
@@ -110,7 +110,7 @@ def tracked(answers: Sequence[Any]) -> int | str | None:
     return left if type(left) is int and all(one == b"OK" for one in settings) else None
 
 
-class Greeting:
+class Handshake:
     """The two commands that open a link, and what their answers say.
 
     ``HELLO 3`` (again: redis-py keeps its answer to itself) returns version and role; ``SUBSCRIBE`` opens the channel

@@ -63,7 +63,7 @@ _TRIES_AT_ONCE = 4
 connections had ended while nobody used them."""
 
 _MEETING = 2.0
-"""Seconds within which the first caller of a client expects a majority to greet it."""
+"""Seconds within which the first caller of a client expects handshakes with a majority."""
 
 _AT_ONCE = 2.0
 """Seconds after which a caller who does not wait makes no further attempt."""
@@ -320,7 +320,7 @@ class _Attempt:
             raise to_error(fault, name, "acquire") from fault
         if not hints.due:
             return False
-        # All waiters were notified at once. One that split the votes with others the last time waits a little longer now.
+        # All waiters were notified at once. One that split the votes with others the last time waits a little now.
         self.splits = self.splits + 1 if self.asked.given else max(0, self.splits - 1)
         span = self.took * ((1 << min(self.splits, _SPLIT_DOUBLINGS)) - 1)
         delay = min(full_jitter(0, runtime.random(), base=span), end - runtime.now())

@@ -67,7 +67,7 @@ def note_outage(
         since: float | None
         since = began = attempt.began if failing is None else failing
         nodes = cast("QuorumRuntime", engine.runtime)
-        # Far masters that have just greeted a connection had no time to answer on it yet.
+        # Far masters whose handshake was just done had no time to answer on the connection yet.
         late = engine.runtime.now() - max(began, nodes.majority_met_at()) >= nodes.patience
         if plan.options.given.on_unavailable == "raise" and not is_outage(error, late=late):
             since = None

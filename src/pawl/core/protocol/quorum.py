@@ -147,7 +147,7 @@ class QuorumPrimitive(Primitive, Protocol):
         ...
 
     def watch(self) -> WatchCall:
-        """Ask a node whether the name is free, which it is while none of the keys is there, and to notify of changes."""
+        """Ask a node whether the name is free (none of the keys exists), and to notify of changes."""
         ...
 
 
@@ -207,7 +207,7 @@ class QuorumRuntime(Protocol):
         ...
 
     def majority_met_at(self) -> float:
-        """When a majority last greeted a new connection of this client, on its clock."""
+        """When handshakes with a majority were last done, on the client's clock."""
         ...
 
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:

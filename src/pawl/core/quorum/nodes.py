@@ -6,7 +6,7 @@ restart of the Redlock description). The run id shows a restart, the uptime sinc
 node's wall clock, so it is never believed beyond what the client's own clock allows.
 
 What is known of the nodes' lives belongs to the client: all its threads and event loops share one ``Lives``, and the
-rule is applied to what each connection's own greeting said, once it has said it. Whether a node can be reached is each
+rule is applied to what each connection's own handshake said. Whether a node can be reached is each
 runtime's own knowledge, a ``KnownNodes``.
 """
 
@@ -161,7 +161,7 @@ class Lives:
             self.patience = max(_LISTENS, self.timeout)
 
     def majority_met_at(self) -> float:
-        """When a majority last greeted a new connection, or was heard of as one ended."""
+        """When handshakes with a majority were last done, or a majority was last heard of as a connection ended."""
         return sorted(self._heard_at, reverse=True)[len(self.shown) // 2]
 
     def remembers(self) -> bool:
