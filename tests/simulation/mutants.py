@@ -113,7 +113,7 @@ def _deaf_to_no(engine: Any, server_lease: Any, _: Any) -> None:
 
 def _takes_any_answer(engine: Any, server_lease: Any, _: Any) -> None:
     ttl_ms = server_lease.rhythm.ttl_ms
-    if not engine.take_yeses([(server_lease, ttl_ms, ttl_ms)], engine.runtime.now()):
+    if not engine.apply_renewals([(server_lease, ttl_ms, ttl_ms)], engine.runtime.now()):
         engine.replan(server_lease)
 
 

@@ -144,7 +144,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "a restart is looked for before the greeting alone": lambda: [
         patch.object(Lives, "met", _knows_before_it_greets)
     ],
-    "an undo is sent once": lambda: [patch.object(outbox, "_owe", _nothing)],
+    "an undo is sent once": lambda: [patch.object(outbox, "_post_delivery", _nothing)],
     "a release by a majority is done": lambda: [patch.object(LeaveVotes, "late", _nothing)],
     "a token that was taken back is used by the next": lambda: [
         patch.object(candidate._Attempt, "_use_no_more", _only_unsent)

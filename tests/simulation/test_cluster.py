@@ -297,7 +297,7 @@ def test_a_router_that_follows_nowhere_is_found(monkeypatch: pytest.MonkeyPatch)
         """Whatever fails, the map is right."""
 
     monkeypatch.setattr(Router, "_follow", stays)
-    monkeypatch.setattr(Router, "doubt", trusts)
+    monkeypatch.setattr(Router, "note_failure", trusts)
     with pytest.raises(Violation, match="still wait"):
         _some(SEEDS)
 

@@ -226,7 +226,7 @@ class Scripted:
     def waker(self, token: str) -> Callable[[], object] | None:
         return None
 
-    def prolong(self, token: str, seconds: float) -> None:
+    def extend_wait(self, token: str, seconds: float) -> None:
         """Nobody speaks for another here."""
 
     async def track(

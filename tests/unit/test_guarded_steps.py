@@ -35,7 +35,7 @@ OTHER = {
     ("core/quorum/nodes.py", "met"),
     ("core/keep/majority.py", "_make_regain"),
     # One lease after another, and each of them is a step: between two of them a signal handler finds both whole.
-    ("core/keep/engine.py", "take_yeses"),
+    ("core/keep/engine.py", "apply_renewals"),
 }
 FORBIDDEN = (
     *(ast.Call, ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),

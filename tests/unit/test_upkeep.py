@@ -12,7 +12,7 @@ import pytest
 
 from pawl.core.acquire.degraded import DegradedLease
 from pawl.core.acquire.queue import _listen
-from pawl.core.client import NotingEngine, doubter
+from pawl.core.client import NotingEngine, weak_suspect_all
 from pawl.core.coordinate.election import ENDED, Watch
 from pawl.core.coordinate.gate_wait import unexpected
 from pawl.core.coordinate.multi_lease import HeldMultiLease
@@ -263,7 +263,7 @@ def test_a_follower_looks_again_when_the_leader_may_be_gone(left_ms: int, pause:
         pauses.append(seconds)
         watch._closed = True
 
-    watch._visit = SimpleNamespace(ask=ask, listen=listen)
+    watch._wait = SimpleNamespace(ask=ask, listen=listen)
     assert run(Watch._next(watch)) is not ENDED
     assert run(Watch._next(watch)) is ENDED
     assert pauses == [pause]
@@ -289,13 +289,13 @@ def test_a_client_that_lasts_looks_at_its_server_once() -> None:
 def test_a_move_of_the_server_is_told_to_an_engine_that_lives() -> None:
     rig = Rig(held())
     rig.acquire()
-    tell = doubter(rig.engine)
-    tell()
+    suspect_all = weak_suspect_all(rig.engine)
+    suspect_all()
     assert server_lease_of(rig).state is LeaseState.SUSPECT
     assert rig.engine.reports.counters["doubted"] == 1
     del rig
     gc.collect()
-    tell()
+    suspect_all()
 
 
 # Histories ----------------------------------------------------------------------------------------------------------

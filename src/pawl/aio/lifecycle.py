@@ -15,7 +15,7 @@ from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller
 from pawl.aio.lease import AsyncLease
 from pawl.aio.multi import shown_any
-from pawl.core.client import doubter, make_engine
+from pawl.core.client import make_engine, weak_suspect_all
 from pawl.core.close import close
 from pawl.core.keep.engine import Engine
 from pawl.core.observe.timed_runtime import observe
@@ -139,7 +139,7 @@ class AsyncClientLifecycle:
             health = engine.health
             health.server, health.probe = shown_of(self._target), probe_for(self._settings)
             health.strict, health.kind = self._settings.strict, kind_for(self._settings)
-            runtime.on_move = doubter(engine)
+            runtime.on_move = weak_suspect_all(engine)
             engine.activity.closed = self._closed
             for observer in self._observers:
                 observe(engine, observer)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pawl.core.state.records import ServerLease
     from pawl.core.state.session import Setup
 
-__all__ = ["NotingEngine", "doubter", "make_engine"]
+__all__ = ["NotingEngine", "make_engine", "weak_suspect_all"]
 
 
-def doubter(engine: Engine) -> Callable[[], None]:
+def weak_suspect_all(engine: Engine) -> Callable[[], None]:
     """``engine.suspect_all``, for a runtime to call, without keeping the engine alive: it ends with its client."""
     weak = WeakMethod(engine.suspect_all)
 

@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.carrier import Request
 
-__all__ = ["Errand", "close"]
+__all__ = ["PendingOperation", "close"]
 
 _CLOSING_STEP = 0.002
 _END_PATIENCE = 1.0
-_LAST_WORDS = 2
+_TRIES_BEFORE_CLOSE = 2
 """How often a server is tried that does not answer, before the client closes: an unreachable node of several masters in
 any case, a single server once the time for one that does not answer is over."""
 
 
 @runtime_checkable
-class Errand(Protocol):
-    """What a call is at, where it is neither an acquisition nor a release."""
+class PendingOperation(Protocol):
+    """A call under way that is neither an acquisition nor a release."""
 
-    def end(self) -> Request | None:
+    def final_request(self) -> Request | None:
         """What to send so that nothing of it stays undone; None: nothing."""
         ...
 
@@ -79,10 +79,12 @@ async def close(
         if engine.reports.history is not None:
             engine.reports.history.leave(engine)
         entries = tuple(engine.outbox.entries)
-        silent = any(entry.attempt >= _LAST_WORDS for entry in entries if not isinstance(entry, Delivery))
+        silent = any(
+            entry.attempt >= _TRIES_BEFORE_CLOSE for entry in entries if not isinstance(entry, Delivery)
+        )
         if silent and steps * _CLOSING_STEP >= unanswered:
             break
-        waits = [not isinstance(entry, Delivery) or entry.attempt < _LAST_WORDS for entry in entries]
+        waits = [not isinstance(entry, Delivery) or entry.attempt < _TRIES_BEFORE_CLOSE for entry in entries]
         left_over = bool(engine.outbox.undelivered) or any(waits)
         if left_over and not engine.activity.maintenance_runs:
             # A loop that is ended from outside has cancelled the maintenance, and what is to be left came up only then.
@@ -161,7 +163,7 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
             if server_lease.state is LeaseState.RELEASED and server_lease.owner.epoch == engine.epoch:
                 close_ms = server_lease.close_ms(engine.runtime.now())
                 ends.append((server_lease, server_lease.leave(TOMB_MS, close_ms)))
-        elif isinstance(mark, Errand) and (call := mark.end()) is not None:
+        elif isinstance(mark, PendingOperation) and (call := mark.final_request()) is not None:
             ends.append((None, call))
     return ends
 

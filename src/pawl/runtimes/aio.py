@@ -309,7 +309,7 @@ class AsyncioRuntime:
         if waiter is not None:
             waiter.end()
 
-    def prolong(self, token: str, seconds: float) -> None:
+    def extend_wait(self, token: str, seconds: float) -> None:
         """See ``Runtime``."""
         waiter = self._waiters.get(token)
         if waiter is not None:

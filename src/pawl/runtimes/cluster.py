@@ -126,7 +126,9 @@ class ClusterThreads(ThreadRuntime):
             moved = Tracking(token, key.encode())
             moved.changed = True
             return moved
-        return self._track_on(link, Tracking(token, key.encode(), notify), timeout, heeded=notify is not None)
+        return self._track_on(
+            link, Tracking(token, key.encode(), notify), timeout, for_maintenance=notify is not None
+        )
 
     def linked(self, address: Address) -> bool:
         """Whether this thread has a connection to a node."""

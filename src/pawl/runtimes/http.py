@@ -150,7 +150,7 @@ class _Asks(ABC):
         """See ``Runtime``: only the service wakes."""
         return None
 
-    def prolong(self, token: str, seconds: float) -> None:
+    def extend_wait(self, token: str, seconds: float) -> None:
         """See ``Runtime``: the service looks after the ticket."""
         del token, seconds
 

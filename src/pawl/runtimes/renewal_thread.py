@@ -86,7 +86,7 @@ class LoopRenewalThread:
         self._stopped = False
         self._writer: threading.Thread | None = None
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         """See ``RenewalThread``."""
         if self._stopped:
             return

@@ -27,7 +27,7 @@ class SentinelThreads(ThreadRuntime):
 
     def _locate(self, timeout: float) -> Endpoint:
         endpoint = run(self._finder.find(ask_sync, timeout))
-        self._heed(endpoint)
+        self._follow_master(endpoint)
         if self._watch is None and not self._ending:
             watch = MasterWatch(self._finder.target, self._look, lambda: self._ending)
             with self._starting:
@@ -40,9 +40,9 @@ class SentinelThreads(ThreadRuntime):
 
     def _look(self) -> None:
         with contextlib.suppress(Fault):
-            self._heed(run(self._finder.find(ask_sync, _PATIENCE, thorough=True)))
+            self._follow_master(run(self._finder.find(ask_sync, _PATIENCE, thorough=True)))
 
-    def _heed(self, endpoint: Endpoint) -> None:
+    def _follow_master(self, endpoint: Endpoint) -> None:
         """Let go of every connection to another master than this one, and have each lease confirmed."""
         shown = endpoint.shown
         with self._starting:
@@ -84,7 +84,7 @@ class SentinelAsyncio(AsyncioRuntime):
 
     async def _locate(self, timeout: float) -> Endpoint:
         endpoint = await self._finder.find(ask_async, timeout)
-        self._heed(endpoint)
+        self._follow_master(endpoint)
         if self._watch is None and not self._ending:
             # A thread also here: it only listens, and the loop may be busy or gone.
             self._watch = MasterWatch(
@@ -95,9 +95,9 @@ class SentinelAsyncio(AsyncioRuntime):
     def _look(self) -> None:
         with contextlib.suppress(Fault):
             endpoint = run(self._finder.find(ask_sync, _PATIENCE, thorough=True))
-            self.at_home(lambda: self._heed(endpoint))
+            self.at_home(lambda: self._follow_master(endpoint))
 
-    def _heed(self, endpoint: Endpoint) -> None:
+    def _follow_master(self, endpoint: Endpoint) -> None:
         """Let go of a connection to another master than this one, and have each lease confirmed."""
         moved = self._master not in ("", endpoint.shown)
         self._master = endpoint.shown

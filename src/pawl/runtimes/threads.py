@@ -162,7 +162,7 @@ class ThreadRuntime:
         self._unstarted: Callable[[], Awaitable[None]] | None = None
         self._untracked = Untracked()
         # The connections on which the maintenance is notified of changes of keys, and what wakes it from them.
-        self._heeded: list[Link] = []
+        self._tracking_links: list[Link] = []
         self._waker: Waker | None = None
         self.recheck_after: float | None = 1.0
         self.on_move: Callable[[], object] | None = None
@@ -334,7 +334,7 @@ class ThreadRuntime:
         # Locked: a signal handler came on top of a wait of this thread, whose waker it is.
         return None if link is None or link.dead or not link.free else link.waker()
 
-    def prolong(self, token: str, seconds: float) -> None:
+    def extend_wait(self, token: str, seconds: float) -> None:
         """See ``Runtime``: each thread sets the end of its own sleep."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
@@ -367,13 +367,17 @@ class ThreadRuntime:
         link = self._local.here.link
         if link is None or link.dead:
             return None
-        return self._track_on(link, Tracking(token, key.encode(), notify), timeout, heeded=notify is not None)
+        return self._track_on(
+            link, Tracking(token, key.encode(), notify), timeout, for_maintenance=notify is not None
+        )
 
-    def _track_on(self, link: Link, tracking: Tracking, timeout: float, *, heeded: bool) -> Tracking | None:
+    def _track_on(
+        self, link: Link, tracking: Tracking, timeout: float, *, for_maintenance: bool
+    ) -> Tracking | None:
         try:
             if link.track(tracking, timeout):
-                if heeded and link not in self._heeded:
-                    self._heeded = [*(one for one in self._heeded if not one.dead), link]
+                if for_maintenance and link not in self._tracking_links:
+                    self._tracking_links = [*(one for one in self._tracking_links if not one.dead), link]
                 return tracking
         except Fault:
             return None
@@ -431,14 +435,14 @@ class ThreadRuntime:
     async def idle(self, until: float | None) -> bool:
         """See ``Runtime``."""
         if not self._ending:
-            links = [link for link in self._heeded if link.tracked and not link.dead]
+            links = [link for link in self._tracking_links if link.tracked and not link.dead]
             if links:
-                self._heed_changes(links, until)
+                self._await_changes(links, until)
             else:
                 self._idle_lock.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
         return not self._ending
 
-    def _heed_changes(self, links: list[Link], until: float | None) -> None:
+    def _await_changes(self, links: list[Link], until: float | None) -> None:
         """Sleep until ``nudge``, or until the server notifies of a change."""
         waker = self._waker = self._waker or Waker()
         # From here on a nudge wakes it too.
@@ -540,7 +544,7 @@ class ThreadRuntime:
         self._idle_lock.acquire()
         self._closing = _Closing()
         self._maintenance = self._unstarted = None
-        self._heeded, self._waker = [], None
+        self._tracking_links, self._waker = [], None
         self._identity = Identity()
         for link in links:
             link.close()

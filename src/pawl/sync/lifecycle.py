@@ -20,7 +20,7 @@ from pawl._quorum import check_options, for_threads, kind_for, probe_for
 from pawl._service import Book
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller, warn
-from pawl.core.client import doubter, make_engine
+from pawl.core.client import make_engine, weak_suspect_all
 from pawl.core.close import close
 from pawl.core.keep.engine import Engine
 from pawl.core.observe.timed_runtime import observe
@@ -70,7 +70,7 @@ class ClientLifecycle:
         health = self._engine.health
         health.server, health.probe = shown_of(found), probe_for(self._settings)
         health.strict, health.kind = self._settings.strict, kind_for(self._settings)
-        self._runtime.on_move = doubter(self._engine)
+        self._runtime.on_move = weak_suspect_all(self._engine)
         self._warned = False
         self._book: Book[Lease] = Book()
         live_clients.add(self)

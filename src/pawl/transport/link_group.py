@@ -100,8 +100,8 @@ class LinkGroup(ABC):
             if link.native is not kind:
                 # Mostly all nodes are of a kind, and what is sent was packed for the first of them.
                 kind = link.native
-                data, native, yes = form_of(call, rid, link.native)
-                size, entry = len(data), (rid, call, question, native, yes)
+                data, native, expected = form_of(call, rid, link.native)
+                size, entry = len(data), (rid, call, question, native, expected)
             link.pending.append(entry)
             try:
                 if joins or link.unsent:
@@ -176,8 +176,8 @@ class LinkGroup(ABC):
         form = forms.get(kind)
         if form is None:
             form = forms[kind] = form_of(call, rid, link.native)
-        data, native, yes = form
-        link.pending.append((rid, call, question, native, yes))
+        data, native, expected = form
+        link.pending.append((rid, call, question, native, expected))
         try:
             self._write(link, data)
         except OSError as error:

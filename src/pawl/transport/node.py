@@ -4,7 +4,7 @@ A question goes to all masters at once, under one number and, mostly, in the sam
 once the question is decided; its answer is read with those of the next question. What is sent to a master goes behind
 all that was sent before, so an undo cannot overtake what it undoes.
 
-The answer that nearly always comes is known to the byte (``QuorumCall.yes``): it is compared, and not parsed.
+The answer that nearly always comes is known to the byte (``QuorumCall.expected``): it is compared, and not parsed.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def form_of(call: Call, rid: int, native: tuple[bytes, bytes] | None) -> Form:
     if type(call) is not QuorumCall:
         return call.pack(rid), type(call) is WatchCall, b""
     if native is None or call.native is None:
-        return call.pack(rid), False, call.yes and call.yes % rid
+        return call.pack(rid), False, call.expected and call.expected % rid
     key, value = call.native
     return b"".join((native[0], key, native[1], value, _ECHO % rid)), True, _DELETED % rid
 
@@ -210,12 +210,12 @@ class NodeLink(Link):
             except WOULD_BLOCK:
                 return
             self.heard_at = now
-            pending, yes = self.pending, b""
+            pending, expected = self.pending, b""
             if pending:
-                _, _, question, _, yes = pending[0]
+                _, _, question, _, expected = pending[0]
                 if not question.decided and (took := now - question.sent_at) > self.slowest:
                     self.slowest = took
-            if yes and chunk == yes and self._whole:
+            if expected and chunk == expected and self._whole:
                 # Nearly always this is it: one answer, and the one that was known beforehand.
                 question = pending.popleft()[2]
                 question.take(self.index, question.plain)
@@ -232,11 +232,11 @@ class NodeLink(Link):
         """Count the answers that are known to the byte; returns what comes behind them."""
         pending, at, size = self.pending, 0, len(chunk)
         while at < size and pending:
-            yes, question = pending[0][4], pending[0][2]
-            if not yes or not chunk.startswith(yes, at):
+            expected, question = pending[0][4], pending[0][2]
+            if not expected or not chunk.startswith(expected, at):
                 return chunk[at:]
             pending.popleft()
-            at += len(yes)
+            at += len(expected)
             question.take(self.index, question.plain)
         return chunk[at:] if at < size else b""
 

@@ -30,7 +30,9 @@ _LEAST_SHARE = 0.05
 _LEAST_PAUSE = 0.05
 """Seconds between two loads of the map: many calls learn of the same move at once."""
 
-_DOUBTFUL = frozenset({FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.READ_ONLY, FaultKind.NOT_READY})
+_MAYBE_MOVED = frozenset(
+    {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.READ_ONLY, FaultKind.NOT_READY}
+)
 
 
 class Asking(Call):
@@ -177,7 +179,7 @@ class Router(ABC):
                 return await send(address, sent, max(0.001, end - self._now()))
             except Fault as fault:
                 if fault.kind is not FaultKind.REDIRECTED:
-                    self.doubt(address, fault)
+                    self.note_failure(address, fault)
                     raise
                 address, sent = self._follow(call, address, fault)
         raise Fault(FaultKind.NOT_READY, f"slot {slot} moved {_MOST_HOPS} times during one request")
@@ -192,9 +194,9 @@ class Router(ABC):
         self.slots.assign(redirect.slot, redirect.address)
         return redirect.address, call
 
-    def doubt(self, address: Address, fault: Fault) -> None:
+    def note_failure(self, address: Address, fault: Fault) -> None:
         """Take a failure of a node into account: somebody else may serve its slots by now."""
-        if fault.kind in _DOUBTFUL:
+        if fault.kind in _MAYBE_MOVED:
             self.slots.stale = True
         if fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED):
             self._silent_at[address] = self._now()
@@ -221,7 +223,7 @@ class Router(ABC):
             for index, answer in zip(places[address], answers, strict=True):
                 outcomes[index] = answer
                 if isinstance(answer, Fault):
-                    self.doubt(address, answer)
+                    self.note_failure(address, answer)
         return [
             await self._settled(call, outcome, end) for call, outcome in zip(calls, outcomes, strict=True)
         ]

@@ -12,7 +12,7 @@ from weakref import ref
 
 from pawl.core.acquire.candidate import win as win_quorum
 from pawl.core.acquire.degraded import take_or_degrade
-from pawl.core.acquire.first_request import PLAIN_YES, ask, begin, own_if_granted, waiter_of
+from pawl.core.acquire.first_request import GRANTING, ask, begin, own_if_granted, waiter_of
 from pawl.core.acquire.giving_up import give_up, note_outage, timed_out
 from pawl.core.acquire.grant import own
 from pawl.core.acquire.local_wait import await_turn, local_patience, pass_back
@@ -100,7 +100,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
                     if not engine.activity.closed:
                         answer = ask(engine, server_lease, began, until, wait=wait)
                         if answer is not None:
-                            if type(answer) not in PLAIN_YES and not isinstance(answer, tuple):
+                            if type(answer) not in GRANTING and not isinstance(answer, tuple):
                                 answer = await answer
                             lease = own_if_granted(engine, plan, server_lease, answer, began)
                 except Fault as fault:

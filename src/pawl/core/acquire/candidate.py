@@ -178,7 +178,7 @@ class _Attempt:
         self.votes = self.asked = GrantVotes(len(self.nodes.nodes))
         self.undo: Delivery | None = None
         self.undone: list[Delivery] = []
-        self.owed: dict[int, bool] = {}
+        self.not_undone: dict[int, bool] = {}
         self.late_grants = 0
         self.splits = 0
         self.took = 0.0
@@ -190,7 +190,7 @@ class _Attempt:
         """One try: ask all, write the fence back where that is needed, check the time; or take all of it back."""
         runtime, waiter, nodes = self.engine.runtime, self.waiter, self.nodes
         waiter.asks()
-        self.owed = self._owed()
+        self.not_undone = self._find_not_undone()
         if waiter.answer is None:
             sent_at, count = runtime.now(), len(nodes.nodes)
             call = question_of(nodes, self.primitive, waiter.token, self.options, sent_at, wait=self.wait)
@@ -217,28 +217,28 @@ class _Attempt:
             self.late_grants += self.late
         # What comes from here on changes nothing of what this try came to; it may appear in an error text.
         self.asked, self.votes = votes, votes.copy()
-        self._disown(self.votes)
+        self._ignore_own_votes(self.votes)
         self.lacking = votes.lacking or (written is not None and written.lacking)
         self.failing_since = (self.failing_since or sent_at) if self.lacking else None
         self._take_back()
         return None
 
-    def _owed(self) -> dict[int, bool]:
+    def _find_not_undone(self) -> dict[int, bool]:
         """The nodes that may still have a token of this client that is given up; True: only of this acquisition."""
         self.undone = [delivery for delivery in self.undone if not delivery.done]
         outbox = [delivery for delivery in list(self.engine.outbox.entries) if isinstance(delivery, Delivery)]
         before = (delivery for delivery in outbox if delivery not in self.undone)
-        owed = dict.fromkeys((index for delivery in self.undone for index in _open_at(delivery)), True)
-        owed.update((index, False) for delivery in before for index in _open_at(delivery))
-        return owed
+        found = dict.fromkeys((index for delivery in self.undone for index in _open_at(delivery)), True)
+        found.update((index, False) for delivery in before for index in _open_at(delivery))
+        return found
 
-    def _disown(self, votes: GrantVotes) -> None:
+    def _ignore_own_votes(self, votes: GrantVotes) -> None:
         """An earlier try of this caller that is still to be undone on a node does not mean that another holds it."""
         caller = self.waiter.token.partition("@")[2]
         # What has less left was granted before this acquisition began: a lease of the caller's that it forgot.
         since = (self.engine.runtime.now() - self.began) * (1 + _RATE)
         least_ms = self.options.life_ms - since * 1000 - _GRANTED_WITHIN_MS
-        for index, by_a_try in self.owed.items():
+        for index, by_a_try in self.not_undone.items():
             outcome = votes.outcomes[index]
             if not isinstance(outcome, Busy) or outcome.holder != caller:
                 continue

@@ -1,8 +1,8 @@
 """The first request of an acquisition: a lock that nobody in this client holds is usually free, and granted at once.
 
 Most of this code runs once per acquisition and is cold when it does, so the number of functions that it passes through
-is what an uncontended lock costs. After every answer but a plain yes its caller goes on as a waiter (``acquire``), with
-all that is known by then.
+is what an uncontended lock costs. After every answer but a plain grant its caller goes on as a waiter (``acquire``),
+with all that is known by then.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pawl.core.protocol.quorum import QuorumLine, QuorumPrimitive, QuorumRuntime
     from pawl.core.state.plan import Plan
 
-__all__ = ["PLAIN_YES", "ask", "begin", "own_if_granted", "waiter_of"]
+__all__ = ["GRANTING", "ask", "begin", "own_if_granted", "waiter_of"]
 
 
-PLAIN_YES = frozenset({Granted, GrantedHold, Majority})
+GRANTING = frozenset({Granted, GrantedHold, Majority})
 """The outcomes that grant a name."""
 
 
@@ -121,8 +121,8 @@ def _ask_all(
 def own_if_granted(
     engine: Engine, plan: Plan, server_lease: ServerLease, outcome: Outcome, sent_at: float
 ) -> HeldLease | None:
-    """Own what a plain yes grants; None for every other answer."""
-    if type(outcome) not in PLAIN_YES or outcome.fence <= 0:
+    """Own what a plain grant gives; None for every other answer."""
+    if type(outcome) not in GRANTING or outcome.fence <= 0:
         return None
     options = server_lease.options
     settings = engine.quorum

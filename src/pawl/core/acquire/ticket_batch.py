@@ -160,4 +160,4 @@ def apply_reply(engine: Engine, waiter: Waiter, options: Terms, outcome: Outcome
         if rank <= 0:
             other.strict.wake()
         elif beat_at <= batch.latest:
-            runtime.prolong(token, pause)
+            runtime.extend_wait(token, pause)

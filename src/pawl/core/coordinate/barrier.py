@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
+from pawl.core.coordinate.gate_wait import GateWait, disagreement, unexpected
 from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.outcomes import (
     Arrived,
@@ -77,7 +77,7 @@ async def wait(
     return index
 
 
-class _Waiting(Visit):
+class _Waiting(GateWait):
     """One wait: it arrives, then sleeps and keeps its place."""
 
     def __init__(
@@ -115,7 +115,7 @@ class _Waiting(Visit):
                 break
         call = self.leave()
         if call is not None:
-            outcome = await self.last_word(call)
+            outcome = await self.withdraw(call)
             if isinstance(outcome, Passed):
                 return outcome.place
         raise self.timed_out(f"{self.missing} of {self.barrier.parties} still missing")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 from weakref import ref
 
 from pawl.core.acquire import acquire
-from pawl.core.coordinate.gate_wait import Visit, unexpected
+from pawl.core.coordinate.gate_wait import GateWait, unexpected
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.outcomes import Full, Leading, Outcome
@@ -134,7 +134,7 @@ class Watch:
         self._client = engine.client()
         self._ballot: BallotCalls = cast("BallotCalls", plan.primitive)
         self._options: Terms = plan.options
-        self._visit = Visit(engine, plan.options, self._ballot.name, "observe election", None)
+        self._wait = GateWait(engine, plan.options, self._ballot.name, "observe election", None)
         self._reported: Leader | Ended | None = ENDED
         self._closed = False
 
@@ -146,31 +146,31 @@ class Watch:
             BackendError: The server could not be asked for too long.
         """
         try:
-            return await self._visit.within(self._next(), self._hush)
+            return await self._wait.within(self._next(), self._hush)
         except ClientClosed:
             return ENDED
 
     def close(self) -> None:
         """End it, also for a thread or task that waits in ``next``."""
         self._closed = True
-        if self._visit.waiter.sent and not self._engine.activity.closed:
+        if self._wait.waiter.sent and not self._engine.activity.closed:
             self._engine.post(self._hush())
 
     async def _next(self) -> Leader | Ended | None:
-        visit = self._visit
+        wait = self._wait
         while not (self._closed or self._engine.activity.closed):
-            outcome = await visit.ask(self._call)
+            outcome = await wait.ask(self._call)
             found = _read(outcome, self._ballot.name)
             if found != self._reported:
                 self._reported = found
                 return found
             # A leader that dies notifies nobody: its lease says when to look.
-            await visit.listen(None if found is None or outcome.left_ms < 0 else (outcome.left_ms + 1) / 1000)
+            await wait.listen(None if found is None or outcome.left_ms < 0 else (outcome.left_ms + 1) / 1000)
         return ENDED
 
     def _call(self) -> Request:
-        visit = self._visit
-        return self._ballot.observe(visit.token, self._options.ticket_ms, visit.channel, visit.former)
+        wait = self._wait
+        return self._ballot.observe(wait.token, self._options.ticket_ms, wait.channel, wait.former)
 
     def _hush(self) -> Request:
-        return self._ballot.hush(self._visit.token, self._visit.channel)
+        return self._ballot.hush(self._wait.token, self._wait.channel)

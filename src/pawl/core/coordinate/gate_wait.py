@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.terms import Terms
 
-__all__ = ["Visit", "disagreement", "unexpected"]
+__all__ = ["GateWait", "disagreement", "unexpected"]
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def _nothing() -> None:
     """Nothing was begun."""
 
 
-class Visit:
+class GateWait:
     """One wait of one thread or task: its token, its deadline, and how the server answers.
 
     Args:
@@ -102,8 +102,8 @@ class Visit:
         finally:
             engine.activity.in_progress.pop(self, None)
 
-    def end(self) -> Request | None:
-        """See ``close.Errand``: the ticket is taken back."""
+    def final_request(self) -> Request | None:
+        """See ``close.PendingOperation``: the ticket is taken back."""
         self.waiter.note_unconfirmed(BaseException())
         return self.undo()
 
@@ -162,7 +162,7 @@ class Visit:
         """Whether the time is up."""
         return self.once or (self.until is not None and self.engine.runtime.now() >= self.until)
 
-    async def last_word(self, call: Request) -> Outcome:
+    async def withdraw(self, call: Request) -> Outcome:
         """Take the ticket back before the caller goes on; the answer says whether the gate opened meanwhile.
 
         Raises:

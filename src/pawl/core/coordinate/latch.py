@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
+from pawl.core.coordinate.gate_wait import GateWait, disagreement, unexpected
 from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.names import check_text
 from pawl.core.protocol.options import check_count
@@ -68,12 +68,12 @@ async def reset(engine: Engine, latch: LatchCalls, options: Terms, token: str | 
 
 
 class _Change:
-    """A change that was begun, and is done whatever becomes of its caller; see ``close.Errand``."""
+    """A change that was begun, and is done whatever becomes of its caller; see ``close.PendingOperation``."""
 
     def __init__(self, call: Request) -> None:
         self._call = call
 
-    def end(self) -> Request:
+    def final_request(self) -> Request:
         """Send it once more: it has a token, and counts once."""
         return self._call
 
@@ -124,7 +124,7 @@ async def wait(engine: Engine, latch: LatchCalls, options: Terms, timeout: float
     await waiting.within(waiting.run(), waiting.leave)
 
 
-class _Waiting(Visit):
+class _Waiting(GateWait):
     """One wait: it learns which round it is in, then has itself noted for that round, then sleeps and asks."""
 
     def __init__(self, engine: Engine, latch: LatchCalls, options: Terms, timeout: float | None) -> None:
@@ -154,7 +154,7 @@ class _Waiting(Visit):
                 break
             self.round = self.round or found.round
         call = self.leave()
-        if call is not None and isinstance(await self.last_word(call), Open):
+        if call is not None and isinstance(await self.withdraw(call), Open):
             return
         raise self.timed_out(f"still closed, {self.left} to go,")
 

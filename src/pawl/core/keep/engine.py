@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pawl.core.state.records import AnyLocalQueue, Handed
     from pawl.core.state.session import Setup
 
-__all__ = ["Engine", "Yes"]
+__all__ = ["Engine", "Renewed"]
 
-Yes: TypeAlias = "tuple[ServerLease, int, int]"
+Renewed: TypeAlias = "tuple[ServerLease, int, int]"
 """A lease that the server renewed, what is left of its life there, and what was asked for, in ms."""
 
 log: logging.Logger = logging.getLogger("pawl.lease")
@@ -165,7 +165,7 @@ class Engine:
         self.wake_maintenance()
         # Now, and not once a renewal is late: a body may block the loop from its first line on.
         if self.renewal_thread is not None and server_lease.options.given.renew is True:
-            self.renewal_thread.rouse()
+            self.renewal_thread.wake()
 
     def wake_maintenance(self) -> None:
         """Start the maintenance, or wake it because something is due earlier than it knows."""
@@ -465,21 +465,21 @@ class Engine:
         if self.renewal_thread is not None:
             self.renewal_thread.after_fork()
 
-    def take_yeses(self, yeses: Sequence[Yes], sent_at: float) -> list[ServerLease]:
-        """Take the server's yeses to renewals into account: all in one step, for a hundred thousand are renewed here.
+    def apply_renewals(self, renewed: Sequence[Renewed], sent_at: float) -> list[ServerLease]:
+        """Take renewals that the server confirmed into account: all in one step, since there may be a hundred thousand.
 
         Args:
-            yeses: Of each lease what is left of its life on the server, and what was asked for, in ms.
+            renewed: For each lease, what is left of its life on the server, and what was asked for, in ms.
             sent_at: When the question was sent.
 
         Returns:
-            The leases whose yes came after their end, which it cannot undo.
+            The leases whose confirmation came after they had ended, which it cannot undo.
         """
         late: list[ServerLease] = []
         validity = validity_of(self)
         ends = [
             (server_lease, validity(sent_at, left_ms - server_lease.options.delay_ms, asked_ms))
-            for server_lease, left_ms, asked_ms in yeses
+            for server_lease, left_ms, asked_ms in renewed
         ]
         now = self.runtime.now()
         with self.guard:

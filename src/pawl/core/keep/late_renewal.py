@@ -112,7 +112,9 @@ async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) 
                 engine.suspect(server_lease)
         elif not isinstance(outcome, Granted):
             refused.append((server_lease, outcome))
-        elif not engine.take_yeses([(server_lease, outcome.left_ms, server_lease.rhythm.ttl_ms)], sent_at):
+        elif not engine.apply_renewals(
+            [(server_lease, outcome.left_ms, server_lease.rhythm.ttl_ms)], sent_at
+        ):
             engine.count("renewed")
             engine.count("renewed_by_thread")
     if refused and engine.quorum is None:

@@ -1,4 +1,4 @@
-"""What a lease of several masters needs once it is granted: its renewals, its release, and what is owed after it."""
+"""What a lease of several masters needs once it is granted: its renewals, its release, and what is still to send."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = ["ask_to_leave", "redeliver", "renew_one", "renew_votes", "renewal_pat
 
 log: logging.Logger = logging.getLogger("pawl.redlock")
 
-_TOLD_PER_SECOND = 1000
+_RESENT_PER_SECOND = 1000
 """How many deliveries are sent again in a second, at most about: each costs some 30 us of a client's CPU."""
 
-_TOLD_AGAIN_WITHIN = 0.5
+_RESEND_WITHIN = 0.5
 """Seconds after which, at most, a request that one of several masters did not answer is sent again."""
 
 _HEARD_WITHIN = 0.5
@@ -81,9 +81,9 @@ async def redeliver(engine: Engine, leaving: Sequence[object], most: float) -> N
     for delivery in deliveries:
         if not delivery.done and now < delivery.until:
             delivery.attempt += 1
-            pause = full_jitter(delivery.attempt, runtime.random(), cap=_TOLD_AGAIN_WITHIN)
-            # A hung node may owe answers to many: what is left of a CPU is for those who work.
-            delivery.due = now + 0.01 + pause + len(engine.outbox.entries) / _TOLD_PER_SECOND
+            pause = full_jitter(delivery.attempt, runtime.random(), cap=_RESEND_WITHIN)
+            # Many requests may wait for a hung node: what is left of a CPU is for those who work.
+            delivery.due = now + 0.01 + pause + len(engine.outbox.entries) / _RESENT_PER_SECOND
             continue
         engine.count("departed" if delivery.done else "departure_given_up")
         engine.outbox.entries.pop(delivery, None)

@@ -48,10 +48,10 @@ def delivery_of(
     """
     nodes = cast("QuorumRuntime", engine.runtime).nodes
     again = partial(primitive.leave, token, TOMB_MS, 0)
-    return Delivery(calls or [None] * len(nodes), again, partial(_owe, engine))
+    return Delivery(calls or [None] * len(nodes), again, partial(_post_delivery, engine))
 
 
-def _owe(engine: ClientState, delivery: Delivery) -> None:
+def _post_delivery(engine: ClientState, delivery: Delivery) -> None:
     """A master did not answer: ask it again in the background."""
     if delivery.posted:
         return
@@ -68,8 +68,8 @@ def post_to_all(engine: ClientState, call: Request) -> None:
     """Send to all masters: at once where a connection lives, and again until each has answered."""
     nodes = cast("QuorumRuntime", engine.runtime)
     calls = spread(call, len(nodes.nodes))
-    delivery = Delivery(calls, lambda: call, partial(_owe, engine))
-    _owe(engine, delivery)
+    delivery = Delivery(calls, lambda: call, partial(_post_delivery, engine))
+    _post_delivery(engine, delivery)
     nodes.send(calls, delivery)
 
 

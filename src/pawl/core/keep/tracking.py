@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.state.records import ServerLease
 
-__all__ = ["heed_changes", "tags_taken", "track_held"]
+__all__ = ["renew_changed", "tags_taken", "track_held"]
 
 _LEAST_BETWEEN = 0.02
 """Seconds between two renewals for the sake of notices: another program may write the key all the time."""
@@ -53,7 +53,7 @@ async def tags_taken(engine: Engine, runtime: Runtime, patience: float) -> Seque
     return outcome.tags if isinstance(outcome, Tags) else ()
 
 
-def heed_changes(engine: Engine, now: float) -> None:
+def renew_changed(engine: Engine, now: float) -> None:
     """Have the leases renewed at once whose keys changed."""
     while engine.leases.changes:
         tracking: Tracking = engine.leases.changes.popleft()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pawl.core.keep.majority import renew_votes, renewal_patience
 from pawl.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
 from pawl.core.keep.replicas import check_renewals
-from pawl.core.keep.tracking import heed_changes, tags_taken, track_held
+from pawl.core.keep.tracking import renew_changed, tags_taken, track_held
 from pawl.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.outcomes import Granted, Outcome
@@ -23,7 +23,7 @@ from pawl.model import LeaseState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pawl.core.keep.engine import Engine, Yes
+    from pawl.core.keep.engine import Engine, Renewed
     from pawl.core.maintenance.duty import DutyCall
     from pawl.core.protocol.carrier import Request
     from pawl.core.state.records import ServerLease
@@ -44,7 +44,7 @@ class KeyChanges(MaintenanceDuty):
 
     def begin(self, engine: Engine, now: float) -> None:
         if engine.leases.changes:
-            heed_changes(engine, now)
+            renew_changed(engine, now)
 
 
 async def renew_due(engine: Engine, now: float, along: Sequence[DutyCall]) -> None:
@@ -80,7 +80,7 @@ async def _renew(engine: Engine, due: list[ServerLease], along: Sequence[DutyCal
     if engine.renewal_thread is not None and any(
         server_lease.options.given.renew is True for server_lease in batch
     ):
-        engine.renewal_thread.rouse()
+        engine.renewal_thread.wake()
     sent_at = engine.runtime.now()
     patience = _patience(engine, batch, sent_at)
     if engine.quorum is None:
@@ -166,7 +166,7 @@ def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
 
 def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[ServerLease, Outcome]]:
     """Take answers into account; give the leases that the server does not know, which need another question."""
-    yeses: list[Yes] = []
+    renewed: list[Renewed] = []
     refused: list[tuple[ServerLease, Outcome]] = []
     for server_lease, outcome in answers:
         if isinstance(outcome, Fault):
@@ -174,17 +174,17 @@ def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[
         elif isinstance(outcome, Granted):
             options, rhythm = server_lease.options, server_lease.rhythm
             asked_ms = options.ttl_ms if rhythm is options.renewed else rhythm.ttl_ms
-            yeses.append((server_lease, outcome.left_ms, asked_ms))
+            renewed.append((server_lease, outcome.left_ms, asked_ms))
         else:
             refused.append((server_lease, outcome))
-    _renewed(engine, yeses, sent_at)
+    _renewed(engine, renewed, sent_at)
     return refused
 
 
-def _renewed(engine: Engine, yeses: list[Yes], sent_at: float) -> None:
+def _renewed(engine: Engine, renewed: list[Renewed], sent_at: float) -> None:
     """Have the leases renewed again in their rhythm, but for those that ended meanwhile."""
-    late = set(engine.take_yeses(yeses, sent_at))
-    on_time = [yes[0] for yes in yeses if yes[0] not in late] if late else [yes[0] for yes in yeses]
+    late = set(engine.apply_renewals(renewed, sent_at))
+    on_time = [one[0] for one in renewed if one[0] not in late] if late else [one[0] for one in renewed]
     plain = [one for one in on_time if one.rhythm is one.options.renewed]
     engine.leases.schedule.add_again(plain, engine.runtime.now())
     for server_lease in on_time if len(plain) < len(on_time) else ():

@@ -187,7 +187,7 @@ class Carrier(Protocol):
         """What ends the present caller's next wait for ``token`` from within the client; None if nothing can."""
         ...
 
-    def prolong(self, token: str, seconds: float) -> None:
+    def extend_wait(self, token: str, seconds: float) -> None:
         """Let the present wait for ``token`` end no sooner than after so long; a hint, which spares a wake-up."""
         ...
 

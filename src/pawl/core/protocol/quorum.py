@@ -39,12 +39,12 @@ class QuorumCall(Call):
     """A call whose plainest answer is known beforehand, to the byte: it need not be parsed to be counted.
 
     Attributes:
-        yes: The bytes of that answer, with ``%d`` for the request id; empty: there is none.
+        expected: The bytes of that answer, with ``%d`` for the request id; empty: there is none.
         plain: What these bytes say.
         native: Key and value, packed, where one native command does the same: delete a key that has this value.
     """
 
-    yes: bytes = b""
+    expected: bytes = b""
     plain: Outcome = None
     native: tuple[bytes, bytes] | None = None
 

@@ -186,7 +186,7 @@ class Runtime(Carrier, Protocol):
 class RenewalThread(Protocol):
     """What renews the leases of an event loop while that is blocked."""
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         """Have it look now: a lease is due earlier than it knows, or it does not run yet. In the loop's thread."""
         ...
 

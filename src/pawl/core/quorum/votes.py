@@ -196,7 +196,7 @@ class Delivery:
     Args:
         calls: For each node what is to be sent; None: nothing.
         again: Makes the same for every time but the first: from another connection it needs a tombstone.
-        owed: Called once a node did not answer.
+        on_unanswered: Called once a node did not answer.
 
     Attributes:
         until: When the token is over on every node by itself, on the runtime's clock.
@@ -205,13 +205,13 @@ class Delivery:
         posted: Whether it is repeated in the background by now.
     """
 
-    __slots__ = ("_again", "_owed", "attempt", "calls", "due", "posted", "until")
+    __slots__ = ("_again", "_on_unanswered", "attempt", "calls", "due", "posted", "until")
 
     def __init__(
         self,
         calls: Sequence[Request | None],
         again: Callable[[], Request],
-        owed: Callable[[Delivery], object],
+        on_unanswered: Callable[[Delivery], object],
     ) -> None:
         self.calls: list[Request | None] = list(calls)
         self.until: float = 0.0
@@ -219,7 +219,7 @@ class Delivery:
         self.attempt: int = 0
         self.posted: bool = False
         self._again = again
-        self._owed = owed
+        self._on_unanswered = on_unanswered
 
     @property
     def done(self) -> bool:
@@ -230,7 +230,7 @@ class Delivery:
         """A node that answered has nothing of the token; never decided early."""
         if isinstance(outcome, Fault):
             if self.calls[index] is not None and outcome is not NOT_ASKED:
-                self.owe(index)
+                self.ask_again(index)
         else:
             self.calls[index] = None
         return False
@@ -239,10 +239,10 @@ class Delivery:
         """The same."""
         self.add(index, outcome)
 
-    def owe(self, index: int) -> None:
+    def ask_again(self, index: int) -> None:
         """One node more has to be asked."""
         self.calls[index] = self._again()
-        self._owed(self)
+        self._on_unanswered(self)
 
     def patience(self) -> float:
         """It is repeated."""
@@ -363,7 +363,7 @@ class LeaveVotes(MergedVotes):
         if isinstance(outcome, Fault) and (self._votes is None or may_hold(self._votes[index])):
             if self._delivery is None:
                 self._delivery = self._make()
-            self._delivery.owe(index)
+            self._delivery.ask_again(index)
 
 
 class EachVote(MergedVotes):

@@ -92,7 +92,7 @@ async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) 
             await rest(engine, pause, lease.name, doing)
             continue
         if isinstance(outcome, Granted):
-            if not engine.take_yeses([(server_lease, outcome.left_ms, to_ms(ttl))], sent_at):
+            if not engine.apply_renewals([(server_lease, outcome.left_ms, to_ms(ttl))], sent_at):
                 return
         elif server_lease.live and not engine.expired(server_lease, runtime.now()):
             engine.lose(server_lease, loss_from(outcome))

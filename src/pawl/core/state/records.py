@@ -276,7 +276,7 @@ class ServerLease:
 
     @property
     def heard_at(self) -> float:
-        """A time before the last request that the server answered with a yes, and not long before."""
+        """A time before the last request that the server confirmed, and not long before."""
         return self.valid_until - max(self.rhythm.ttl, self.options.rhythm.ttl)
 
     def why_over(self) -> LossReason:

@@ -100,7 +100,7 @@ class QuorumMutex:
         )  # fmt: skip
         call: QuorumCall = quorum_call((_GRANT, body))
         if plain:
-            call.yes, call.plain = _GRANTED, Granted(hint, ttl_ms, 0)
+            call.expected, call.plain = _GRANTED, Granted(hint, ttl_ms, 0)
         return call
 
     def ratify(self, token: str, fence: int, block: int) -> Call:
@@ -151,7 +151,7 @@ class QuorumMutex:
         dead = self._dead + word
         body = b"%b$%d\r\n%b\r\n%b%b" % (self._name, len(dead), dead, packed, _args(tomb_ms, close_ms))
         call: QuorumCall = quorum_call((_LEAVE, body))
-        call.yes, call.plain = PLAIN_RELEASE, RELEASED
+        call.expected, call.plain = PLAIN_RELEASE, RELEASED
         if not tomb_ms and not close_ms:
             # A node that can delete a key if it has a value needs no script.
             call.native = self._name, packed

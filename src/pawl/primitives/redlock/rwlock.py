@@ -92,7 +92,7 @@ class QuorumRwlock(Permits):
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Give a node's vote back; see ``leave.lua`` of permits."""
         call: QuorumCall = quorum_call(super().leave(token, tomb_ms, close_ms))
-        call.yes, call.plain = PLAIN_RELEASE, RELEASED
+        call.expected, call.plain = PLAIN_RELEASE, RELEASED
         return call
 
     def of(self, kind: str, mode: str, beside: str = "") -> QuorumRwlock:  # noqa: ARG002 - there is no upgrade

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.client import doubter
+from pawl.core.client import weak_suspect_all
 from pawl.core.coordinate import multi
 from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan, members_of, record_of_all
 from pawl.core.keep.engine import Engine
@@ -72,7 +72,7 @@ class _Unit:
         self.runtime._channels = 1_000_000 * number
         self.runtime.failed = member._maintenance_failed
         self.client: SimClient = SimClient(self.runtime, redlock, member._lost, sim.plan.sessions)
-        self.runtime.on_move = doubter(self.client.engine)
+        self.runtime.on_move = weak_suspect_all(self.client.engine)
         self.writers: dict[int, Any] = {}
         self.locks: list[Any] = [
             self._make(lock, kind, name, options) for lock, (kind, name, options) in enumerate(sim.plan.locks)

@@ -400,7 +400,7 @@ class SimRuntime:
         if waiter is not None:
             waiter.unpark(False)
 
-    def prolong(self, token: str, seconds: float) -> None:
+    def extend_wait(self, token: str, seconds: float) -> None:
         """See ``Runtime``: each task sets the end of its own sleep."""
 
     async def track(
