@@ -21,7 +21,7 @@ from pawl._factory import (
 )
 from pawl._inside import origin_of, preparer_of
 from pawl.core.coordinate.barrier import MAX_PARTIES
-from pawl.core.coordinate.election import Seat, check_after
+from pawl.core.coordinate.election import Leadership, check_after
 from pawl.core.coordinate.latch import MAX_COUNT
 from pawl.core.protocol.engine import BarrierCalls, LatchCalls
 from pawl.core.protocol.options import LockOptions, Renew, Seconds, check_choice, check_count
@@ -261,24 +261,27 @@ class Skipping(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R | None]: ...
 
 
-def guard(seat: Seat, function: Callable[..., Any] | None, on_follower: str) -> Any:
+def guard(leadership: Leadership, function: Callable[..., Any] | None, on_follower: str) -> Any:
     """The decorator ``leader_only`` of threads, or the decorated function if it was given at once."""
-    return _guard(seat, function, on_follower, _call_checked)
+    return _guard(leadership, function, on_follower, _call_checked)
 
 
-def guard_async(seat: Seat, function: Callable[..., Any] | None, on_follower: str) -> Any:
+def guard_async(leadership: Leadership, function: Callable[..., Any] | None, on_follower: str) -> Any:
     """The decorator ``leader_only`` of asyncio: a loss also cancels a coroutine that runs under it."""
-    return _guard(seat, function, on_follower, _call_cancelled)
+    return _guard(leadership, function, on_follower, _call_cancelled)
 
 
 def _guard(
-    seat: Seat, function: Callable[..., Any] | None, on_follower: str, call_async: Callable[..., Any]
+    leadership: Leadership,
+    function: Callable[..., Any] | None,
+    on_follower: str,
+    call_async: Callable[..., Any],
 ) -> Any:
     check_choice(on_follower, "on_follower", "raise", "skip")
     if function is None:
-        return functools.partial(_guard, seat, on_follower=on_follower, call_async=call_async)
+        return functools.partial(_guard, leadership, on_follower=on_follower, call_async=call_async)
     _check_function(function)
-    wanted = seat.leading if on_follower == "raise" else seat.lease
+    wanted = leadership.leading if on_follower == "raise" else leadership.lease
 
     if inspect.iscoroutinefunction(function):
 

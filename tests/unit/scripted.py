@@ -251,7 +251,7 @@ class Scripted:
     def nudge(self) -> None:
         pass
 
-    def at_home(self, callback: Callable[[], object]) -> None:
+    def run_in_owner(self, callback: Callable[[], object]) -> None:
         callback()
 
     def report(self, callback: Callable[[], object]) -> None:

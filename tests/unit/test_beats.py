@@ -23,7 +23,7 @@ def line(rig: Rig, count: int) -> list[Waiter]:
     waiters: list[Waiter] = []
     for number in range(count):
         waiter = Waiter(f"w{number}")
-        waiter.sit("", "x")
+        waiter.set_keys("", "x")
         waiter.ticket = Ticket(number + 1, 0, 0.0)
         begin_sleep(rig.engine, waiter, START + 1.0, None)
         rig.engine.queues.followers[waiter.token] = waiter
@@ -33,7 +33,7 @@ def line(rig: Rig, count: int) -> list[Waiter]:
 
 def speaker(rig: Rig) -> Waiter:
     waiter = Waiter("me")
-    waiter.sit("", "x")
+    waiter.set_keys("", "x")
     waiter.ticket, waiter.batch.channel = Ticket(1, 0, 0.0), rig.runtime.channel()
     return waiter
 
@@ -47,7 +47,7 @@ def queued_with(*ranks: int) -> Queued:
 )
 def test_a_sleeper_says_until_when_it_waits(until: float | None, latest: float) -> None:
     waiter = Waiter("w")
-    waiter.sit("", "")
+    waiter.set_keys("", "")
     waiter.ticket = Ticket(1, 0, 0.0)
     begin_sleep(Rig().engine, waiter, START + 1.0, until)
     assert (waiter.batch.beat_at, waiter.batch.latest) == (START + 1.0, latest)

@@ -266,7 +266,7 @@ def test_another_thread_that_notices_the_end_first_gets_the_reason_too() -> None
     rig = Rig(held(), max_hold=15.0)
     lease = rig.acquire()
     rig.runtime.clock += 15.0
-    with patch.object(rig.runtime, "at_home"), pytest.raises(pawl.LeaseLost) as caught:
+    with patch.object(rig.runtime, "run_in_owner"), pytest.raises(pawl.LeaseLost) as caught:
         lease.check()
     assert caught.value.code == "MAX_HOLD_EXCEEDED"
 

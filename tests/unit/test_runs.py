@@ -34,7 +34,7 @@ class Line:
 
     def _waiter(self, token: str) -> Waiter:
         waiter = Waiter(token)
-        waiter.sit("follow_key", "")
+        waiter.set_keys("follow_key", "")
         waiter.strict.wake = lambda: self.rung.append(token)
         return waiter
 
@@ -143,7 +143,7 @@ def test_who_was_served_leaves_by_itself_when_the_tenure_goes_elsewhere() -> Non
 def test_who_waits_alone_is_in_no_run() -> None:
     rig = Rig(handover=0)
     waiter, other = Waiter("w0"), Waiter("w1")
-    waiter.sit("", "batch_key")
+    waiter.set_keys("", "batch_key")
     rig.runtime.waker = lambda _token: lambda: None  # type: ignore[method-assign,assignment]
     rig.engine.queues.waits[waiter] = rig.plan.primitive, "me", 0.0
     assert not enlist(rig.engine, waiter)

@@ -440,7 +440,7 @@ def test_another_leases_end_is_told_at_most_a_tenth_of_a_second_late() -> None:
 def test_a_claim_that_wakes_up_is_in_no_run() -> None:
     rig = Rig(held(), handover=0)
     waiter, other = Waiter("w0"), Waiter("w1")
-    waiter.sit("follow_key", "x")
+    waiter.set_keys("follow_key", "x")
     waiter.ticket = Ticket(1, 0, 0.0)
     rig.runtime.waker = lambda token: token.upper  # type: ignore[method-assign]
     for one in (waiter, other):

@@ -447,18 +447,18 @@ def test_a_waiter_changes_its_state_as_the_table_says(state: WaiterState) -> Non
 
 def test_a_waiter_that_did_not_sit_down_has_no_part_to_write_to() -> None:
     waiter, other = Waiter("w"), Waiter("o")
-    with pytest.raises(AttributeError, match="did not sit down"):
+    with pytest.raises(AttributeError, match="without keys of its own"):
         waiter.strict.behind = ("x",)
-    with pytest.raises(AttributeError, match="did not sit down"):
+    with pytest.raises(AttributeError, match="without keys of its own"):
         waiter.batch.batch_key = "x"
-    waiter.sit("f", "k")
+    waiter.set_keys("f", "k")
     waiter.strict.behind = ("x",)
     assert (other.strict.behind, other.strict.follow_key, other.batch.batch_key) == ((), "", "")
 
 
 def test_the_next_speaker_has_parts_of_its_own() -> None:
     waiter = Waiter("w", Former("o"))
-    waiter.sit("f", "k")
+    waiter.set_keys("f", "k")
     waiter.ticket = Ticket(3, 0, 0.0)
     waiter.failing().attempt = 2
     waiter.state = WaiterState.QUEUED

@@ -65,9 +65,9 @@ class AsyncLeaders:
 
 
 async def _elected(
-    engine: Engine, plan: Plan, seat: election.Seat, wait: float | None, stop: StopSignal | None
+    engine: Engine, plan: Plan, leadership: election.Leadership, wait: float | None, stop: StopSignal | None
 ) -> AsyncLease:
-    return given(await election.campaign(engine, plan, seat, wait, stop))
+    return given(await election.campaign(engine, plan, leadership, wait, stop))
 
 
 class AsyncElection(Described):
@@ -77,11 +77,11 @@ class AsyncElection(Described):
     won through this object.
     """
 
-    __slots__ = ("_seat",)
+    __slots__ = ("_leadership",)
 
     def __init__(self, client: Any, plan: Plan, source: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
         super().__init__(client, plan, source)
-        self._seat = election.Seat(plan.primitive.name)
+        self._leadership = election.Leadership(plan.primitive.name)
 
     def campaign(
         self, timeout: Seconds | Unset | None = UNSET, *, stop: StopSignal | None = None
@@ -107,7 +107,7 @@ class AsyncElection(Described):
         """
         wait = self._plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         plan = self._prepare(self._plan, None)
-        return Acquiring(_elected(engine_here(self._client), plan, self._seat, wait, stop))
+        return Acquiring(_elected(engine_here(self._client), plan, self._leadership, wait, stop))
 
     async def run(
         self,
@@ -173,13 +173,13 @@ class AsyncElection(Described):
             BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
             NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
-        check_home(self._seat.leading(), "resign")
-        await election.resign(self._seat)
+        check_home(self._leadership.leading(), "resign")
+        await election.resign(self._leadership)
 
     @property
     def leading(self) -> bool:
         """Whether this object leads now, by the local clock. Sends nothing."""
-        return self._seat.lease() is not None
+        return self._leadership.lease() is not None
 
     async def leader(self) -> Leader | None:
         """The current leader, or None. It may change at any time.
@@ -221,4 +221,4 @@ class AsyncElection(Described):
         Raises:
             ConfigurationError: It is no function, or ``on_follower`` is neither.
         """
-        return guard_async(self._seat, function, on_follower)
+        return guard_async(self._leadership, function, on_follower)

@@ -70,7 +70,7 @@ async def close(
     if engine.reports.publisher is not None and engine.activity.maintenance_runs:
         engine.reports.publisher.leave(engine)
     while True:
-        # Asked before the leases are listed: what an acquisition brings home until then is among them.
+        # Asked before the leases are listed: what an acquisition gets until then is among them.
         # A signal handler may close on top of an acquisition of its own thread, which cannot end before.
         busy = any(who is not here for who in engine.callers())
         engine.queues.local.dismiss()

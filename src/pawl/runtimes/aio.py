@@ -442,9 +442,9 @@ class AsyncioRuntime:
 
     def nudge(self) -> None:
         """See ``Runtime``."""
-        self.at_home(self._idle_waiter.unpark)
+        self.run_in_owner(self._idle_waiter.unpark)
 
-    def at_home(self, callback: Callable[[], object]) -> None:
+    def run_in_owner(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``: in the thread of the loop. Once the loop is closed there is nobody left to notify."""
         if self.loop.is_closed():
             return

@@ -77,7 +77,7 @@ class LoopRenewalThread:
         self._engine = ref(engine)
         self._make = make
         self._guard = threading.RLock()
-        self._home = 0
+        self._loop_thread = 0
         self._sleeper = OneSleeper()
         self._thread: threading.Thread | None = None
         self._runtime: ThreadRuntime | None = None
@@ -90,7 +90,7 @@ class LoopRenewalThread:
         """See ``RenewalThread``."""
         if self._stopped:
             return
-        self._home = threading.get_ident()
+        self._loop_thread = threading.get_ident()
         if self._thread is not None:
             self._sleeper.wake()
             return
@@ -171,7 +171,7 @@ class LoopRenewalThread:
         if self._stopped or engine.activity.closed or self._loop.is_closed():
             return True
         # A loop whose thread is gone looks as if it ran.
-        return self._loop.is_running() and self._home not in frames_of_threads()
+        return self._loop.is_running() and self._loop_thread not in frames_of_threads()
 
     def _look(self) -> float:
         """Look once; seconds until it has to look again, infinity: as long as nothing is to do, -1: it is over."""
@@ -230,7 +230,7 @@ class LoopRenewalThread:
         self._sleeper.wake()
 
     def _report(self, late: Late, seconds: float) -> None:
-        frame = frames_of_threads().get(self._home)
+        frame = frames_of_threads().get(self._loop_thread)
         stack = "".join(traceback.format_stack(frame, _MOST_FRAMES)) if frame is not None else ""
         names = ", ".join(repr(server_lease.primitive.name) for server_lease in late.server_leases[:3])
         self._log(lambda: log.warning(

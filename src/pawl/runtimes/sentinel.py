@@ -95,7 +95,7 @@ class SentinelAsyncio(AsyncioRuntime):
     def _look(self) -> None:
         with contextlib.suppress(Fault):
             endpoint = run(self._finder.find(ask_sync, _PATIENCE, thorough=True))
-            self.at_home(lambda: self._follow_master(endpoint))
+            self.run_in_owner(lambda: self._follow_master(endpoint))
 
     def _follow_master(self, endpoint: Endpoint) -> None:
         """Let go of a connection to another master than this one, and have each lease confirmed."""

@@ -492,8 +492,8 @@ class ThreadRuntime:
         if waker is not None:
             waker.wake()
 
-    def at_home(self, callback: Callable[[], object]) -> None:
-        """See ``Runtime``: every thread is at home here."""
+    def run_in_owner(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``: every thread may change it."""
         callback()
 
     def report(self, callback: Callable[[], object]) -> None:

@@ -65,9 +65,9 @@ class Leaders:
 
 
 def _elected(
-    engine: Engine, plan: Plan, seat: election.Seat, wait: float | None, stop: StopSignal | None
+    engine: Engine, plan: Plan, leadership: election.Leadership, wait: float | None, stop: StopSignal | None
 ) -> Lease:
-    return given(run(election.campaign(engine, plan, seat, wait, stop)))
+    return given(run(election.campaign(engine, plan, leadership, wait, stop)))
 
 
 class Election(Described):
@@ -77,11 +77,11 @@ class Election(Described):
     won through this object.
     """
 
-    __slots__ = ("_seat",)
+    __slots__ = ("_leadership",)
 
     def __init__(self, client: Any, plan: Plan, source: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
         super().__init__(client, plan, source)
-        self._seat = election.Seat(plan.primitive.name)
+        self._leadership = election.Leadership(plan.primitive.name)
 
     def campaign(self, timeout: Seconds | Unset | None = UNSET, *, stop: StopSignal | None = None) -> Lease:
         """Stand for election, and wait until elected. Candidates are elected in FIFO order.
@@ -103,7 +103,7 @@ class Election(Described):
         """
         wait = self._plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         plan = self._prepare(self._plan, None)
-        return _elected(engine_of(self._client), plan, self._seat, wait, stop)
+        return _elected(engine_of(self._client), plan, self._leadership, wait, stop)
 
     def run(
         self,
@@ -168,12 +168,12 @@ class Election(Described):
             NotHeld: This object does not lead (any more).
             BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
         """
-        run(election.resign(self._seat))
+        run(election.resign(self._leadership))
 
     @property
     def leading(self) -> bool:
         """Whether this object leads now, by the local clock. Sends nothing."""
-        return self._seat.lease() is not None
+        return self._leadership.lease() is not None
 
     def leader(self) -> Leader | None:
         """The current leader, or None. It may change at any time.
@@ -215,4 +215,4 @@ class Election(Described):
         Raises:
             ConfigurationError: It is no function, or ``on_follower`` is neither.
         """
-        return guard(self._seat, function, on_follower)
+        return guard(self._leadership, function, on_follower)

@@ -144,7 +144,7 @@ class Holds(ABC):
         if not one.mine():
             raise ValueError(f"{one!r} is not held")
         engine, server_lease = one.engine, one.server_lease
-        engine.runtime.at_home(lambda: engine.lose(server_lease, reason))
+        engine.runtime.run_in_owner(lambda: engine.lose(server_lease, reason))
         end = time.monotonic() + _TOLD_WITHIN
         while one.mine():
             if time.monotonic() > end:

@@ -254,7 +254,7 @@ async def _wait_as_waiter(
         if waiter.state is WaiterState.BUSY:
             waiter.become(WaiterState.ASKED)
         if run := plan.run:
-            waiter.sit(run, plan.batch_key)
+            waiter.set_keys(run, plan.batch_key)
         # No call from here to the next line: until then its caller gives back what it has.
         waiter.in_call = True
         try:
@@ -314,7 +314,7 @@ async def _wait_for_grant(engine: Engine, plan: Plan, waiter: Waiter, attempt: A
         return grant
     waiter.alarm = None
     if not waiter.strict.follow_key:
-        waiter.sit("", plan.batch_key)
+        waiter.set_keys("", plan.batch_key)
     waiter.batch.channel = engine.runtime.channel()
     try:
         engine.queues.waits[waiter] = plan.primitive, attempt.who, attempt.began

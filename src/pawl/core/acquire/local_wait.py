@@ -55,7 +55,7 @@ async def await_turn(
 
 
 def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object) -> None:
-    """Give back whatever a caller has of a name: its seat, or its turn, to the next; safe to repeat."""
+    """Give back whatever a caller has of a name: its place in the queue, or its turn, to the next; safe to repeat."""
     local_queue = local_waiter.local_queue
     if local_queue is None or (local_waiter.waits and local_queue.withdraw(local_waiter)):
         return

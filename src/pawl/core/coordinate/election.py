@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pawl.core.protocol.terms import Terms
     from pawl.core.state.plan import Plan
 
-__all__ = ["ENDED", "Ended", "Seat", "Watch", "campaign", "check_after", "leader", "resign"]
+__all__ = ["ENDED", "Ended", "Leadership", "Watch", "campaign", "check_after", "leader", "resign"]
 
 
-class Seat:
+class Leadership:
     """Which lease an election object of this process leads with; kept alive by the campaigner, not by this."""
 
     __slots__ = ("_lease", "name")
@@ -58,24 +58,24 @@ class Seat:
 async def campaign(
     engine: Engine,
     plan: Plan,
-    seat: Seat,
+    leadership: Leadership,
     timeout: float | None,
     stop: StopSignal | None,
 ) -> HeldLease:
     """Stand for election until elected; see ``acquire.acquire``."""
     lease = await acquire.acquire(engine, plan, timeout, stop)
-    seat.take(lease)
+    leadership.take(lease)
     return lease
 
 
-async def resign(seat: Seat) -> None:
+async def resign(leadership: Leadership) -> None:
     """Resign; the next candidate leads immediately.
 
     Raises:
         NotHeld: This object does not lead.
         BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
     """
-    lease = seat.leading()
+    lease = leadership.leading()
     await release.release_or_raise(lease.engine, lease)
 
 

@@ -257,7 +257,7 @@ class Engine:
             return True
         if now < server_lease.valid_until or not server_lease.live:
             return False
-        self.runtime.at_home(lambda: self.lose(server_lease, server_lease.why_over()))
+        self.runtime.run_in_owner(lambda: self.lose(server_lease, server_lease.why_over()))
         return True
 
     def lose(self, server_lease: ServerLease, reason: LossReason, *, afar: bool = False) -> None:
@@ -274,7 +274,7 @@ class Engine:
             server_lease.state, server_lease.reason = LeaseState.LOST, reason
             self.leases.losing[server_lease] = reason
         if afar:
-            self.runtime.at_home(partial(self._follow_loss, server_lease, reason))
+            self.runtime.run_in_owner(partial(self._follow_loss, server_lease, reason))
         else:
             self._follow_loss(server_lease, reason)
 

@@ -176,7 +176,7 @@ class HeldLease(LeaseRecord):
         server_lease = self.server_lease
         if server_lease.options.max_hold is not None:
             limit = self.engine.runtime.now() + server_lease.options.max_hold
-            self.engine.runtime.at_home(lambda: self.engine.limit_hold(server_lease, limit))
+            self.engine.runtime.run_in_owner(lambda: self.engine.limit_hold(server_lease, limit))
 
     def bind(self) -> None:
         """Note that the present thread or task is in a block which ends the lease: no other one will."""

@@ -174,8 +174,8 @@ class Runtime(Carrier, Protocol):
         """Wake the maintenance; from any thread, also from a finaliser."""
         ...
 
-    def at_home(self, callback: Callable[[], object]) -> None:
-        """Run something where the client's state may be changed: at once where this is that, else soon."""
+    def run_in_owner(self, callback: Callable[[], object]) -> None:
+        """Run something in the thread that owns the client's state: at once if this is it, else soon."""
         ...
 
     def report(self, callback: Callable[[], object]) -> None:

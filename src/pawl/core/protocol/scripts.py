@@ -183,10 +183,10 @@ def _include(package: str, text: str, variant: str = "") -> str:
     # What only the scripts of one package share lies beside them; `mutex.acquire` is a whole script of another one,
     # to be run by this.
     def found(line: re.Match[str]) -> str:
-        home = f"{_SHARED}.{line[1]}" if line[1] else package
-        if not files(home).joinpath(f"{line[2]}.lua").is_file():
-            home = _SHARED
-        return _include(home, _read(home, line[2]), variant)
+        source = f"{_SHARED}.{line[1]}" if line[1] else package
+        if not files(source).joinpath(f"{line[2]}.lua").is_file():
+            source = _SHARED
+        return _include(source, _read(source, line[2]), variant)
 
     return _INCLUDE.sub(found, for_variant(text, variant) if variant else text)
 

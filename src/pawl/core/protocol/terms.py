@@ -11,7 +11,7 @@ from pawl.core.protocol.validity import to_ms, valid_until
 
 __all__ = ["RUN", "Durable", "Rhythm", "Terms"]
 
-_ROOM_FOR_RUNS = 1000
+_LEAST_QUEUE_FOR_RUNS = 1000
 
 RUN = 16
 """Grants of one run, at most: the size of the block of fences that a waiter asks for."""
@@ -141,9 +141,9 @@ class Terms:
 
     def _may_run(self) -> bool:
         # A ticket that was served stays queued for as long as the run: it must not keep others out of a short queue.
-        roomy = self.max_waiters >= _ROOM_FOR_RUNS
+        large_queue = self.max_waiters >= _LEAST_QUEUE_FOR_RUNS
         plain = bool(self.given.renew) and not self.confirms
-        return self.handover == 0 and plain and self.min_hold == 0 and roomy
+        return self.handover == 0 and plain and self.min_hold == 0 and large_queue
 
     def _queue_group(self, o: LockOptions) -> str:
         # The callback's id cannot come again while its lock is alive.

@@ -84,8 +84,11 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
             server_lease.state = LeaseState.RELEASED
             if local_queue is not None:
                 local_queue.closed = True
-                if local_queue.key in local_queue.home and local_queue.home[local_queue.key] is local_queue:
-                    del local_queue.home[local_queue.key]
+                if (
+                    local_queue.key in local_queue.by_key
+                    and local_queue.by_key[local_queue.key] is local_queue
+                ):
+                    del local_queue.by_key[local_queue.key]
             if row is not None and server_lease in row:
                 del row[server_lease]
     if not forgets:

@@ -93,13 +93,13 @@ class LocalQueue:
         self,
         key: Hashable,
         guard: AbstractContextManager[object],
-        home: dict[Hashable, LocalQueue],
+        by_key: dict[Hashable, LocalQueue],
         turn_holder: LocalWaiter | ServerLease,
     ) -> None:
         self.turn_holder: ref[LocalWaiter | ServerLease] = ref(turn_holder)
         self.key: Hashable = key
         self.guard: AbstractContextManager[object] = guard
-        self.home: dict[Hashable, LocalQueue] = home
+        self.by_key: dict[Hashable, LocalQueue] = by_key
 
     def promote(self, waiter: Waiter, turn: int, parting: ServerLease | None = None) -> bool:
         """Make the first local waiter the speaker; False if nobody sleeps, and then the local queue is closed.
@@ -120,8 +120,8 @@ class LocalQueue:
                         return True
                     if not self.local_waiters:
                         self.closed = True
-                        if self.key in self.home and self.home[self.key] is self:
-                            del self.home[self.key]
+                        if self.key in self.by_key and self.by_key[self.key] is self:
+                            del self.by_key[self.key]
                         if parting is not None:
                             parting.local_queue = None
                         return False
@@ -157,7 +157,7 @@ class LocalQueue:
             number: Which of its owners passes it on; None if that is sure.
         """
         used, streak = server_lease.used, self.streak
-        most = self.most if streak else self._room(server_lease)
+        most = self.most if streak else self._run_limit(server_lease)
         may = streak < most and self._may_hand_over(server_lease, now)
         local_waiter: LocalWaiter | None = None
         try:
@@ -167,8 +167,8 @@ class LocalQueue:
                 if server_lease.used != (used if number is None else number):
                     return Turn.HANDED
                 if not self.local_waiters:
-                    if self.key in self.home and self.home[self.key] is self:
-                        del self.home[self.key]
+                    if self.key in self.by_key and self.by_key[self.key] is self:
+                        del self.by_key[self.key]
                     self.closed = True
                     return Turn.ALONE
                 if (
@@ -198,7 +198,7 @@ class LocalQueue:
             raise
         return Turn.HANDED
 
-    def _room(self, server_lease: ServerLease) -> int:
+    def _run_limit(self, server_lease: ServerLease) -> int:
         """How many grants a run may have that begins now."""
         # Who comes back meanwhile waits for the next run, as those do who wait elsewhere.
         most = server_lease.options.handover
@@ -263,8 +263,8 @@ class LocalQueue:
             local_waiters = self.local_waiters
             self.local_waiters = _NOBODY
             self.closed = True
-            if self.key in self.home and self.home[self.key] is self:
-                del self.home[self.key]
+            if self.key in self.by_key and self.by_key[self.key] is self:
+                del self.by_key[self.key]
         for local_waiter in tuple(local_waiters):
             local_waiter.closed = True
             local_waiter.parker.unpark()
@@ -288,7 +288,7 @@ class LocalQueues:
     def join(self, key: Hashable, local_waiter: LocalWaiter) -> LocalQueue:
         """Come to a name: with the turn, or into its queue (``local_waiter.waits``)."""
         local_waiter.parker = self._runtime.parker()
-        seat = (local_waiter,)
+        added = (local_waiter,)
         while True:
             local_queues = self.by_key
             local_queue = local_queues.get(key)
@@ -311,7 +311,7 @@ class LocalQueues:
                         local_queue.local_waiters = fresh
                     local_waiter.local_queue = local_queue
                     local_waiter.waits = True
-                    local_queue.local_waiters += seat
+                    local_queue.local_waiters += added
                     return local_queue
             if self._inherit(local_queue, local_waiter):
                 return local_queue

@@ -38,7 +38,7 @@ __all__ = [
     "NEXT",
     "AnyLocalQueue",
     "Asker",
-    "BatchSeat",
+    "BatchState",
     "Blocker",
     "Former",
     "Handed",
@@ -48,7 +48,7 @@ __all__ = [
     "Retry",
     "ServerLease",
     "StrictRun",
-    "StrictSeat",
+    "StrictState",
     "Ticket",
     "Turn",
     "Waiter",
@@ -109,7 +109,7 @@ class AnyLocalQueue(Protocol):
 
     turn_holder: ref[Any]
     key: Hashable
-    home: dict[Hashable, Any]
+    by_key: dict[Hashable, Any]
     closed: bool
     streak: int
     most: int
@@ -426,7 +426,7 @@ class Handed:
     lease: ref[LeaseRecord] | None = None
 
 
-class StrictSeat(Handed):
+class StrictState(Handed):
     """A waiter's part in strict order (see ``strict_handover``), and what may be handed to it there.
 
     Attributes:
@@ -440,7 +440,7 @@ class StrictSeat(Handed):
     wake: Callable[[], object]
 
 
-class BatchSeat:
+class BatchState:
     """A waiter's part in the renewal of many tickets at once (see ``ticket_batch``).
 
     Attributes:
@@ -466,14 +466,14 @@ class _Shared:
     """Stands in for a part that a waiter does not have yet: for all of them, so nobody writes to it."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{name} of a waiter that did not sit down")
+        raise AttributeError(f"{name} of a waiter without keys of its own")
 
 
-class _NoStrictSeat(_Shared, StrictSeat):
+class _NoStrictState(_Shared, StrictState):
     pass
 
 
-class _NoBatchSeat(_Shared, BatchSeat):
+class _NoBatchState(_Shared, BatchState):
     pass
 
 
@@ -496,8 +496,8 @@ class Waiter:
         blocker: Who was in its way.
         old: A token that is to be left with the next request; or None.
         retry: Since when the server gives no answer; None: it never failed to.
-        strict: Its part in strict order, once it sat down.
-        batch: Its part in renewing tickets together, once it sat down.
+        strict: Its part in strict order, once it has keys.
+        batch: Its part in renewing tickets together, once it has keys.
         stop: Ends the wait once it is set, or None.
         alarm: Ends the wait with this error, or None.
         asker: How its questions are sent; None: by the runtime, and nothing beside them.
@@ -518,8 +518,8 @@ class Waiter:
     blocker: Blocker = Blocker()
     old: Former | None = None
     retry: Retry | None = None
-    strict: StrictSeat = _NoStrictSeat()
-    batch: BatchSeat = _NoBatchSeat()
+    strict: StrictState = _NoStrictState()
+    batch: BatchState = _NoBatchState()
     stop: StopSignal | None = None
     alarm: PawlError | None = None
     asker: Asker | None = None
@@ -571,10 +571,10 @@ class Waiter:
         if self.state is not WaiterState.QUEUED:
             self.state = WaiterState.ASKED
 
-    def sit(self, follow_key: str, batch_key: str) -> None:
-        """Have parts of its own in strict order and in the renewal of tickets, with these keys."""
+    def set_keys(self, follow_key: str, batch_key: str) -> None:
+        """Take part in strict order and in the renewal of tickets, under these keys."""
         if "strict" not in self.__dict__:
-            self.strict, self.batch = StrictSeat(), BatchSeat()
+            self.strict, self.batch = StrictState(), BatchState()
         self.strict.follow_key, self.batch.batch_key = follow_key, batch_key
 
     def failing(self) -> Retry:
@@ -599,7 +599,7 @@ class Waiter:
         follow_key, batch_key = self.strict.follow_key, self.batch.batch_key
         self.__dict__.clear()
         self.__dict__.update(kept, token=token)
-        self.sit(follow_key, batch_key)
+        self.set_keys(follow_key, batch_key)
 
     def successor(self) -> Waiter:
         """The same waiter for the next speaker; what the speaker of before has of it stays as it is."""

@@ -42,12 +42,12 @@ class SessionKeys:
 
     def __init__(self, namespace: str) -> None:
         # No namespace holds a colon, so the empty one meets no other.
-        home = namespace or "pawl:"
-        self._prefix = helper_key(home, f"{WIRE_VERSION}:session:")
-        self._sessions = _pack(helper_key(home, f"{WIRE_VERSION}:sessions"))
-        self._order = _pack(helper_key(home, f"{WIRE_VERSION}:sessions:order"))
-        self._audit = _pack(helper_key(home, f"{WIRE_VERSION}:audit"))
-        self._taken = _pack(helper_key(home, f"{WIRE_VERSION}:taken"))
+        root = namespace or "pawl:"
+        self._prefix = helper_key(root, f"{WIRE_VERSION}:session:")
+        self._sessions = _pack(helper_key(root, f"{WIRE_VERSION}:sessions"))
+        self._order = _pack(helper_key(root, f"{WIRE_VERSION}:sessions:order"))
+        self._audit = _pack(helper_key(root, f"{WIRE_VERSION}:audit"))
+        self._taken = _pack(helper_key(root, f"{WIRE_VERSION}:taken"))
 
     def publish(self, session: str, number: int, ttl_ms: int, data: str) -> Call:
         """Write a session's record; see ``publish.lua``."""

@@ -221,11 +221,11 @@ class InProcessTasks(AsyncioRuntime):
 
     def stop(self) -> None:
         """Let what sleeps here not go on when it wakes."""
-        self.at_home(self._running.clear)
+        self.run_in_owner(self._running.clear)
 
     def go_on(self) -> None:
         """Let it go on."""
-        self.at_home(self._running.set)
+        self.run_in_owner(self._running.set)
 
     def interrupt_waiters(self) -> None:
         """See ``AsyncioRuntime``."""

@@ -460,7 +460,7 @@ class SimRuntime:
         """See ``Runtime``."""
         self._bell.unpark()
 
-    def at_home(self, callback: Callable[[], object]) -> None:
+    def run_in_owner(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``."""
         callback()
 
