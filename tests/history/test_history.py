@@ -108,7 +108,7 @@ def test_the_end_of_the_client_and_the_maintenance_thread_write_one_after_the_ot
         def due(later: float) -> None:
             history.due(engine, engine.runtime.now() + later)
 
-        history._fresh.extend((lock._plan.primitive, note._replace(fence=n)) for n in range(8))
+        history._unwritten.extend((lock._plan.primitive, note._replace(fence=n)) for n in range(8))
         with patch.object(history, "_setup", history._setup._replace(make=cast("Any", make))):
             history._look_at = float("-inf")
             threads = [threading.Thread(target=due, args=(later,)) for later in (100, 200)]

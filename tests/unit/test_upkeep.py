@@ -195,16 +195,16 @@ def test_looks_for_a_cycle_are_twice_as_far_apart_each_time() -> None:
 def test_only_a_wait_of_some_age_is_told() -> None:
     engine = SimpleNamespace(queues=SimpleNamespace(waits={}))
     book = SimpleNamespace(age=2.0, beat=0.1, _not_before=0.0, _look_at=START + 9.0)
-    ripe = lambda now: SessionPublisher._ripe(cast("Any", book), engine, now)  # noqa: E731 - one call, three times
-    assert ripe(START) == {}
+    old_waits = lambda now: SessionPublisher._old_waits(cast("Any", book), engine, now)  # noqa: E731 - one call, three times
+    assert old_waits(START) == {}
     assert book._look_at == START + 9.0
     young, old = Waiter("young"), Waiter("old")
     engine.queues.waits = {young: ("p", "me", START - 1.5), old: ("p", "you", START - 2.0)}
-    assert list(ripe(START)) == [old]
+    assert list(old_waits(START)) == [old]
     assert book._look_at == pytest.approx(START + 0.1)
     engine.queues.waits = {young: ("p", "me", START - 1.5)}
     book._look_at = START + 9.0
-    assert ripe(START) == {}
+    assert old_waits(START) == {}
     assert book._look_at == pytest.approx(START + 0.5)
 
 
@@ -339,11 +339,11 @@ def test_a_grant_is_noted_while_it_lasts_only_once_it_has_lasted() -> None:
     engine.leases.schedule.add(server_lease, 10.0, START + 10.0)
     history = engine._history
     history._take_lasting(engine, START + 0.2)
-    assert list(history._fresh) == []
+    assert list(history._unwritten) == []
     history._take_lasting(engine, START + 0.3)
-    assert [note.how for _, note in history._fresh] == ["held"]
+    assert [note.how for _, note in history._unwritten] == ["held"]
     history._take_lasting(engine, START + 0.6)
-    assert len(history._fresh) == 1
+    assert len(history._unwritten) == 1
 
 
 def test_two_holds_of_an_owner_that_began_at_once_are_both_written() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pawl.core.observe.wait_graph import Board, Held, Name, Queued, Waiter, Who
+from pawl.core.observe.wait_graph import Held, Name, Queued, Waiter, WaitGraph, Who
 
 
 @dataclass
@@ -59,9 +59,9 @@ class World:
                 moved = True
         return moved
 
-    def board(self, since: dict[Who, int], known: set[Who]) -> Board:
+    def graph(self, since: dict[Who, int], known: set[Who]) -> WaitGraph:
         """What is read of it, if only the waits of ``known`` are told."""
-        board, fence = Board(), 0
+        graph, fence = WaitGraph(), 0
         for name, limit in self.limits.items():
             held: list[Held] = []
             for who, mode in self.held[name]:
@@ -69,11 +69,11 @@ class World:
                 held.append(Held(who, fence, 0, "" if limit is None else mode, bound=True))
             queue = [Queued(f"t{who[1]}", mode, beside=False, old=True) for who, mode in self.queues[name]]
             shared = limit is not None
-            board.names[name] = Name(shared, limit or 0, tuple(held), tuple(queue) if shared else ())
+            graph.names[name] = Name(shared, limit or 0, tuple(held), tuple(queue) if shared else ())
             for who, _ in self.queues[name]:
                 if who in known:
-                    board.waits[who] = Waiter(who, who[1], since[who], since[who], name, name, f"t{who[1]}")
-        return board
+                    graph.waits[who] = Waiter(who, who[1], since[who], since[who], name, name, f"t{who[1]}")
+        return graph
 
 
 def world_of(rng: random.Random) -> tuple[World, dict[Who, int]]:
@@ -109,8 +109,8 @@ def test_a_knot_is_whoever_never_goes_on() -> None:
     for seed in range(600):
         world, since = world_of(random.Random(seed))
         stuck = world.run()
-        deadlocks = world.board(since, world.waiting()).deadlocks()
-        around = {who: deadlocks.around(who) for who in world.waiting()}
+        deadlocks = world.graph(since, world.waiting()).deadlocks()
+        around = {who: deadlocks.containing(who) for who in world.waiting()}
         for who, deadlock in around.items():
             if not deadlock:
                 continue
@@ -121,7 +121,7 @@ def test_a_knot_is_whoever_never_goes_on() -> None:
             )
             youngest = max(deadlock, key=lambda one: since[one])
             assert any(one == youngest for some in world.held.values() for one, _ in some), f"seed {seed}"
-            circle = [one.who for one in deadlocks.circle(who, deadlock)]
+            circle = [one.who for one in deadlocks.cycle(who, deadlock)]
             assert circle[0] == who
             assert set(circle) <= deadlock
         assert bool(stuck) == any(around.values()), (
@@ -138,20 +138,20 @@ def test_what_no_record_tells_is_about_to_go() -> None:
         known = {who for who in sorted(world.waiting()) if rng.random() < 0.6}
         stuck = world.run()
         tickets = {("?", f"t{one[1]}") for one in stuck}
-        deadlocks = world.board(since, known).deadlocks()
-        assert all(deadlocks.around(who) <= stuck | tickets for who in known), f"seed {seed}"
+        deadlocks = world.graph(since, known).deadlocks()
+        assert all(deadlocks.containing(who) <= stuck | tickets for who in known), f"seed {seed}"
 
 
 @pytest.mark.parametrize("old", [True, False])
 def test_a_young_ticket_of_nobody_is_in_nobodys_way(*, old: bool) -> None:
-    board = Board()
+    graph = WaitGraph()
     one, two = ("a", "1"), ("b", "2")
     queue = Queued("w", "x", beside=False, old=old), Queued("t2", "1", beside=False, old=False)
-    board.names["rw"] = Name(shared=True, limit=0, held=(Held(one, 1, 0, "1", bound=True),), queue=queue)
-    board.names["l"] = Name(shared=False, limit=0, held=(Held(two, 2, 0, "", bound=False),), queue=())
-    board.waits[one] = Waiter(one, "one", 1, 1, "l", "l", "")
-    board.waits[two] = Waiter(two, "two", 1, 2, "rw", "rw", "t2")
-    deadlock = board.deadlocks().around(one)
+    graph.names["rw"] = Name(shared=True, limit=0, held=(Held(one, 1, 0, "1", bound=True),), queue=queue)
+    graph.names["l"] = Name(shared=False, limit=0, held=(Held(two, 2, 0, "", bound=False),), queue=())
+    graph.waits[one] = Waiter(one, "one", 1, 1, "l", "l", "")
+    graph.waits[two] = Waiter(two, "two", 1, 2, "rw", "rw", "t2")
+    deadlock = graph.deadlocks().containing(one)
     assert deadlock == ({one, two, ("?", "w")} if old else frozenset())
     if old:
-        assert [w.name for w in board.deadlocks().circle(two, deadlock)] == ["rw", "rw", "l"]
+        assert [w.name for w in graph.deadlocks().cycle(two, deadlock)] == ["rw", "rw", "l"]

@@ -34,7 +34,7 @@ log: logging.Logger = logging.getLogger("pawl.asyncio")
 _KEPT_MESSAGES = 1024
 _DRAIN_WITHIN = 0.25
 
-_CARE = 4e-6
+_CHECK_EVERY = 4e-6
 """Seconds per waiter between two checks of when their sleeps end."""
 
 
@@ -384,7 +384,7 @@ class AsyncioRuntime:
             elif waiter.until < next_at:
                 next_at = waiter.until
         if next_at < inf:
-            self._set_timer(max(next_at, now + len(self._waiters) * _CARE))
+            self._set_timer(max(next_at, now + len(self._waiters) * _CHECK_EVERY))
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""

@@ -55,10 +55,10 @@ class ClusterThreads(ThreadRuntime):
         link = links.get(address)
         if link is None or link.dead:
             links.pop(address, None)
-            link = links[address] = self._fresh_link(address, timeout)
+            link = links[address] = self._new_link(address, timeout)
         return link
 
-    def _fresh_link(self, address: Address, timeout: float) -> Link:
+    def _new_link(self, address: Address, timeout: float) -> Link:
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return self._connect_to(self._router.endpoint(address), max(timeout, 0.25))
@@ -92,7 +92,7 @@ class ClusterThreads(ThreadRuntime):
         if link.free:
             return link.ask(call, timeout)
         # A signal handler or finaliser on top of a call of the same thread.
-        spare = self._fresh_link(address, timeout)
+        spare = self._new_link(address, timeout)
         try:
             return spare.ask(call, timeout)
         finally:
@@ -104,7 +104,7 @@ class ClusterThreads(ThreadRuntime):
             link = self._link_to(address, timeout)
             if link.free:
                 return link.call_many(calls, timeout)
-            spare = self._fresh_link(address, timeout)
+            spare = self._new_link(address, timeout)
         except Fault as fault:
             return [fault] * len(calls)
         try:

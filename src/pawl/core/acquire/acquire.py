@@ -312,7 +312,7 @@ async def _wait_for_grant(engine: Engine, plan: Plan, waiter: Waiter, attempt: A
     grant = read_answer(engine, plan.primitive, plan.options, waiter)
     if grant is not None or waiter.busy:
         return grant
-    waiter.alarm = None
+    waiter.wait_error = None
     if not waiter.strict.follow_key:
         waiter.set_keys("", plan.batch_key)
     waiter.batch.channel = engine.runtime.channel()

@@ -74,11 +74,11 @@ class _Turn:
 
 def _join(line_key: _LineKey, turn: _Turn) -> bool:
     """Stand in the line of a key; False: nobody was there, and its slot has it now."""
-    fresh: deque[_Turn] = deque()
+    new: deque[_Turn] = deque()
     with guard.mutex:
         if line_key not in _lines:
             # No call in between: Ctrl-C finds it taken by the slot, or by nobody.
-            _lines[line_key] = fresh
+            _lines[line_key] = new
             turn.slot.line_key = line_key
             return False
         _lines[line_key].append(turn)

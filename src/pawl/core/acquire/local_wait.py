@@ -46,8 +46,8 @@ async def await_turn(
         if local_waiter.closed or engine.activity.closed:
             raise ClientClosed("the client was closed while waiting", name=plan.primitive.name)
         check_stop(stop, plan.primitive.name)
-        if local_waiter.alarm is not None:
-            raise local_waiter.alarm
+        if local_waiter.wait_error is not None:
+            raise local_waiter.wait_error
         over = until is not None and not woken and runtime.now() >= until
         if over and local_queue is not None and local_queue.withdraw(local_waiter):
             raise await timed_out(engine, plan, attempt.began, None)

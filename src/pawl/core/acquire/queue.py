@@ -86,16 +86,16 @@ async def win(
         The grant, or None if somebody else holds the name and the time is up.
     """
     while True:
-        if not waiter.fresh:
+        if not waiter.answered:
             outcome, sent_at = await _ask(engine, primitive, options, waiter, until, wait=wait)
             grant = _read(engine, primitive, options, waiter, outcome, sent_at)
             if grant is not None:
                 return grant
-        waiter.fresh = False
+        waiter.answered = False
         if waiter.busy:
             return None
-        if waiter.alarm is not None:
-            raise waiter.alarm
+        if waiter.wait_error is not None:
+            raise waiter.wait_error
         if waiter.queued:
             grant = await _listen(engine, primitive, options, waiter, until)
             if grant is not None:
@@ -131,7 +131,7 @@ def read_answer(engine: Engine, primitive: Primitive, options: Terms, waiter: Wa
     if waiter.answer is None:
         return None
     (outcome, sent_at), waiter.answer = waiter.answer, None
-    waiter.fresh = True
+    waiter.answered = True
     return _read(engine, primitive, options, waiter, outcome, sent_at)
 
 

@@ -69,7 +69,7 @@ def begin_sleep(engine: Engine, waiter: Waiter, end: float, until: float | None)
 def keep_sleeping(engine: Engine, waiter: Waiter, until: float | None) -> float:
     """Until when a waiter that woke up may go on sleeping, because others spoke for it; 0: it is to ask."""
     runtime = engine.runtime
-    if not waiter.batch.beat_at or waiter.alarm is not None or waiter.strict.server_lease is not None:
+    if not waiter.batch.beat_at or waiter.wait_error is not None or waiter.strict.server_lease is not None:
         return 0.0
     end = waiter.batch.beat_at if until is None else min(waiter.batch.beat_at, until)
     if runtime.channel() != waiter.batch.channel or end - runtime.now() < _SOON:

@@ -78,7 +78,7 @@ class GateWait:
         return self.waiter.unanswered
 
     def renew_token(self) -> None:
-        """Go on with a fresh token."""
+        """Go on with a new token."""
         self.waiter = Waiter(self.engine.runtime.new_token())
 
     async def within(self, wait: Coroutine[Any, Any, T], undo: Callable[[], Request | None]) -> T:

@@ -3,7 +3,7 @@
 Rules:
 
 1. The members are taken in the order of their keys, whatever order they were given in: two clients that want the same
-   names never wait for each other in a circle.
+   names never wait for each other in a cycle.
 2. What was taken is given back, by token, before a failure is reported; a cancel or an interrupt gives it back in the
    background.
 3. The whole is valid for as long as the one that is valid least. One lost is all lost: the owner is notified once. The

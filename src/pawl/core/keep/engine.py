@@ -196,7 +196,7 @@ class Engine:
             self.runtime.nudge()
 
     def end(self, server_lease: ServerLease) -> None:
-        """Stop caring for a server lease that is being released: renewal never outlives it."""
+        """Stop serving a server lease that is being released: renewal never outlives it."""
         with self.guard:
             if server_lease.state is LeaseState.HELD or server_lease.state is LeaseState.SUSPECT:
                 server_lease.state = LeaseState.RELEASED

@@ -119,7 +119,7 @@ class Histories(MaintenanceDuty):
 
 
 class Deadlocks(MaintenanceDuty):
-    """Looks for waits that form a circle; when the session's record is published, it is looked again."""
+    """Looks for waits that form a cycle; it looks again once the session's record is published."""
 
     async def ask(self, engine: Engine, now: float) -> None:
         publisher = engine.reports.publisher

@@ -2,26 +2,26 @@
 
 A waiter that has waited long, and holds something meanwhile, follows what it waits for: who holds that, and what do
 those wait for? The answers come from the sessions' records (see ``session``) and from the names themselves; only what
-lies on the way is read. Whether they wait for each other is decided by ``wait_graph``. At first it is a suspicion:
+lies on the way is read. Whether they wait for each other is decided by ``wait_graph``. At first it is only suspected:
 records are old as soon as they are written. It is a deadlock once it was read twice, with equal fences, tickets and
 waits, and every record of the second reading was built after the first reading was over:
 
 - a fence is never given twice, so the same grant held each name all the time between the two readings;
 - neither is a ticket nor the number of a wait, so each waiter waited all the time between the two records.
 
-So at the end of the first reading all of them waited for each other at once, and nothing but a time-out would have
-ended it. Of the waiters, the one that came last is told, and the others go on with what it gives back. That one holds
-something: nobody waits for one that holds nothing, but for those who stand behind it in a queue, and they came later.
+So at the end of the first reading all of them waited for each other at once, and nothing but a timeout would have ended
+it. The waiter that came last gets the error, and the others go on with what it gives back. That one holds something:
+nobody waits for one that holds nothing, but for those who stand behind it in a queue, and they came later.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pawl.core.observe.wait_graph import Board, Held, Name, Queued, Waiter, Who
+from pawl.core.observe.wait_graph import Held, Name, Queued, Waiter, WaitGraph, Who
 from pawl.core.protocol.outcomes import Look, Outcome
 from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.state.session import CARE, read_record
+from pawl.core.state.session import CHECK_EVERY, read_record
 from pawl.errors import DeadlockDetected
 
 if TYPE_CHECKING:
@@ -46,30 +46,30 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 10.0
 
 
-class _Knot(NamedTuple):
-    circle: list[Waiter]
+class _Deadlock(NamedTuple):
+    cycle: list[Waiter]
     youngest: Who
     proof: object
     built_ms: int
 
 
-async def look_for_cycles(engine: Engine, book: SessionPublisher, patience: float) -> None:
+async def look_for_cycles(engine: Engine, publisher: SessionPublisher, patience: float) -> None:
     """Look whether waiters that are due for it are in a deadlock, and report it to its youngest."""
-    after = book.setup.deadlock_after
+    after = publisher.setup.deadlock_after
     now = engine.runtime.now()
-    if not after or not book.published or engine.activity.closed or now < book.check_from:
+    if not after or not publisher.published or engine.activity.closed or now < publisher.check_from:
         return
-    due = [wait for wait in book.waits.values() if wait.holds and wait.check_at <= now][:_MOST_CHECKS]
+    due = [wait for wait in publisher.waits.values() if wait.holds and wait.check_at <= now][:_MOST_CHECKS]
     if due:
-        await _look(engine, book, due, min(_PATIENCE, patience))
-    book.check_from = now + len(book.waits) * CARE
-    for wait in book.waits.values():
+        await _look(engine, publisher, due, min(_PATIENCE, patience))
+    publisher.check_from = now + len(publisher.waits) * CHECK_EVERY
+    for wait in publisher.waits.values():
         if wait.holds:
-            book.next_check(max(wait.check_at, book.check_from))
+            publisher.next_check(max(wait.check_at, publisher.check_from))
 
 
-async def _look(engine: Engine, book: SessionPublisher, due: Sequence[Wait], patience: float) -> None:
-    reading = _Reading(engine, book, patience)
+async def _look(engine: Engine, publisher: SessionPublisher, due: Sequence[Wait], patience: float) -> None:
+    reading = _Reading(engine, publisher, patience)
     try:
         await reading.follow(wait.row for wait in due)
         read = True
@@ -79,17 +79,17 @@ async def _look(engine: Engine, book: SessionPublisher, due: Sequence[Wait], pat
     for wait in due:
         engine.count("cycle_looks")
         deadlock = reading.deadlock(wait) if read else None
-        wait.check_at = engine.runtime.now() + _pause(wait, book.setup.deadlock_after)
-        soon = engine.runtime.now() + min(_POLL, book.beat)
-        if deadlock is None or deadlock.youngest != (book.id, wait.row.who):
-            wait.suspicion = None
-        elif wait.suspicion is None or wait.suspicion[0] != deadlock.proof:
-            wait.suspicion = deadlock.proof, reading.last_ms
+        wait.check_at = engine.runtime.now() + _pause(wait, publisher.setup.deadlock_after)
+        soon = engine.runtime.now() + min(_POLL, publisher.beat)
+        if deadlock is None or deadlock.youngest != (publisher.id, wait.row.who):
+            wait.suspected = None
+        elif wait.suspected is None or wait.suspected[0] != deadlock.proof:
+            wait.suspected = deadlock.proof, reading.last_ms
             wait.check_at = soon
-        elif deadlock.built_ms < wait.suspicion[1]:
+        elif deadlock.built_ms < wait.suspected[1]:
             wait.check_at = soon
         else:
-            await _tell(engine, book, wait, deadlock.circle)
+            await _report(engine, publisher, wait, deadlock.cycle)
 
 
 def _pause(wait: Wait, after: float) -> float:
@@ -98,9 +98,9 @@ def _pause(wait: Wait, after: float) -> float:
     return min(float(after * _FIRST_PAUSE * 2 ** min(wait.tries - 1, 30)), _LONGEST_PAUSE)
 
 
-async def _tell(engine: Engine, book: SessionPublisher, wait: Wait, circle: list[Waiter]) -> None:
-    names = tuple(one.name for one in circle)
-    waiters = tuple((_shown(one), one.name, one.since_ms / 1000) for one in circle)
+async def _report(engine: Engine, publisher: SessionPublisher, wait: Wait, cycle: list[Waiter]) -> None:
+    names = tuple(one.name for one in cycle)
+    waiters = tuple((_shown(one), one.name, one.since_ms / 1000) for one in cycle)
     chain = ", ".join(f"{who} waits for {name!r}" for who, name, _ in waiters)
     text = (
         f"acquire {names[0]!r}: deadlock: {chain}; each waits for what the next one holds or has queued for,"
@@ -108,9 +108,11 @@ async def _tell(engine: Engine, book: SessionPublisher, wait: Wait, circle: list
     )
     holder = waiters[1 % len(waiters)][0]
     engine.count("deadlocks")
-    cycle = (*names, names[0])
-    wait.target.alarm = DeadlockDetected(text, name=names[0], holder=holder, cycle=cycle, waiters=waiters)
-    await book.wake(engine, wait)
+    closed = (*names, names[0])
+    wait.target.wait_error = DeadlockDetected(
+        text, name=names[0], holder=holder, cycle=closed, waiters=waiters
+    )
+    await publisher.wake(engine, wait)
 
 
 def _shown(one: Waiter) -> str:
@@ -124,37 +126,37 @@ class _Reading:
         last_ms: The server's time of the last answer.
     """
 
-    def __init__(self, engine: Engine, book: SessionPublisher, patience: float) -> None:
+    def __init__(self, engine: Engine, publisher: SessionPublisher, patience: float) -> None:
         self._engine = engine
-        self._book = book
+        self._publisher = publisher
         self._until = engine.runtime.now() + patience
-        self._board = Board()
+        self._graph = WaitGraph()
         self._records: dict[str, list[Record]] = {}
         # What this client knows of itself is newer than what the server has.
-        self._own = [] if book.record is None else [book.record]
+        self._own = [] if publisher.record is None else [publisher.record]
         self.last_ms: int = 0
 
     async def follow(self, rows: Iterable[WaitRow]) -> None:
         """Read what these wait for, who holds that, what those wait for, and so on. Raises ``Fault``."""
-        ahead = [(self._book.id, row) for row in rows]
+        ahead = [(self._publisher.id, row) for row in rows]
         while ahead:
             wanted: dict[str, Primitive] = {}
             for session, row in ahead:
-                primitive = self._book.setup.look(row.kind, row.name)
+                primitive = self._publisher.setup.look(row.kind, row.name)
                 if primitive is None:
                     continue
                 self._note(session, row, primitive)
-                if primitive.key not in self._board.names:
+                if primitive.key not in self._graph.names:
                     wanted[primitive.key] = primitive
-            if len(self._board.names) + len(wanted) > _MOST_NAMES:
+            if len(self._graph.names) + len(wanted) > _MOST_NAMES:
                 return
             ahead = await self._read(list(wanted.values())) if wanted else []
 
-    def deadlock(self, wait: Wait) -> _Knot | None:
+    def deadlock(self, wait: Wait) -> _Deadlock | None:
         """The deadlock that a waiter is part of, if any."""
-        me = self._book.id, wait.row.who
-        deadlocks = self._board.deadlocks()
-        deadlock = deadlocks.around(me) if me in self._board.waits else frozenset[Who]()
+        me = self._publisher.id, wait.row.who
+        deadlocks = self._graph.deadlocks()
+        deadlock = deadlocks.containing(me) if me in self._graph.waits else frozenset[Who]()
         if not deadlock:
             return None
         sessions = {who[0] for who in deadlock}
@@ -162,13 +164,13 @@ class _Reading:
             record.built_ms for found in self._records.values() for record in found if record.id in sessions
         ]
         youngest = max(
-            (self._board.waits[who] for who in deadlock if who in self._board.waits), key=_youth
+            (self._graph.waits[who] for who in deadlock if who in self._graph.waits), key=_order
         ).who
-        return _Knot(deadlocks.circle(me, deadlock), youngest, deadlocks.proof(deadlock), min(built))
+        return _Deadlock(deadlocks.cycle(me, deadlock), youngest, deadlocks.proof(deadlock), min(built))
 
     def _note(self, session: str, row: WaitRow, primitive: Primitive) -> None:
         who = session, row.who
-        self._board.waits[who] = Waiter(
+        self._graph.waits[who] = Waiter(
             who, row.label, row.number, row.since_ms, primitive.key, row.name, row.tag
         )
 
@@ -182,8 +184,8 @@ class _Reading:
         ahead: list[tuple[str, WaitRow]] = []
         for primitive, look in zip(primitives, looks, strict=True):
             held = self._held(primitive, look)
-            self._board.names[primitive.key] = _name(look, held, self._book.setup.deadlock_after)
-            for who in {one.who for one in held} - self._board.waits.keys():
+            self._graph.names[primitive.key] = _name(look, held, self._publisher.setup.deadlock_after)
+            for who in {one.who for one in held} - self._graph.waits.keys():
                 row = self._wait_of(who)
                 if row is not None:
                     ahead.append((who[0], row))
@@ -203,7 +205,7 @@ class _Reading:
         )
 
     def _is_of(self, row: HoldRow, primitive: Primitive) -> bool:
-        held = self._book.setup.look(row.kind, row.name)
+        held = self._publisher.setup.look(row.kind, row.name)
         return held is not None and held.key == primitive.key
 
     def _wait_of(self, who: Who) -> WaitRow | None:
@@ -215,14 +217,14 @@ class _Reading:
     async def _find(self, processes: set[str]) -> None:
         """Read the records of all clients of these processes."""
         new = sorted(processes - self._records.keys())
-        calls = self._book.setup.calls
+        calls = self._publisher.setup.calls
         found = await self._ask([calls.find(process, "", _MOST_SESSIONS) for process in new])
-        ids = [[one for one in listed.ids if one != self._book.id] for listed in found]
+        ids = [[one for one in listed.ids if one != self._publisher.id] for listed in found]
         pages = iter(await self._ask([calls.read(some) for some in ids if some]))
         for process, some, listed in zip(new, ids, found, strict=True):
             self.last_ms = max(self.last_ms, listed.now_ms)
             read = next(pages) if some else None
-            records = list(self._own) if process == _process(self._book.id) else []
+            records = list(self._own) if process == _process(self._publisher.id) else []
             if read is not None:
                 self.last_ms = max(self.last_ms, read.now_ms)
                 known = (read_record(session, text) for session, text in zip(some, read.texts, strict=True))
@@ -243,7 +245,7 @@ class _Reading:
         return answers
 
 
-def _youth(waiter: Waiter) -> tuple[int, str, int]:
+def _order(waiter: Waiter) -> tuple[int, str, int]:
     return waiter.since_ms, waiter.who[0], waiter.number
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-__all__ = ["Board", "Deadlocks", "Held", "Name", "Queued", "Waiter", "Who"]
+__all__ = ["Deadlocks", "Held", "Name", "Queued", "WaitGraph", "Waiter", "Who"]
 
 Who = tuple[str, str]
 """A thread or task: its session, and its number there. A ticket that is in no record stands for one by itself."""
@@ -71,7 +71,7 @@ class Waiter(NamedTuple):
     tag: str
 
 
-class Board:
+class WaitGraph:
     """What was read: the names, and who waits for them. Complete before it is asked.
 
     Attributes:
@@ -112,20 +112,20 @@ class Deadlocks:
                     self._tickets[who] = ticket
                     queue.append(who)
 
-    def around(self, who: Who) -> frozenset[Who]:
+    def containing(self, who: Who) -> frozenset[Who]:
         """The deadlock that a waiter is part of; empty if there is none."""
         among = set(self._positions)
         while who in among:
             among = self._left(among)
-            ring = self._ring(who, among)
-            if ring == among:
-                return frozenset(ring)
-            among = ring
+            component = self._component(who, among)
+            if component == among:
+                return frozenset(component)
+            among = component
         return frozenset()
 
-    def circle(self, who: Who, deadlock: frozenset[Who]) -> list[Waiter]:
+    def cycle(self, who: Who, deadlock: frozenset[Who]) -> list[Waiter]:
         """The shortest way from a waiter of a deadlock back to itself; each waits for the next."""
-        came: dict[Who, Who] = {}
+        previous: dict[Who, Who] = {}
         ahead = deque([who])
         while ahead:
             one = ahead.popleft()
@@ -133,10 +133,10 @@ class Deadlocks:
                 if other == who:
                     way = [one]
                     while way[-1] != who:
-                        way.append(came[way[-1]])
+                        way.append(previous[way[-1]])
                     return [self._waiter(step) for step in reversed(way)]
-                if other not in came:
-                    came[other] = one
+                if other not in previous:
+                    previous[other] = one
                     ahead.append(other)
         raise AssertionError("every waiter of a deadlock is on a cycle")
 
@@ -165,8 +165,8 @@ class Deadlocks:
                 return left
             left = still
 
-    def _ring(self, who: Who, among: set[Who]) -> set[Who]:
-        """Whom a waiter waits for, however indirectly, and who waits for it in turn."""
+    def _component(self, who: Who, among: set[Who]) -> set[Who]:
+        """The strongly connected component of a waiter: whom it waits for, even indirectly, and who waits for it."""
         if who not in among:
             return set()
         ahead = {one: self._in_the_way(one, among) for one in among}

@@ -47,7 +47,7 @@ _TICKET_PREFIX = f"pawl{WIRE_VERSION}."
 
 
 def detach(engine: Engine, lease: HeldLease) -> str:
-    """Stop caring for a lease without releasing it, and return the text with which ``adopt`` goes on.
+    """Stop renewing a lease without releasing it, and return the text with which ``adopt`` goes on.
 
     Raises:
         NotHeld: It is lost or released, or held more than once.

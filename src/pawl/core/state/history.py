@@ -86,7 +86,7 @@ class History:
         # The end of the client writes what is left, while the maintenance thread may be at it.
         self._turn: AbstractContextManager[object] = engine.runtime.mutex()
         self.armed: bool = False
-        self._fresh: deque[tuple[Primitive, _Note]] = deque(maxlen=_MOST_NOTES)
+        self._unwritten: deque[tuple[Primitive, _Note]] = deque(maxlen=_MOST_NOTES)
         self._pending: dict[str, dict[tuple[int, str], _Note]] = {}
         self._noted: set[tuple[str, int, str]] = set()
         self._look_at: float = -inf
@@ -97,7 +97,7 @@ class History:
         if server_lease.degraded:
             return
         note = _note_of(server_lease, engine.runtime.now(), how)
-        self._fresh.append((server_lease.primitive, note))
+        self._unwritten.append((server_lease.primitive, note))
         if not self.armed and engine.activity.maintenance_runs:
             self.armed = True
             engine.runtime.nudge()
@@ -106,7 +106,7 @@ class History:
         """When the maintenance must look in again; infinity if there is nothing to note."""
         # In this order: what is noted after this line nudges the maintenance, and what was noted before is seen.
         self.armed = False
-        if not (self._fresh or self._pending or engine.leases.schedule.busy()):
+        if not (self._unwritten or self._pending or engine.leases.schedule.busy()):
             return inf
         self.armed = True
         return max(now, self._look_at)
@@ -118,8 +118,8 @@ class History:
                 return []
             self._look_at = now + _EVERY
             self._take_lasting(engine, now)
-            while self._fresh:
-                primitive, note = self._fresh.popleft()
+            while self._unwritten:
+                primitive, note = self._unwritten.popleft()
                 if self._setup.make(primitive.kind, primitive.name) is not None:
                     self._put(primitive.key, note)
             return self._pages(now)
@@ -167,7 +167,7 @@ class History:
                 lasting.add(entry)
             elif now - note.granted_at >= _EVERY:
                 lasting.add(entry)
-                self._fresh.append((server_lease.primitive, note))
+                self._unwritten.append((server_lease.primitive, note))
         self._noted = lasting
 
     def _put(self, key: str, note: _Note) -> None:

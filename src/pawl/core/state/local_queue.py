@@ -40,7 +40,7 @@ __all__ = ["LocalQueue", "LocalQueues", "LocalWaiter"]
 
 
 class LocalWaiter(Handed):
-    """One caller at a name, from its coming to its lease; an alarm ends its wait with that error.
+    """One caller at a name, from when it joins to its lease; ``wait_error`` ends its wait with that error.
 
     Attributes:
         parker: Where it sleeps.
@@ -57,7 +57,7 @@ class LocalWaiter(Handed):
     turn: int = 0
     waiter: Waiter | None = None
     closed: bool = False
-    alarm: PawlError | None = None
+    wait_error: PawlError | None = None
     parker: Parker
 
     @property
@@ -216,7 +216,7 @@ class LocalQueue:
         )
 
     def take_orphan(self, local_waiter: LocalWaiter, token: str) -> bool:
-        """Become the speaker, with a fresh token, if the turn_holder is gone and ``local_waiter`` is first."""
+        """Become the speaker, with a new token, if the turn_holder is gone and ``local_waiter`` is first."""
         gone = self.turn_holder
         if gone() is not None:
             return False
@@ -301,14 +301,14 @@ class LocalQueues:
                     return mine
             turn_holder = local_queue.turn_holder
             kept = turn_holder() is not None
-            fresh: deque[LocalWaiter] = deque() if local_queue.local_waiters is _NOBODY else _NOBODY
+            waiters: deque[LocalWaiter] = deque() if local_queue.local_waiters is _NOBODY else _NOBODY
             with local_queue.guard:
                 # Somebody has its turn, who will pass it on.
                 if not local_queue.closed and (
                     local_queue.local_waiters or (kept and local_queue.turn_holder is turn_holder)
                 ):
                     if local_queue.local_waiters is _NOBODY:
-                        local_queue.local_waiters = fresh
+                        local_queue.local_waiters = waiters
                     local_waiter.local_queue = local_queue
                     local_waiter.waits = True
                     local_queue.local_waiters += added

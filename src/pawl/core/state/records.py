@@ -490,7 +490,7 @@ class Waiter:
         unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
         answer: A reply that is still to be read, and when its question was sent.
         heard: What it noticed of another program's key.
-        fresh: True if the server's last answer is still to be acted on.
+        answered: True if the server's last answer was read, and is still to be acted on.
         late_grants: How often in a row its grant had to be asked for again: it came late, or had a ticket's life.
         ticket: Its ticket, once it has had one; None before.
         blocker: Who was in its way.
@@ -499,7 +499,7 @@ class Waiter:
         strict: Its part in strict order, once it has keys.
         batch: Its part in renewing tickets together, once it has keys.
         stop: Ends the wait once it is set, or None.
-        alarm: Ends the wait with this error, or None.
+        wait_error: Ends the wait with this error, or None.
         asker: How its questions are sent; None: by the runtime, and nothing beside them.
         met: True if somebody of the same client was in the way.
         notified: True once a hand-off message came.
@@ -511,7 +511,7 @@ class Waiter:
     state: WaiterState = WaiterState.NEW
     unanswered: bool = False
     answer: tuple[Outcome, float] | None = None
-    fresh: bool = False
+    answered: bool = False
     late_grants: int = 0
     heard: Heard = Heard()
     ticket: Ticket | None = None
@@ -521,7 +521,7 @@ class Waiter:
     strict: StrictState = _NoStrictState()
     batch: BatchState = _NoBatchState()
     stop: StopSignal | None = None
-    alarm: PawlError | None = None
+    wait_error: PawlError | None = None
     asker: Asker | None = None
     met: bool = False
     notified: bool = False
@@ -590,7 +590,7 @@ class Waiter:
             self.old = self.old._replace(unanswered=True)
 
     def restart(self, token: str) -> None:
-        """Begin anew with a fresh token; only what concerns the wait as a whole is kept, and who is shown to wait."""
+        """Begin anew with a new token; only what concerns the wait as a whole is kept, and who is shown to wait."""
         secret, _, _ = token.partition("@")
         _, at, shown = self.token.partition("@")
         if at:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pawl.core.state.records import ServerLease
 
 __all__ = [
-    "CARE",
+    "CHECK_EVERY",
     "HoldRow",
     "Record",
     "SessionPublisher",
@@ -57,7 +57,7 @@ log: logging.Logger = logging.getLogger("pawl.sessions")
 SESSION_TTL_MS = 15_000
 """Life of a record on the server: a client that died is listed no longer than this."""
 
-CARE = 0.0001
+CHECK_EVERY = 0.0001
 """Seconds per wait between two checks of all waits: each costs a little, and ten thousand waits must leave the
 maintenance most of its time."""
 
@@ -66,7 +66,7 @@ _REST = 0.004
 maintenance little."""
 
 _REFRESH = 5.0
-_RIPE = 1.0
+_PUBLISH_AFTER = 1.0
 _LEAST_STEP = 0.02
 _MOST_ROWS = 500
 _RETRY = 1.0
@@ -144,7 +144,7 @@ class Wait:
     """A wait that is old enough to be published.
 
     Attributes:
-        target: What sleeps; its ``alarm`` is the error that it raises when it looks around next.
+        target: What sleeps; its ``wait_error`` is the error that it raises when it looks around next.
         primitive: What it waits for.
         who: The thread or task.
         row: How it stands in the record.
@@ -152,10 +152,10 @@ class Wait:
         check_at: When to look for a cycle.
         tries: How often that was done.
         channel: On which it hears, if it waits on the server.
-        suspicion: A cycle that was seen once, and the server's time since when it must be seen again.
+        suspected: A cycle that was seen once, and the server's time since when it must be seen again.
     """
 
-    __slots__ = ("channel", "check_at", "holds", "primitive", "row", "suspicion", "target", "tries", "who")
+    __slots__ = ("channel", "check_at", "holds", "primitive", "row", "suspected", "target", "tries", "who")
 
     def __init__(
         self, target: Waiter | LocalWaiter, primitive: Primitive, who: object, row: WaitRow, now: float
@@ -168,7 +168,7 @@ class Wait:
         self.check_at: float = now
         self.tries: int = 0
         self.channel: str = target.batch.channel if isinstance(target, Waiter) else ""
-        self.suspicion: tuple[object, int] | None = None
+        self.suspected: tuple[object, int] | None = None
 
 
 def label_of(who: object) -> str:
@@ -242,7 +242,7 @@ class SessionPublisher:
         self.published: bool = False
         self.armed: bool = False
         self._number = 0
-        self._waits_told = 0
+        self._wait_number = 0
         self._rows: object = None
         self._written_at = -inf
         self._rest_until = -inf
@@ -254,7 +254,7 @@ class SessionPublisher:
     @property
     def age(self) -> float:
         """Seconds after which a wait is published."""
-        return self.setup.deadlock_after or _RIPE
+        return self.setup.deadlock_after or _PUBLISH_AFTER
 
     @property
     def beat(self) -> float:
@@ -282,16 +282,16 @@ class SessionPublisher:
         if not self.id:
             public = engine.runtime.new_token().partition("@")
             self.id = f"{public[2].rpartition('/')[0]}/{public[0][:12]}"
-        self._look_at = now + min(_RIPE, max(2 * _LEAST_STEP, self.age / 2))
-        ripe = self._ripe(engine, now)
-        if not ripe and not self.waits and now < self._rest_until:
+        self._look_at = now + min(_PUBLISH_AFTER, max(2 * _LEAST_STEP, self.age / 2))
+        old = self._old_waits(engine, now)
+        if not old and not self.waits and now < self._rest_until:
             return None
         holding: set[object] = set()
-        holds = self._holds(engine, now, {wait[1] for wait in ripe.values()}, holding)
-        if self._offset_ms is None and (ripe or holds):
+        holds = self._holds(engine, now, {wait[1] for wait in old.values()}, holding)
+        if self._offset_ms is None and (old or holds):
             self._look_at = now
             return calls.find(self.id, "", 1)
-        self._collect(ripe, now, holding)
+        self._collect(old, now, holding)
         if not (self.waits or holds):
             published, self.published, self._rows, self.record = self.published, False, None, None
             return calls.drop(self.id) if published else None
@@ -342,7 +342,7 @@ class SessionPublisher:
             log.warning(text, outcome.text)
 
     async def wake(self, engine: ClientState, wait: Wait) -> None:
-        """Wake a waiter that was alarmed."""
+        """Wake a waiter that was given an error."""
         if isinstance(wait.target, LocalWaiter):
             wait.target.parker.unpark()
         elif wait.channel:
@@ -363,35 +363,35 @@ class SessionPublisher:
     def _server_ms(self, at: float) -> int:
         return int((self._offset_ms or 0.0) + at * 1000)
 
-    def _ripe(self, engine: ClientState, now: float) -> _Waits:
+    def _old_waits(self, engine: ClientState, now: float) -> _Waits:
         # A copy, made in one step: other threads come and go meanwhile.
         waits = engine.queues.waits.copy()
         if not waits:
             return waits
-        ripe: _Waits = {}
+        old: _Waits = {}
         step, next_at = self.beat, inf
         for target, wait in waits.items():
             if isinstance(target, LocalWaiter) and target.served:
                 continue
             if now - wait[2] >= self.age:
-                ripe[target] = wait
+                old[target] = wait
             else:
                 next_at = min(next_at, wait[2] + self.age)
-        self._not_before = now + len(waits) * CARE
-        self._look_at = max(self._not_before, min(self._look_at, next_at, now + step if ripe else inf))
-        return ripe
+        self._not_before = now + len(waits) * CHECK_EVERY
+        self._look_at = max(self._not_before, min(self._look_at, next_at, now + step if old else inf))
+        return old
 
-    def _collect(self, ripe: _Waits, now: float, holding: set[object]) -> None:
+    def _collect(self, old: _Waits, now: float, holding: set[object]) -> None:
         known: dict[Waiter | LocalWaiter, Wait] = {}
-        for target, (primitive, who, since) in ripe.items():
+        for target, (primitive, who, since) in old.items():
             rank = -1 if isinstance(target, LocalWaiter) or target.rank is None else target.rank
             mode: str = getattr(primitive, "mode", "")
             tag = _tag_of(target.token) if mode and isinstance(target, Waiter) else ""
             wait = self.waits.get(target)
             if wait is None or wait.who is not who:
-                self._waits_told += 1
+                self._wait_number += 1
                 row = WaitRow(
-                    listed_as(primitive), primitive.name, self._waits_told, _key(who), label_of(who),
+                    listed_as(primitive), primitive.name, self._wait_number, _key(who), label_of(who),
                     self._server_ms(since), rank, mode, tag,
                 )  # fmt: skip
                 wait = Wait(target, primitive, who, row, now)
@@ -408,17 +408,17 @@ class SessionPublisher:
         server_leases: Iterable[ServerLease] = schedule.all() if waiting else schedule.some(_MOST_ROWS)
         first: list[HoldRow] = []
         rest: list[HoldRow] = []
-        ripe_at = inf
+        due_at = inf
         for server_lease in server_leases:
             who = _holder_of(server_lease)
             if who in waiting:
                 holding.add(who)
                 first.append(self._hold(server_lease, who))
-            elif now - server_lease.owner.granted_at >= _RIPE:
+            elif now - server_lease.owner.granted_at >= _PUBLISH_AFTER:
                 rest.append(self._hold(server_lease, who))
             else:
-                ripe_at = min(ripe_at, server_lease.owner.granted_at + _RIPE)
-        self._look_at = min(self._look_at, max(ripe_at, now + _LEAST_STEP))
+                due_at = min(due_at, server_lease.owner.granted_at + _PUBLISH_AFTER)
+        self._look_at = min(self._look_at, max(due_at, now + _LEAST_STEP))
         return first + rest
 
     def _hold(self, server_lease: ServerLease, who: object) -> HoldRow:
