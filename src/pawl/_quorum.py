@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from pawl.core.protocol.engine import Request, ServerEngine
     from pawl.core.protocol.scripts import Script
-    from pawl.core.state.reports import Strange
+    from pawl.core.state.reports import KeyExplainer
     from pawl.runtimes.aio import AsyncioRuntime
     from pawl.runtimes.threads import ThreadRuntime
 
-__all__ = ["check_options", "for_loop", "for_threads", "kind_for", "probe_for"]
+__all__ = ["check_options", "explain_keys_for", "for_loop", "for_threads", "probe_for"]
 
 
 def check_options(given: object, target: Target, settings: Settings) -> RedlockOptions | None:
@@ -75,9 +75,9 @@ def _engine_of(target: Target) -> ServerEngine:
     return (isinstance(target, Place) and target.engine) or REDIS
 
 
-def kind_for(settings: Settings) -> Strange | None:
+def explain_keys_for(settings: Settings) -> KeyExplainer | None:
     """What asks for the kinds of values that keys have; None for a client of the service, which asks itself."""
-    return None if settings.remote else settings.engine.strange
+    return None if settings.remote else settings.engine.explain_keys
 
 
 def probe_for(settings: Settings) -> Callable[..., Request] | None:

@@ -350,7 +350,7 @@ def test_row_12_metrics_hear_once_of_each_release_that_is_interrupted(
     counted, at, bad = _Counted(), 1, []
     pawl.metrics.observe(client, counted)
     # What the observer itself was interrupted in is between it and the handler.
-    spared = ("released", "_tell", "<lambda>", "_ignore")
+    spared = ("released", "_notify", "<lambda>", "_ignore")
     while True:
         lease = client.lock("n", ttl=TTL).acquire(5)
         counted.ends.clear()
@@ -462,7 +462,7 @@ def test_row_12_an_interrupted_acquisition_leaves_nothing_while_its_error_is_kep
         pawl.metrics.observe(client, _Counted())
     make = client.rlock if kind == "again" else client.lock
     lock = make("n", ttl=TTL, ticket_ttl=TICKET, max_hold=30 if kind == "max_hold" else None)
-    spared = ("acquired", "released", "_tell", "<lambda>", "_ignore")
+    spared = ("acquired", "released", "_notify", "<lambda>", "_ignore")
 
     def act() -> None:
         raise KeyboardInterrupt

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import pawl
-from pawl.primitives.probe.strange_values import describe
+from pawl.primitives.probe.foreign_values import describe
 from pawl.testing.servers import Server
 from tests.faults.rig import APIS, Api
 

@@ -1,4 +1,4 @@
-"""All held names, a name taken from its holder, the trail of who did that, and what inspect tells."""
+"""All held names, a name taken from its holder, the audit log of who did that, and what inspect shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripts of sessions, the audit trail and the histories, to the letter, on the server in memory."""
+"""The scripts of sessions, the audit log and the histories, to the letter, on the server in memory."""
 
 from __future__ import annotations
 

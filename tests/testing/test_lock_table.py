@@ -407,7 +407,7 @@ class TestElection:
 
 
 class TestWhatClientsPublish:
-    """Sessions, the audit trail, histories: read by others, and each for a while."""
+    """Sessions, the audit log, histories: read by others, and each for a while."""
 
     CALLS = SessionRequests("ns")
 
@@ -441,12 +441,12 @@ class TestWhatClientsPublish:
             bench.ask(self.CALLS.note(line, f"says {line}", 2, 1000))
             bench.ms += 1
         expected = [f"{began + 3} c says c", f"{began + 2} b says b"]
-        assert bench.ask(self.CALLS.trail(10)).texts == expected
+        assert bench.ask(self.CALLS.audit_log(10)).texts == expected
         bench.ask(self.CALLS.note("b", "something else", 2, 1000))
-        assert bench.ask(self.CALLS.trail(10)).texts == expected
-        assert bench.ask(self.CALLS.trail(1)).texts == expected[:1]
+        assert bench.ask(self.CALLS.audit_log(10)).texts == expected
+        assert bench.ask(self.CALLS.audit_log(1)).texts == expected[:1]
         bench.ms += 1001
-        assert bench.ask(self.CALLS.trail(10)).texts == []
+        assert bench.ask(self.CALLS.audit_log(10)).texts == []
 
     def test_a_history_keeps_what_is_known_best(self, bench: Bench) -> None:
         def remember(*lines: str, limit: int = 3) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 
 import pawl
 from pawl.core.protocol.names import helper_key
-from pawl.core.protocol.outcomes import Strange
+from pawl.core.protocol.outcomes import Unexpected
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import load, pack_words
 from pawl.runtimes import threads
@@ -246,7 +246,7 @@ def test_an_asked_node_runs_a_script_it_never_saw(cluster: ClusterGroup, api: Ap
         reply = api.run(
             lambda: runtime.call(call, 2.0) if api.is_async else threads.run(runtime.call(call, 2.0))
         )
-        assert reply == Strange([b"K"]), "a script that is none of pawl's"
+        assert reply == Unexpected([b"K"]), "a script that is none of pawl's"
     finally:
         cluster.move_keys(slot, source, target)
         cluster.end_move(slot, source, target)

@@ -9,7 +9,7 @@ import pytest
 
 import pawl
 from pawl.core.protocol import outcomes
-from pawl.core.protocol.outcomes import Dead, Granted, GrantedHold, Queued, Strange
+from pawl.core.protocol.outcomes import Dead, Granted, GrantedHold, Queued, Unexpected
 from pawl.core.protocol.scripts import Script
 from pawl.primitives.mutex import Mutex, SharedMutex
 from pawl.primitives.permits import SHARED, Permits
@@ -97,8 +97,8 @@ def test_a_script_answers_in_words() -> None:
     assert call.answer([b"H", b"1", 7, 30_000, 5]) == Granted(7, 30_000, 5)
     assert call.answer([b"Q", b"1", 2, 300, 400, 5, 1]) == Queued(2, 300, 400, 5, foreign=True)
     assert call.answer([b"X", b"1"]) == Dead()
-    assert call.answer([b"Z", b"1", 3]) == Strange([b"Z", 3])
-    assert isinstance(call.answer([b"Q", b"1"]), Strange), "shorter than any script gives"
+    assert call.answer([b"Z", b"1", 3]) == Unexpected([b"Z", 3])
+    assert isinstance(call.answer([b"Q", b"1"]), Unexpected), "shorter than any script gives"
 
 
 def test_holds_of_an_explicit_owner_are_counted() -> None:

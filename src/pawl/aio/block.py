@@ -84,7 +84,7 @@ class LeaseBlock(BaseLease):
         check_home(self._record, "release")
         outcome = await release.release(self._record.engine, self._record)
         if outcome is not Release.RELEASED:
-            release.tell(self._record, outcome)
+            release.raise_outcome(self._record, outcome)
 
     async def __aenter__(self) -> Self:
         watch_loss(self._record)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
 from pawl._factory import Settings, live_clients
-from pawl._quorum import check_options, for_loop, for_threads, kind_for, probe_for
+from pawl._quorum import check_options, explain_keys_for, for_loop, for_threads, probe_for
 from pawl._service import Book
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller
@@ -138,7 +138,7 @@ class AsyncClientLifecycle:
             engine.renewal_thread = self._renewal_thread(loop, engine)
             health = engine.health
             health.server, health.probe = shown_of(self._target), probe_for(self._settings)
-            health.strict, health.kind = self._settings.strict, kind_for(self._settings)
+            health.strict, health.explain_keys = self._settings.strict, explain_keys_for(self._settings)
             runtime.on_move = weak_suspect_all(engine)
             engine.activity.closed = self._closed
             for observer in self._observers:

@@ -132,9 +132,13 @@ def check_stop(stop: StopSignal | None, name: str) -> None:
 
 async def explained(engine: Engine, call: Request, fault: Fault) -> Fault:
     """The fault of a call; of a key with a value that is not pawl's, with what that is."""
-    if fault.kind is not FaultKind.WRONG_KEY or engine.health.kind is None or engine.quorum is not None:
+    if (
+        fault.kind is not FaultKind.WRONG_KEY
+        or engine.health.explain_keys is None
+        or engine.quorum is not None
+    ):
         return fault
-    for look, words_for in engine.health.kind(call):
+    for look, words_for in engine.health.explain_keys(call):
         (outcome,) = await engine.runtime.call_many([look], _LOOK_WITHIN)
         text = "" if isinstance(outcome, Fault) else words_for(outcome)
         if text:

@@ -87,7 +87,7 @@ class RedisEngine:
         """See ``ServerEngine``."""
         return probe(namespace, key)
 
-    def strange(self, refused: Call) -> Sequence[tuple[Request, Callable[[Outcome], str]]]:
+    def explain_keys(self, refused: Call) -> Sequence[tuple[Request, Callable[[Outcome], str]]]:
         """See ``ServerEngine``."""
         return [
             (kind_of(key), partial(words_for, key, redisson)) for key, redisson in keys_to_look_at(refused)

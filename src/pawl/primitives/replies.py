@@ -2,7 +2,7 @@
 
 A reply is a list: a letter, the request id, and what the script's header says. Each script names one of the tables
 below (``load``), which says for each letter what the rest of the list becomes. A letter that is not in it is
-``Strange``.
+``Unexpected``.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _look_at_permits(fields: Fields) -> Look:
     limit, used, holders, fences, answer = fields[9:14]
     return Look(
         text(who), left_ms, cur, last, now_ms, bool(foreign), holds, queue_length, _waiters(listed, answer),
-        _holders(holders, fences), limit, used, tells=True,
+        _holders(holders, fences), limit, used, shows_modes=True,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What can be seen: one name, all names, the audit trail; and taking a name away."""
+"""What can be seen: one name, all names, the audit log; and taking a name away."""
 
 from __future__ import annotations
 

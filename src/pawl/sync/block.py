@@ -79,7 +79,7 @@ class LeaseBlock(BaseLease):
         try:
             outcome = run(release.release(record.engine, record))
             if outcome is not Release.RELEASED:
-                release.tell(record, outcome)
+                release.raise_outcome(record, outcome)
         except BaseException:
             release.cut_short(record, levels)
             raise

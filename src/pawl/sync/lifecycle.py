@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pawl._factory import Settings, live_clients
 from pawl._inside import engine_of
-from pawl._quorum import check_options, for_threads, kind_for, probe_for
+from pawl._quorum import check_options, explain_keys_for, for_threads, probe_for
 from pawl._service import Book
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller, warn
@@ -69,7 +69,7 @@ class ClientLifecycle:
         self._engine.quorum = self._settings.redlock
         health = self._engine.health
         health.server, health.probe = shown_of(found), probe_for(self._settings)
-        health.strict, health.kind = self._settings.strict, kind_for(self._settings)
+        health.strict, health.explain_keys = self._settings.strict, explain_keys_for(self._settings)
         self._runtime.on_move = weak_suspect_all(self._engine)
         self._warned = False
         self._book: Book[Lease] = Book()

@@ -182,7 +182,7 @@ class MasterWatch(threading.Thread):
                     sock.settimeout(_TICK)
                     sock.sendall(_SUBSCRIBE)
                     if not first:
-                        self._tell()
+                        self._notify()
                     first = False
                     self._listen(sock)
             except (Fault, OSError) as error:
@@ -208,9 +208,9 @@ class MasterWatch(threading.Thread):
 
     def _heard(self, push: Any) -> None:
         if push[0] == b"message" and read_switch(push[2], self._target.service):
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if not self._over():
             self._on_switch()
 

@@ -301,7 +301,7 @@ async def release_all_or_raise(engine: Engine, multi: HeldMultiLease) -> None:
     outcomes = await release_all(engine, multi)
     # One that was lost comes first.
     for lease, outcome in sorted(outcomes, key=lambda one: one[1] is not Release.LOST):
-        release.tell(lease, outcome, multi.name)
+        release.raise_outcome(lease, outcome, multi.name)
 
 
 async def end_all(multi: HeldMultiLease, error: BaseException | None) -> None:
@@ -315,7 +315,7 @@ async def end_all(multi: HeldMultiLease, error: BaseException | None) -> None:
     outcomes = await release_all(multi.engine, multi)
     losses = [lease.loss() for lease, outcome in outcomes if outcome is Release.LOST]
     if losses:
-        release.tell_losses(losses, multi.plan.options.given.on_exit, error)
+        release.report_losses_at_exit(losses, multi.plan.options.given.on_exit, error)
 
 
 async def extend_all(engine: Engine, multi: HeldMultiLease, ttl: float) -> None:

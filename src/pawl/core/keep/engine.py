@@ -294,7 +294,7 @@ class Engine:
             self.leave_in_background(server_lease, close_ms)
         self.leases.losing.pop(server_lease, None)
         self.detach_local_queue(server_lease)
-        self._tell(server_lease)
+        self._notify_loss(server_lease)
 
     def count_end(self, server_lease: ServerLease, outcome: str) -> None:
         """Notify observers that an owner has done with a server lease."""
@@ -340,7 +340,7 @@ class Engine:
             # Not where it was interrupted: the end of the lease repeats it.
             server_lease.local_queue = None
 
-    def _tell(self, server_lease: ServerLease) -> None:
+    def _notify_loss(self, server_lease: ServerLease) -> None:
         watchers, server_lease.owner.watchers = server_lease.owner.watchers, None
         for watcher in watchers or ():
             watcher()

@@ -21,7 +21,7 @@ the waits of all renewals before a server a little away can answer, once leases 
 
 
 class DutyCall(NamedTuple):
-    """A call that goes along with the renewals, and who is told its outcome."""
+    """A call that goes along with the renewals, and the callback that gets its outcome."""
 
     call: Request
     answered: Callable[[Outcome | Fault], object]

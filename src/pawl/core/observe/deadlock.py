@@ -194,7 +194,7 @@ class _Reading:
     def _held(self, primitive: Primitive, look: Look) -> tuple[Held, ...]:
         # Of permits each holder has a fence of its own, of a mutex there is one.
         modes = {look.fence: ""}
-        if look.tells:
+        if look.shows_modes:
             modes = {holder.fence: holder.mode for holder in look.holders or () if holder.fence is not None}
         return tuple(
             Held((record.id, row.who), row.fence, row.used, modes[row.fence], bool(row.bound))
@@ -260,7 +260,7 @@ def _processes(look: Look) -> set[str]:
 
 
 def _name(look: Look, held: tuple[Held, ...], after: float) -> Name:
-    if not look.tells:
+    if not look.shows_modes:
         return Name(shared=False, limit=0, held=held, queue=())
     # A ticket is numbered by the server's clock in µs when it was drawn, or one more than the last.
     oldest = look.now_ms - after * 1000

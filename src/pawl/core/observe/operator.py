@@ -52,7 +52,7 @@ _OTHER_KINDS = ("semaphore", "rwlock", "election", "once")
 
 
 def setup_of(engine: Engine, what: str) -> Setup:
-    """What sessions, the audit trail and histories are asked with.
+    """What sessions, the audit log and histories are asked with.
 
     Raises:
         NotSupported: Independent masters, which keep no common record.
@@ -81,7 +81,7 @@ async def locks(engine: Engine, options: Terms) -> list[LockInfo]:
                 rows.setdefault((primitive.key, row.name), (primitive, []))[1].append(row)
     found = list(rows.values())
     calls = [primitive.inspect(0) for primitive, _ in found]
-    replies = await _ask(engine, calls, options, "locks", strange=True)
+    replies = await _ask(engine, calls, options, "locks", skip_wrong_keys=True)
     infos: list[LockInfo] = []
     for (primitive, held), reply in zip(found, replies, strict=True):
         if reply is None:
@@ -112,9 +112,9 @@ async def _records(engine: Engine, setup: Setup, options: Terms, prefix: str) ->
 
 
 async def _ask(
-    engine: Engine, calls: Sequence[Request], options: Terms, doing: str, *, strange: bool = False
+    engine: Engine, calls: Sequence[Request], options: Terms, doing: str, *, skip_wrong_keys: bool = False
 ) -> list[Outcome]:
-    """Ask all of it; with ``strange``, None for a key where another program has put what is none of pawl's."""
+    """Ask all of it; with ``skip_wrong_keys``, None for a key that another program has put a value into."""
     answers: list[Outcome] = []
     for start in range(0, len(calls), _PAGE):
         page = calls[start : start + _PAGE]
@@ -126,7 +126,7 @@ async def _ask(
                 try:
                     answer, _ = await query(engine, call, options, doing, "read")
                 except WrongKey:
-                    if not strange:
+                    if not skip_wrong_keys:
                         raise
                     answer = None
                 answers.append(answer)
@@ -323,14 +323,14 @@ async def _note(engine: Engine, setup: Setup, options: Terms, line: str, data: M
 
 
 async def audit(engine: Engine, options: Terms, limit: int) -> list[AuditEntry]:
-    """The newest entries of the audit trail, the newest first."""
+    """The newest entries of the audit log, the newest first."""
     check_count(limit, "limit", 1, _AUDIT_LINES)
     if (service := remote_operator(engine)) is not None:
         return await service.audit(options, limit)
     setup = setup_of(engine, "audit")
-    trail, _ = await query(engine, setup.calls.trail(_AUDIT_LINES), options, "audit", "read")
+    lines, _ = await query(engine, setup.calls.audit_log(_AUDIT_LINES), options, "audit", "read")
     entries: dict[str, AuditEntry] = {}
-    for line in trail.texts:
+    for line in lines.texts:
         at_ms, key, data = line.split(" ", 2)
         number = key.partition(":")[0]
         entry = json.loads(data)

@@ -1,4 +1,4 @@
-"""What carries requests to a server, and brings back what it answers and what it tells.
+"""What carries requests to a server, and brings back its replies and notifications.
 
 A request is what an engine's primitives make (``engine``); nobody here or above knows what is in one. Its answer is one
 of the records of ``outcomes``.

@@ -2,7 +2,7 @@
 
 An engine is two things. It *makes requests*: one object for each name, a primitive, whose methods make what is sent to
 take the name or queue for it, to renew, to leave, to look, to list, to force (``ServerEngine``; ``Primitive`` and what
-extends that). And it *carries* them, and tells waiters that they were granted the name (``Carrier``, a part of a
+extends that). And it *carries* them, and notifies waiters that they were granted the name (``Carrier``, a part of a
 ``Runtime``). Requests are opaque to everybody else, and are answered with the records of ``outcomes``.
 
 Redis is the first engine: its requests are runs of scripts, of which ``pawl.primitives`` knows what they take and how
@@ -11,7 +11,7 @@ they answer, and ``pawl.transport`` how they are sent. ``http+pawl://`` carries 
 What every engine promises: a name is given to one token at a time (of permits: to as many as there are); the same
 request with the same token changes nothing and is answered alike; a token that was left is never granted again while
 its tombstone lives; no expiry of what is held falls, except at its owner's word; fences rise with every grant; and who
-waits is told of its grant by a message, which may get lost.
+waits is notified of its grant by a message, which may get lost.
 """
 
 from __future__ import annotations
@@ -215,11 +215,11 @@ class SessionCalls(Protocol):
         ...
 
     def note(self, line: str, data: str, limit: int, life_ms: int) -> Request:
-        """Write a line into the audit trail: ``Noted``."""
+        """Write a line into the audit log: ``Noted``."""
         ...
 
-    def trail(self, limit: int) -> Request:
-        """Read the audit trail: ``Texts``."""
+    def audit_log(self, limit: int) -> Request:
+        """Read the audit log: ``Texts``."""
         ...
 
     def remember(self, key: str, limit: int, life_ms: int, lines: str) -> Request:
@@ -287,9 +287,9 @@ class ServerEngine(Protocol):
         """What asks a server, of a cluster that of the key, about itself: ``ServerFacts``; None: nothing to ask."""
         ...
 
-    def strange(self, refused: Request) -> Sequence[tuple[Request, Callable[[Outcome], str]]]:
-        """What asks for what stands at the keys of a request that the server refused for what they hold.
+    def explain_keys(self, refused: Request) -> Sequence[tuple[Request, Callable[[Outcome], str]]]:
+        """What to ask to explain why the server refused a request for what its keys hold.
 
-        Each with what says it in words, of its answer; ``""``: there is nothing strange there.
+        Each with a function that puts its answer into words; ``""``: there is nothing to explain.
         """
         ...

@@ -60,10 +60,10 @@ __all__ = [
     "Seen",
     "ServerFacts",
     "Shut",
-    "Strange",
     "Tags",
     "Texts",
     "Ticket",
+    "Unexpected",
     "Withdrawn",
 ]
 
@@ -317,7 +317,7 @@ class Look(NamedTuple):
         holders: Each holder, where there may be several; None: there is one at most.
         limit: How many permits there are; 0: that has no meaning here.
         used: How many are taken.
-        tells: Whether ``waiters`` say what they wait for.
+        shows_modes: Whether ``waiters`` say what they wait for.
     """
 
     holder: str
@@ -332,7 +332,7 @@ class Look(NamedTuple):
     holders: Sequence[Holder] | None = None
     limit: int = 0
     used: int = 0
-    tells: bool = False
+    shows_modes: bool = False
 
 
 class Seen(NamedTuple):
@@ -512,7 +512,7 @@ class Listed(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """Texts of clients: records (``""``: there is none), lines of the audit trail, entries of a history."""
+    """Texts of clients: records (``""``: there is none), lines of the audit log, entries of a history."""
 
     now_ms: int
     texts: Sequence[str]
@@ -528,8 +528,8 @@ class Tags(NamedTuple):
 # All -----------------------------------------------------------------------------------------------------------------
 
 
-class Strange(NamedTuple):
-    """Nothing that a request of pawl is answered with."""
+class Unexpected(NamedTuple):
+    """An answer that no request of pawl gets."""
 
     answer: Any
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pawl.core.protocol.carrier import DEAF, Carrier, Fault, FaultKind, Line, Tracking, Wakeup
-from pawl.core.protocol.outcomes import Outcome, Strange
+from pawl.core.protocol.outcomes import Outcome, Unexpected
 from pawl.core.protocol.scripts import Script
 
 __all__ = [
@@ -73,7 +73,7 @@ class Call(NamedTuple):
         try:
             return self.script.read[reply[0]](reply[2:])
         except (AttributeError, IndexError, TypeError, ValueError):
-            return Strange(reply)
+            return Unexpected(reply)
 
     def words(self) -> list[bytes]:
         """Keys and arguments, unpacked: for simulators, tests and logs."""

@@ -20,7 +20,7 @@ from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
-from pawl.core.protocol.outcomes import Outcome, Strange
+from pawl.core.protocol.outcomes import Outcome, Unexpected
 
 __all__ = [
     "SIZES",
@@ -62,7 +62,7 @@ class Readers(dict[bytes, Callable[[Sequence[Any]], Outcome]]):
 
     def __missing__(self, letter: bytes) -> Callable[[Sequence[Any]], Outcome]:
         """A reply that no script of pawl gives."""
-        return partial(_strange, letter)
+        return partial(_unexpected, letter)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -71,8 +71,8 @@ class Readers(dict[bytes, Callable[[Sequence[Any]], Outcome]]):
         return id(self)
 
 
-def _strange(letter: object, fields: Sequence[Any]) -> Strange:
-    return Strange([letter, *fields])
+def _unexpected(letter: object, fields: Sequence[Any]) -> Unexpected:
+    return Unexpected([letter, *fields])
 
 
 _NONE = Readers()

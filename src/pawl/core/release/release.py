@@ -31,11 +31,11 @@ __all__ = [
     "cut_short",
     "end_block",
     "leave",
+    "raise_outcome",
     "release",
     "release_or_raise",
-    "tell",
-    "tell_block",
-    "tell_losses",
+    "report_loss_at_exit",
+    "report_losses_at_exit",
 ]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
@@ -148,13 +148,13 @@ def cut_short(lease: HeldLease, levels: int) -> None:
 
 
 async def release_or_raise(engine: Engine, lease: HeldLease) -> None:
-    """Release on user request; raises as ``tell`` does."""
+    """Release on user request; raises as ``raise_outcome`` does."""
     outcome = await release(engine, lease)
     if outcome is not Release.RELEASED:
-        tell(lease, outcome)
+        raise_outcome(lease, outcome)
 
 
-def tell(lease: HeldLease, outcome: Release, names: str = "") -> None:
+def raise_outcome(lease: HeldLease, outcome: Release, names: str = "") -> None:
     """Raise what the outcome of a release means to a user who asked for it.
 
     Args:
@@ -185,15 +185,15 @@ async def end_block(lease: HeldLease, error: BaseException | None) -> None:
     if lease.released or lease.inert():
         return
     if await release(lease.engine, lease) is Release.LOST:
-        tell_block(lease, error)
+        report_loss_at_exit(lease, error)
 
 
-def tell_block(lease: HeldLease, error: BaseException | None) -> None:
+def report_loss_at_exit(lease: HeldLease, error: BaseException | None) -> None:
     """Report to a ``with`` block at its end that its lease was lost; see ``end_block``."""
-    tell_losses([lease.loss()], lease.server_lease.options.given.on_exit, error)
+    report_losses_at_exit([lease.loss()], lease.server_lease.options.given.on_exit, error)
 
 
-def tell_losses(losses: Sequence[LeaseLost], on_exit: str, error: BaseException | None) -> None:
+def report_losses_at_exit(losses: Sequence[LeaseLost], on_exit: str, error: BaseException | None) -> None:
     """Report to a ``with`` block at its end that these were lost; the first is named."""
     lost = losses[0]
     if isinstance(error, LeaseLost) and error.name in {loss.name for loss in losses}:

@@ -93,7 +93,7 @@ class Observers:
         """A server lease has a new owner, who asked for it at ``began``."""
         waited = self._now() - began
         p = server_lease.primitive
-        server_lease.owner.seen = self._tell(
+        server_lease.owner.seen = self._notify(
             lambda o: o.acquired(
                 p.kind, p.name, waited=waited, contended=contended, degraded=server_lease.degraded
             )
@@ -103,41 +103,41 @@ class Observers:
         """Nobody got a lease, for that reason; None: somebody else holds it, and the caller did not wait."""
         waited = self._now() - began
         outcome = _outcome(error)
-        self._tell(lambda o: o.refused(kind, name, waited=waited, outcome=outcome))
+        self._notify(lambda o: o.refused(kind, name, waited=waited, outcome=outcome))
 
     def queued(self, primitive: Primitive, ahead: int) -> None:
         """The server put a waiter behind so many others."""
-        self._tell(lambda o: o.queued(primitive.kind, primitive.name, place=ahead + 1))
+        self._notify(lambda o: o.queued(primitive.kind, primitive.name, place=ahead + 1))
 
     def released(self, primitive: Primitive, granted_at: float, outcome: str) -> None:
         """An owner has done with what it got then."""
         held = self._now() - granted_at
-        self._tell(lambda o: o.released(primitive.kind, primitive.name, held=held, outcome=outcome))
+        self._notify(lambda o: o.released(primitive.kind, primitive.name, held=held, outcome=outcome))
 
     def lost(self, server_lease: ServerLease, reason: LossReason) -> None:
         """A server lease was lost."""
         held = self._now() - server_lease.owner.granted_at
         # Each gets what it returned itself; who came later, nothing.
         p, seen = server_lease.primitive, iter(server_lease.owner.seen)
-        self._tell(lambda o: o.lost(p.kind, p.name, held=held, reason=reason, acquired=next(seen, None)))
+        self._notify(lambda o: o.lost(p.kind, p.name, held=held, reason=reason, acquired=next(seen, None)))
 
     def counted(self, what: str) -> None:
         """Something was counted."""
-        self._tell(lambda o: o.counted(what))
+        self._notify(lambda o: o.counted(what))
 
     def called(self, operation: str, since: float, fault: Fault | None) -> None:
         """A request that was sent then has ended."""
         seconds = self._now() - since
         self.answering = fault is None or fault.kind not in _SILENT
-        self._tell(
+        self._notify(
             lambda o: o.called(operation, seconds=seconds, fault="" if fault is None else str(fault.kind))
         )
 
-    def _tell(self, tell: Callable[[Observer], object]) -> tuple[object, ...]:
+    def _notify(self, notify: Callable[[Observer], object]) -> tuple[object, ...]:
         results: list[object] = []
         for observer in self.members:
             try:
-                results.append(tell(observer))
+                results.append(notify(observer))
             except Exception:
                 log.exception("an observer raised an error; locks are not affected")
                 results.append(None)

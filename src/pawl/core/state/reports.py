@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pawl.core.state.observers import Observers
     from pawl.core.state.session import SessionPublisher
 
-__all__ = ["Health", "Reports", "Strange"]
+__all__ = ["Health", "KeyExplainer", "Reports"]
 
-Strange: TypeAlias = "Callable[[Request], Sequence[tuple[Request, Callable[[Outcome], str]]]]"
-"""See ``ServerEngine.strange``."""
+KeyExplainer: TypeAlias = "Callable[[Request], Sequence[tuple[Request, Callable[[Outcome], str]]]]"
+"""See ``ServerEngine.explain_keys``."""
 
 
 class Health:
@@ -29,7 +29,7 @@ class Health:
         server: Its address, without credentials.
         circuit_breaker: Open while it is down for long; None while it is not.
         probe: Makes what asks it what it is (``ServerEngine.probe``); None: nobody wants to know.
-        kind: What a refused request found at its keys, for errors (``ServerEngine.strange``); or None.
+        explain_keys: What a refused request found at its keys, for errors (``ServerEngine.explain_keys``); or None.
         look_at: When the maintenance is to ask.
         looked: Whether it did.
         strict: True until it was found to keep every promise, for a client that insists on it.
@@ -39,7 +39,7 @@ class Health:
         self.server: str = ""
         self.circuit_breaker: CircuitBreaker | None = None
         self.probe: Callable[..., Request] | None = None
-        self.kind: Strange | None = None
+        self.explain_keys: KeyExplainer | None = None
         self.look_at: float = inf
         self.looked: bool = False
         self.strict: bool = False

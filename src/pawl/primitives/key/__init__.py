@@ -52,13 +52,13 @@ def shared_word(after_ms: int, for_ms: int, wake: str = "-") -> str:
     Args:
         after_ms: How long clients of pawl may pass the name on before they leave it free for others; 0: for ever.
         for_ms: How long it is then left free; 0: never.
-        wake: What a release that leaves it free tells others: ``"-"`` nothing.
+        wake: What a release that leaves it free sends to others: ``"-"`` nothing.
     """
     return f"{after_ms} {for_ms} {wake}"
 
 
 def wake_word(wake: Wake | None) -> str:
-    """The last part of ``shared``: what a release that leaves the name free tells waiters of others."""
+    """The last part of ``shared``: what a release that leaves the name free sends to waiters of others."""
     if wake is None:
         return "-"
     if wake[0] == "push":
@@ -99,8 +99,8 @@ def wake_of(key: Key, *, sharded: bool, unheard: bool) -> str:
 def service_word(after_ms: int, for_ms: int, *, unheard: bool, text: str) -> str:
     """The argument ``shared`` as a client of the HTTP service sends it.
 
-    What a release tells others depends on the server, and the service must be able to check it: the client says which
-    key it is, and the service writes the rest.
+    What a release sends to others depends on the server, and the service must be able to check it: the client says
+    which key it is, and the service writes the rest.
 
     Args:
         after_ms: As for ``shared_word``.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pawl.core.protocol.outcomes import KindOfKey
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import load, pack_words
-from pawl.primitives.probe.strange_values import describe
+from pawl.primitives.probe.foreign_values import describe
 from pawl.primitives.replies import KIND, PROBE
 
 __all__ = ["keys_to_look_at", "kind_of", "probe", "words_for"]
@@ -41,5 +41,5 @@ def keys_to_look_at(refused: Call) -> Sequence[tuple[bytes, bool]]:
 
 
 def words_for(key: bytes, redisson: bool, found: KindOfKey) -> str:  # noqa: FBT001 - bound before it is called
-    """What to say of a key; ``""`` if it has nothing strange."""
+    """What to say of a key; ``""`` if there is nothing to explain."""
     return describe(key, found.kind, found.fields, redisson=redisson)

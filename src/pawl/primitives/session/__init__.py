@@ -1,4 +1,4 @@
-"""What clients publish about themselves: their sessions, the audit trail, the histories of names."""
+"""What clients publish about themselves: their sessions, the audit log, the histories of names."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class SessionKeys:
         return Call(_TAKEN, self._taken)
 
     def note(self, line: str, data: str, limit: int, life_ms: int) -> Call:
-        """Write a line into the audit trail; see ``note.lua``."""
+        """Write a line into the audit log; see ``note.lua``."""
         return Call(_NOTE, self._audit + _pack(line, data, limit, life_ms))
 
-    def trail(self, limit: int) -> Call:
-        """Read the audit trail; see ``lines.lua``."""
+    def audit_log(self, limit: int) -> Call:
+        """Read the audit log; see ``lines.lua``."""
         return Call(_LINES, self._audit + _pack(limit))
 
     def remember(self, key: str, limit: int, life_ms: int, lines: str) -> Call:

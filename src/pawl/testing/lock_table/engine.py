@@ -48,7 +48,7 @@ class LockTableEngine:
         """See ``ServerEngine``: there are no settings that could be wrong."""
         del namespace, key
 
-    def strange(self, refused: Request) -> Sequence[tuple[Request, Callable[[Outcome], str]]]:
+    def explain_keys(self, refused: Request) -> Sequence[tuple[Request, Callable[[Outcome], str]]]:
         """See ``ServerEngine``: nobody else writes to it."""
         del refused
         return []

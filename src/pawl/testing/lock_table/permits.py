@@ -243,9 +243,9 @@ class Permits:
             now.ms,
             holds=len(listed),
             queue_length=len(self.queue),
-            waiters=self.queue.listed(ask.most, tells=True),
+            waiters=self.queue.listed(ask.most, shows_modes=True),
             holders=holders,
             limit=self._agreed(ask.permits),
             used=self._used,
-            tells=True,
+            shows_modes=True,
         )

@@ -337,7 +337,7 @@ class SessionRequests:
         """See ``SessionCalls``."""
         return NoteLine(line=line, data=data, limit=limit, life_ms=life_ms, **self._of)
 
-    def trail(self, limit: int) -> ReadLines:
+    def audit_log(self, limit: int) -> ReadLines:
         """See ``SessionCalls``."""
         return ReadLines(limit=limit, **self._of)
 

@@ -318,7 +318,7 @@ class ReadTaken(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteLine(Request):
-    """Write a line into the audit trail, once.
+    """Write a line into the audit log, once.
 
     Attributes:
         line: Its id.
@@ -335,7 +335,7 @@ class NoteLine(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLines(Request):
-    """Read the newest lines of the audit trail.
+    """Read the newest lines of the audit log.
 
     Attributes:
         limit: How many.

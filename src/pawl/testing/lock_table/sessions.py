@@ -1,4 +1,4 @@
-"""What clients publish about themselves in one namespace: their sessions, grants that were taken, the audit trail."""
+"""What clients publish about themselves in one namespace: their sessions, grants that were taken, the audit log."""
 
 from __future__ import annotations
 

@@ -94,11 +94,11 @@ class Queue:
         at = self.rank(token) + 1
         return listed[at : at + most] if at else []
 
-    def listed(self, most: int, *, tells: bool = False) -> tuple[SeenTicket, ...]:
-        """The first of them, as others may see them; with ``tells``, also what they ask for."""
+    def listed(self, most: int, *, shows_modes: bool = False) -> tuple[SeenTicket, ...]:
+        """The first of them, as others may see them; with ``shows_modes``, also what they ask for."""
         return tuple(
             SeenTicket(shown(one.token), one.number, one.expiry_ms, tag_of(one.token), str(one.weight))
-            if tells
+            if shows_modes
             else SeenTicket(shown(one.token), one.number, one.expiry_ms)
             for one in islice(self._tickets.values(), most)
         )

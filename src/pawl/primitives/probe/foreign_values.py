@@ -26,7 +26,7 @@ _KINDS = {
 
 
 def describe(key: bytes, kind: str, fields: Sequence[bytes], *, redisson: bool = False) -> str:
-    """What to say of a key; ``""`` if it has nothing strange.
+    """What to say of a key; ``""`` if there is nothing to explain.
 
     Args:
         key: The key, as it is on the server.
@@ -49,5 +49,5 @@ def describe(key: bytes, kind: str, fields: Sequence[bytes], *, redisson: bool =
     if kind not in _KINDS:
         return ""
     ours = kind == "hash" and len(fields) == 1 and _OURS.fullmatch(fields[0])
-    strange = f"a lock of pawl on the wire of Redisson: use pawl.Key.redisson({shown!r})" if ours else ""
-    return f"{shown!r} holds {strange or _KINDS[kind] + ', which another program put there'}"
+    other_wire = f"a lock of pawl on the wire of Redisson: use pawl.Key.redisson({shown!r})" if ours else ""
+    return f"{shown!r} holds {other_wire or _KINDS[kind] + ', which another program put there'}"
