@@ -70,5 +70,5 @@ def test_a_command_loads_what_one_server_needs() -> None:
         assert "pawl.sync.client" in modules
         heavy = {name for name in modules if any(name == one or name.startswith(f"{one}.") for one in HEAVY)}
         assert not heavy
-        # Each room of the core is a package, and counts.
+        # Each layer of the core is a package, and counts.
         assert len(own(modules)) < 180, "each costs a millisecond: load it where it is needed"

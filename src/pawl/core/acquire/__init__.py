@@ -1,1 +1,1 @@
-"""Getting a lease. Imports ``lease`` and the rooms below it, not ``release``."""
+"""Getting a lease. Imports ``lease`` and the layers below it, not ``release``."""

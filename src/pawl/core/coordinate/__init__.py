@@ -1,1 +1,1 @@
-"""What is built of acquire and release: several names at once, latches, barriers, elections."""
+"""What is built on acquire and release: several names at once, latches, barriers, elections."""

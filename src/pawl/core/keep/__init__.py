@@ -1,1 +1,1 @@
-"""Renewing, losing, and giving back in the background. Imports ``state`` and the rooms below it."""
+"""Renewing, losing, and giving back in the background. Imports ``state`` and the layers below it."""

@@ -1,1 +1,1 @@
-"""The lease that a user holds. Imports ``keep``, ``retry`` and the rooms below them."""
+"""The lease that a user holds. Imports ``keep``, ``retry`` and the layers below them."""

@@ -1,1 +1,1 @@
-"""Telling others of locks: deadlocks, histories, inspection, operators. Imports ``lease`` and the rooms below it."""
+"""What others see of locks: deadlocks, histories, inspection, operators. Imports ``lease`` and the layers below it."""

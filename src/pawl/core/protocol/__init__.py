@@ -1,1 +1,1 @@
-"""What a runtime, a connection and a primitive must offer; names, scripts, options and time. Imports no other room."""
+"""What a runtime, a connection and a primitive must offer; names, scripts, options and time. Imports no other layer."""

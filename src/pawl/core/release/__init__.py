@@ -1,1 +1,1 @@
-"""Giving a lease back, passing it on, changing it. Imports ``lease`` and the rooms below it, not ``acquire``."""
+"""Giving a lease back, passing it on, changing it. Imports ``lease`` and the layers below it, not ``acquire``."""

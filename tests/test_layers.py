@@ -1,4 +1,4 @@
-"""`make lint` refuses imports up or across the rooms of the core, and cycles; for types alone too."""
+"""`make lint` refuses imports up or across the layers of the core, and cycles; for types alone too."""
 
 import os
 import shutil
@@ -32,8 +32,8 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-ROOMS, CYCLES = (
-    "Each room of the core imports only those below it",
+LAYERS, CYCLES = (
+    "Each layer of the core imports only those below it",
     "No modules import each other in a cycle",
 )
 
@@ -41,12 +41,12 @@ ROOMS, CYCLES = (
 @pytest.mark.parametrize(
     ("low", "high", "broken"),
     [
-        ("core/state/records.py", "pawl.core.keep.engine import Engine", ROOMS),
-        ("core/release/release.py", "pawl.core.acquire.first_request import begin", ROOMS),
+        ("core/state/records.py", "pawl.core.keep.engine import Engine", LAYERS),
+        ("core/release/release.py", "pawl.core.acquire.first_request import begin", LAYERS),
         ("core/state/records.py", "pawl.core.state.schedule import Schedule", CYCLES),
         ("sync/lock.py", "pawl.sync.client import Client", CYCLES),
     ],
-    ids=["up", "across", "a cycle in a room", "a cycle of shells"],
+    ids=["up", "across", "a cycle in a layer", "a cycle of shells"],
 )
 def test_an_import_for_types_alone_counts_as_any_other(copy: Path, low: str, high: str, broken: str) -> None:
     file = copy / "pawl" / low
