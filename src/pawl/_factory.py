@@ -40,7 +40,7 @@ from pawl.primitives.registry import REGISTRY, Entry
 if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.redlock_options import RedlockOptions
-    from pawl.core.quorum.nodes import Lives
+    from pawl.core.quorum.nodes import Incarnations
 
 __all__ = [
     "LockKwargs",
@@ -160,7 +160,7 @@ class Settings:
         self.sharded: bool = False
         self.wake_prefix = wake_prefix(self.namespace)
         self.redlock: RedlockOptions | None = None
-        self.lives: Lives | None = None
+        self.incarnations: Incarnations | None = None
         self.engine: ServerEngine = REDIS
 
     @property

@@ -11,7 +11,7 @@ from pawl._factory import Settings, check_for_quorum
 from pawl._warn import warn
 from pawl.core.protocol.options import DAY_MS
 from pawl.core.protocol.redlock_options import RedlockOptions
-from pawl.core.quorum.nodes import KnownNodes, Lives
+from pawl.core.quorum.nodes import Incarnations, KnownNodes
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.probe import probe
 from pawl.primitives.redis import REDIS
@@ -87,17 +87,17 @@ def probe_for(settings: Settings) -> Callable[..., Request] | None:
 
 
 def _known_nodes(target: Masters, options: RedlockOptions, settings: Settings) -> KnownNodes:
-    lives = settings.lives
-    if lives is None:
+    incarnations = settings.incarnations
+    if incarnations is None:
         # One for the client: what one of its threads or loops learns of a restart, the others know as well.
-        lives = settings.lives = Lives(
+        incarnations = settings.incarnations = Incarnations(
             tuple(node.shown for node in target.nodes),
             options.max_ttl,
             fresh=options.fresh,
             guard=threading.RLock(),
             node_timeout=options.node_timeout,
         )
-    return KnownNodes(lives)
+    return KnownNodes(incarnations)
 
 
 def _scripts() -> tuple[Script, ...]:

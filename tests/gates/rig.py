@@ -18,7 +18,7 @@ from tests.faults.rig import Api, Client, in_thread
 
 PACKAGES = ("latch", "barrier", "election", "once")
 TICKET = 0.6
-"""Life of a ticket in most tests, in seconds: a lost message costs a third of it."""
+"""Incarnation of a ticket in most tests, in seconds: a lost message costs a third of it."""
 
 
 def names_of(package: str) -> list[str]:

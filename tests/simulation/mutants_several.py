@@ -15,7 +15,7 @@ from pawl.core.keep import engine, majority, outbox
 from pawl.core.protocol.outcomes import Granted
 from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.runtime import Fault
-from pawl.core.quorum.nodes import Life, Lives
+from pawl.core.quorum.nodes import Incarnation, Incarnations
 from pawl.core.quorum.votes import EachVote, GrantVotes, LeaveVotes
 from pawl.core.state.records import WaiterState
 from pawl.primitives.mutex import Mutex
@@ -52,12 +52,12 @@ def _only_acknowledged(outcome: Any) -> bool:
     return isinstance(outcome, Granted)
 
 
-def _knows_before_it_greets(self: Lives, index: int, info: str, now: float) -> Any:
+def _knows_before_it_greets(self: Incarnations, index: int, info: str, now: float) -> Any:
     life = _met(self, index, info, now)
-    return life._replace(counts_from=-inf) if isinstance(life, Life) else life
+    return life._replace(counts_from=-inf) if isinstance(life, Incarnation) else life
 
 
-_met = Lives.met
+_met = Incarnations.met
 
 
 async def _until_a_hint(self: QuorumSimRuntime, call: Any, watcher: Any, seconds: float) -> None:
@@ -85,7 +85,7 @@ _each_vote = EachVote.__init__
 
 
 def _of_its_own(
-    self: QuorumSimRuntime, process: Any, network: Any, fleet: Any, api: str, lives: Lives
+    self: QuorumSimRuntime, process: Any, network: Any, fleet: Any, api: str, lives: Incarnations
 ) -> None:
     """A loop that knows of restarts only what its own connections said."""
     own = copy(lives)
@@ -140,9 +140,11 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "only acknowledged votes are taken back": lambda: [
         patch.object(candidate, "may_hold", _only_acknowledged)
     ],
-    "a master that restarted counts at once": lambda: [patch.object(Lives, "_counts_from", lambda *_: -inf)],
+    "a master that restarted counts at once": lambda: [
+        patch.object(Incarnations, "_counts_from", lambda *_: -inf)
+    ],
     "a restart is looked for before the greeting alone": lambda: [
-        patch.object(Lives, "met", _knows_before_it_greets)
+        patch.object(Incarnations, "met", _knows_before_it_greets)
     ],
     "an undo is sent once": lambda: [patch.object(outbox, "_post_delivery", _nothing)],
     "a release by a majority is done": lambda: [patch.object(LeaveVotes, "late", _nothing)],
@@ -160,7 +162,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "no vote is won back": lambda: [patch.object(majority, "_regain", _nothing)],
     "a renewal needs every master": lambda: [patch.object(EachVote, "__init__", _needs_all)],
     "a waiter relies on hints": lambda: [patch.object(QuorumSimRuntime, "listen", _until_a_hint)],
-    "a far master has no more time than a near one": lambda: [patch.object(Lives, "took", _nothing)],
+    "a far master has no more time than a near one": lambda: [patch.object(Incarnations, "took", _nothing)],
     "no look at the time after the quorum": lambda: [
         watching_time(),
         patch.object(RedlockOptions, "valid_until", _from_the_reply),

@@ -14,7 +14,7 @@ from pawl.core.protocol.outcomes import Busy, Gone, Granted
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.protocol.terms import Terms
 from pawl.core.quorum.ballot import _CLOCK_FOR, learn_clock, question_of
-from pawl.core.quorum.nodes import KnownNodes, Life, Lives, Node
+from pawl.core.quorum.nodes import Incarnation, Incarnations, KnownNodes, Node
 from pawl.core.quorum.votes import EachVote, GrantVotes, MergedVotes
 from pawl.transport.node import Question
 
@@ -60,11 +60,11 @@ def told(run_id: str, uptime: int) -> str:
 
 
 def known_nodes(*, fresh: bool = False) -> KnownNodes:
-    return KnownNodes(Lives(("a", "b", "c"), 60.0, fresh=fresh, guard=nullcontext()))
+    return KnownNodes(Incarnations(("a", "b", "c"), 60.0, fresh=fresh, guard=nullcontext()))
 
 
 def counts_from(masters: KnownNodes, index: int) -> float:
-    life = masters.lives.present[index]
+    life = masters.incarnations.present[index]
     assert life is not None
     return life.counts_from
 
@@ -91,7 +91,7 @@ def test_a_master_counts_once_what_it_may_have_forgotten_is_over() -> None:
     masters = known_nodes()
     # Of the whole seconds that it tells, one may not be over yet.
     life = masters.met(0, told("x", 21), 1000.0)
-    assert life == Life("x", 1040.0, 1000.0)
+    assert life == Incarnation("x", 1040.0, 1000.0)
     assert masters.objection(0, 1039.0) is not None
     assert masters.objection(0, 1040.0) is None
     masters.met(1, told("y", 61), 1000.0)
@@ -118,8 +118,8 @@ def test_a_restart_is_never_believed_to_be_older_than_it_can_be(
 def test_it_cannot_be_older_than_the_last_answer_of_the_one_before() -> None:
     masters = known_nodes(fresh=True)
     life = masters.met(0, told("x", 1000), 1000.0)
-    assert isinstance(life, Life)
-    masters.lives.heard(0, life, 4000.0)
+    assert isinstance(life, Incarnation)
+    masters.incarnations.heard(0, life, 4000.0)
     masters.met(0, told("z", 500), 4010.0)
     assert counts_from(masters, 0) == pytest.approx(4010.0 + 60.0 - 10.0)
 
@@ -127,16 +127,16 @@ def test_it_cannot_be_older_than_the_last_answer_of_the_one_before() -> None:
 def test_what_one_loop_learns_of_a_restart_the_others_know() -> None:
     """Each event loop of a client has connections of its own; a master that restarted is nobody's first sight."""
     first = known_nodes(fresh=True)
-    second = KnownNodes(first.lives)
+    second = KnownNodes(first.incarnations)
     first.met(0, told("x", 1000), 1000.0)
     life = second.met(0, told("z", 1), 1010.0)
-    assert isinstance(life, Life)
+    assert isinstance(life, Incarnation)
     assert life.objection(1010.0) is not None
     assert first.objection(0, 1010.0) is not None
 
 
 def test_a_timeout_follows_the_slowest_node_within_bounds() -> None:
-    lives = known_nodes().lives
+    lives = known_nodes().incarnations
     assert lives.timeout == 0.05
     lives.took(0, 0.001)
     assert lives.timeout == 0.05
@@ -148,14 +148,14 @@ def test_a_timeout_follows_the_slowest_node_within_bounds() -> None:
         lives.took(2, 0.001)
         lives.took(1, 0.001)
     assert lives.timeout == 0.05
-    fixed = Lives(("a",), 60.0, fresh=True, guard=nullcontext(), node_timeout=0.3)
+    fixed = Incarnations(("a",), 60.0, fresh=True, guard=nullcontext(), node_timeout=0.3)
     fixed.took(0, 5.0)
     assert fixed.timeout == 0.3
     assert fixed.patience == 0.3, "who gives a node's time means it"
 
 
 def test_an_attempt_that_nobody_refused_listens_longer_than_a_node_may_take() -> None:
-    lives = known_nodes().lives
+    lives = known_nodes().incarnations
     assert lives.patience == 1.0
     lives.took(0, 0.4)
     assert lives.patience == pytest.approx(1.6)
@@ -173,15 +173,15 @@ def test_an_attempt_that_nobody_refused_listens_longer_than_a_node_may_take() ->
 
 def test_one_server_under_two_addresses_has_one_vote() -> None:
     masters = known_nodes()
-    assert isinstance(masters.met(0, told("x", 100), 1000.0), Life)
+    assert isinstance(masters.met(0, told("x", 100), 1000.0), Incarnation)
     fault = masters.met(1, told("x", 100), 1000.0)
     assert isinstance(fault, Fault)
     assert fault.final
-    assert masters.lives.present[1] is None
-    assert isinstance(masters.met(0, told("x", 100), 1001.0), Life), "of itself it is no copy"
-    assert isinstance(masters.met(1, "nothing", 1000.0), Life)
-    assert isinstance(masters.met(2, "nothing", 1000.0), Life), "two that say nothing may be two"
-    assert not masters.lives.remembers()
+    assert masters.incarnations.present[1] is None
+    assert isinstance(masters.met(0, told("x", 100), 1001.0), Incarnation), "of itself it is no copy"
+    assert isinstance(masters.met(1, "nothing", 1000.0), Incarnation)
+    assert isinstance(masters.met(2, "nothing", 1000.0), Incarnation), "two that say nothing may be two"
+    assert not masters.incarnations.remembers()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.quorum import Question, spread
 from pawl.core.protocol.runtime import DEAF, Call, Fault
-from pawl.core.quorum.nodes import Lives
+from pawl.core.quorum.nodes import Incarnations
 from pawl.core.quorum.votes import MergedVotes
 
 __all__ = ["MastersRuntime"]
@@ -20,29 +20,29 @@ class MastersRuntime(ABC):
     nodes: tuple[str, ...]
     ahead_us: float = 0.0
     ahead_at: float = 0.0
-    _lives: Lives
+    _incarnations: Incarnations
 
     def remembers(self) -> bool:
         """See ``QuorumRuntime``."""
-        return self._lives.remembers()
+        return self._incarnations.remembers()
 
     @property
     def node_timeout(self) -> float:
         """See ``QuorumRuntime``."""
-        return self._lives.timeout
+        return self._incarnations.timeout
 
     @property
     def patience(self) -> float:
         """See ``QuorumRuntime``."""
-        return self._lives.patience
+        return self._incarnations.patience
 
     def met_at(self, index: int) -> float:
         """See ``QuorumRuntime``."""
-        return self._lives.met_at(index)
+        return self._incarnations.met_at(index)
 
     def majority_met_at(self) -> float:
         """See ``QuorumRuntime``."""
-        return self._lives.majority_met_at()
+        return self._incarnations.majority_met_at()
 
     def channel(self) -> str:
         """See ``Runtime``: nobody is woken here, since nobody queues."""

@@ -53,7 +53,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         self.nodes: tuple[str, ...] = tuple(node.shown for node in known_nodes.nodes)
         self._endpoints = endpoints
         self._known_nodes = known_nodes
-        self._lives = known_nodes.lives
+        self._incarnations = known_nodes.incarnations
         self._probe = probe
         self._scripts = scripts
         self._group = LoopLinkGroup(loop, len(endpoints), self._link_of, self._lost, self.now)
@@ -95,7 +95,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
             await self._equip(max(timeout, _LEAST_HANDSHAKE_TIMEOUT))
         await self._group.ask_all(questions, timeout)
         for index, seconds in self._group.trips():
-            self._lives.took(index, seconds)
+            self._incarnations.took(index, seconds)
 
     def send(self, calls: Sequence[Call | None], ballot: Ballot) -> None:
         """See ``QuorumRuntime``."""
@@ -135,8 +135,8 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
             return objection
         if made is None or made.dead:
             return Fault(FaultKind.UNREACHABLE, "not connected yet")
-        # Only its own handshake showed which life of the node it leads to.
-        objection = made.life.objection(now)
+        # Only its own handshake showed which incarnation of the node it leads to.
+        objection = made.incarnation.objection(now)
         if objection is not None:
             return objection
         self._met[index] = None
@@ -184,7 +184,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
 
     def _visit(self, index: int, look: asyncio.Future[None]) -> None:
         timeout = max(self.node_timeout, _HANDSHAKE_TIMEOUT)
-        first = self._lives.present[index] is None
+        first = self._incarnations.present[index] is None
         found: tuple[NodeLink, str] | Fault
         try:
             found = meet(self._endpoints[index], index, self._probe, self._scripts, timeout, first=first)
@@ -202,18 +202,18 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
     def _came(self, index: int, look: asyncio.Future[None], found: tuple[NodeLink, str] | Fault) -> None:
         if not isinstance(found, Fault):
             link, info = found
-            life = self._known_nodes.met(index, info, self.now())
-            if isinstance(life, Fault) or self._ending:
+            incarnation = self._known_nodes.met(index, info, self.now())
+            if isinstance(incarnation, Fault) or self._ending:
                 link.close()
                 found = (
-                    life
-                    if isinstance(life, Fault)
+                    incarnation
+                    if isinstance(incarnation, Fault)
                     else Fault(FaultKind.CLOSED, "the client is closed", final=True)
                 )
             else:
-                link.life = life
+                link.incarnation = incarnation
                 link.heard_at = self.now()
-                self._lives.took(index, link.slowest)
+                self._incarnations.took(index, link.slowest)
                 link.slowest = 0.0
                 self._met[index] = link
         if isinstance(found, Fault):
@@ -223,7 +223,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
 
     def _lost(self, index: int, fault: Fault, link: NodeLink | None = None) -> None:
         if link is not None:
-            self._lives.heard(index, link.life, link.heard_at)
+            self._incarnations.heard(index, link.incarnation, link.heard_at)
         self._known_nodes.nodes[index].failed(fault, self.now(), self.random())
 
     async def _look_around(self, timeout: float) -> None:
@@ -254,6 +254,6 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
     def after_fork(self) -> None:
         """See ``AsyncioRuntime``."""
         super().after_fork()
-        self._lives.guard = threading.RLock()
+        self._incarnations.guard = threading.RLock()
         self._group.abandon()
         self._met = [None] * len(self._endpoints)

@@ -115,7 +115,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         self.nodes: tuple[str, ...] = tuple(node.shown for node in known_nodes.nodes)
         self._endpoints = endpoints
         self._known_nodes = known_nodes
-        self._lives = known_nodes.lives
+        self._incarnations = known_nodes.incarnations
         self._probe = probe
         self._scripts = scripts
         self._local_group = _LocalGroup()
@@ -159,7 +159,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         try:
             group.ask_all(questions, timeout)
             for index, seconds in group.trips():
-                self._lives.took(index, seconds)
+                self._incarnations.took(index, seconds)
         except BaseException:
             # Interrupted in the middle of a read or write: the links are not to be trusted.
             group.close()
@@ -241,8 +241,8 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         link = self._take_idle(index)
         if link is None:
             return Fault(FaultKind.UNREACHABLE, "not connected yet")
-        # Only its own handshake showed which life of the node it leads to.
-        objection = link.life.objection(now)
+        # Only its own handshake showed which incarnation of the node it leads to.
+        objection = link.incarnation.objection(now)
         if objection is not None:
             self._idle_links[index].append(link)
             return objection
@@ -293,22 +293,22 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
     def _meet(self, index: int, timeout: float) -> NodeLink:
         """Connect to a node and learn what it is. Raises ``Fault``."""
         self._make_room()
-        first = self._lives.present[index] is None
+        first = self._incarnations.present[index] is None
         link, info = meet(self._endpoints[index], index, self._probe, self._scripts, timeout, first=first)
-        life = self._known_nodes.met(index, info, self.now())
-        if isinstance(life, Fault):
+        incarnation = self._known_nodes.met(index, info, self.now())
+        if isinstance(incarnation, Fault):
             link.close()
-            raise life
-        link.life = life
+            raise incarnation
+        link.incarnation = incarnation
         link.heard_at = self.now()
-        self._lives.took(index, link.slowest)
+        self._incarnations.took(index, link.slowest)
         link.slowest = 0.0
         self._links.add(link)
         return link
 
     def _lost(self, index: int, fault: Fault, link: NodeLink | None = None) -> None:
         if link is not None:
-            self._lives.heard(index, link.life, link.heard_at)
+            self._incarnations.heard(index, link.incarnation, link.heard_at)
         self._known_nodes.nodes[index].failed(fault, self.now(), self.random())
 
     def _look_around(self, timeout: float) -> None:
@@ -398,5 +398,5 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         self._looked = False
         self._meeting_guard = threading.RLock()
         self._all = Known()
-        self._lives.guard = threading.RLock()
+        self._incarnations.guard = threading.RLock()
         self._known_nodes.forget()

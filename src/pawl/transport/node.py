@@ -23,7 +23,7 @@ from pawl.core.protocol.outcomes import Outcome, Present, Released
 from pawl.core.protocol.quorum import Ballot, QuorumCall, WatchCall, Watcher
 from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
 from pawl.core.protocol.scripts import Script, pack_words
-from pawl.core.quorum.nodes import Life
+from pawl.core.quorum.nodes import Incarnation
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.link import Link
 from pawl.transport.wire import NOTHING, PushNotification, ReplyError, rid_of
@@ -49,7 +49,7 @@ _NATIVES = (
 """How servers with a conditional delete expect it: what comes before the key, and before the value."""
 
 
-_UNKNOWN = Life("", -inf)
+_UNKNOWN = Incarnation("", -inf)
 
 _NO_PLAIN: Outcome = None
 
@@ -125,7 +125,7 @@ class NodeLink(Link):
         numbers: Where numbers of requests come from, each above all before; the links of a caller share them.
         unsent: What the socket did not take yet.
         heard_at: When anything came last.
-        life: Which life of the node it leads to.
+        incarnation: Which incarnation of the node it leads to.
         slowest: The longest that an answer took, in seconds, since that was last asked for.
         tracks: Whether the node notifies of changes of keys; None: it was not asked to.
     """
@@ -138,7 +138,7 @@ class NodeLink(Link):
         self.unsent: bytes = b""
         self.heard_at: float = 0.0
         self.numbers: Iterator[int] = count(FIRST_RID + 1)
-        self.life: Life = _UNKNOWN
+        self.incarnation: Incarnation = _UNKNOWN
         self.slowest: float = 0.0
         self.tracks: bool | None = None
         self._watchers: dict[bytes, list[Watcher]] = {}

@@ -100,8 +100,8 @@ async def renew_votes(
     """Renew leases on all nodes, and win back the votes of nodes that have none for anybody.
 
     A vote that is won back counts at once, as one that was given at the grant would: the node is not barred after a
-    restart, and had the name free. Only where a node in one life said yes and has nothing now, somebody took it from
-    there, or its memory: that does not make up a majority.
+    restart, and had the name free. But where a node said yes and, without a restart, has nothing now, somebody deleted
+    it there, or the node lost it: such a vote does not count towards a majority.
 
     Returns:
         For each lease what its nodes said, as one answer.
@@ -181,7 +181,7 @@ class _Regain(EachVote):
         self._server_lease = server_lease
         self._votes = votes
         self._kept = kept
-        # The nodes to ask, and whether each of them forgot in one life that it had voted.
+        # The nodes to ask, and whether each of them forgot without a restart that it had voted.
         self._forgot = {index: kept.voted_since(index, nodes.met_at(index)) for index in lacking}
         kept.ask_again(lacking)
 

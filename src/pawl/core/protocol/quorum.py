@@ -203,7 +203,7 @@ class QuorumRuntime(Protocol):
         ...
 
     def met_at(self, index: int) -> float:
-        """When this client first met the present life of a node, on its clock."""
+        """When this client first met the present incarnation of a node, on its clock."""
         ...
 
     def majority_met_at(self) -> float:

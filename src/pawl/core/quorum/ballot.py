@@ -94,7 +94,7 @@ class GrantedVotes:
         self._again: dict[int, float] | None = None
 
     def voted_since(self, index: int, met_at: float) -> bool:
-        """Whether a node voted in the life that was first met then."""
+        """Whether a node voted in the incarnation that was first met then."""
         outcome = self.votes.outcomes[index]
         since = self._since if self._again is None else self._again.get(index, self._since)
         return isinstance(outcome, Granted) and met_at <= since

@@ -5,9 +5,9 @@ vote counts again once every lease that it may have forgotten is over, one ``max
 restart of the Redlock description). The run id shows a restart, the uptime since when; the uptime follows the
 node's wall clock, so it is never believed beyond what the client's own clock allows.
 
-What is known of the nodes' lives belongs to the client: all its threads and event loops share one ``Lives``, and the
-rule is applied to what each connection's own handshake said. Whether a node can be reached is each
-runtime's own knowledge, a ``KnownNodes``.
+What is known of the nodes' incarnations belongs to the client: all its threads and event loops share one
+``Incarnations``, and the rule is applied to what each connection's own handshake said. Whether a node can be reached is
+each runtime's own knowledge, a ``KnownNodes``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.faults import passes
 from pawl.core.protocol.runtime import Fault, FaultKind
 
-__all__ = ["KnownNodes", "Life", "Lives", "Node"]
+__all__ = ["Incarnation", "Incarnations", "KnownNodes", "Node"]
 
 log: logging.Logger = logging.getLogger("pawl.redlock")
 
@@ -47,11 +47,11 @@ _NOT_AGAIN_WITHIN = 0.5
 """Seconds within which a second lost connection counts as the loss of the node."""
 
 
-class Life(NamedTuple):
-    """One life of a master, from a start to an end, as a connection saw it.
+class Incarnation(NamedTuple):
+    """One run of a master's process, from a start to an end, as a connection saw it.
 
     Attributes:
-        run_id: What it calls itself in this life; "" if it will not say.
+        run_id: Its run id; "" if it will not say.
         counts_from: Before this its votes do not count, on the client's clock.
         met_at: When this client first met it.
     """
@@ -61,7 +61,7 @@ class Life(NamedTuple):
     met_at: float = -inf
 
     def objection(self, now: float) -> Fault | None:
-        """Why the votes of this life do not count now; None: they do."""
+        """Why the votes of this incarnation do not count now; None: they do."""
         if now >= self.counts_from:
             return None
         left = self.counts_from - now
@@ -69,8 +69,8 @@ class Life(NamedTuple):
         return Fault(FaultKind.NOT_READY, text)
 
 
-class Lives:
-    """What one client knows of its masters' lives, and how long they take to answer. Shared by threads and loops.
+class Incarnations:
+    """What one client knows of its masters' incarnations and how fast they answer. Shared by threads and loops.
 
     Args:
         shown: Their addresses.
@@ -81,7 +81,7 @@ class Lives:
 
     Attributes:
         shown: Their addresses.
-        present: The present life of each; None before the first meeting.
+        present: The present incarnation of each; None before the first meeting.
         timeout: Seconds that one node may take to answer now.
         patience: Seconds for which an attempt listens that nobody refused, and that has no majority yet.
         guard: Makes a meeting one step; a child of a fork needs another.
@@ -97,7 +97,7 @@ class Lives:
         node_timeout: float | None = None,
     ) -> None:
         self.shown: tuple[str, ...] = shown
-        self.present: list[Life | None] = [None] * len(shown)
+        self.present: list[Incarnation | None] = [None] * len(shown)
         self.timeout: float = _QUICKEST if node_timeout is None else node_timeout
         self._adapts = node_timeout is None
         self.patience: float = max(_LISTENS, self.timeout) if self._adapts else self.timeout
@@ -107,7 +107,7 @@ class Lives:
         self._fresh = fresh
         self.guard: AbstractContextManager[object] = guard
 
-    def met(self, index: int, info: str, now: float) -> Life | Fault:
+    def met(self, index: int, info: str, now: float) -> Incarnation | Fault:
         """Take note of what a node says of itself to a new connection.
 
         Args:
@@ -116,40 +116,42 @@ class Lives:
             now: The present.
 
         Returns:
-            The life that this connection leads to; or why its votes can never count.
+            The incarnation that this connection leads to; or why its votes can never count.
         """
         found, age = _RUN_ID.search(info), _UPTIME.search(info)
         run_id = found[1] if found else ""
         with self.guard:
-            for other, life in enumerate(self.present):
-                if run_id and other != index and life is not None and life.run_id == run_id:
+            for other, incarnation in enumerate(self.present):
+                if run_id and other != index and incarnation is not None and incarnation.run_id == run_id:
                     both = f"{self.shown[index]} and {self.shown[other]}"
                     text = f"{both} are one server, which has one vote"
                     return Fault(FaultKind.UNSUPPORTED, text, final=True)
-            life = self.present[index]
-            if life is None or run_id != life.run_id:
+            incarnation = self.present[index]
+            if incarnation is None or run_id != incarnation.run_id:
                 # The difference of two times in whole seconds: it may be almost one more than the truth.
                 uptime = max(0.0, float(age[1]) - 1.0) if age else inf
-                life = self.present[index] = Life(run_id, self._counts_from(index, life, uptime, now), now)
+                incarnation = self.present[index] = Incarnation(
+                    run_id, self._counts_from(index, incarnation, uptime, now), now
+                )
             self._heard_at[index] = now
-            return life
+            return incarnation
 
-    def _counts_from(self, index: int, before: Life | None, uptime: float, now: float) -> float:
+    def _counts_from(self, index: int, before: Incarnation | None, uptime: float, now: float) -> float:
         if before is None:
             return -inf if self._fresh or uptime >= self._max_ttl else now + self._max_ttl - uptime
         # It was the one before when it last answered, so it cannot be older than that.
         age = max(0.0, min(uptime, now - self._heard_at[index], self._max_ttl))
         return now + self._max_ttl - age
 
-    def heard(self, index: int, life: Life, at: float) -> None:
-        """A connection to that life of a node heard of it last at that time."""
-        if life is self.present[index]:
+    def heard(self, index: int, incarnation: Incarnation, at: float) -> None:
+        """A connection to that incarnation of a node heard of it last at that time."""
+        if incarnation is self.present[index]:
             self._heard_at[index] = max(self._heard_at[index], at)
 
     def met_at(self, index: int) -> float:
-        """When the present life of a node was first met."""
-        life = self.present[index]
-        return inf if life is None else life.met_at
+        """When the present incarnation of a node was first met."""
+        incarnation = self.present[index]
+        return inf if incarnation is None else incarnation.met_at
 
     def took(self, index: int, seconds: float) -> None:
         """A node took so long to answer."""
@@ -166,7 +168,7 @@ class Lives:
 
     def remembers(self) -> bool:
         """Whether every node that was met disclosed its run id."""
-        return all(life is None or life.run_id for life in self.present)
+        return all(incarnation is None or incarnation.run_id for incarnation in self.present)
 
 
 class Node:
@@ -214,26 +216,26 @@ class KnownNodes:
     """All masters of one client, as one of its runtimes can reach them.
 
     Args:
-        lives: What the client knows of them.
+        incarnations: What the client knows of them.
     """
 
-    def __init__(self, lives: Lives) -> None:
-        self.lives: Lives = lives
-        self.nodes: tuple[Node, ...] = tuple(Node(address) for address in lives.shown)
+    def __init__(self, incarnations: Incarnations) -> None:
+        self.incarnations: Incarnations = incarnations
+        self.nodes: tuple[Node, ...] = tuple(Node(address) for address in incarnations.shown)
 
-    def met(self, index: int, info: str, now: float) -> Life | Fault:
-        """Take note of a new connection and of what the node said on it; see ``Lives.met``."""
-        life = self.lives.met(index, info, now)
-        if not isinstance(life, Fault):
+    def met(self, index: int, info: str, now: float) -> Incarnation | Fault:
+        """Take note of a new connection and of what the node said on it; see ``Incarnations.met``."""
+        incarnation = self.incarnations.met(index, info, now)
+        if not isinstance(incarnation, Fault):
             node = self.nodes[index]
             node.fault = None
             node.failures = 0
-        return life
+        return incarnation
 
     def objection(self, index: int, now: float) -> Fault | None:
         """Why a node is not asked now, as far as that is known without a connection; None: ask."""
-        fault, life = self.nodes[index].fault, self.lives.present[index]
-        return fault if fault is not None else None if life is None else life.objection(now)
+        fault, incarnation = self.nodes[index].fault, self.incarnations.present[index]
+        return fault if fault is not None else None if incarnation is None else incarnation.objection(now)
 
     def forget(self) -> None:
         """No connection is ours any more, as after a fork."""

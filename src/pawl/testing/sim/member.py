@@ -13,7 +13,7 @@ from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import BaseLease, record_of
 from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.validity import drift
-from pawl.core.quorum.nodes import Lives
+from pawl.core.quorum.nodes import Incarnations
 from pawl.core.release import release
 from pawl.errors import (
     BackendOutOfMemory,
@@ -60,7 +60,7 @@ class _Unit:
         api, deaf = member.plan.api, member.plan.deaf
         self.runtime: SimRuntime
         if redlock is not None:
-            self.runtime = QuorumSimRuntime(process, sim.network, sim.fleet, api, member.lives)
+            self.runtime = QuorumSimRuntime(process, sim.network, sim.fleet, api, member.incarnations)
         elif sim.fleet.cluster is not None:
             self.runtime = RoutedSimRuntime(
                 process, sim.network, sim.fleet, sim.fleet.cluster, api, deaf=deaf
@@ -113,7 +113,7 @@ class Member:
         redlock = self._redlock()
         names = tuple(node.name for node in sim.fleet.nodes)
         fresh = redlock is not None and redlock.fresh
-        self.lives: Lives = Lives(
+        self.incarnations: Incarnations = Incarnations(
             names,
             sim.plan.longest_ttl(),
             fresh=fresh,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pawl.core.protocol.outcomes import ServerFacts
 from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority
 from pawl.core.protocol.runtime import Call, Fault, FaultKind
-from pawl.core.quorum.nodes import KnownNodes, Life, Lives
+from pawl.core.quorum.nodes import Incarnation, Incarnations, KnownNodes
 from pawl.primitives.probe import probe
 from pawl.primitives.redlock import SCRIPTS as EXCLUSIVE
 from pawl.primitives.redlock.rwlock import SCRIPTS as SHARED
@@ -39,16 +39,16 @@ _NOT_YET = Fault(FaultKind.UNREACHABLE, "not connected yet")
 class _Asked:
     """A question under way: counts the answers, and wakes its asker once."""
 
-    __slots__ = ("ballot", "done", "lives", "missing", "sent_at", "tell")
+    __slots__ = ("ballot", "done", "incarnations", "missing", "sent_at", "tell")
 
     def __init__(
-        self, ballot: Ballot, missing: int, tell: _Tell | None, lives: Lives, sent_at: float
+        self, ballot: Ballot, missing: int, tell: _Tell | None, incarnations: Incarnations, sent_at: float
     ) -> None:
         self.ballot = ballot
         self.missing = missing
         self.done = False
         self.tell = tell
-        self.lives = lives
+        self.incarnations = incarnations
         self.sent_at = sent_at
 
     def __call__(self, index: int, outcome: Any) -> None:
@@ -150,17 +150,19 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         network: What its connections run through.
         fleet: The masters.
         api: ``"threads"`` or ``"tasks"``.
-        lives: What the client knows of them, in all its loops.
+        incarnations: What the client knows of them, in all its loops.
     """
 
-    def __init__(self, process: Process, network: Network, fleet: Fleet, api: str, lives: Lives) -> None:
+    def __init__(
+        self, process: Process, network: Network, fleet: Fleet, api: str, incarnations: Incarnations
+    ) -> None:
         super().__init__(process, network, fleet, api)
         self.nodes: tuple[str, ...] = tuple(node.name for node in fleet.nodes)
         self._drops = 0
-        self._lives = lives
-        self._known_nodes = KnownNodes(lives)
+        self._incarnations = incarnations
+        self._known_nodes = KnownNodes(incarnations)
         self._probe = probe("sim")
-        self._life: dict[Link, Life] = {}
+        self._life: dict[Link, Incarnation] = {}
         self._held: dict[tuple[Task | None, int], Link] = {}
         self._left: list[list[Link]] = [[] for _ in self.nodes]
         self._looked = False
@@ -201,7 +203,7 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         tell = _Tell(self._me(), len(questions))
         now = self.now()
         for calls, ballot in questions:
-            self._pose(calls, _Asked(ballot, len(calls), tell, self._lives, now), links, timeout)
+            self._pose(calls, _Asked(ballot, len(calls), tell, self._incarnations, now), links, timeout)
         if questions:
             await suspend()
 
@@ -224,7 +226,9 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         else:
             found = [self._held.get((owner, index)) for index in range(len(calls))]
         links = [_GONE if link is None or link.dead or not self._process.alive else link for link in found]
-        self._pose(calls, _Asked(ballot, len(calls), None, self._lives, self.now()), links, self.node_timeout)
+        self._pose(
+            calls, _Asked(ballot, len(calls), None, self._incarnations, self.now()), links, self.node_timeout
+        )
 
     async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
         """See ``QuorumRuntime``; now and then a hint comes of nothing."""
@@ -371,8 +375,8 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
             outcome = await suspend()
         if isinstance(outcome, ServerFacts):
             outcome = self._known_nodes.met(index, outcome.info, self.now())
-            if isinstance(outcome, Life) and not self.ending:
-                self._lives.took(index, self.now() - asked_at)
+            if isinstance(outcome, Incarnation) and not self.ending:
+                self._incarnations.took(index, self.now() - asked_at)
                 self._life[link] = outcome
                 self._held[owner, index] = link
                 node.scripts.update(script.sha for script in (*EXCLUSIVE, *SHARED))
@@ -389,7 +393,7 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         self._drops += 1
         life = self._life.pop(link, None)
         if life is not None:
-            self._lives.heard(index, life, self.now() - (self._world.now - max(0.0, link.heard_at)))
+            self._incarnations.heard(index, life, self.now() - (self._world.now - max(0.0, link.heard_at)))
         for key, held in list(self._held.items()):
             if held is link:
                 del self._held[key]
@@ -406,7 +410,7 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
                 request.deadline = end
                 return True
         if link.node in self.servers and self._life.get(link) is not None:
-            self._lives.took(self.servers.index(link.node), (self._world.now - request.sent_at) / 2)
+            self._incarnations.took(self.servers.index(link.node), (self._world.now - request.sent_at) / 2)
         request.end(Fault(FaultKind.UNANSWERED, "no answer in time", maybe_applied=True))
         if link.heard_at < request.sent_at:
             link.silent += 1
