@@ -400,7 +400,7 @@ class TestElection:
 
     def test_one_who_ends_is_woken_once_more_and_then_no_more(self, bench: Bench) -> None:
         self.observe(bench, "o")
-        bench.ask(BALLOT.hush("o", "to-o"))
+        bench.ask(BALLOT.unobserve("o", "to-o"))
         assert [message.token for message in bench.told()] == ["o"]
         bench.ask(take(BALLOT, "a"))
         assert bench.told() == []

@@ -63,11 +63,11 @@ def ask_a_service(rig: Rig, *faults: Fault) -> None:
 
 
 def take_away(rig: Rig, *faults: Fault) -> None:
-    office = Counter(*faults)
-    forced = run(RemoteOperator(rig.engine, office).force_release(rig.plan.primitive, rig.options, "why"))
+    service = Counter(*faults)
+    forced = run(RemoteOperator(rig.engine, service).force_release(rig.plan.primitive, rig.options, "why"))
     assert (forced.name, forced.released, forced.fence) == ("x", True, 3)
-    assert len(office.keys) == len(faults) + 1
-    assert len(set(office.keys)) == 1, "once, however often it is asked for"
+    assert len(service.keys) == len(faults) + 1
+    assert len(set(service.keys)) == 1, "once, however often it is asked for"
 
 
 DOINGS = [release, prolong, ask, ask_a_service, take_away]

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from pawl.core.lease.in_progress import Ending
+from pawl.core.lease.in_progress import OngoingRelease
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.carrier import Request
 from pawl.core.release.decision import Step, decide
@@ -39,7 +39,7 @@ class Line:
         return waiter
 
     def release(self) -> Step | Request:
-        mark = Ending()
+        mark = OngoingRelease()
         mark.lease, mark.ended = self.lease, False
         return decide(self.rig.engine, mark, waited_for=True)
 

@@ -12,7 +12,7 @@ import pytest
 
 from pawl.core.acquire.degraded import DegradedLease
 from pawl.core.acquire.queue import _listen
-from pawl.core.client import NotingEngine, weak_suspect_all
+from pawl.core.client import HistoryEngine, weak_suspect_all
 from pawl.core.coordinate.election import ENDED, Watch
 from pawl.core.coordinate.gate_wait import unexpected
 from pawl.core.coordinate.multi_lease import HeldMultiLease
@@ -301,11 +301,11 @@ def test_a_move_of_the_server_is_told_to_an_engine_that_lives() -> None:
 # Histories ----------------------------------------------------------------------------------------------------------
 
 
-def noting() -> tuple[Rig, NotingEngine, list[tuple[str, str]]]:
+def noting() -> tuple[Rig, HistoryEngine, list[tuple[str, str]]]:
     """An engine that keeps histories, and what it wrote down: the token of each end, and how it ended."""
     rig = Rig(held())
     lease = rig.acquire()
-    engine = NotingEngine(
+    engine = HistoryEngine(
         rig.runtime, rig, cast("Any", SimpleNamespace(make=lambda *_: None, deadlock_after=0))
     )
     noted: list[tuple[str, str]] = []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pawl.core.state.records import ServerLease
     from pawl.core.state.session import Setup
 
-__all__ = ["NotingEngine", "make_engine", "weak_suspect_all"]
+__all__ = ["HistoryEngine", "make_engine", "weak_suspect_all"]
 
 
 def weak_suspect_all(engine: Engine) -> Callable[[], None]:
@@ -31,8 +31,8 @@ def weak_suspect_all(engine: Engine) -> Callable[[], None]:
     return suspect_all
 
 
-class NotingEngine(Engine):
-    """An engine that keeps histories: it notes each end of a grant, wherever that comes about."""
+class HistoryEngine(Engine):
+    """An engine that keeps histories: it notes the end of each grant, however it ends."""
 
     def __init__(self, runtime: Runtime, client: object, setup: Setup) -> None:
         super().__init__(runtime, client, maintain, setup)
@@ -59,7 +59,7 @@ class NotingEngine(Engine):
 def make_engine(runtime: Runtime, client: object, setup: Setup | None) -> Engine:
     """The engine of a client: one that keeps histories only if it was asked for."""
     if setup is not None and setup.history:
-        engine: Engine = NotingEngine(runtime, client, setup)
+        engine: Engine = HistoryEngine(runtime, client, setup)
     else:
         engine = Engine(runtime, client, maintain, setup)
     register_engine(engine)

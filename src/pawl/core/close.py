@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from pawl.core.lease.in_progress import Ending
+from pawl.core.lease.in_progress import OngoingRelease
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault
 from pawl.core.quorum.votes import Delivery
@@ -158,7 +158,7 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
             continue
         if isinstance(mark, ServerLease):
             ends.append((None, mark.primitive.leave(mark.token, TOMB_MS, 0)))
-        elif isinstance(mark, Ending):
+        elif isinstance(mark, OngoingRelease):
             server_lease = mark.lease.server_lease
             if server_lease.state is LeaseState.RELEASED and server_lease.owner.epoch == engine.epoch:
                 close_ms = server_lease.close_ms(engine.runtime.now())

@@ -22,7 +22,7 @@ from pawl.transport.node import NodeLink, meet
 __all__ = ["QuorumAsyncioRuntime"]
 
 _HANDSHAKE_TIMEOUT = 1.0
-_FIRST_LOOK = 0.5
+_FIRST_WAIT = 0.5
 _LEAST_HANDSHAKE_TIMEOUT = 0.25
 _GRACE = 0.05
 _DRAIN_WITHIN = 1.0
@@ -57,31 +57,31 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         self._probe = probe
         self._scripts = scripts
         self._group = LoopLinkGroup(loop, len(endpoints), self._link_of, self._lost, self.now)
-        self._met: list[NodeLink | None] = [None] * len(endpoints)
-        self._looks: dict[int, asyncio.Future[None]] = {}
-        self._looked: asyncio.Task[None] | None = None
+        self._ready_links: list[NodeLink | None] = [None] * len(endpoints)
+        self._attempts: dict[int, asyncio.Future[None]] = {}
+        self._first_meeting: asyncio.Task[None] | None = None
 
     def line(self) -> LoopLinkGroup | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """See ``Runtime``."""
-        looked = self._looked
-        return None if looked is None or self._ending or not looked.done() else self._group
+        meeting = self._first_meeting
+        return None if meeting is None or self._ending or not meeting.done() else self._group
 
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``."""
-        await self.meet(max(timeout, _FIRST_LOOK))
+        await self.meet(max(timeout, _FIRST_WAIT))
 
     async def meet(self, timeout: float) -> None:
         """See ``QuorumRuntime``: the first call of a loop meets the nodes, and its other callers wait with it."""
         if self._ending:
             return
-        if self._looked is None:
-            self._looked = self.loop.create_task(
-                self._look_around(_HANDSHAKE_TIMEOUT * 2), name="pawl-meet-all"
+        if self._first_meeting is None:
+            self._first_meeting = self.loop.create_task(
+                self._meet_all(_HANDSHAKE_TIMEOUT * 2), name="pawl-meet-all"
             )
-        if not self._looked.done():
-            await asyncio.wait((self._looked,), timeout=timeout)
+        if not self._first_meeting.done():
+            await asyncio.wait((self._first_meeting,), timeout=timeout)
         else:
-            await self._equip(timeout)
+            await self._ensure_connected(timeout)
 
     # Questions --------------------------------------------------------------------------------------------------
 
@@ -89,10 +89,10 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         """See ``QuorumRuntime``."""
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        if self._looked is None or not self._looked.done():
+        if self._first_meeting is None or not self._first_meeting.done():
             await self.ready(timeout)
         else:
-            await self._equip(max(timeout, _LEAST_HANDSHAKE_TIMEOUT))
+            await self._ensure_connected(max(timeout, _LEAST_HANDSHAKE_TIMEOUT))
         await self._group.ask_all(questions, timeout)
         for index, seconds in self._group.trips():
             self._incarnations.took(index, seconds)
@@ -127,9 +127,9 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
             return Fault(FaultKind.CLOSED, "the client is closed", final=True)
         node = self._known_nodes.nodes[index]
         now = self.now()
-        made = self._met[index]
+        made = self._ready_links[index]
         if (made is None or made.dead) and now >= node.retry_at:
-            self._look_at(index)
+            self._meet_soon(index)
         objection = self._known_nodes.objection(index, now)
         if objection is not None:
             return objection
@@ -139,50 +139,56 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         objection = made.incarnation.objection(now)
         if objection is not None:
             return objection
-        self._met[index] = None
+        self._ready_links[index] = None
         return made
 
-    async def _equip(self, timeout: float) -> None:
+    async def _ensure_connected(self, timeout: float) -> None:
         """Where a majority of the connections ended, wait until there are enough again."""
         if len(self._missing()) < majority(len(self.nodes)):
             return
         now, nodes = self.now(), self._known_nodes.nodes
-        looks = {self._look_at(index) for index in self._missing() if now >= nodes[index].retry_at}
-        looks |= {look for index, look in self._looks.items() if nodes[index].fault is None}
-        await self._await_majority(looks, timeout)
+        attempts = {self._meet_soon(index) for index in self._missing() if now >= nodes[index].retry_at}
+        attempts |= {attempt for index, attempt in self._attempts.items() if nodes[index].fault is None}
+        await self._await_majority(attempts, timeout)
 
     def _missing(self) -> list[int]:
         """The nodes that have no connection, and for which none is ready."""
-        return [index for index in self._group.missing() if (met := self._met[index]) is None or met.dead]
+        return [
+            index for index in self._group.missing() if (met := self._ready_links[index]) is None or met.dead
+        ]
 
-    async def _await_majority(self, looks: set[asyncio.Future[None]], timeout: float) -> None:
+    async def _await_majority(self, attempts: set[asyncio.Future[None]], timeout: float) -> None:
         """Wait for what makes connections until there are enough, and a moment longer for the others."""
         end = self.loop.time() + timeout
         enough = False
-        while looks and (left := end - self.loop.time()) > 0:
-            _, looks = await asyncio.wait(looks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        while attempts and (left := end - self.loop.time()) > 0:
+            _, attempts = await asyncio.wait(attempts, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not enough and len(self._missing()) < majority(len(self.nodes)):
                 enough = True
                 end = min(end, self.loop.time() + _GRACE)
 
-    def _look_at(self, index: int) -> asyncio.Future[None]:
-        """See whether a node is there, in a thread: the loop does not wait for a handshake."""
-        look = self._looks.get(index)
-        if look is None or look.done():
-            look = self._looks[index] = self.loop.create_future()
-            thread = threading.Thread(target=self._visit, args=(index, look), name="pawl-meet", daemon=True)
+    def _meet_soon(self, index: int) -> asyncio.Future[None]:
+        """Meet a node in a thread: the loop does not wait for a handshake."""
+        attempt = self._attempts.get(index)
+        if attempt is None or attempt.done():
+            attempt = self._attempts[index] = self.loop.create_future()
+            thread = threading.Thread(
+                target=self._run_meet, args=(index, attempt), name="pawl-meet", daemon=True
+            )
             try:
                 refused = start_thread(thread)
             except BaseException:
-                # From a signal handler. It may run or not: the next to ask looks anew.
-                del self._looks[index]
+                # From a signal handler. It may run or not: the next caller makes a new attempt.
+                del self._attempts[index]
                 raise
             if refused:
                 # The system has none left now: the node is asked again later, as one that cannot be reached.
-                self._came(index, look, Fault(FaultKind.UNREACHABLE, f"{self.nodes[index]}: {refused}"))
-        return look
+                self._finish_meet(
+                    index, attempt, Fault(FaultKind.UNREACHABLE, f"{self.nodes[index]}: {refused}")
+                )
+        return attempt
 
-    def _visit(self, index: int, look: asyncio.Future[None]) -> None:
+    def _run_meet(self, index: int, attempt: asyncio.Future[None]) -> None:
         timeout = max(self.node_timeout, _HANDSHAKE_TIMEOUT)
         first = self._incarnations.present[index] is None
         found: tuple[NodeLink, str] | Fault
@@ -193,13 +199,15 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         except Exception as error:  # noqa: BLE001 - nobody else would notify the waiter
             found = Fault(FaultKind.UNREACHABLE, f"{self.nodes[index]}: {error}")
         try:
-            self.loop.call_soon_threadsafe(self._came, index, look, found)
+            self.loop.call_soon_threadsafe(self._finish_meet, index, attempt, found)
         except RuntimeError:
             # The loop has ended meanwhile.
             if not isinstance(found, Fault):
                 found[0].close()
 
-    def _came(self, index: int, look: asyncio.Future[None], found: tuple[NodeLink, str] | Fault) -> None:
+    def _finish_meet(
+        self, index: int, attempt: asyncio.Future[None], found: tuple[NodeLink, str] | Fault
+    ) -> None:
         if not isinstance(found, Fault):
             link, info = found
             incarnation = self._known_nodes.met(index, info, self.now())
@@ -215,19 +223,19 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
                 link.heard_at = self.now()
                 self._incarnations.took(index, link.slowest)
                 link.slowest = 0.0
-                self._met[index] = link
+                self._ready_links[index] = link
         if isinstance(found, Fault):
             self._lost(index, found)
-        if not look.done():
-            look.set_result(None)
+        if not attempt.done():
+            attempt.set_result(None)
 
     def _lost(self, index: int, fault: Fault, link: NodeLink | None = None) -> None:
         if link is not None:
             self._incarnations.heard(index, link.incarnation, link.heard_at)
         self._known_nodes.nodes[index].failed(fault, self.now(), self.random())
 
-    async def _look_around(self, timeout: float) -> None:
-        await self._await_majority({self._look_at(index) for index in range(len(self.nodes))}, timeout)
+    async def _meet_all(self, timeout: float) -> None:
+        await self._await_majority({self._meet_soon(index) for index in range(len(self.nodes))}, timeout)
 
     # The end ----------------------------------------------------------------------------------------------------
 
@@ -235,8 +243,8 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         """See ``AsyncioRuntime``."""
         self._ending = True
         try:
-            if self._looked is not None and not self._looked.done():
-                self._looked.cancel()
+            if self._first_meeting is not None and not self._first_meeting.done():
+                self._first_meeting.cancel()
             await super().shut_down()
             # A socket closed on top of its answer may take the request back as well: a name just given back is to be
             # free.
@@ -247,7 +255,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
             with contextlib.suppress(OSError):
                 self._group.flush()
             self._group.close()
-            for link in self._met:
+            for link in self._ready_links:
                 if link is not None:
                     link.close()
 
@@ -256,4 +264,4 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         super().after_fork()
         self._incarnations.guard = threading.RLock()
         self._group.abandon()
-        self._met = [None] * len(self._endpoints)
+        self._ready_links = [None] * len(self._endpoints)

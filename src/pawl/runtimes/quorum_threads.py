@@ -27,7 +27,7 @@ _HANDSHAKE_TIMEOUT = 1.0
 _LEAST_HANDSHAKE_TIMEOUT = 0.25
 """The same where a caller waits for one node, which the client has met before."""
 
-_FIRST_LOOK = 0.5
+_FIRST_WAIT = 0.5
 """Seconds that the first call of a client waits for the nodes at least, where nobody waited for them before."""
 
 _GRACE = 0.05
@@ -120,7 +120,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         self._scripts = scripts
         self._local_group = _LocalGroup()
         self._idle_links: list[list[NodeLink]] = [[] for _ in endpoints]
-        self._looked = False
+        self._met_all = False
         self._meeting_guard = threading.RLock()
         self._numbers = count(FIRST_RID + 1)
         self._all: Known[ThreadLinkGroup] = Known()
@@ -138,16 +138,16 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
 
     async def meet(self, timeout: float) -> None:
         """See ``QuorumRuntime``."""
-        if not self._looked and not self._ending:
-            self._look_around(timeout)
-        self._equip(self._held_group(timeout), timeout)
+        if not self._met_all and not self._ending:
+            self._meet_all(timeout)
+        self._ensure_connected(self._held_group(timeout), timeout)
 
     # Questions --------------------------------------------------------------------------------------------------
 
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """See ``QuorumRuntime``."""
         group = self._held_group(timeout)
-        self._equip(group, max(timeout, _LEAST_HANDSHAKE_TIMEOUT))
+        self._ensure_connected(group, max(timeout, _LEAST_HANDSHAKE_TIMEOUT))
         if not group.lock.acquire(timeout=READING):
             # A signal handler on top of a call of the same thread: never mix two questions on one link.
             spare = self._new_group()
@@ -207,8 +207,8 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
     def _held_group(self, timeout: float) -> ThreadLinkGroup:
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        if not self._looked:
-            self._look_around(max(timeout, _FIRST_LOOK))
+        if not self._met_all:
+            self._meet_all(max(timeout, _FIRST_WAIT))
         group = self._local_group.group
         if group is None or group.dead:
             group = self._new_group()
@@ -234,7 +234,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         node = self._known_nodes.nodes[index]
         now = self.now()
         if node.fault is not None and now >= node.retry_at:
-            self._look_at(index)
+            self._meet_soon(index)
         objection = self._known_nodes.objection(index, now)
         if objection is not None:
             return objection
@@ -248,8 +248,8 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
             return objection
         return link
 
-    def _equip(self, group: ThreadLinkGroup, timeout: float) -> None:
-        """Connections for a thread that has none: to all nodes at once, and a majority of them is waited for."""
+    def _ensure_connected(self, group: ThreadLinkGroup, timeout: float) -> None:
+        """Connect a thread that has no connections: to all nodes at once; a majority of them is waited for."""
         missing = group.missing()
         if not missing:
             return
@@ -257,14 +257,14 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         for index in missing:
             node = self._known_nodes.nodes[index]
             if node.fault is not None and now >= node.retry_at:
-                self._look_at(index)
+                self._meet_soon(index)
         wanted = [index for index in missing if not self._idle_links[index]]
         free = [index for index in wanted if self._known_nodes.objection(index, now) is None]
         threads = [self._spawn(index) for index in free]
-        if not self._there(group):
-            self._await_majority(threads, timeout, lambda: self._there(group))
+        if not self._has_majority(group):
+            self._await_majority(threads, timeout, lambda: self._has_majority(group))
 
-    def _there(self, group: ThreadLinkGroup) -> bool:
+    def _has_majority(self, group: ThreadLinkGroup) -> bool:
         """Whether a thread has, or can have, connections to a majority."""
         missing = [index for index in group.missing() if not self._idle_links[index]]
         return len(missing) < majority(len(self.nodes))
@@ -311,16 +311,16 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
             self._incarnations.heard(index, link.incarnation, link.heard_at)
         self._known_nodes.nodes[index].failed(fault, self.now(), self.random())
 
-    def _look_around(self, timeout: float) -> None:
+    def _meet_all(self, timeout: float) -> None:
         """Meet all nodes at once, for the first call; a node that hangs is waited for a little, if it is not needed."""
-        threads = [self._look_at(index) for index in range(len(self.nodes))]
+        threads = [self._meet_soon(index) for index in range(len(self.nodes))]
         needed = majority(len(self.nodes))
         nodes = self._known_nodes.nodes
         self._await_majority(threads, timeout, lambda: sum(node.fault is None for node in nodes) >= needed)
-        self._looked = True
+        self._met_all = True
 
-    def _look_at(self, index: int) -> threading.Thread | None:
-        """See whether a node is back, in the background: nobody waits for one that hangs."""
+    def _meet_soon(self, index: int) -> threading.Thread | None:
+        """Meet a node in the background: nobody waits for one that hangs."""
         node = self._known_nodes.nodes[index]
         with self._meeting_guard:
             if node.meeting or self._ending:
@@ -336,12 +336,12 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         return thread
 
     def _spawn(self, index: int) -> threading.Thread | None:
-        """Make a connection in the background."""
-        thread = threading.Thread(target=self._visit, args=(index,), name="pawl-meet", daemon=True)
+        """Start a thread that meets a node."""
+        thread = threading.Thread(target=self._run_meet, args=(index,), name="pawl-meet", daemon=True)
         # While the interpreter ends it allows no new thread.
         return None if start_thread(thread) else thread
 
-    def _visit(self, index: int) -> None:
+    def _run_meet(self, index: int) -> None:
         node = self._known_nodes.nodes[index]
         try:
             self._idle_links[index].append(self._meet(index, max(self.node_timeout, _HANDSHAKE_TIMEOUT)))
@@ -395,7 +395,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         super().after_fork()
         self._local_group = _LocalGroup()
         self._idle_links = [[] for _ in self._endpoints]
-        self._looked = False
+        self._met_all = False
         self._meeting_guard = threading.RLock()
         self._all = Known()
         self._incarnations.guard = threading.RLock()

@@ -24,7 +24,7 @@ from pawl.topology.endpoint import Endpoint
 from pawl.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port
 from pawl.transport.waker import Waker
 from pawl.transport.wire import (
-    ENDING,
+    ENDS_CONNECTION,
     NOTHING,
     Handshake,
     PushNotification,
@@ -196,7 +196,7 @@ class Link:
         except BaseException:
             self.close()
             raise
-        if any(isinstance(outcome, Fault) and outcome.kind in ENDING for outcome in outcomes):
+        if any(isinstance(outcome, Fault) and outcome.kind in ENDS_CONNECTION for outcome in outcomes):
             self.close()
         return outcomes
 
@@ -244,7 +244,7 @@ class Link:
                 text = str(reply)
                 if not text.startswith("NOSCRIPT"):
                     fault = refusal_of(text)
-                    if fault.kind in ENDING:
+                    if fault.kind in ENDS_CONNECTION:
                         self.close()
                     raise fault
                 self.rid = rid = self.rid + 1

@@ -23,7 +23,7 @@ from pawl.topology.endpoint import Endpoint
 from pawl.transport.answer import Answer
 from pawl.transport.connect import asks_again, fault_of, is_plain_async, make_async, plain_port
 from pawl.transport.wire import (
-    ENDING,
+    ENDS_CONNECTION,
     NOTHING,
     Handshake,
     PushNotification,
@@ -41,7 +41,7 @@ __all__ = ["Mux", "open_connection", "open_mux", "retrieve"]
 _PATIENCE = 0.25
 """A request that waited this long while nothing at all came back condemns the connection."""
 
-_TRAIN = 16
+_MOST_IN_A_WRITE = 16
 """So many requests go out in one write: few enough that client and server work at the same time."""
 
 _SILENT = 2
@@ -133,7 +133,7 @@ class Mux(asyncio.Protocol):
         data = b"".join((call[0].evalsha, call[1], b"$10\r\n", request.word, b"\r\n"))  # Call.pack
         if timeout < self._looks_after or self.dead:
             self._enqueue(request, data)
-        elif self._corked and len(self._out) < _TRAIN:
+        elif self._corked and len(self._out) < _MOST_IN_A_WRITE:
             self._out.append(data)
             self._pending.append(request)
         elif not (self._corked or self._out or self._pending):
@@ -188,7 +188,7 @@ class Mux(asyncio.Protocol):
             return
         if self._corked or self._out:
             self._out.append(data)
-            if len(self._out) > _TRAIN:
+            if len(self._out) > _MOST_IN_A_WRITE:
                 # The server begins with these while the rest is made.
                 self._transport.write(b"".join(self._out))
                 self._out.clear()
@@ -391,7 +391,7 @@ class Mux(asyncio.Protocol):
             return
         fault = refusal_of(text)
         request.fail(fault)
-        if fault.kind in ENDING:
+        if fault.kind in ENDS_CONNECTION:
             self.close(Fault(FaultKind.UNANSWERED, text, maybe_applied=True))
 
     def _teach(self, request: _Request) -> None:

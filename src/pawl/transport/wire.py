@@ -15,7 +15,7 @@ from pawl.core.protocol.scripts import Script, pack_words
 from pawl.topology.endpoint import Endpoint
 
 __all__ = [
-    "ENDING",
+    "ENDS_CONNECTION",
     "NOTHING",
     "Handshake",
     "PushNotification",
@@ -44,7 +44,7 @@ _ADVICE = {
     "sentinel": "a Sentinel: use redis+sentinel://host,host,host/service",
 }
 
-ENDING = frozenset({FaultKind.READ_ONLY, FaultKind.UNREACHABLE})
+ENDS_CONNECTION = frozenset({FaultKind.READ_ONLY, FaultKind.UNREACHABLE})
 """Refusals after which a connection is of no more use: another one may reach the master, or log in anew."""
 
 

@@ -146,7 +146,7 @@ class Watch:
             BackendError: The server could not be asked for too long.
         """
         try:
-            return await self._wait.within(self._next(), self._hush)
+            return await self._wait.within(self._next(), self._unobserve)
         except ClientClosed:
             return ENDED
 
@@ -154,7 +154,7 @@ class Watch:
         """End it, also for a thread or task that waits in ``next``."""
         self._closed = True
         if self._wait.waiter.sent and not self._engine.activity.closed:
-            self._engine.post(self._hush())
+            self._engine.post(self._unobserve())
 
     async def _next(self) -> Leader | Ended | None:
         wait = self._wait
@@ -172,5 +172,5 @@ class Watch:
         wait = self._wait
         return self._ballot.observe(wait.token, self._options.ticket_ms, wait.channel, wait.former)
 
-    def _hush(self) -> Request:
-        return self._ballot.hush(self._wait.token, self._wait.channel)
+    def _unobserve(self) -> Request:
+        return self._ballot.unobserve(self._wait.token, self._wait.channel)

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.record import HeldLease
 
-__all__ = ["Ending", "refuse"]
+__all__ = ["OngoingRelease", "refuse"]
 
 
-class Ending:
-    """One release that is under way: another one of the same lease, which is refused, has a mark of its own.
+class OngoingRelease:
+    """One release that is under way; another one of the same lease, which is refused, has an object of its own.
 
     Attributes:
-        lease: What is released; set by who makes the mark, a call less for each release.
+        lease: What is released; set by its maker, which saves each release a call.
         ended: True once this release has ended the lease, and nobody else will leave it.
     """
 

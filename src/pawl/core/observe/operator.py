@@ -43,7 +43,7 @@ _RECORDS = 20
 _AUDIT_LINES = 1000
 _AUDIT_LIFE_MS = 90 * 86_400_000
 _LONGEST_REASON = 500
-_WORD_LIFE_MS = 60_000
+_TAKEN_LIFE_MS = 60_000
 _OWNER = "owner="
 _TRIES = 5
 _NOT_PAWL = "a program that is not pawl"
@@ -261,7 +261,7 @@ async def force_release(engine: Engine, primitive: Primitive, options: Terms, re
         outcome, _ = await query(engine, call, options, primitive.name, "force_release")
         if isinstance(outcome, outcomes.Forced):
             forced = Forced(primitive.name, released=True, holder=outcome.holder, fence=outcome.fence)
-            await _leave_word(engine, setup, options, primitive, processes, cur)
+            await _notify_holders(engine, setup, options, primitive, processes, cur)
             break
     else:
         # It changed hands each time between the look and the script.
@@ -301,17 +301,17 @@ async def _channels_of(
     return [channel for channel in found if channel]
 
 
-async def _leave_word(
+async def _notify_holders(
     engine: Engine, setup: Setup, options: Terms, primitive: Primitive, processes: set[str], cur: int
 ) -> None:
-    """Have holders learn of it whose sessions do not list the hold yet: they find it as soon as they do.
+    """Notify holders whose sessions do not list the hold yet: they find it as soon as they do.
 
     And those to whom the script sent a message: the connection that a record names may be gone.
     """
     if not processes:
         return
     tag = grant_tag(primitive, cur)
-    await query(engine, setup.calls.take(tag, _WORD_LIFE_MS), options, primitive.name, "force_release")
+    await query(engine, setup.calls.take(tag, _TAKEN_LIFE_MS), options, primitive.name, "force_release")
     # After: a session that listed the hold before that hears it now.
     for channel in await _channels_of(engine, setup, options, primitive, processes, cur):
         await query(engine, setup.calls.tell(channel, tag), options, primitive.name, "force_release")

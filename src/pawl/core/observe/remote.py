@@ -49,12 +49,12 @@ class RemoteOperator:
 
     Args:
         engine: The client's engine.
-        office: Its runtime.
+        service: Its runtime.
     """
 
-    def __init__(self, engine: Engine, office: ServiceRuntime) -> None:
+    def __init__(self, engine: Engine, service: ServiceRuntime) -> None:
         self._engine = engine
-        self._office = office
+        self._service = service
 
     async def locks(self, options: Terms) -> list[LockInfo]:
         """See ``Client.locks``."""
@@ -87,16 +87,16 @@ class RemoteOperator:
         self, options: Terms, what: str, about: Mapping[str, str], name: str = "", reason: str = ""
     ) -> dict[str, Any]:
         """Ask, again after passing faults; whatever is asked for happens once."""
-        engine, office, timeout = self._engine, self._office, options.request_timeout
+        engine, service, timeout = self._engine, self._service, options.request_timeout
         retry, name = Retry(), name or what
         key = engine.runtime.new_token().partition("@")[0]
         while True:
             engine.check_open()
             try:
                 if what == "force_release":
-                    answer = await office.take_away(about, reason, key, timeout)
+                    answer = await service.take_away(about, reason, key, timeout)
                 else:
-                    answer = await office.look_up(what, about, timeout)
+                    answer = await service.look_up(what, about, timeout)
                 if isinstance(answer, dict):
                     return cast("dict[str, Any]", answer)
                 raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve")

@@ -78,7 +78,7 @@ class BallotCalls(Primitive, Protocol):
         """Read who leads, and be woken when that changes: ``Leading`` or ``Full``."""
         ...
 
-    def hush(self, token: str, channel: str) -> Request:
+    def unobserve(self, token: str, channel: str) -> Request:
         """End an observation: ``Absent``."""
         ...
 

@@ -12,7 +12,7 @@ from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.in_progress import Ending
+    from pawl.core.lease.in_progress import OngoingRelease
     from pawl.core.protocol.carrier import Request
     from pawl.core.protocol.quorum import QuorumRuntime
     from pawl.core.state.records import ServerLease
@@ -33,7 +33,7 @@ class Step(Enum):
 
 
 def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each release as much as a branch
-    engine: Engine, mark: Ending, *, waited_for: bool
+    engine: Engine, mark: OngoingRelease, *, waited_for: bool
 ) -> Step | Request:
     """End a lease, or one level of it, and say what is to be done.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pawl.core.keep.majority import ask_to_leave
 from pawl.core.keep.outbox import leave_call, leave_votes
-from pawl.core.lease.in_progress import Ending
+from pawl.core.lease.in_progress import OngoingRelease
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.outcomes import Outcome, Released
 from pawl.core.protocol.primitive import TOMB_MS
@@ -55,7 +55,7 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
     server_lease, observer = lease.server_lease, engine.reports.observer
     queue, run = server_lease.local_queue, server_lease.run
     granted_at = 0.0 if observer is None else server_lease.owner.granted_at
-    in_progress, mark = engine.activity.in_progress, Ending()
+    in_progress, mark = engine.activity.in_progress, OngoingRelease()
     mark.lease, mark.ended = lease, False
     # The outcome for observers if the call is interrupted.
     ended: Release | str = "background"

@@ -1,7 +1,7 @@
 """What a client has still to write of the history of names.
 
 Only a client that was asked to keeps it. The scripts that grant and release know nothing of it, and neither does the
-way of a client that keeps none: an engine that notes is a class of its own. What ended is put into a list here; the
+way of a client that keeps none: an engine that does is a class of its own. What ended is put into a list here; the
 maintenance writes it, together with renewals, within a quarter of a second. A grant that lasts longer than that is
 noted while it lasts, so that one that nobody lives to end is known, too: the reader infers that it expired.
 

@@ -17,7 +17,7 @@ _ACQUIRE = load(__name__, "acquire", read=TAKE)
 _RENEW = load(__name__, "renew", read=TAKE)
 _LEAVE = load(__name__, "leave", read=LEAVE)
 _OBSERVE = load(__name__, "observe", read=OBSERVE)
-_HUSH = load(__name__, "hush", read=OBSERVE)
+_UNOBSERVE = load(__name__, "hush", read=OBSERVE)
 
 
 @lru_cache(maxsize=1024)
@@ -90,9 +90,9 @@ class Ballot(Mutex):
         args = _args(token, ticket_ms, channel, former, self._max_observers)
         return Call(_OBSERVE, self._observed + args)
 
-    def hush(self, token: str, channel: str) -> Call:
+    def unobserve(self, token: str, channel: str) -> Call:
         """End an observation; see ``hush.lua``."""
-        return Call(_HUSH, self._observers + _args(token, channel))
+        return Call(_UNOBSERVE, self._observers + _args(token, channel))
 
     def _ballot(self, script: Script, token: str, args: bytes) -> Call:
         word = token.encode()

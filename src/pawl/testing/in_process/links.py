@@ -14,7 +14,7 @@ from pawl.testing.in_process.node import Entrance, Outcome
 from pawl.transport.answer import Answer
 from pawl.transport.link import FREE, Link
 from pawl.transport.mux import Mux
-from pawl.transport.wire import ENDING
+from pawl.transport.wire import ENDS_CONNECTION
 
 __all__ = ["InProcessLink", "InProcessMux"]
 
@@ -72,7 +72,7 @@ class InProcessLink(Link):
         finally:
             free += FREE
         if isinstance(outcome, Fault):
-            if outcome.kind in ENDING or outcome.maybe_applied:
+            if outcome.kind in ENDS_CONNECTION or outcome.maybe_applied:
                 self.close()
             raise outcome
         reply: Reply = outcome
@@ -233,7 +233,7 @@ class InProcessMux(Mux):
                 request.wake_soon()
             return
         request.fail(outcome)
-        if outcome.kind in ENDING:
+        if outcome.kind in ENDS_CONNECTION:
             self.close(Fault(FaultKind.UNANSWERED, outcome.text, maybe_applied=True))
 
     def _overdue(self, rid: int, timeout: float) -> None:

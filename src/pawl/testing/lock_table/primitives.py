@@ -189,7 +189,7 @@ class Ballot(Mutex):
             token=token, ticket_ms=ticket_ms, channel=channel, former=former, most=self._most, **self._of
         )
 
-    def hush(self, token: str, channel: str) -> Unobserve:
+    def unobserve(self, token: str, channel: str) -> Unobserve:
         """See ``BallotCalls``."""
         return Unobserve(token=token, channel=channel, **self._of)
 
