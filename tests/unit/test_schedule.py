@@ -128,7 +128,7 @@ def test_who_is_to_be_served_out_of_rhythm_is_served_once_at_the_first_time() ->
 
 @given(st.lists(st.tuples(st.sampled_from([1.0, 10.0]), st.booleans(), st.integers(0, 4)), min_size=1))
 def test_what_is_told_of_the_leases_leaves_none_out(script: list[tuple[float, bool, int]]) -> None:
-    """What is in hand, in a row or out of rhythm is held at each moment of a renewal, and listed as such."""
+    """What is in hand, in a bucket or out of rhythm is held at each moment of a renewal, and listed as such."""
     plan, now = schedule(), 0.0
     for every, once, most in script:
         now += 0.5
@@ -144,7 +144,9 @@ def test_what_is_told_of_the_leases_leaves_none_out(script: list[tuple[float, bo
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([1.0, 10.0]), st.integers(0, 50), st.sampled_from(["row", "once", "gone"]))
+        st.tuples(
+            st.sampled_from([1.0, 10.0]), st.integers(0, 50), st.sampled_from(["bucket", "once", "gone"])
+        )
     )
 )
 def test_every_lease_is_served_exactly_once(script: list[tuple[float, int, str]]) -> None:
@@ -165,7 +167,7 @@ def test_every_lease_is_served_exactly_once(script: list[tuple[float, int, str]]
     served: list[ServerLease] = []
     now = 0.0
     while (wake := plan.sleep_until(now)) < inf:
-        # A row that is empty now is looked at once more: what is added to it needs no nudge.
+        # A bucket that is empty now is looked at once more: what is added to it needs no nudge.
         now = max(now, wake)
         served += plan.take_due(now, 3)
     assert len(served) == len(expected)

@@ -49,9 +49,9 @@ def server_lease_of(rig: Rig) -> ServerLease:
 
 def due_of(server_lease: ServerLease) -> float:
     """When it is served next."""
-    row = server_lease.row
-    assert row is not None
-    return row[server_lease]
+    bucket = server_lease.bucket
+    assert bucket is not None
+    return bucket[server_lease]
 
 
 # When a lease is served -----------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
     """
     lease, history = mark.lease, engine.reports.history
     server_lease = lease.server_lease
-    owner, local_queue, row = server_lease.owner, server_lease.local_queue, server_lease.row
+    owner, local_queue, bucket = server_lease.owner, server_lease.local_queue, server_lease.bucket
     now = engine.runtime.now()
     held, held_key = engine.leases.held, (lease.who, server_lease.primitive.key)
     with engine.guard:
@@ -74,7 +74,7 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
             not waited_for
             and state is LeaseState.HELD
             and now < server_lease.valid_until
-            and row is not None
+            and bucket is not None
             and (
                 local_queue is None
                 or not (local_queue.local_waiters or local_queue.turn != server_lease.turn)
@@ -89,8 +89,8 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
                     and local_queue.by_key[local_queue.key] is local_queue
                 ):
                     del local_queue.by_key[local_queue.key]
-            if row is not None and server_lease in row:
-                del row[server_lease]
+            if bucket is not None and server_lease in bucket:
+                del bucket[server_lease]
     if not forgets:
         # The history records this end before the next owner appears.
         engine.forget_holder(server_lease, lease.who)

@@ -193,7 +193,7 @@ class ServerLease:
         turn: The turn of that queue in which it was granted.
         follow_key: Which waiters may follow it in strict order; ``""``: none.
         run: Those who follow it; None: nobody yet.
-        row: Where the renewal schedule keeps it.
+        bucket: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
         quorum: How several independent masters voted for it; None with one.
         unsure: Why nobody knows whether its release came to the server: an error's class and words, if it had any.
@@ -202,7 +202,7 @@ class ServerLease:
     # As attributes of the class, so that a short hold sets only what differs.
     uncontended: bool = True
     reason: LossReason | None = None
-    row: OrderedDict[ServerLease, float] | None = None
+    bucket: OrderedDict[ServerLease, float] | None = None
     unsure: tuple[type[PawlError], str] = (BackendUnavailable, "")
     failures: int = 0
 
