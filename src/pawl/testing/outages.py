@@ -141,12 +141,12 @@ class Holds(ABC):
             TimeoutError: The event loop of the lease was blocked for more than 5 s.
         """
         one = lease_of(lease) if isinstance(lease, str) else members_of(lease)[0]
-        if not one.mine():
+        if not one.is_held():
             raise ValueError(f"{one!r} is not held")
         engine, server_lease = one.engine, one.server_lease
         engine.runtime.run_in_owner(lambda: engine.lose(server_lease, reason))
         end = time.monotonic() + _TOLD_WITHIN
-        while one.mine():
+        while one.is_held():
             if time.monotonic() > end:
                 raise TimeoutError(f"the client of {one!r} did not report the loss within {_TOLD_WITHIN:g} s")
             time.sleep(0.001)
@@ -326,6 +326,6 @@ def lease_of(name: str) -> HeldLease:
     """Find who holds a name in this process; the code under test keeps its lease to itself."""
     for one in gc.get_objects():
         # By the type: objects that stand for others answer for `__class__`, and some of them do something then.
-        if issubclass(type(one), HeldLease) and one.name == name and one.mine():
+        if issubclass(type(one), HeldLease) and one.name == name and one.is_held():
             return cast("HeldLease", one)
     raise ValueError(f"no lease of this process holds {name!r}")

@@ -41,7 +41,7 @@ class Leadership:
     def lease(self) -> HeldLease | None:
         """The lease, while it is good by the local clock."""
         lease = self._lease() if self._lease is not None else None
-        return lease if lease is not None and lease.mine() else None
+        return lease if lease is not None and lease.is_held() else None
 
     def leading(self) -> HeldLease:
         """The lease.

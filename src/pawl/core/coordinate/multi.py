@@ -133,7 +133,7 @@ async def _take_all(
         # Not append: after a call a signal handler may run, and nobody would know of the lease.
         taken += [lease]
     for lease in taken:
-        if not lease.mine():
+        if not lease.is_held():
             text = f"acquire {plan.name!r}: {lease.name!r} was lost while waiting for the others"
             raise NotAcquired(f"{text}; all were released", name=lease.name)
     return None

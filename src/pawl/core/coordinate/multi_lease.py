@@ -120,8 +120,8 @@ class HeldMultiLease:
         """Whether it belongs to the parent of this process."""
         return any(lease.inert() for lease in self.leases)
 
-    def mine(self) -> bool:
-        """Whether its owner has all of them still, by the local clock."""
+    def is_held(self) -> bool:
+        """Whether its owner still holds all of them, by the local clock."""
         return self.state in (LeaseState.HELD, LeaseState.SUSPECT)
 
     def take_end(self) -> bool:
@@ -171,7 +171,7 @@ class BaseMultiLease:
 
     def __bool__(self) -> bool:
         """True while all are held or suspect, by the local clock; False once one is lost or all are released."""
-        return self._record.mine()
+        return self._record.is_held()
 
     @property
     def name(self) -> str:
@@ -219,7 +219,7 @@ class BaseMultiLease:
     def remaining(self) -> float:
         """Seconds of validity left by the local clock, the least of all; 0 when lost or released. Sends nothing."""
         record = self._record
-        return min(lease.remaining() for lease in record.leases) if record.mine() else 0.0
+        return min(lease.remaining() for lease in record.leases) if record.is_held() else 0.0
 
     @property
     def state(self) -> LeaseState:

@@ -192,7 +192,7 @@ async def finish(start: Start, value: Any, keep: float) -> None:
     result = Result.of(value, name)
     if lease.released:
         raise NotHeld(f"finish {name!r}: it was finished or abandoned before", name=name, operation="finish")
-    if lease.mine():
+    if lease.is_held():
         # From here on each of its releases records the result, also one that goes on without its caller.
         server_lease.primitive = primitive.finishing(result.type, result.data, to_ms(keep), lease.fence)
     outcome = await release.release(lease.engine, lease)

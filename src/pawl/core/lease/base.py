@@ -82,7 +82,7 @@ class BaseLease:
 
     def __bool__(self) -> bool:
         """True while it is held or suspect, by the local clock; False once it is lost or released. Sends nothing."""
-        return self._record.mine()
+        return self._record.is_held()
 
     if not TYPE_CHECKING:
 

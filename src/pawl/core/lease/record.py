@@ -147,13 +147,13 @@ class HeldLease(LeaseRecord):
         """Whether it belongs to the parent of this process."""
         return self.server_lease.owner.epoch != self.engine.epoch
 
-    def mine(self) -> bool:
-        """Whether its owner has it still, by the local clock."""
+    def is_held(self) -> bool:
+        """Whether its owner still holds it, by the local clock."""
         return self.state in (LeaseState.HELD, LeaseState.SUSPECT)
 
     def remaining(self) -> float:
         """Seconds of validity left; 0 when lost or released."""
-        if not self.mine():
+        if not self.is_held():
             return 0.0
         return max(0.0, self.server_lease.valid_until - self.engine.runtime.now())
 

@@ -30,7 +30,7 @@ async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
     server_lease = lease.server_lease
     if engine.quorum is not None:
         engine.quorum.check_ttl(ttl, server_lease.options.given.lock_delay)
-    if not lease.mine():
+    if not lease.is_held():
         raise lease.not_held("extend")
     if server_lease.degraded:
         return  # It has no end but its release.
@@ -61,7 +61,7 @@ async def downgrade(engine: Engine, lease: HeldLease) -> None:
         BackendError: The server did not say that it did it; the lease is a reader's all the same.
     """
     server_lease = lease.server_lease
-    if not lease.mine():
+    if not lease.is_held():
         raise lease.not_held("downgrade")
     if lease.levels > 1:
         text = f"downgrade {lease.name!r}: it is held {lease.levels} times: leave the inner blocks first"

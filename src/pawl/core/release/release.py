@@ -114,7 +114,7 @@ def _nothing_to_send(lease: HeldLease, step: Step) -> Release:
         raise NotHeld(f"release {lease.name!r}: the lease was already released", name=lease.name)
     if step is Step.FORKED:
         raise NotHeld(f"release {lease.name!r}: the lease belongs to the parent process", name=lease.name)
-    lease.lost = step is Step.LOST or (step is Step.REENTRANT and not lease.mine())
+    lease.lost = step is Step.LOST or (step is Step.REENTRANT and not lease.is_held())
     return Release.LOST if lease.lost else Release.RELEASED
 
 

@@ -58,7 +58,7 @@ def detach(engine: Engine, lease: HeldLease) -> str:
         kind = server_lease.degraded or server_lease.primitive.kind
         said = f"a {kind} lease cannot be detached: acquire it in the other process, with its owner= if it has one"
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
-    if not lease.mine():
+    if not lease.is_held():
         raise lease.not_held("detach")
     if lease.levels > 1:
         times = f"it is held {lease.levels} times: leave the inner blocks first"
