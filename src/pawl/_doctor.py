@@ -22,7 +22,7 @@ from pawl.preflight.group import judge_masters, judge_sentinels
 from pawl.preflight.server import Facts, Finding, Severity, facts_of_info, fields_of, judge
 from pawl.runtimes.shared import now
 from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
-from pawl.topology.redlock import why_poor
+from pawl.topology.redlock import quorum_warning
 from pawl.topology.sentinel import read_view
 from pawl.transport.connect import fault_of, make_sync
 
@@ -73,7 +73,7 @@ def examine(target: object, *, ttl: float = 30.0, namespace: str | None = None) 
     reports = [report for report, _ in looks]
     if isinstance(found, Masters):
         shown, facts = [report.server for report in reports], [facts for _, facts in looks]
-        together = judge_masters(shown, facts, why_poor(len(nodes)))
+        together = judge_masters(shown, facts, quorum_warning(len(nodes)))
         reports.append(Report("all of them", tuple(together)))
     return reports
 

@@ -17,7 +17,7 @@ from pawl.primitives.probe import probe
 from pawl.primitives.redis import REDIS
 from pawl.runtimes.choice import asyncio_runtime, thread_runtime
 from pawl.topology.endpoint import ClusterNodes, Masters, Place, Service, Target
-from pawl.topology.redlock import why_poor
+from pawl.topology.redlock import quorum_warning
 
 if TYPE_CHECKING:
     import asyncio
@@ -56,8 +56,8 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
         return None
     if settings.history:
         raise NotSupported("history is not supported on independent masters (Redlock): leave it 0")
-    if poor := why_poor(len(target.nodes)):
-        warn(poor)
+    if warning := quorum_warning(len(target.nodes)):
+        warn(warning)
     options = given or RedlockOptions()
     check_for_quorum(options, settings.options)
     return options

@@ -13,7 +13,7 @@ from pawl.core.lease.record import HeldLease
 from pawl.core.maintenance.loop import maintain
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.outcomes import Look, Outcome
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Line, Parker, Reply, Tracking, Wakeup
+from pawl.core.protocol.runtime import Call, Connection, Fault, FaultKind, Parker, Reply, Tracking, Wakeup
 from pawl.core.protocol.terms import Terms
 from pawl.core.release.release import release
 from pawl.core.state.plan import Plan
@@ -181,7 +181,7 @@ class Scripted:
         words = [word.decode() for word in call.words()]
         return Sent(call.script.name, words[call.script.numkeys :], self.clock, timeout)
 
-    def line(self) -> Line | None:
+    def connection(self) -> Connection | None:
         return _Line(self)
 
     async def call(self, call: Call, timeout: float) -> Outcome:

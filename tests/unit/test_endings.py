@@ -13,7 +13,7 @@ import pytest
 
 import pawl
 from pawl.core.close import close
-from pawl.core.protocol.faults import passes, to_error
+from pawl.core.protocol.faults import is_transient, to_error
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind, Reply
 from pawl.core.release.extend import extend
@@ -312,7 +312,7 @@ def test_nothing_keeps_a_lease_that_ended_before_the_limit_it_once_had() -> None
     assert kept() is None
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FaultKind if not passes(kind) and kind != "closed"])
+@pytest.mark.parametrize("kind", [kind for kind in FaultKind if not is_transient(kind) and kind != "closed"])
 def test_a_release_that_was_refused_names_the_cause(kind: FaultKind) -> None:
     fault = Fault(kind, "so says the server")
     rig = Rig(held(), fault)

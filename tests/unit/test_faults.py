@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 import pawl
-from pawl.core.protocol.faults import classify, passes, to_error
+from pawl.core.protocol.faults import classify, is_transient, to_error
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.observers import Observer, Observers
 
@@ -96,7 +96,7 @@ def test_each_fault_has_an_error_of_its_own_words(kind: FaultKind) -> None:
 
 def test_which_faults_pass() -> None:
     waiting_helps = {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY, FaultKind.READ_ONLY}
-    assert {kind for kind in FaultKind if passes(kind)} == waiting_helps
+    assert {kind for kind in FaultKind if is_transient(kind)} == waiting_helps
 
 
 def test_held_by_another_is_never_a_failure_of_the_server() -> None:

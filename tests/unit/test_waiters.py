@@ -506,7 +506,7 @@ def test_the_circuit_breaker_is_asked_before_a_request_without_a_connection_at_h
 
     rig = Rig()
     rig.engine.health.circuit_breaker = cast("Any", Open())
-    rig.runtime.line = lambda: None  # type: ignore[method-assign]
+    rig.runtime.connection = lambda: None  # type: ignore[method-assign]
     with pytest.raises(pawl.BackendUnavailable, match="open"):
         rig.acquire()
     assert rig.sent == []

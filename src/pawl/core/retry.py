@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.carrier import Request
-from pawl.core.protocol.faults import passes, to_error
+from pawl.core.protocol.faults import is_transient, to_error
 from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.records import Retry
@@ -81,7 +81,7 @@ def pause_after(
     Raises:
         PawlError: Another try cannot help, or the time for retries is over.
     """
-    if fault.final or not passes(fault.kind):
+    if fault.final or not is_transient(fault.kind):
         raise to_error(fault, name, doing) from fault
     now, attempt = engine.runtime.now(), retry.attempt
     retry.attempt += 1
@@ -149,7 +149,7 @@ async def explained(engine: Engine, call: Request, fault: Fault) -> Fault:
 async def query(
     engine: Engine, call: Request, options: Terms, name: str, doing: str
 ) -> tuple[Outcome, float]:
-    """Run an idempotent call, again after passing faults, for at most ``unavailable_after``.
+    """Run an idempotent call, again after transient faults, for at most ``unavailable_after``.
 
     Returns:
         The reply, and when its request was sent.

@@ -246,7 +246,7 @@ class AsyncioRuntime:
             for waiter in self._waiters.values():
                 waiter.end()
 
-    def line(self) -> Mux | None:
+    def connection(self) -> Mux | None:
         """See ``Runtime``."""
         mux = self._mux
         return None if mux is None or mux.dead else mux

@@ -63,8 +63,8 @@ class ClusterThreads(ThreadRuntime):
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return self._connect_to(self._router.endpoint(address), max(timeout, 0.25))
 
-    def line(self) -> None:
-        """See ``Runtime``: which it is, the call says."""
+    def connection(self) -> None:
+        """See ``Runtime``: which one it is depends on the call."""
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
@@ -208,8 +208,8 @@ class ClusterAsyncio(AsyncioRuntime):
         self._changed(None)
         self._ended(mux)
 
-    def line(self) -> None:
-        """See ``Runtime``: which it is, the call says."""
+    def connection(self) -> None:
+        """See ``Runtime``: which one it is depends on the call."""
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""

@@ -112,7 +112,7 @@ class _Asks(ABC):
         """See ``Runtime``."""
         return _CHANNEL
 
-    def line(self) -> None:
+    def connection(self) -> None:
         """See ``Runtime``: there is none; every call is asked for."""
         return
 

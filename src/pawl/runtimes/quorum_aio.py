@@ -61,7 +61,7 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
         self._attempts: dict[int, asyncio.Future[None]] = {}
         self._first_meeting: asyncio.Task[None] | None = None
 
-    def line(self) -> LoopLinkGroup | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+    def connection(self) -> LoopLinkGroup | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """See ``Runtime``."""
         meeting = self._first_meeting
         return None if meeting is None or self._ending or not meeting.done() else self._group

@@ -127,7 +127,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
 
     # Small things -----------------------------------------------------------------------------------------------
 
-    def line(self) -> ThreadLinkGroup | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+    def connection(self) -> ThreadLinkGroup | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """See ``Runtime``."""
         group = self._local_group.group
         # Locked by this thread's own call: a signal handler or finaliser came on top of it.

@@ -260,7 +260,7 @@ class ThreadRuntime:
         text = f"all {MAX_CONNECTIONS} connections of this client are in use by waiting threads"
         raise Fault(FaultKind.UNREACHABLE, text)
 
-    def line(self) -> Link | None:
+    def connection(self) -> Link | None:
         """See ``Runtime``."""
         link = self._local.here.link
         # Locked by this thread's own call: a signal handler or finaliser came on top of it.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pawl.errors import ConfigurationError
 from pawl.topology.endpoint import Endpoint, Masters
 
-__all__ = ["is_redlock", "masters", "split_url", "why_poor"]
+__all__ = ["is_redlock", "masters", "quorum_warning", "split_url"]
 
 SCHEME = "redlock"
 
@@ -48,8 +48,8 @@ def masters(nodes: Sequence[Endpoint]) -> Masters:
     return Masters(tuple(nodes), ", ".join(node.shown for node in nodes))
 
 
-def why_poor(count: int) -> str | None:
-    """What is to be warned of in a quorum of ``count`` masters; None: nothing."""
+def quorum_warning(count: int) -> str | None:
+    """What to warn of in a quorum of ``count`` masters; None: nothing."""
     if count == 1:
         return (
             "one master is not a quorum: pass its URL instead of a list, which is faster and has a FIFO queue"

@@ -289,11 +289,11 @@ class ThreadLinkGroup(LinkGroup):
         self._backwards = False
 
     def ask(self, call: Call, timeout: float) -> Outcome:
-        """See ``Line``."""
+        """See ``Connection``."""
         return self.vote(call, MergedVotes(self._count), timeout)
 
     def vote(self, call: Call, ballot: Ballot, timeout: float) -> Outcome:
-        """See ``QuorumLine``."""
+        """See ``QuorumConnections``."""
         if not self.lock.acquire(False) and not self.lock.acquire(timeout=READING):
             raise Fault(
                 FaultKind.UNREACHABLE, "the connections are in use by a call that a signal interrupted"

@@ -69,11 +69,11 @@ class LoopLinkGroup(LinkGroup):
         self._watched = False
 
     def ask(self, call: Call, timeout: float) -> Answer[Outcome]:
-        """See ``Line``."""
+        """See ``Connection``."""
         return self.vote(call, MergedVotes(self._count), timeout)
 
     def vote(self, call: Call, ballot: Ballot, timeout: float) -> Answer[Outcome]:
-        """See ``QuorumLine``."""
+        """See ``QuorumConnections``."""
         question = _Question(self, ballot, self._count, self._now(), timeout)
         self.send_to_all(call, question)
         if not question.decided:

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 import hiredis
 
-from pawl.core.protocol.faults import classify, passes
+from pawl.core.protocol.faults import classify, is_transient
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Wakeup, make_call
 from pawl.core.protocol.scripts import Script, pack_words
 from pawl.topology.endpoint import Endpoint
@@ -106,7 +106,7 @@ def tracked(answers: Sequence[Any]) -> int | str | None:
     for one in settings:
         if isinstance(one, ReplyError):
             text = str(one)
-            return None if passes(refusal_of(text).kind) else text
+            return None if is_transient(refusal_of(text).kind) else text
     return left if type(left) is int and all(one == b"OK" for one in settings) else None
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pawl.core.acquire.this_process import is_held_beside
 from pawl.core.lease.record import HeldLease
-from pawl.core.protocol.faults import passes
+from pawl.core.protocol.faults import is_transient
 from pawl.core.protocol.runtime import Fault, StopSignal
 from pawl.core.retry import STOP_POLL, check_stop
 from pawl.core.state.local_queue import LocalQueue
@@ -246,7 +246,7 @@ def _line_key(engine: Engine, plan: Plan) -> _LineKey:
 def _is_lasting(error: Exception) -> bool:
     """Whether no wait can help: something else answers there, or TLS fails. That is a mistake, and no outage."""
     cause = error.__cause__
-    return isinstance(cause, Fault) and (cause.final or not passes(cause.kind))
+    return isinstance(cause, Fault) and (cause.final or not is_transient(cause.kind))
 
 
 def _held_slot(engine: Engine, plan: Plan, who: object) -> _Slot | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.record import HeldLease
-    from pawl.core.protocol.quorum import QuorumLine, QuorumPrimitive, QuorumRuntime
+    from pawl.core.protocol.quorum import QuorumConnections, QuorumPrimitive, QuorumRuntime
     from pawl.core.state.plan import Plan
 
 __all__ = ["GRANTING", "ask", "begin", "own_if_granted", "waiter_of"]
@@ -80,18 +80,20 @@ def ask(
         open, or the grant must reach ``replicas``.
     """
     options, runtime = server_lease.options, engine.runtime
-    line = runtime.line()
+    connection = runtime.connection()
     if engine.health.circuit_breaker is not None and (
-        line is None or engine.quorum is not None or options.given.on_unavailable != "raise"
+        connection is None or engine.quorum is not None or options.given.on_unavailable != "raise"
     ):
         # It says who may ask: a connection is no sign of a majority, nor of a server that answers.
         return None
     if engine.quorum is not None:
-        if line is None:
+        if connection is None:
             return None
-        return _ask_all(engine, server_lease, cast("QuorumLine", line), sent_at, until, wait=wait)
-    # Without a line, as before a cluster or for observers, there may be one that ``call`` finds.
-    channel = runtime.channel() if line is None else line.channel
+        return _ask_all(
+            engine, server_lease, cast("QuorumConnections", connection), sent_at, until, wait=wait
+        )
+    # None does not mean that there is no connection: in a cluster, or with observers, ``call`` finds it.
+    channel = runtime.channel() if connection is None else connection.channel
     if not channel or options.durable is not None:
         return None
     call = server_lease.primitive.acquire(
@@ -99,13 +101,13 @@ def ask(
         wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
     )  # fmt: skip
     timeout = options.request_timeout if until is None else patience(sent_at, options, until)
-    return runtime.call(call, timeout) if line is None else line.ask(call, timeout)
+    return runtime.call(call, timeout) if connection is None else connection.ask(call, timeout)
 
 
 def _ask_all(
     engine: Engine,
     server_lease: ServerLease,
-    line: QuorumLine,
+    connection: QuorumConnections,
     sent_at: float,
     until: float | None,
     *,
@@ -115,7 +117,7 @@ def _ask_all(
     primitive = cast("QuorumPrimitive", server_lease.primitive)
     call = question_of(nodes, primitive, server_lease.token, server_lease.options, sent_at, wait=wait)
     votes = GrantVotes(len(nodes.nodes), call.plain, patience_until(nodes, sent_at, until))
-    return line.vote(call, votes, nodes.node_timeout)
+    return connection.vote(call, votes, nodes.node_timeout)
 
 
 def own_if_granted(

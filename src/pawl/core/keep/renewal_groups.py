@@ -34,7 +34,9 @@ _OF_ALL = frozenset(
 
 def may_share(engine: Engine) -> bool:
     """Whether several names may be keys of one script here."""
-    return engine.quorum is None and engine.reports.observer is None and engine.runtime.line() is not None
+    return (
+        engine.quorum is None and engine.reports.observer is None and engine.runtime.connection() is not None
+    )
 
 
 def share(batch: Sequence[ServerLease]) -> tuple[list[list[ServerLease]], list[ServerLease]]:

@@ -12,7 +12,7 @@ from pawl.core.keep.server_check import look
 from pawl.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
 from pawl.core.observe.deadlock import look_for_cycles
 from pawl.core.protocol.backoff import full_jitter
-from pawl.core.protocol.faults import passes
+from pawl.core.protocol.faults import is_transient
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.client import OutboxEntry
 
@@ -156,7 +156,7 @@ async def _send(engine: Engine, entries: list[OutboxEntry], most: float) -> None
         entry.attempt += 1
         entry.due = now + full_jitter(entry.attempt, engine.runtime.random())
         # A refusal that cannot pass is the same next time, and the end of the client would wait for it.
-        if now >= entry.until or not (passes(outcome.kind) or outcome.kind is FaultKind.OUT_OF_MEMORY):
+        if now >= entry.until or not (is_transient(outcome.kind) or outcome.kind is FaultKind.OUT_OF_MEMORY):
             engine.outbox.entries.pop(entry, None)
             engine.count("departure_given_up")
             log.warning("a lease could not be released (%s); it expires by its TTL", outcome.text)

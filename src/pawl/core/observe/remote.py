@@ -86,7 +86,7 @@ class RemoteOperator:
     async def _ask(
         self, options: Terms, what: str, about: Mapping[str, str], name: str = "", reason: str = ""
     ) -> dict[str, Any]:
-        """Ask, again after passing faults; whatever is asked for happens once."""
+        """Ask, again after transient faults; whatever is asked for happens once."""
         engine, service, timeout = self._engine, self._service, options.request_timeout
         retry, name = Retry(), name or what
         key = engine.runtime.new_token().partition("@")[0]

@@ -33,7 +33,7 @@ class _Timed:
             self.__dict__[name] = found
         return found
 
-    def line(self) -> None:
+    def connection(self) -> None:
         """None: only ``call`` will do, since only that is timed."""
 
     async def call(self, call: Request, timeout: float) -> Outcome:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from pawl.core.protocol.outcomes import Outcome
 
-__all__ = ["DEAF", "Carrier", "Fault", "FaultKind", "Line", "Request", "Tracking", "Wakeup"]
+__all__ = ["DEAF", "Carrier", "Connection", "Fault", "FaultKind", "Request", "Tracking", "Wakeup"]
 
 Request: TypeAlias = Any
 """What an engine's primitives make and its carrier takes: opaque to everybody between the two.
@@ -130,7 +130,7 @@ class Fault(Exception):
         return self.with_traceback(None)
 
 
-class Line(Protocol):
+class Connection(Protocol):
     """A connection, for a question without a coroutine between it and the socket."""
 
     channel: str
@@ -155,7 +155,7 @@ class Carrier(Protocol):
         """The channel on which the present caller hears hand-offs; ``""`` before ``ready``, else maybe ``DEAF``."""
         ...
 
-    def line(self) -> Line | None:
+    def connection(self) -> Connection | None:
         """The connection of the present caller, if it is there and free; None where only ``call`` will do."""
         ...
 

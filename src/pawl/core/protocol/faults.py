@@ -23,7 +23,7 @@ from pawl.errors import (
     WrongKey,
 )
 
-__all__ = ["classify", "or_raise", "passes", "to_error"]
+__all__ = ["classify", "is_transient", "or_raise", "to_error"]
 
 _BY_PREFIX = {
     "LOADING": FaultKind.NOT_READY,
@@ -46,7 +46,7 @@ _BY_PREFIX = {
     "UNKILLABLE": FaultKind.NOT_READY,
 }
 
-_PASSING = frozenset(
+_TRANSIENT = frozenset(
     {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY, FaultKind.READ_ONLY},
 )
 
@@ -117,9 +117,9 @@ def or_raise(answer: Outcome | Fault) -> Outcome:
         del answer
 
 
-def passes(kind: FaultKind) -> bool:
+def is_transient(kind: FaultKind) -> bool:
     """True if waiting may help, so that the request is worth another try with the same token."""
-    return kind in _PASSING
+    return kind in _TRANSIENT
 
 
 def to_error(fault: Fault, name: str | None, doing: str) -> PawlError:

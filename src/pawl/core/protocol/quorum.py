@@ -15,7 +15,7 @@ __all__ = [
     "Ballot",
     "Question",
     "QuorumCall",
-    "QuorumLine",
+    "QuorumConnections",
     "QuorumPrimitive",
     "QuorumRuntime",
     "SpreadCall",
@@ -168,8 +168,8 @@ class Watcher(Ballot, Protocol):
         ...
 
 
-class QuorumLine(Protocol):
-    """The connections to all masters, for a question to all at once; beside ``Line``."""
+class QuorumConnections(Protocol):
+    """The connections to all masters, for a question to all at once; beside ``Connection``."""
 
     def vote(self, call: Call, ballot: Ballot, timeout: float) -> Outcome | Awaitable[Outcome]:
         """Send one call to all, and have the answers counted: what the ballot's ``outcome`` says, or what brings it."""

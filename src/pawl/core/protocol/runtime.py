@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from pawl.core.protocol.carrier import DEAF, Carrier, Fault, FaultKind, Line, Tracking, Wakeup
+from pawl.core.protocol.carrier import DEAF, Carrier, Connection, Fault, FaultKind, Tracking, Wakeup
 from pawl.core.protocol.outcomes import Outcome, Unexpected
 from pawl.core.protocol.scripts import Script
 
@@ -20,9 +20,9 @@ __all__ = [
     "DEAF",
     "FIRST_RID",
     "Call",
+    "Connection",
     "Fault",
     "FaultKind",
-    "Line",
     "Parker",
     "RenewalThread",
     "Reply",

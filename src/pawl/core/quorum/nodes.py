@@ -19,7 +19,7 @@ from math import inf
 from typing import NamedTuple
 
 from pawl.core.protocol.backoff import full_jitter
-from pawl.core.protocol.faults import passes
+from pawl.core.protocol.faults import is_transient
 from pawl.core.protocol.runtime import Fault, FaultKind
 
 __all__ = ["Incarnation", "Incarnations", "KnownNodes", "Node"]
@@ -198,7 +198,7 @@ class Node:
         """Ask it no more until somebody looked: a node that is gone must cost nothing."""
         # What is refused for this from here on is not sent at all: nothing of it can be applied there.
         self.fault = Fault(fault.kind, fault.text, final=fault.final)
-        lasts = fault.kind is FaultKind.READ_ONLY or not passes(fault.kind)
+        lasts = fault.kind is FaultKind.READ_ONLY or not is_transient(fault.kind)
         if lasts and self.logged != fault.text and fault.kind is not FaultKind.CLOSED:
             # The others go on without it, so nobody would hear of an address or a login that is wrong.
             self.logged = fault.text

@@ -24,7 +24,7 @@ from copy import copy
 from typing import Any, NamedTuple, TypeVar
 
 from pawl.core.protocol.carrier import Request
-from pawl.core.protocol.faults import or_raise, passes
+from pawl.core.protocol.faults import is_transient, or_raise
 from pawl.core.protocol.outcomes import (
     NOBODY_MS,
     AsAsked,
@@ -180,7 +180,7 @@ class GrantVotes:
 
     def refused_for_good(self) -> Fault | None:
         """The first of so many refusals that cannot pass that no majority is left; None: there are not so many."""
-        final = [o for o in self.outcomes if isinstance(o, Fault) and (o.final or not passes(o.kind))]
+        final = [o for o in self.outcomes if isinstance(o, Fault) and (o.final or not is_transient(o.kind))]
         return final[0] if len(final) > self.nodes - self.needed else None
 
     @property

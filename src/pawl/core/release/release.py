@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.carrier import Request
-    from pawl.core.protocol.quorum import QuorumLine, QuorumRuntime
-    from pawl.core.protocol.runtime import Line
+    from pawl.core.protocol.quorum import QuorumConnections, QuorumRuntime
+    from pawl.core.protocol.runtime import Connection
 
 __all__ = [
     "cut_short",
@@ -77,13 +77,13 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
                 ended = _nothing_to_send(lease, step)
                 return ended
         answer: Any = None
-        line = engine.runtime.line()
-        if line is not None and type(step) is not Step:
+        connection = engine.runtime.connection()
+        if connection is not None and type(step) is not Step:
             try:
                 if server_lease.quorum is None:
-                    answer = line.ask(step, server_lease.options.request_timeout)
+                    answer = connection.ask(step, server_lease.options.request_timeout)
                 else:
-                    answer = _vote_to_leave(engine, server_lease, line, step)
+                    answer = _vote_to_leave(engine, server_lease, connection, step)
                 if type(answer) is not Released and not isinstance(answer, tuple):
                     answer = await answer
                 if type(answer) is Released:  # pyright: ignore[reportUnknownArgumentType]
@@ -119,11 +119,11 @@ def _nothing_to_send(lease: HeldLease, step: Step) -> Release:
 
 
 def _vote_to_leave(
-    engine: Engine, server_lease: ServerLease, line: Line, call: Request
+    engine: Engine, server_lease: ServerLease, connection: Connection, call: Request
 ) -> Outcome | Awaitable[Outcome]:
     """Send to several masters what leaves a token."""
     timeout = max(server_lease.options.request_timeout, cast("QuorumRuntime", engine.runtime).node_timeout)
-    return cast("QuorumLine", line).vote(call, leave_votes(engine, server_lease), timeout)
+    return cast("QuorumConnections", connection).vote(call, leave_votes(engine, server_lease), timeout)
 
 
 def cut_short(lease: HeldLease, levels: int) -> None:

@@ -1,7 +1,7 @@
 """What an operator sees: grants, waits, ends, renewals, answers. Costs nothing until asked for.
 
 An engine that is observed works through another runtime (``observe.timed_runtime``), which times each request: that
-runtime offers no ``line``, so every request goes through its ``call``.
+runtime offers no ``connection``, so every request goes through its ``call``.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         self._looking = False
         self._wished = 0
 
-    def line(self) -> None:
+    def connection(self) -> None:
         """See ``Runtime``: there is not one."""
 
     async def ready(self, timeout: float) -> None:

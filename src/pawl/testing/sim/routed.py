@@ -137,7 +137,7 @@ class RoutedSimRuntime(SimRuntime):
 
     # Calls ------------------------------------------------------------------------------------------------------
 
-    def line(self) -> None:
+    def connection(self) -> None:
         """See ``Runtime``: which it is, the call says."""
 
     def _post(

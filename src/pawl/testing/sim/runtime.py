@@ -35,8 +35,8 @@ _TOLD_AGAIN = 0.1
 _SHARE = 0.75
 
 
-class _Line:
-    """See ``pawl.core.protocol.runtime.Line``."""
+class _Connection:
+    """See ``pawl.core.protocol.runtime.Connection``."""
 
     __slots__ = ("_link", "_runtime", "channel")
 
@@ -272,10 +272,10 @@ class SimRuntime:
                 return False
         return True
 
-    def line(self) -> _Line | None:
+    def connection(self) -> _Connection | None:
         """See ``Runtime``."""
         link = self._link()
-        return None if link is None else _Line(self, link, DEAF if self._deaf else link.channel)
+        return None if link is None else _Connection(self, link, DEAF if self._deaf else link.channel)
 
     @waits
     def call(self, call: Call, timeout: float) -> Generator[None, Any, Outcome]:
