@@ -87,7 +87,7 @@ async def close(
         waits = [not isinstance(entry, Delivery) or entry.attempt < _TRIES_BEFORE_CLOSE for entry in entries]
         left_over = bool(engine.outbox.undelivered) or any(waits)
         if left_over and not engine.activity.maintenance_runs:
-            # A loop that is ended from outside has cancelled the maintenance, and what is to be left came up only then.
+            # An event loop that was shut down has cancelled the maintenance, and these tokens came up only after that.
             engine.start_maintenance()
         leaving = engine.activity.maintenance_runs and left_over
         if not (busy or leaving) or runtime.now() >= end:
@@ -106,7 +106,7 @@ def _end_leases(engine: Engine, ended: set[ServerLease]) -> None:
     for server_lease in engine.leases.schedule.all() + held:
         engine.lose(server_lease, LossReason.CLOSED)
     for server_lease in _being_lost(engine):
-        # That thread may stand still before it posts what leaves the token, and need not be in a call.
+        # That thread may be paused before it posts what leaves the token, and need not be in a call.
         if server_lease not in ended:
             ended.add(server_lease)
             engine.post(server_lease.leave(TOMB_MS, 0))

@@ -36,7 +36,7 @@ def _nowhere() -> Endpoint:
 
 
 class _Paths:
-    """Where things are asked for in one namespace."""
+    """The paths of one namespace."""
 
     def __init__(self, namespace: str) -> None:
         self._base = f"/v1/ns/{quote(namespace, safe='')}"
@@ -101,7 +101,7 @@ def _wakeup(content: Any) -> Wakeup | None:
 
 
 class _Asks(ABC):
-    """What both do in the same way, however a question is asked."""
+    """What both runtimes do in the same way, however a question is sent."""
 
     _paths: _Paths
 
@@ -157,7 +157,7 @@ class _Asks(ABC):
     async def track(
         self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
     ) -> Tracking | None:
-        """See ``Runtime``: the service waits for strangers."""
+        """See ``Runtime``: the service watches for other programs."""
         del token, key, timeout, notify
         return None
 
@@ -219,7 +219,7 @@ class HttpThreads(_Asks, ThreadRuntime):
             finally:
                 self._waiting.discard(wire)
         except Fault:
-            # The next question says what is the matter, unless it has passed by then.
+            # The next request reports what is wrong, unless it has passed by then.
             if self._closing.wait(min(timeout, 0.1)):
                 raise Fault(FaultKind.CLOSED, "the client is closed", final=True) from None
             return None

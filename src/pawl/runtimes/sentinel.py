@@ -43,7 +43,7 @@ class SentinelThreads(ThreadRuntime):
             self._follow_master(run(self._finder.find(ask_sync, _PATIENCE, thorough=True)))
 
     def _follow_master(self, endpoint: Endpoint) -> None:
-        """Let go of every connection to another master than this one, and have each lease confirmed."""
+        """Close every connection to another master than this one, and have each lease confirmed."""
         shown = endpoint.shown
         with self._starting:
             before, self._master = self._master, shown
@@ -98,7 +98,7 @@ class SentinelAsyncio(AsyncioRuntime):
             self.run_in_owner(lambda: self._follow_master(endpoint))
 
     def _follow_master(self, endpoint: Endpoint) -> None:
-        """Let go of a connection to another master than this one, and have each lease confirmed."""
+        """Close a connection to another master than this one, and have each lease confirmed."""
         moved = self._master not in ("", endpoint.shown)
         self._master = endpoint.shown
         if not moved:

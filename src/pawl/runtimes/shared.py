@@ -1,4 +1,4 @@
-"""What both APIs need of the system: the clock, tokens, who we are."""
+"""What both APIs need of the system: the clock, tokens, the identity of this process."""
 
 from __future__ import annotations
 

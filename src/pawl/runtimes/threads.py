@@ -132,7 +132,10 @@ class _Here:
 
 
 class _Local(threading.local):
-    """Finds it. Each look costs as much as a call, so a caller that needs several things of a thread looks once."""
+    """Where a thread finds its ``_Here``.
+
+    Each look-up costs as much as a call, so a caller that needs several things of a thread looks once.
+    """
 
     def __init__(self) -> None:
         self.here = _Here()

@@ -1,1 +1,1 @@
-"""Which nodes and which addresses: pure."""
+"""Nodes and addresses: pure functions and records."""

@@ -1,4 +1,4 @@
-"""Who a client says that it is, where that is not in the URL. Nothing here is ever shown."""
+"""Credentials that are not in the URL. Nothing here is ever shown."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Credentials:
     def put_into(
         self, target: Endpoint | Sentinels | ClusterNodes | Masters | Service
     ) -> Endpoint | Sentinels | ClusterNodes | Masters | Service:
-        """The target, entered with these credentials. What Sentinels themselves ask for stands in the URL.
+        """The target, with these credentials. What Sentinels themselves ask for stands in the URL.
 
         Raises:
             ConfigurationError: The URL has the same kind of credentials already.

@@ -1,4 +1,4 @@
-"""Where the nodes are and how to get in: plain records, made from a URL or taken from a client."""
+"""Where the nodes are and how to log in: plain records, made from a URL or taken from a client."""
 
 from __future__ import annotations
 

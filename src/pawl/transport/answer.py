@@ -67,7 +67,7 @@ class Answer(Generic[T]):
             context.run(callback, self)
 
     def wake_soon(self) -> None:
-        """Let the task take its next step in the next turn of the loop; from wherever, and as often as wished."""
+        """Let the task take its next step in the next turn of the loop; from anywhere, any number of times."""
         callback = self._callback
         if callback is not None:
             self._loop.call_soon(callback, self, context=self._context)

@@ -105,7 +105,7 @@ def kept_settings(found: Mapping[str, Any], *, secure: bool) -> dict[str, Any]:
         if value is not None and (key in _TAKEN or (secure and key.startswith("ssl_")))
     }
     if not isinstance(kept.get("socket_keepalive_options", {}), Mapping):
-        # A mark of redis-py's own for "the defaults".
+        # redis-py's own sentinel for "the defaults".
         del kept["socket_keepalive_options"]
     return kept
 
@@ -270,7 +270,7 @@ def asks_again(endpoint: Endpoint, fault: Fault) -> bool:
 
 
 _NOT_READ = (AttributeError, TypeError, KeyError, IndexError)
-"""What redis-py raises when it looks for something in an answer that is none of a Redis."""
+"""What redis-py raises when it reads an answer that does not come from a Redis server."""
 
 _WORDS: tuple[tuple[type[Exception], str], ...] = (
     (MasterDownError, "MASTERDOWN"),
@@ -325,7 +325,7 @@ def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one 
 
 
 def _tls_hint(error: BaseException, text: str) -> str:
-    """What a handshake failed at."""
+    """Why a TLS handshake failed."""
     if _has_cause(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in text:
         return "TLS failed: the certificate of the server is not trusted"
     if "certificate required" in text.lower().replace("_", " "):

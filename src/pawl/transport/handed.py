@@ -1,4 +1,4 @@
-"""Where a client leads to that the user made and hands over: one server, Sentinels or a cluster. Nothing is sent."""
+"""What a client that the user passes in connects to: one server, Sentinels or a cluster. Nothing is sent."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from pawl.transport.wire import (
 __all__ = ["Mux", "open_connection", "open_mux", "retrieve"]
 
 _PATIENCE = 0.25
-"""A request that waited this long while nothing at all came back condemns the connection."""
+"""A request that waited this long while nothing at all came back closes the connection."""
 
 _MOST_IN_A_WRITE = 16
 """So many requests go out in one write: few enough that client and server work at the same time."""

@@ -35,7 +35,7 @@ WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 _CHUNK = 4096
 _PATIENCE = 0.25
-"""A link that is silent for so long is given up. Not sooner: what was sent on it may still come true."""
+"""A link that is silent for so long is given up. Not sooner: what was sent on it may still be carried out."""
 _MOST_UNSENT = 1 << 20
 _ECHO = b"*2\r\n$4\r\nECHO\r\n$10\r\n%d\r\n"
 _DELETED = b":1\r\n$10\r\n%d\r\n"

@@ -26,7 +26,7 @@ __all__ = ["Ask", "MasterFinder", "MasterWatch", "ask_async", "ask_sync"]
 log: logging.Logger = logging.getLogger("pawl.sentinel")
 
 Ask: TypeAlias = Callable[[Endpoint, tuple[str, ...], float], Awaitable[Any]]
-"""Connects to a node, asks one thing and hangs up; raises ``Fault``."""
+"""Connects to a node, asks one thing and disconnects; raises ``Fault``."""
 
 _PATIENCE = 0.5
 _TICK = 1.0

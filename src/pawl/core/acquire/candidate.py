@@ -1,16 +1,16 @@
-"""How a majority of independent masters gives a name: one candidate asks all at once, and retries by chance.
+"""How a majority of independent masters grants a name: one candidate asks all at once, and retries at random times.
 
 Rules:
 
 1. Every attempt has a token of its own. A vote of an attempt that failed is taken back on the connection that asked
-   for it, behind the question: there it cannot come too late. A token that was taken back is never used again.
-2. To take a vote back is a delivery (``votes.Delivery``): it is repeated for each node, with a tombstone, until that
-   node has answered or the token is over by itself. Nobody waits for it but the maintenance.
+   for it, behind the question, so that it cannot overtake it. A token that was taken back is never used again.
+2. Taking a vote back is a delivery (``votes.Delivery``): it is repeated for each node, with a tombstone, until that
+   node has answered or the token has expired. Only the maintenance waits for it.
 3. Validity is counted from before the first question was sent, and checked again when the fence is known to a
    majority.
 4. A grant counts once a majority that holds the token knows its fence (see ``votes``).
-5. What an attempt came to is decided by the answers that came in time, before anything is taken back. "Held by another"
-   is only said where a node said so, and "too few answered" only where failures alone leave no majority.
+5. The outcome of an attempt is decided by the answers that came in time, before anything is taken back. "Held by
+   another" is only said where a node said so, and "too few answered" only where failures alone leave no majority.
 6. A candidate that was refused waits for a random time, so that split votes do not split again.
 7. A lease wins votes back (``majority.renew_votes``): a node that has no vote for anybody is asked with each renewal.
 """
@@ -59,14 +59,14 @@ _DOUBLINGS = 4
 _SPLIT_DOUBLINGS = 8
 
 _TRIES_AT_ONCE = 4
-"""So many attempts a caller makes who does not wait, where neither "held" nor "failed" is sure: votes were split, or
+"""Attempts of a caller that does not wait, where neither "held" nor "failed" is certain: votes were split, or
 connections had ended while nobody used them."""
 
 _MEETING = 2.0
 """Seconds within which the first caller of a client expects handshakes with a majority."""
 
 _AT_ONCE = 2.0
-"""Seconds after which a caller who does not wait makes no further attempt."""
+"""Seconds after which a caller that does not wait makes no further attempt."""
 
 _RATE = 0.01
 """How much faster a node's clock may go than this machine's: as for the drift of a lease."""
@@ -75,7 +75,7 @@ _GRANTED_WITHIN_MS = 5
 """How much less a token may have left than was asked for: milliseconds that are rounded."""
 
 _MOMENT = 0.1
-"""Seconds for a node to be connected again, at most, before a caller who does not wait makes another attempt."""
+"""Seconds for a node to be connected again, at most, before a caller that does not wait makes another attempt."""
 
 
 async def win(
@@ -131,7 +131,7 @@ async def win(
             # A try by a hint is one more than those that were asked for.
             tries -= await attempt.rest(pause)
     except Fault as fault:
-        # It was closed between two questions: the next one could not even be asked.
+        # The client was closed between two requests: the next one could not even be sent.
         raise to_error(fault, primitive.name, "acquire") from fault
 
 
@@ -215,7 +215,7 @@ class _Attempt:
                 kept = granted(self.engine, votes, valid, self.options.ttl_ms)
                 return Grant(votes.fence, valid, True, 1, kept)
             self.late_grants += self.late
-        # What comes from here on changes nothing of what this try came to; it may appear in an error text.
+        # What comes from here on does not change the outcome of this try; it may appear in an error text.
         self.asked, self.votes = votes, votes.copy()
         self._ignore_own_votes(self.votes)
         self.lacking = votes.lacking or (written is not None and written.lacking)
@@ -309,7 +309,7 @@ class _Attempt:
         """Rest before the next try; True if it comes sooner, since a majority said that the name may be free."""
         runtime, name = self.engine.runtime, self.primitive.name
         if not self.wait or not self.votes.held or self.lacking:
-            # Nobody who could release it has it.
+            # Nobody that could release it has it.
             await rest(self.engine, pause, name, "acquire")
             return False
         end = runtime.now() + pause
@@ -329,7 +329,7 @@ class _Attempt:
         return True
 
     def _pause_at_once(self, tries: int, pause: float) -> float | None:
-        """The same for a caller who does not wait, where it is not sure that somebody else has the name."""
+        """The same for a caller that does not wait, where it is not certain that somebody else has the name."""
         votes = self.votes
         late = self.engine.runtime.now() > self.began + _AT_ONCE
         if late or tries >= _TRIES_AT_ONCE or votes.held >= votes.needed:

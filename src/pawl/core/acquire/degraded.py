@@ -1,12 +1,12 @@
-"""What a lock does while the server cannot be reached, where its user wants that: go on under less protection.
+"""What a lock does while the server is unreachable, if its user asked for that: continue with less protection.
 
 ``local``: one holder at a time in this process, for all its threads, tasks and clients of the same address; also
 beside a lease that the server granted here before, for as long as that is valid. ``open``:
 everybody goes on. Both are shown by ``lease.degraded``, logged once per name, and counted. A degraded lease has no
 fence: 0 is below every fence, so whatever checks fences refuses it. Once the server answers, the next acquisition is an
-ordinary one again, also of who waited behind a degraded holder; it comes after that holder.
+ordinary one again, also for a caller that waited behind a degraded holder; it comes after that holder.
 
-What is no outage is no reason: where something else answers, or TLS fails, the error is raised.
+Only an outage counts: where something other than the server answers, or TLS fails, the error is raised.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MOST_LOGGED = 10_000
 
 
 class _Guard:
-    """Whatever keeps the threads of this process apart; put here by those who know of threads."""
+    """The lock between the threads of this process; set by the modules that know of threads."""
 
     __slots__ = ("mutex",)
 
@@ -61,7 +61,7 @@ guard: _Guard = _Guard()
 
 
 class _Turn:
-    """One who stands in the line of a key."""
+    """A caller in the line for a key."""
 
     __slots__ = ("parker", "runtime", "served", "slot")
 
@@ -73,7 +73,7 @@ class _Turn:
 
 
 def _join(line_key: _LineKey, turn: _Turn) -> bool:
-    """Stand in the line of a key; False: nobody was there, and its slot has it now."""
+    """Join the line for a key; False: nobody was there, and its slot has it now."""
     new: deque[_Turn] = deque()
     with guard.mutex:
         if line_key not in _lines:
@@ -204,7 +204,7 @@ async def take_or_degrade(  # noqa: C901 - in one piece: whatever it ends with, 
     local = plan.options.given.on_unavailable == "local"
     slot: _Slot | None = None if local else _Slot(None)
     try:
-        # Somebody of this process may hold it without the server: nobody passes him by but himself.
+        # Somebody in this process may hold it without the server: only that holder itself does not wait behind it.
         if local and line_key in _lines and (who, plan.primitive.key) not in engine.leases.held:
             slot = _Slot(None)
             if await _enter(engine, line_key, plan, slot, end, stop) is None:
@@ -215,7 +215,7 @@ async def take_or_degrade(  # noqa: C901 - in one piece: whatever it ends with, 
             except (BackendUnavailable, QuorumNotReached) as error:
                 if _is_lasting(error):
                     raise
-                # The words alone: an error keeps the frames that it passed through.
+                # The text alone: an error keeps the frames that it passed through.
                 failure = str(error)
             waited: bool | None = False
             slot = slot or _held_slot(engine, plan, who)
@@ -244,7 +244,7 @@ def _line_key(engine: Engine, plan: Plan) -> _LineKey:
 
 
 def _is_lasting(error: Exception) -> bool:
-    """Whether no wait can help: something else answers there, or TLS fails. That is a mistake, and no outage."""
+    """Whether waiting cannot help: something else answers there, or TLS fails. That is a mistake, not an outage."""
     cause = error.__cause__
     return isinstance(cause, Fault) and (cause.final or not is_transient(cause.kind))
 
@@ -276,7 +276,7 @@ def _left(runtime: Runtime, end: float | None, timeout: float | None) -> float |
 async def _enter(
     engine: Engine, line_key: _LineKey, plan: Plan, slot: _Slot, end: float | None, stop: StopSignal | None
 ) -> bool | None:
-    """Stand in the local line until the turn comes: True if others were before, None if the time is up first."""
+    """Wait in the local line for the turn: True if others were first, None if the time is up before."""
     runtime = engine.runtime
     turn = _Turn(runtime, slot)
     try:
@@ -300,7 +300,7 @@ async def _enter(
 async def _give_way(
     engine: Engine, plan: Plan, slot: _Slot, who: object, end: float | None, stop: StopSignal | None
 ) -> bool | None:
-    """What the server granted in this process before it went comes first: True after a moment, None if the time is up.
+    """Leases that the server granted here before the outage come first: True after a pause, None if the time is up.
 
     False: nobody has it.
     """
@@ -373,5 +373,5 @@ def _log_once(engine: Engine, plan: Plan, why: str) -> None:
 
 
 def forget_degraded() -> None:
-    """In the child of a fork: who held them are threads of the parent."""
+    """In the child of a fork: their holders are threads of the parent."""
     _lines.clear()

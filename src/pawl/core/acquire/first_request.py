@@ -38,7 +38,7 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
     """Open the local queue of a name that nobody of this client holds or waits for.
 
     Returns:
-        The server lease to ask for, which holds nothing yet; None if it cannot be asked for so: nothing was done.
+        The server lease to ask for, which holds nothing yet; None if it cannot be requested this way: nothing was done.
     """
     queue_key, local_queues = plan.queue_key, engine.queues.local.by_key
     if (queue_key in local_queues and not plan.alone) or engine.health.strict:

@@ -1,4 +1,4 @@
-"""What comes of an acquisition that came to nothing: for its caller, for the server, for those who come later."""
+"""What follows a failed acquisition: for its caller, for the server, and for later callers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | N
     holder = waiter.blocker.holder if waiter is not None else None
     waited = engine.runtime.now() - began
     if holder is None:
-        # Asked only now, when somebody wants to know: a waiter knows its place, not of the holder.
+        # Asked only now that it is needed: a waiter knows its place in the queue, not the holder.
         try:
             look = await engine.runtime.call(
                 plan.primitive.inspect(0), min(_HOLDER_PATIENCE, plan.options.request_timeout)
@@ -61,7 +61,7 @@ def note_outage(
     attempt: Attempt,
     error: BaseException,
 ) -> None:
-    """Nobody need find out anew each time that the server, or a majority of the masters, is gone."""
+    """Open the circuit breaker if the server, or a majority of the masters, is gone."""
     failing = None if waiter.retry is None else waiter.retry.since
     if isinstance(error, QuorumNotReached):
         since: float | None
@@ -76,7 +76,7 @@ def note_outage(
         cause = error.__cause__
         impatient = attempt.until is not None and attempt.until - attempt.began < _TIME_TO_ANSWER
         if impatient and isinstance(cause, Fault) and cause.kind is FaultKind.UNANSWERED:
-            # It has found out nothing of a server that answers a little later.
+            # This says nothing about a server that answers a little later.
             since = None
     if since is not None and isinstance(error, Exception):
         waited = plan.options.given.unavailable_after

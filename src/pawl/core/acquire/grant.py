@@ -33,7 +33,7 @@ def own(engine: Engine, plan: Plan, handed: Handed, lease: HeldLease, began: flo
     lease.server_lease = server_lease
     lease.number = handed.number
     lease.fence = handed.fence
-    # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
+    # From here on this plan says who may re-enter and who is notified of a loss.
     server_lease.primitive, server_lease.options, server_lease.owner.who = (
         plan.primitive,
         plan.options,

@@ -1,7 +1,7 @@
 """Waiting for a name that somebody of the same client has: in the local queue, behind one ticket for all.
 
 A caller is a ``LocalWaiter`` from its first step to its lease. Until then everything that it has of the name can be
-found through it, and ``pass_back`` gives that back from wherever its call broke off.
+found through it, and ``pass_back`` gives that back wherever its call was interrupted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def await_turn(
     """
     local_queue, runtime = local_waiter.local_queue, engine.runtime
     until, stop = attempt.until, attempt.stop
-    # What came before the call, and woke it, is looked at first.
+    # What happened before the call, and woke it, is checked first.
     woken = True
     while True:
         if local_queue is not None and not woken:
@@ -69,7 +69,7 @@ def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object
 
 
 def local_patience(runtime: Runtime, attempt: Attempt) -> float | None:
-    """How long a local waiter sleeps before it looks around."""
+    """How long a local waiter sleeps before it checks again."""
     pause = runtime.recheck_after if attempt.stop is None else STOP_POLL
     left = remaining(runtime, attempt.until)
     return left if pause is None or (left is not None and left < pause) else pause

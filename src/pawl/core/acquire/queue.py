@@ -226,7 +226,7 @@ def _read(
     refusal = primitive.refusal(outcome)
     if refusal is not None:
         if not waiter.unanswered:
-            # It stands for nothing on the server.
+            # The server stored nothing for it.
             waiter.become(WaiterState.NEW)
         raise refusal
     raise ScriptError(f"acquire {primitive.name!r}: a reply that is not from a pawl script: {outcome!r:.100}")

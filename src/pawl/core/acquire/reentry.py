@@ -1,4 +1,4 @@
-"""What comes of taking a name that the same thread or task holds already."""
+"""What happens when a thread or task acquires a name that it already holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def taken_again(
     name = plan.primitive.name
     lease = cast("HeldLease | None", mine.owner.lease() if mine.owner.lease is not None else None)
     if lease is None:
-        # Dropped without release: nobody's. Its ttl or the maintenance ends it, and that may be waited for.
+        # Dropped without release, so it belongs to nobody. Its ttl or the maintenance ends it, so a caller may wait.
         return None, None
     if not mine.live or mine.owner.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
         if plan.reentrant and not lease.released and mine.state is LeaseState.LOST:

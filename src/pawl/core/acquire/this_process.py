@@ -1,6 +1,6 @@
-"""The engines of this process: who locks without the server has to respect what it granted to others here before.
+"""The engines of this process: a lock without the server has to respect leases that the server granted here before.
 
-Nothing here locks: each step on the table is one of C, and an engine goes from it by itself.
+Nothing here takes a lock: each step on the table is one C call, and an engine that is collected leaves it by itself.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _engines: dict[int, ref[Engine]] = {}
 
 
 def register_engine(engine: Engine) -> None:
-    """Let the other engines of this process find one, for as long as it is there."""
+    """Let the other engines of this process find this one, for as long as it exists."""
     number = id(engine)
-    # No function of Python: in one, a signal handler could raise, and what it raises there Python drops.
+    # Not a Python function: a signal handler could raise in one, and Python drops what is raised there.
     _engines[number] = ref(engine, partial(_engines.pop, number))
 
 

@@ -1,4 +1,4 @@
-"""Waiters of one client say together that they still wait.
+"""Waiters of one client renew their tickets together.
 
 Each ticket is a lease and must be renewed, three times in its life. Ten thousand waiters that ask one by one would send
 ten thousand requests in a third of a ticket's life, and the server would have little time for anything else. So one
@@ -37,21 +37,21 @@ TOGETHER = 100
 """So many tickets in one script: it stops the server for about half a millisecond."""
 
 _SEARCHED = 500
-"""Local waiters that are checked, of all names: the one that went to sleep first comes first, and is due first."""
+"""Waiters that are checked, of all names: the one that went to sleep first comes first, and is due first."""
 
 _IN_A_ROW = 30
-"""How often a waiter with a connection of its own lets another speak for it: nothing else would keep the connection in
-use, and notice that it is dead."""
+"""How often a waiter with a connection of its own lets another renew its ticket: nothing else would keep the connection
+in use, and notice that it is dead."""
 
 _MORE = 1.2
-"""Rhythms that a waiter sleeps for which another spoke. That one asks again after one rhythm, and takes it along: so
-only few wake up."""
+"""Rhythms that a waiter sleeps whose ticket another renewed. That one asks again after one rhythm, and takes it along:
+so only few wake up."""
 
 _SOON = 0.001
 
 
 def begin_sleep(engine: Engine, waiter: Waiter, end: float, until: float | None) -> None:
-    """A waiter sleeps from now on, and would ask by itself at ``end``; others may speak for it if it is lined up.
+    """A waiter sleeps from now on, and would ask by itself at ``end``; others may renew its ticket if it is enlisted.
 
     Args:
         engine: The client's engine.
@@ -67,7 +67,7 @@ def begin_sleep(engine: Engine, waiter: Waiter, end: float, until: float | None)
 
 
 def keep_sleeping(engine: Engine, waiter: Waiter, until: float | None) -> float:
-    """Until when a waiter that woke up may go on sleeping, because others spoke for it; 0: it is to ask."""
+    """Until when a waiter that woke up may go on sleeping, because others renewed its ticket; 0: it is to ask."""
     runtime = engine.runtime
     if not waiter.batch.beat_at or waiter.wait_error is not None or waiter.strict.server_lease is not None:
         return 0.0

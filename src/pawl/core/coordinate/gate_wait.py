@@ -1,6 +1,6 @@
 """Waiting at a gate: what latches, barriers and the observers of an election have in common.
 
-Who waits has a ticket on the server, with a life in server time, and sleeps until a message wakes it. It asks again
+A waiter has a ticket on the server, with a life in server time, and sleeps until a message wakes it. It asks again
 at least every third of that life, so a lost message costs no more, and a waiter that died leaves nothing longer.
 """
 
@@ -115,7 +115,7 @@ class GateWait:
         """
         runtime, waiter = self.engine.runtime, self.waiter
         retry = waiter.failing()
-        # Who watches an election asks on after an error, and an earlier outage says nothing of this one.
+        # An observer of an election asks on after an error, and an earlier outage says nothing about this one.
         retry.over()
         while True:
             # A request that is to be sent once gets its time even if the wait's own is over.
@@ -138,7 +138,7 @@ class GateWait:
             await rest(self.engine, pause, self.name, self.doing)
 
     async def listen(self, most: float | None = None) -> Wakeup | None:
-        """Sleep until a message comes; None when it is time to ask, or to give up: at once for who asks once.
+        """Sleep until a message comes; None when it is time to ask, or to give up: at once for a caller that asks once.
 
         Args:
             most: Seconds after which to ask in any case.
@@ -185,13 +185,13 @@ class GateWait:
 
 
 def disagreement(kind: str, name: str, what: str, there: int, here: int) -> LimitMismatch:
-    """The error of two programs that call different things by one name."""
+    """The error of two programs that use one name for different things."""
     text = f"{kind} {name!r} is in use with {what}={there}, and this client has {here}: use one number everywhere"
     return LimitMismatch(text, name=name, limit=there, permits=here)
 
 
 def unexpected(outcome: Outcome, doing: str, name: str) -> ScriptError:
-    """The error of an answer that no request of pawl is given."""
+    """The error of an answer that no request of pawl gets."""
     return ScriptError(
         f"{doing} {name!r}: a reply that is not from a pawl script: {outcome!r:.100}", name=name
     )

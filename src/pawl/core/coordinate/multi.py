@@ -292,7 +292,7 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
 
 
 async def release_all_or_raise(engine: Engine, multi: HeldMultiLease) -> None:
-    """Release on a user's word.
+    """Release on user request.
 
     Raises:
         NotHeld: One was lost, or all were released before.

@@ -215,7 +215,7 @@ async def abandon(start: Start) -> None:
     """
     lease = start.lease
     if not lease.released:
-        # A finish that was interrupted before it was sent is not made up for.
+        # A finish that was interrupted before it was sent is not repeated.
         lease.server_lease.primitive = start.plan.primitive
     await release.release_or_raise(lease.engine, lease)
 

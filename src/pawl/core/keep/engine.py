@@ -150,7 +150,7 @@ class Engine:
                 self.runtime.nudge()
 
     def untrack(self, server_lease: ServerLease) -> None:
-        """Let the server's notices of a lease that ended be of no interest."""
+        """Ignore the server's notices of a lease that ended."""
         found = self.leases.tracked.pop(server_lease.token, None)
         if found is not None:
             found[1].end()
@@ -205,7 +205,7 @@ class Engine:
             self.untrack(server_lease)
 
     def pass_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
-        """Pass a server lease whose owner has done with it to a waiter of this client that may own it.
+        """Pass a server lease whose owner is done with it to a waiter of this client that may own it.
 
         Args:
             server_lease: What is passed on.
@@ -297,7 +297,7 @@ class Engine:
         self._notify_loss(server_lease)
 
     def count_end(self, server_lease: ServerLease, outcome: str) -> None:
-        """Notify observers that an owner has done with a server lease."""
+        """Notify observers that an owner is done with a server lease."""
         if self.reports.observer is not None:
             self.reports.observer.released(server_lease.primitive, server_lease.owner.granted_at, outcome)
 
@@ -354,7 +354,7 @@ class Engine:
             self.report_loss(callback, lease)
 
     def report_loss(self, callback: Callable[[Any], object], record: object) -> None:
-        """Request a user's function with the lease that was lost, in the form in which users see it."""
+        """Call a user's function with the lease that was lost, in the form in which users see it."""
         self.runtime.report(partial(callback, self.reports.show(record)))
 
     def take_back(self, handed: Handed, who: object) -> None:
@@ -436,7 +436,7 @@ class Engine:
         self.activity.maintenance_runs = self.runtime.spawn_maintenance(lambda: self.maintenance(self))
 
     def forget_holder(self, server_lease: ServerLease, who: object) -> None:
-        """The thread or task ``who`` has done with a server lease."""
+        """The thread or task ``who`` is done with a server lease."""
         held_key, held, outer = (who, server_lease.primitive.key), self.leases.held, server_lease.owner.outer
         around = outer if outer is not None and outer.live else None
         with self.guard:

@@ -7,11 +7,12 @@ Rules:
    behind the grant in the stream of replication, wherever that came from.
 2. A handed-off grant counts only after the waiter's own renewal and ``WAIT``.
 3. A renewal counts only when it reached the replicas too: else a promoted one would free the name before its holder
-   is told.
-4. Fewer acknowledgements than asked for: the grant is undone by its token, and said so.
+   is notified.
+4. Fewer acknowledgements than asked for: the grant is undone by its token, and that is reported.
 5. ``WAIT`` of another connection than the one that wrote says nothing if it leads to another server: after a failover
    that one has replicas too, and may never have had the write. So where renewals and ``WAIT`` go apart, the small write
-   says until when its key lives, on the server that is waited for: not before the end that the renewal was told.
+   says until when its key lives, on the server that is waited for: not before the end that the renewal
+   was answered with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the core asks a server of its settings and its age."""
+"""Checks of a server's settings and uptime."""
 
 from __future__ import annotations
 

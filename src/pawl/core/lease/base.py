@@ -199,7 +199,7 @@ class BaseLease:
 
 
 def record_of(lease: BaseLease) -> HeldLease:
-    """The record of a lease, for those who are given what a user holds: the one door from there into the core."""
+    """The record of a lease, for code that is given what a user holds: the only way from there into the core."""
     return lease._record  # noqa: SLF001 - so that users see nothing of it, and nobody else opens it
 
 

@@ -1,7 +1,7 @@
 """The record of a lease that a user holds, with the steps that change it. The user's own object only shows it.
 
-The record is what holds: it is made before its user gets anything, and when it is dropped, by whatever broke off, it is
-given back (nobody had it) or runs out (a body may still run). See ``given``.
+The record is what holds: it is made before its user gets anything, and when it is dropped, whatever interrupted its
+user, it is given back (nobody had it) or runs out (a body may still run). See ``given``.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Deadlocks(MaintenanceDuty):
 
 
 class GivenUpTokens(MaintenanceDuty):
-    """Sends what lies in the outbox."""
+    """Sends what is in the outbox."""
 
     async def ask(self, engine: Engine, now: float) -> None:
         # A copy, made in one step: other threads add and remove meanwhile.

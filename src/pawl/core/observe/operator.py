@@ -173,7 +173,7 @@ async def _held_as(engine: Engine, primitive: Primitive, options: Terms) -> str:
                 # Once more, by itself, as patiently as any other question.
                 reply, _ = await query(engine, one.inspect(0), options, primitive.name, "read")
         except BackendDenied:
-            # What this user must not read is none of its business.
+            # This user may not read that kind of lock: skip it.
             continue
         if read_info(one, cast("Outcome", reply)).held:
             return kind
@@ -183,7 +183,7 @@ async def _held_as(engine: Engine, primitive: Primitive, options: Terms) -> str:
 async def announce(
     engine: Engine, primitive: Primitive, options: Terms, token: str, fence: int, label: str
 ) -> bool:
-    """Have a lease for which no client cares listed by ``locks``, for as long as it lives without a renewal.
+    """Have ``locks`` list a lease that no client renews, until it expires.
 
     Args:
         engine: The client's engine.
@@ -255,7 +255,7 @@ async def force_release(engine: Engine, primitive: Primitive, options: Terms, re
         value, cur = text_of(seen.value), seen.fence
         processes = await _processes_of(engine, options, primitive, value)
         heard = await _channels_of(engine, setup, options, primitive, processes, cur)
-        # One holder hears it from the script that takes the name.
+        # A single holder is notified by the script that takes the name.
         alone = heard[0] if len(heard) == 1 and not value.startswith(_OWNER) else ""
         call = lock.force(seen.value, TOMB_MS, alone)
         outcome, _ = await query(engine, call, options, primitive.name, "force_release")
@@ -291,7 +291,7 @@ async def _processes_of(engine: Engine, options: Terms, primitive: Primitive, va
 async def _channels_of(
     engine: Engine, setup: Setup, options: Terms, primitive: Primitive, processes: set[str], cur: int
 ) -> list[str]:
-    """Where the holders' clients hear, as far as their sessions list the hold."""
+    """The channels of the holders' clients, as far as their sessions list the hold."""
     found: list[str] = []
     for process in sorted(processes):
         for record in await _records(engine, setup, options, f"{process}/"):

@@ -1,4 +1,4 @@
-"""What a client of a pawl service does not read from a common record by itself, but asks the service for."""
+"""What a client of a pawl service asks the service for, instead of reading common records itself."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ everybody as going on who can: who waits for nothing gives back all that it hold
 forth. Those who are left wait for others who are left, and for nobody else: without a time-out none of them ever goes
 on. That covers waits for one holder, for all of several (a writer) and for enough of them (permits) alike.
 
-What is not known counts as about to go: a holder or a ticket that no record lists blocks nobody.
+What is not known counts as about to go on: a holder or a ticket that no record lists blocks nobody.
 """
 
 from __future__ import annotations

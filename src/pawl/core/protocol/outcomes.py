@@ -1,8 +1,8 @@
 """What an engine answers: one small immutable record for each thing that may have come of a request.
 
 Which of them a request may be answered with stands at the method that makes it (``engine``, ``primitive``). How a
-server spells them is its engine's secret. Times are whole milliseconds; ``left`` is what is left of a life at the
-answer, and ``expires`` an end by the server's clock. What others see of a token (``holder``, ``who``) is ``""`` if
+server encodes them is known to its engine alone. Times are whole milliseconds; ``left`` is what is left of a life at
+the answer, and ``expires`` an end by the server's clock. What others see of a token (``holder``, ``who``) is ``""`` if
 there is nobody.
 """
 
@@ -350,7 +350,7 @@ class Seen(NamedTuple):
 
 
 class Forced(NamedTuple):
-    """The name was taken from its holder, whose fence and words these are."""
+    """The name was taken from its holder: the fence that it rose to, and what is shown of the holder."""
 
     fence: int
     holder: str

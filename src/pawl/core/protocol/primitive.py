@@ -95,7 +95,7 @@ class Primitive(Protocol):
         ...
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Request:
-        """Whatever the token is, it is no more: ``Released``, ``Withdrawn``, ``Absent`` or ``NotRecorded``."""
+        """End the token, whatever it is: ``Released``, ``Withdrawn``, ``Absent`` or ``NotRecorded``."""
         ...
 
     def inspect(self, limit: int) -> Request:

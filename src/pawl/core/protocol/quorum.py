@@ -31,7 +31,7 @@ NOT_ASKED = Fault(FaultKind.UNREACHABLE, "not asked")
 
 
 def majority(nodes: int) -> int:
-    """How many of ``nodes`` any two of whose groups share a member."""
+    """The least number of ``nodes`` such that any two groups of that size share a member."""
     return nodes // 2 + 1
 
 

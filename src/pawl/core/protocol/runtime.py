@@ -1,4 +1,4 @@
-"""The seam between deciding and doing: what the core may ask of the world.
+"""The interface between decisions and I/O: what the core may ask of a runtime.
 
 Three runtimes stand behind this protocol: threads, asyncio, and a simulator. Everything that the core awaits is a
 method of a runtime or another coroutine of the core. The runtime of threads never suspends, so one ``send(None)``

@@ -20,7 +20,7 @@ __all__ = ["GrantedVotes", "is_open", "learn_clock", "patience_until", "question
 
 _AHEAD_US = 500.0
 _CLOCK_FOR = 10.0
-"""Seconds after which the nodes are asked for their clocks again: a wish must not stray from them."""
+"""Seconds after which the nodes are asked for their clocks again: a proposed fence must stay near them."""
 
 
 def question_of(
@@ -32,7 +32,7 @@ def question_of(
     *,
     wait: bool,
 ) -> QuorumCall:
-    """The question for a vote, with a wish for the fence: a little above all clocks that were seen."""
+    """The question for a vote, with a proposed fence: a little above all clocks that were seen."""
     ahead = nodes.ahead_us
     hint = int(sent_at * 1e6 + ahead + _AHEAD_US) if ahead else 0
     clock = not ahead or sent_at - nodes.ahead_at > _CLOCK_FOR
@@ -51,7 +51,7 @@ def learn_clock(nodes: QuorumRuntime, votes: GrantVotes, sent_at: float) -> None
     """Take note of the nodes' clocks, where they sent them."""
     clocks = [clock for o in votes.outcomes if isinstance(o, (Granted, Busy, Dead)) and (clock := o.clock)]
     if clocks:
-        # By majority, so that one node whose clock jumped does not make every wish useless.
+        # By majority, so that one node whose clock jumped does not make every proposal useless.
         middle = sorted(clocks, reverse=True)[len(clocks) // 2 if len(clocks) > 2 else 0]
         close = [clock for clock in clocks if clock - middle < 1_000_000]
         nodes.ahead_us = max(close) - sent_at * 1e6

@@ -5,7 +5,7 @@ safety rests on one sentence: any two majorities have a node in common, and a no
 
 The fence. Each node mints its own number; the candidate takes the largest of its majority. That alone can fall: the
 next majority may lack the node that had it. So the number counts only once a majority of nodes *that hold this very
-token* knows it. Either they said it themselves (the candidate's wish was above what each of them knew), or it is
+token* knows it. Either they said it themselves (the candidate's proposal was above what each of them knew), or it is
 written back to them, by a script that writes only where it finds the token. The next grant's majority then shares a
 node with these, and that node mints above it. This holds while nodes keep their memory; for those that restarted see
 ``nodes``.
@@ -76,7 +76,7 @@ class GrantVotes:
 
     Args:
         nodes: How many nodes there are.
-        plain: What a node means that says yes and no more: it granted what it was asked for; None: none may.
+        plain: What a bare yes of a node means: it granted what it was asked for; None: none may.
         patience: Seconds for which to listen while nobody refused.
 
     Attributes:
@@ -128,7 +128,7 @@ class GrantVotes:
         self.outcomes[index] = self._meant() if type(outcome) is AsAsked else outcome
 
     def patience(self) -> float:
-        """A split vote is given up in its time, so that the others get on; slow nodes are listened to."""
+        """A split vote is given up in its time, so that the others can proceed; slow nodes are listened to."""
         return 0.0 if self.held else self._patience
 
     def _meant(self) -> Granted:

@@ -1,4 +1,4 @@
-"""What a release comes to: one guarded step ends the lease, and what is to be done follows. Nothing is sent here."""
+"""The decision about a release: one guarded step ends the lease, and says what is to be done. Nothing is sent here."""
 
 from __future__ import annotations
 

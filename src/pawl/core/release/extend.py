@@ -1,4 +1,4 @@
-"""How a lease goes on: for longer or shorter than before, or as a reader's."""
+"""Extending or shortening a lease, and downgrading it to a reader's."""
 
 from __future__ import annotations
 

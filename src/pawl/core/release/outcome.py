@@ -1,4 +1,4 @@
-"""What a release came to that was sent more than once: done, too late, or not known."""
+"""The outcome of a release that was sent more than once: done, too late, or not known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["not_ours"]
 async def not_ours(
     engine: Engine, server_lease: ServerLease, outcome: Outcome, *, unanswered: bool, again: bool
 ) -> Release:
-    """What a release came to that the server says holds nothing.
+    """The outcome of a release of which the server says that it holds nothing.
 
     Args:
         engine: The client's engine.

@@ -109,7 +109,7 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
 
 
 def _nothing_to_send(lease: HeldLease, step: Step) -> Release:
-    """What a release comes to that sends nothing."""
+    """The outcome of a release that sends nothing."""
     if step is Step.ALREADY_RELEASED:
         raise NotHeld(f"release {lease.name!r}: the lease was already released", name=lease.name)
     if step is Step.FORKED:

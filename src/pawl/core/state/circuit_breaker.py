@@ -47,7 +47,7 @@ class CircuitBreaker:
     def __init__(self, probe: Request, since: float, first: Exception, now: float) -> None:
         self.probe: Request = probe
         self.since: float = since
-        # The words alone: an error keeps the frames that it passed through.
+        # The text alone: an error keeps the frames that it passed through.
         self.why: str = first.text if isinstance(first, PawlError) else str(first)
         self.outcomes: dict[str, str] | None = first.outcomes if isinstance(first, QuorumNotReached) else None
         self.due: float = now + _LEAST_PAUSE
@@ -56,7 +56,7 @@ class CircuitBreaker:
         self.waited: float = 0.0
 
     def check(self, name: str, patience: float, now: float) -> None:
-        """Let pass who would wait for longer than this outage has lasted, and than anybody has waited.
+        """Pass a caller that would wait longer than this outage has lasted, and than anybody has waited.
 
         Args:
             name: The lock's name.

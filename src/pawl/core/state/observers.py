@@ -52,7 +52,7 @@ class Observer(Protocol):
         ...
 
     def released(self, kind: str, name: str, *, held: float, outcome: str) -> None:
-        """An owner has done with its lease.
+        """An owner is done with its lease.
 
         Args:
             kind: As above.
@@ -110,7 +110,7 @@ class Observers:
         self._notify(lambda o: o.queued(primitive.kind, primitive.name, place=ahead + 1))
 
     def released(self, primitive: Primitive, granted_at: float, outcome: str) -> None:
-        """An owner has done with what it got then."""
+        """An owner is done with what it got then."""
         held = self._now() - granted_at
         self._notify(lambda o: o.released(primitive.kind, primitive.name, held=held, outcome=outcome))
 

@@ -27,7 +27,7 @@ class Plan:
         alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
         queue_key: The key of the local queue, which locks share that may hand over to each other.
         identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
-        batch_key: Whose waiters may say together that they still wait (see ``ticket_batch``); ``""``: each by itself.
+        batch_key: Whose waiters may renew their tickets together (see ``ticket_batch``); ``""``: each by itself.
     """
 
     primitive: Primitive

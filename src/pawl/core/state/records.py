@@ -68,7 +68,7 @@ class LeaseRecord:
         levels: How many times it is held by re-entry.
         shared: How many holds its owner had at the grant, in all processes.
         given: True once the caller has it. One that is not, and is dropped, is given back.
-        released: True once its owner, or the end of the client, has done with it.
+        released: True once its owner, or the end of the client, is done with it.
         lost: True if it was found lost when it was released.
         parked: Who sleeps until it ends; None while nobody ever did.
     """
@@ -447,7 +447,7 @@ class BatchState:
         batch_key: Which waiters may be renewed together; ``""``: none.
         channel: On which the one that waits with it hears hand-offs.
         beat_at: Until when it need not ask by itself, while it sleeps; 0: nobody may ask for it.
-        latest: Until when it may sleep on without looking around.
+        latest: Until when it may sleep on without checking.
         unsettled: True while a question that took it along is not answered.
         in_a_row: How often others asked for it since it asked by itself.
         taken_along: Whom its present question takes along.
@@ -615,7 +615,7 @@ class Waiter:
 
 
 class Turn(Enum):
-    """What became of a server lease whose owner has done with it."""
+    """What became of a server lease whose owner is done with it."""
 
     HANDED = "a local waiter owns it now"
     REFUSED = "somebody sleeps, but it may not be handed over"

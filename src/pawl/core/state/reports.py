@@ -1,4 +1,4 @@
-"""How the server is, and who hears of what happens: two parts of a client's state."""
+"""The health of the server, and who is notified of what happens: two parts of a client's state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KeyExplainer: TypeAlias = "Callable[[Request], Sequence[tuple[Request, Callable[
 
 
 class Health:
-    """How the server is. Changed by ``retry``, ``keep.server_check`` and the maintenance.
+    """The health of the server. Changed by ``retry``, ``keep.server_check`` and the maintenance.
 
     Attributes:
         server: Its address, without credentials.
@@ -50,7 +50,7 @@ def _as_it_is(record: object) -> object:
 
 
 class Reports:
-    """Who hears of what happens, and how. Set when the client is made, or an observer is added.
+    """Who is notified of what happens, and how. Set when the client is made, or an observer is added.
 
     Attributes:
         counters: What happened how often.

@@ -1,4 +1,4 @@
-"""What a client publishes of itself: the names that it holds and those that its threads or tasks wait for.
+"""What a client publishes about itself: the names that it holds and those that its threads or tasks wait for.
 
 The maintenance writes one record, and only with holds and waits that are old: a short hold costs nothing. The record
 has a ttl of its own, so that of a client that dies goes within it. No record holds a secret: a hold is known by its
@@ -144,7 +144,7 @@ class Wait:
     """A wait that is old enough to be published.
 
     Attributes:
-        target: What sleeps; its ``wait_error`` is the error that it raises when it looks around next.
+        target: What sleeps; its ``wait_error`` is the error that it raises when it checks next.
         primitive: What it waits for.
         who: The thread or task.
         row: How it stands in the record.
@@ -347,7 +347,7 @@ class SessionPublisher:
             wait.target.parker.unpark()
         elif wait.channel:
             call = self.setup.calls.wake(wait.channel, wait.target.token)
-            # Lost or not: it looks around by itself within a third of its ticket's life.
+            # Lost or not: it checks by itself within a third of its ticket's life.
             await engine.runtime.call_many([call], _LEAST_PATIENCE)
 
     def leave(self, engine: ClientState) -> None:

@@ -39,7 +39,7 @@ def begin(server_lease: ServerLease, waiter: Waiter) -> None:
 
 
 def enlist(engine: ClientState, waiter: Waiter) -> bool:
-    """Let a run serve a waiter that is about to sleep, and others speak for it; False if neither could be noticed."""
+    """Let a run serve a waiter that is about to sleep, and others renew its ticket; False if it would see neither."""
     # Who waits alone has nobody before it in this client.
     if not waiter.batch.batch_key or waiter.unanswered or len(engine.queues.waits) <= 1:
         return False
@@ -60,7 +60,7 @@ def resign(engine: ClientState, waiter: Waiter) -> None:
 
 
 def pass_on(engine: ClientState, server_lease: ServerLease, now: float, number: int | None = None) -> bool:
-    """Pass a server lease whose owner has done with it to the next in strict order; False if there is none here.
+    """Pass a server lease whose owner is done with it to the next in strict order; False if there is none here.
 
     Args:
         engine: The client's engine.

@@ -119,7 +119,7 @@ class QuorumMutex:
         channel: str,
         max_waiters: int,
     ) -> Call:
-        """The same as ``grant`` without a wish for the fence."""
+        """The same as ``grant`` without a proposed fence."""
         return self.grant(token, ttl_ms, block, 0, clock=True, wait=wait)
 
     def swap(

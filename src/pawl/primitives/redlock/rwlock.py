@@ -86,7 +86,7 @@ class QuorumRwlock(Permits):
         channel: str,  # noqa: ARG002
         max_waiters: int,  # noqa: ARG002
     ) -> Call:
-        """The same as ``grant`` without a wish for the fence."""
+        """The same as ``grant`` without a proposed fence."""
         return self.grant(token, ttl_ms, block, 0, clock=True, wait=wait)
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
