@@ -268,24 +268,24 @@ def _principal(entry: object, limits: Limits, number: int) -> Principal:
     where = f"token {number}" if number else "token"
     if not isinstance(entry, Mapping):
         raise ConfigurationError(f"{where}: it must be an object")
-    told = cast("Mapping[str, Any]", entry)
-    if unknown := sorted(set(told) - _KNOWN):
+    fields = cast("Mapping[str, Any]", entry)
+    if unknown := sorted(set(fields) - _KNOWN):
         raise ConfigurationError(f"{where}: unknown {', '.join(unknown)}; known: {', '.join(sorted(_KNOWN))}")
-    ident = told.get("id")
+    ident = fields.get("id")
     if not isinstance(ident, str) or not _ID.fullmatch(ident):
         raise ConfigurationError(
             f"{where}: id must be 1 to 64 letters, digits, '.', '_' or '-', got {ident!r:.40}"
         )
     where = f"token {ident!r}"
-    if not re.fullmatch(r"sha256:[0-9a-f]{64}", str(told.get("hash"))):
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", str(fields.get("hash"))):
         raise ConfigurationError(f"{where}: hash must be sha256:<64 hex digits>; never the token itself")
     return Principal(
         ident,
-        _words(told.get("namespaces"), f"{where}: namespaces", None),
-        frozenset(_words(told.get("roles"), f"{where}: roles", ROLES)),
-        _limited(told.get("limits"), limits, where),
-        _moment(told.get("expires"), where),
-        _words(told["keys"], f"{where}: keys", None) if "keys" in told else (),
+        _words(fields.get("namespaces"), f"{where}: namespaces", None),
+        frozenset(_words(fields.get("roles"), f"{where}: roles", ROLES)),
+        _limited(fields.get("limits"), limits, where),
+        _moment(fields.get("expires"), where),
+        _words(fields["keys"], f"{where}: keys", None) if "keys" in fields else (),
     )
 
 

@@ -15,7 +15,7 @@ from pawl.core.protocol.outcomes import AllGranted, Granted, Outcome, Released
 from pawl.core.protocol.runtime import Fault
 from pawl.core.retry import explained
 from pawl.service import schemas
-from pawl.service.leases import Told
+from pawl.service.leases import LeaseSpec
 from pawl.service.requests import Asked, answer
 from pawl.service.steps import Step, check_step
 from pawl.service.store.replies import AsItCame, TooMany
@@ -48,48 +48,54 @@ async def calls(request: Request) -> Response:
         await explained(engine, step.call, outcome) if isinstance(outcome, Fault) else outcome
         for step, outcome in zip(checked, outcomes, strict=True)
     ]
-    replies: list[Any] = [_told(outcome) for outcome in outcomes]
+    replies: list[Any] = [_reply_of(outcome) for outcome in outcomes]
     notes = [
-        (number, told, token, note)
+        (number, spec, token, note)
         for number, (step, outcome) in enumerate(zip(checked, outcomes, strict=True))
-        for told, token, note in _notes(asked, step, outcome)
+        for spec, token, note in _notes(asked, step, outcome)
     ]
     noted = await engine.runtime.call_many([note for *_, note in notes], 1.0) if notes else []
     for (number, _, _, _), outcome in zip(notes, noted, strict=True):
         if isinstance(outcome, TooMany):
-            for told, token in checked[number].leases:
-                engine.post(told.primitive(asked.space).leave(token, 60_000, 0))
+            for spec, token in checked[number].leases:
+                engine.post(spec.primitive(asked.space).leave(token, 60_000, 0))
             text = f"this client already holds {outcome.already} leases, and its limit is {asked.who.limits.locks}"
             replies[number] = {"fault": "denied", "text": text, "maybe": False, "final": True}
     return answer({"replies": replies})
 
 
-def _notes(asked: Asked, step: Step, answer: AsItCame | Fault) -> list[tuple[Told, str, carrier.Request]]:
+def _notes(
+    asked: Asked, step: Step, answer: AsItCame | Fault
+) -> list[tuple[LeaseSpec, str, carrier.Request]]:
     if isinstance(answer, Fault):
         return []
     who, store, outcome = asked.who, asked.space.store, answer.outcome
     _remember(asked, step, outcome)
     if step.leaves:
-        return [(told, token, asked.space.tally(who.id, "", token)) for told, token in step.leases]
+        return [(spec, token, asked.space.tally(who.id, "", token)) for spec, token in step.leases]
     if not isinstance(outcome, (Granted, AllGranted)) or not step.ttl_ms:
         return []
     return [
-        (told, token, store.hold(who.id, token, told.words(), "", life_ms=step.ttl_ms, most=who.limits.locks))
-        for told, token in step.leases
+        (
+            spec,
+            token,
+            store.hold(who.id, token, spec.to_json(), "", life_ms=step.ttl_ms, most=who.limits.locks),
+        )
+        for spec, token in step.leases
     ]
 
 
 def _remember(asked: Asked, step: Step, outcome: Outcome) -> None:
     past = asked.space.past
-    for told, token in step.leases:
-        key = told.primitive(asked.space).key
+    for spec, token in step.leases:
+        key = spec.primitive(asked.space).key
         if step.leaves and isinstance(outcome, Released) and not outcome.left:
-            past.ended(key, told.kind, token)
+            past.ended(key, spec.kind, token)
         elif isinstance(outcome, Granted) and step.ttl_ms:
-            past.granted(key, told.kind, token, outcome.fence)
+            past.granted(key, spec.kind, token, outcome.fence)
 
 
-def _told(answer: AsItCame | Fault) -> Any:
+def _reply_of(answer: AsItCame | Fault) -> Any:
     if isinstance(answer, Fault):
         return {
             "fault": answer.kind.value, "text": answer.text, "maybe": answer.maybe_applied, "final": answer.final

@@ -123,9 +123,9 @@ async def look_at_latch(request: Request) -> Response:
     primitive = plan_behind(_latch(asked, 1)).primitive
     found: LookAtLatch = await leases.call(asked.space, primitive.inspect(), "read latch")
     count, left = found.initial, found.left
-    told = {"count": count or None, "left": left if count else None, "open": bool(count) and left == 0}
+    state = {"count": count or None, "left": left if count else None, "open": bool(count) and left == 0}
     return answer(
-        {"namespace": asked.space.namespace, "name": primitive.name, **told, "waiting": found.waiters}
+        {"namespace": asked.space.namespace, "name": primitive.name, **state, "waiting": found.waiters}
     )
 
 
@@ -171,5 +171,5 @@ async def look_at_barrier(request: Request) -> Response:
     asked = Asked(request, "read")
     primitive = plan_behind(_barrier(asked, 1)).primitive
     found: LookAtBarrier = await leases.call(asked.space, primitive.inspect(), "read barrier")
-    told = {"arrived": found.arrived, "parties": found.parties or None}
-    return answer({"namespace": asked.space.namespace, "name": primitive.name, **told})
+    state = {"arrived": found.arrived, "parties": found.parties or None}
+    return answer({"namespace": asked.space.namespace, "name": primitive.name, **state})

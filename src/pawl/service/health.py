@@ -43,7 +43,7 @@ async def ready(state: State) -> Response:
     return answer({"ready": True})
 
 
-async def _told(state: State, head: bytes) -> Response:
+async def _respond(state: State, head: bytes) -> Response:
     method, _, rest = head.partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0]
     try:
@@ -71,11 +71,15 @@ async def open_probes(state: State, listener: socket.socket) -> asyncio.Server:
         with contextlib.suppress(OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
             async with room, asyncio.timeout(_WITHIN):
                 head = await reader.readuntil(b"\r\n\r\n")
-                told = await _told(state, head)
-                lines = [f"HTTP/1.1 {told.status_code} {HTTPStatus(told.status_code).phrase}".encode()]
-                lines += [name + b": " + value for name, value in told.raw_headers]
+                response = await _respond(state, head)
+                lines = [
+                    f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}".encode()
+                ]
+                lines += [name + b": " + value for name, value in response.raw_headers]
                 lines += [b"cache-control: no-store", b"connection: close", b"", b""]
-                writer.write(b"\r\n".join(lines) + (b"" if head.startswith(b"HEAD ") else bytes(told.body)))
+                writer.write(
+                    b"\r\n".join(lines) + (b"" if head.startswith(b"HEAD ") else bytes(response.body))
+                )
                 await writer.drain()
         writer.close()
 

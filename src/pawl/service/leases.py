@@ -1,4 +1,4 @@
-"""Taking, renewing and ending a lease by its token. No instance keeps anything of one: any of them can do each step."""
+"""Renewing and releasing leases by their tokens. No instance keeps state of a lease: any of them serves each step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pawl.service.store.replies import NoSession, TooMany
 from pawl.service.terms import options_for
 
 __all__ = [
-    "Told", "call", "close_session", "is_token", "keep_session", "not_held", "open_session", "release", "renew",
+    "LeaseSpec", "call", "close_session", "is_token", "keep_session", "not_held", "open_session", "release", "renew",
     "session_over",
 ]  # fmt: skip
 
@@ -42,15 +42,15 @@ def is_token(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a request says of a lease.
+class LeaseSpec:
+    """The lease that a request is about.
 
     Attributes:
         kind: The primitive.
-        name: The name; of a key, the key as text.
-        owner: Who re-enters, of an rlock.
-        permits: How many there are, of a semaphore.
-        n: How many are taken at once.
+        name: The lock name; for a key, the key as text.
+        owner: For an rlock, the owner that may re-enter.
+        permits: For a semaphore, how many there are.
+        n: For a semaphore, how many this lease has.
     """
 
     kind: str
@@ -59,22 +59,22 @@ class Told:
     permits: int | None = None
     n: int = 1
 
-    def words(self) -> str:
-        """As it is noted in a session; the same for the same thing."""
-        return _words(self.kind, self.name, self.owner, self.permits, self.n)
+    def to_json(self) -> str:
+        """As it is recorded in a session: equal for equal leases."""
+        return _to_json(self.kind, self.name, self.owner, self.permits, self.n)
 
     @classmethod
-    def read(cls, words: bytes | str) -> Told:
-        """What ``words`` gave."""
-        return cls(*json.loads(words))
+    def from_json(cls, text: bytes | str) -> LeaseSpec:
+        """The inverse of ``to_json``."""
+        return cls(*json.loads(text))
 
     def primitive(self, space: Space) -> Primitive:
-        """What to send for it."""
+        """Its calls to the server."""
         return space.primitive(self.kind, self.name, owner=self.owner, permits=self.permits, n=self.n)
 
 
 @lru_cache(maxsize=4096)
-def _words(*parts: str | int | None) -> str:
+def _to_json(*parts: str | int | None) -> str:
     return json.dumps(parts)
 
 
@@ -94,29 +94,29 @@ def session_over() -> Problem:
 
 
 async def renew(
-    space: Space, told: Told, token: str, ttl_ms: int, who: Principal, session: str
+    space: Space, spec: LeaseSpec, token: str, ttl_ms: int, who: Principal, session: str
 ) -> tuple[int, float]:
-    """Raise the life of a lease.
+    """Extend a lease.
 
     Returns:
-        Its fence, and the seconds that it has.
+        Its fencing token, and the seconds that are left of it.
 
     Raises:
         NotHeld: The token holds nothing.
         Problem: There is no such session; its lease was renewed all the same.
     """
     if not is_token(token):
-        raise not_held(told, "renew")
-    primitive = told.primitive(space)
+        raise not_held(spec, "renew")
+    primitive = spec.primitive(space)
     question = primitive.renew(token, ttl_ms, min(ttl_ms, 3000), "")
-    done = json.dumps([[token, told.words()]])
+    done = json.dumps([[token, spec.to_json()]])
     tally = space.store.tally(who.id, session, ttl_ms, done, "[]")
     outcome, noted = await space.engine.runtime.call_many((question, tally), _SECOND.request_timeout)
     if isinstance(outcome, Fault):
         outcome = await call(space, question, "renew", primitive.name)
     if not isinstance(outcome, Granted):
         space.unnote(who.id, session, token)
-        raise _not_held(told, outcome, primitive, "renew")
+        raise _not_held(spec, outcome, primitive, "renew")
     if isinstance(noted, Fault):
         noted = await call(space, tally, "note a renewal")
     if session and not noted.in_session:
@@ -124,8 +124,8 @@ async def renew(
     return outcome.fence, outcome.left_ms / 1000
 
 
-async def release(space: Space, told: Told, token: str, who: Principal, session: str) -> bool:
-    """Give a lease back.
+async def release(space: Space, spec: LeaseSpec, token: str, who: Principal, session: str) -> bool:
+    """Release a lease.
 
     Returns:
         False if the token held nothing.
@@ -134,60 +134,60 @@ async def release(space: Space, told: Told, token: str, who: Principal, session:
         NotHeld: It is no token, or held something else.
     """
     if not is_token(token):
-        raise not_held(told)
-    primitive = told.primitive(space)
+        raise not_held(spec)
+    primitive = spec.primitive(space)
     left = primitive.leave(token, 0, 0)
     tally = space.tally(who.id, session, token)
     # The next waiter here is asked for in the same write: it then need not ask once it is notified.
     offer = space.offer(primitive.key) if primitive.key in space.waiting else None
-    runtime, asked, told_of = space.engine.runtime, (left, tally), None
+    runtime, asked, offered = space.engine.runtime, (left, tally), None
     sent_at = runtime.now()
     try:
         outcome, noted, *more = await runtime.call_many(
             asked if offer is None else asked + offer.calls, _SECOND.request_timeout
         )
-        told_of = more
+        offered = more
     finally:
         if offer is not None:
-            offer.heard(told_of, sent_at)
+            offer.heard(offered, sent_at)
             # Who gets the name is answered before who gave it back.
             await asyncio.sleep(0)
     if isinstance(outcome, Fault):
         # It may have been applied: asked again, the answer is "not held", which then says nothing new.
         again = await call(space, left, "release", primitive.name)
         if isinstance(again, Released) or outcome.maybe_applied:
-            space.past.ended(primitive.key, told.kind, token)
+            space.past.ended(primitive.key, spec.kind, token)
             return True
         return False
     if isinstance(noted, Fault):
         # What is noted only counts leases, and ends by itself.
         space.engine.post(tally)
-    ended = _ended(told, primitive, outcome)
+    ended = _ended(spec, primitive, outcome)
     if ended and not outcome.left:
         # Of one that was entered again, the last level ends it.
-        space.past.ended(primitive.key, told.kind, token)
+        space.past.ended(primitive.key, spec.kind, token)
     return ended
 
 
-def _ended(told: Told, primitive: Primitive, outcome: Outcome) -> bool:
+def _ended(spec: LeaseSpec, primitive: Primitive, outcome: Outcome) -> bool:
     if isinstance(outcome, (Released, Withdrawn, Absent)):
         return isinstance(outcome, Released)
-    raise _not_held(told, outcome, primitive, "release")
+    raise _not_held(spec, outcome, primitive, "release")
 
 
-def not_held(told: Told, doing: str = "release") -> NotHeld:
+def not_held(spec: LeaseSpec, doing: str = "release") -> NotHeld:
     """The error of a token that holds nothing."""
-    text = f"{doing} {told.name!r}: this token does not hold it (any more)"
-    return NotHeld(text, name=told.name, operation="extend" if doing == "renew" else doing)
+    text = f"{doing} {spec.name!r}: this token does not hold it (any more)"
+    return NotHeld(text, name=spec.name, operation="extend" if doing == "renew" else doing)
 
 
-def _not_held(told: Told, outcome: Outcome, primitive: Primitive, doing: str) -> Exception:
+def _not_held(spec: LeaseSpec, outcome: Outcome, primitive: Primitive, doing: str) -> Exception:
     refusal = primitive.refusal(outcome)
     if refusal is not None:
         return refusal
     if isinstance(outcome, (Gone, Queued, Absent)):
-        return not_held(told, doing)
-    return ScriptError(f"{doing} {told.name!r}: a reply that is not from a pawl script")
+        return not_held(spec, doing)
+    return ScriptError(f"{doing} {spec.name!r}: a reply that is not from a pawl script")
 
 
 # Sessions -----------------------------------------------------------------------------------------------------------
@@ -220,23 +220,23 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
     if isinstance(kept, NoSession):
         raise session_over()
     ttl_ms = kept.ttl_ms
-    noted = [(token, Told.read(words)) for token, words in kept.leases]
-    pairs = [(token, told) for token, told in noted if _may_hold(who, told)]
-    calls = [told.primitive(space).renew(token, ttl_ms, min(ttl_ms, 3000), "") for token, told in pairs]
+    noted = [(token, LeaseSpec.from_json(text)) for token, text in kept.leases]
+    pairs = [(token, spec) for token, spec in noted if _may_hold(who, spec)]
+    calls = [spec.primitive(space).renew(token, ttl_ms, min(ttl_ms, 3000), "") for token, spec in pairs]
     outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout) if calls else []
     held: list[dict[str, Any]] = []
     # A key that its token may no longer lock is not renewed.
-    lost = [_line(told, token) for token, told in noted if not _may_hold(who, told)]
+    lost = [_line(spec, token) for token, spec in noted if not _may_hold(who, spec)]
     renewed: list[tuple[str, str]] = []
-    for (token, told), outcome, question in zip(pairs, outcomes, calls, strict=True):
-        line, answer = _line(told, token), outcome
+    for (token, spec), outcome, question in zip(pairs, outcomes, calls, strict=True):
+        line, answer = _line(spec, token), outcome
         if isinstance(outcome, Fault):
             # Another program may have put there what is no lock of this kind: the other leases go on.
             with contextlib.suppress(WrongKey):
-                answer = await call(space, question, "renew", told.name)
+                answer = await call(space, question, "renew", spec.name)
         if isinstance(answer, Granted):
             held.append({**line, "fence": answer.fence, "expires_in": answer.left_ms / 1000})
-            renewed.append((token, told.words()))
+            renewed.append((token, spec.to_json()))
         else:
             lost.append(line)
     if noted:
@@ -246,13 +246,13 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
     return {"ttl": ttl_ms / 1000, "held": held, "lost": lost}
 
 
-def _line(told: Told, token: str) -> dict[str, Any]:
-    return {"kind": told.kind, "name": told.name, "token": token}
+def _line(spec: LeaseSpec, token: str) -> dict[str, Any]:
+    return {"kind": spec.kind, "name": spec.name, "token": token}
 
 
-def _may_hold(who: Principal, told: Told) -> bool:
+def _may_hold(who: Principal, spec: LeaseSpec) -> bool:
     """Whether a client may hold this in a namespace that it may use: of keys, only those that its token lists."""
-    return told.kind != KEY or who.may_lock(read_key(told.name).key)
+    return spec.kind != KEY or who.may_lock(read_key(spec.name).key)
 
 
 async def close_session(space: Space, session: str, who: Principal) -> int:
@@ -268,7 +268,7 @@ async def close_session(space: Space, session: str, who: Principal) -> int:
     if isinstance(kept, NoSession):
         raise session_over()
     released = 0
-    for token, words in kept.leases:
+    for token, text in kept.leases:
         with contextlib.suppress(WrongKey):
-            released += await release(space, Told.read(words), token, who, "")
+            released += await release(space, LeaseSpec.from_json(text), token, who, "")
     return released

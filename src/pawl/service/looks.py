@@ -22,7 +22,7 @@ from pawl.core.protocol.runtime import Fault
 from pawl.errors import ConfigurationError, WrongKey
 from pawl.model import LockInfo
 from pawl.service import leases, schemas
-from pawl.service.leases import Told
+from pawl.service.leases import LeaseSpec
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
 from pawl.service.spaces import KEY, Space, is_kind, known_kinds
@@ -42,10 +42,10 @@ _ONCE = "once"
 
 def shown(info: LockInfo) -> dict[str, Any]:
     """A record as JSON: no infinity, no token."""
-    told = asdict(info)
+    record = asdict(info)
     if math.isinf(info.ttl_left):
-        told["ttl_left"] = None
-    return told
+        record["ttl_left"] = None
+    return record
 
 
 def _limit(request: Request, usual: int, most: int) -> int:
@@ -55,7 +55,7 @@ def _limit(request: Request, usual: int, most: int) -> int:
     return int(text[:9])
 
 
-def _read_told(asked: Asked, request: Request) -> Told:
+def _spec_of(asked: Asked, request: Request) -> LeaseSpec:
     params, query = request.path_params, request.query_params
     permits = query.get("permits")
     if permits is not None and not (permits.isascii() and permits.isdecimal() and len(permits) < 11):
@@ -63,7 +63,7 @@ def _read_told(asked: Asked, request: Request) -> Told:
     kind = segment(params["kind"])
     if not is_kind(kind) and kind != _ONCE:
         raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
-    return Told(kind, asked.name_of(kind), query.get("owner"), int(permits) if permits else None)
+    return LeaseSpec(kind, asked.name_of(kind), query.get("owner"), int(permits) if permits else None)
 
 
 @router.get(
@@ -86,31 +86,31 @@ async def look(request: Request) -> Response:
     (Unix time) and ``keep_left`` (seconds). It is null for what is not done, and for every other kind.
     """
     asked = Asked(request, "read")
-    told = _read_told(asked, request)
+    spec = _spec_of(asked, request)
     done: Recorded | None = None
-    if told.kind == _ONCE:
-        plan = plan_behind(asked.space.client.once(escape(told.name)))
+    if spec.kind == _ONCE:
+        plan = plan_behind(asked.space.client.once(escape(spec.name)))
         done = await recorded(asked.space.engine, plan)
         primitive = plan.primitive
     else:
-        primitive = _told_primitive(asked.space, told)
+        primitive = _primitive_of(asked.space, spec)
     info = await inspect(asked.space.engine, primitive, _SECOND, 1000)
-    told_done = None if done is None else done._asdict()
-    return answer({**shown(info), "done": told_done, "namespace": asked.space.namespace})
+    done_fields = None if done is None else done._asdict()
+    return answer({**shown(info), "done": done_fields, "namespace": asked.space.namespace})
 
 
-def _what(told: Told) -> str | Key:
-    return read_key(told.name) if told.kind == KEY else escape(told.name)
+def _name_or_key(spec: LeaseSpec) -> str | Key:
+    return read_key(spec.name) if spec.kind == KEY else escape(spec.name)
 
 
-def _told_primitive(space: Space, told: Told) -> Primitive:
-    if told.kind in _MUTEXES:
+def _primitive_of(space: Space, spec: LeaseSpec) -> Primitive:
+    if spec.kind in _MUTEXES:
         # What is shown of a re-entrant lock is the same.
-        told = Told(KEY if told.kind == KEY else "lock", told.name)
-    elif told.kind == "semaphore" and told.permits is None:
+        spec = LeaseSpec(KEY if spec.kind == KEY else "lock", spec.name)
+    elif spec.kind == "semaphore" and spec.permits is None:
         # Its holders are the same whatever it is said to have.
-        told = Told("semaphore", told.name, None, 1)
-    return told.primitive(space)
+        spec = LeaseSpec("semaphore", spec.name, None, 1)
+    return spec.primitive(space)
 
 
 @router.get(
@@ -132,10 +132,10 @@ async def past(request: Request) -> Response:
     Query: ``limit`` (default 20, at most 1,000).
     """
     asked = Asked(request, "read")
-    told = _read_told(asked, request)
+    spec = _spec_of(asked, request)
     limit = _limit(request, 20, _MOST_REMEMBERED)
-    found = await asked.space.client.history(_what(told), limit) if told.kind in _MUTEXES else []
-    return answer({"kind": told.kind, "name": told.name, "history": [asdict(one) for one in found]})
+    found = await asked.space.client.history(_name_or_key(spec), limit) if spec.kind in _MUTEXES else []
+    return answer({"kind": spec.kind, "name": spec.name, "history": [asdict(one) for one in found]})
 
 
 @router.get(
@@ -170,8 +170,8 @@ async def all_names(space: Space) -> list[LockInfo]:
         words += page
         if len(page) < _PAGE:
             break
-    told = {(_family(one.kind), one.name): one for one in map(Told.read, words)}
-    missing = [(index, one) for index, one in told.items() if index not in infos]
+    specs = {(_family(one.kind), one.name): one for one in map(LeaseSpec.from_json, words)}
+    missing = [(index, one) for index, one in specs.items() if index not in infos]
     for start in range(0, len(missing), _PAGE):
         part = missing[start : start + _PAGE]
         primitives = [one.primitive(space) for _, one in part]
@@ -207,13 +207,13 @@ async def force(request: Request) -> Response:
     """End the lease of a lock's holder and grant it to the next waiter; the audit log records the reason."""
     asked = Asked(request, "force")
     body = await asked.read(schemas.Force)
-    told = _read_told(asked, request)
-    if told.kind not in _MUTEXES:
-        raise ConfigurationError(f"a {told.kind} cannot be force-released: end the session of its holder")
+    spec = _spec_of(asked, request)
+    if spec.kind not in _MUTEXES:
+        raise ConfigurationError(f"a {spec.kind} cannot be force-released: end the session of its holder")
     reason = f"{body.reason} [by token {asked.who.id}]"
 
     async def take(_: Attempt) -> dict[str, Any]:
-        forced = await asked.space.client.force_release(_what(told), reason=reason)
+        forced = await asked.space.client.force_release(_name_or_key(spec), reason=reason)
         return asdict(forced)
 
     return await asked.once("-", take)

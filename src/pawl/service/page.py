@@ -69,5 +69,11 @@ async def whoami(request: Request) -> Response:
     # Those that its token names, and those in use here that it may read.
     named = [pattern for pattern in who.namespaces if "*" not in pattern and who.may("read", pattern)]
     spaces = sorted({*named, *state.spaces.known_to(who)})
-    told = {"id": who.id, "namespace": namespace, "may": may, "expires": who.expires, "namespaces": spaces}
-    return answer(told)
+    permissions = {
+        "id": who.id,
+        "namespace": namespace,
+        "may": may,
+        "expires": who.expires,
+        "namespaces": spaces,
+    }
+    return answer(permissions)

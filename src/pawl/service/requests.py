@@ -238,7 +238,7 @@ class Asked:
         try:
             return model.model_validate_json(self.body or b"{}")
         except ValidationError as error:
-            raise _misread(error) from None
+            raise _invalid_body(error) from None
 
     def new_token(self, holder: str | None) -> str:
         """A token for what it takes, with what others see of it."""
@@ -325,8 +325,8 @@ class Asked:
         back = store.answered(who, key, begun, number, "", "", _ONCE_FOR_MS)
 
         async def give_up() -> bool:
-            told = await leases.call(self.space, back, "take a request back")
-            return bool(told.alone)
+            taken_back = await leases.call(self.space, back, "take a request back")
+            return bool(taken_back.alone)
 
         attempt = Attempt(token if found.first else begun, not found.first, give_up)
         try:
@@ -365,10 +365,10 @@ def _too_large(limit: int) -> Problem:
     return Problem(413, "BODY_TOO_LARGE", f"the body must be at most {limit} bytes")
 
 
-def _misread(error: ValidationError) -> Problem:
+def _invalid_body(error: ValidationError) -> Problem:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found and found[0]["type"] == "json_invalid":
         return Problem(400, "BAD_JSON", "the body is not JSON")
-    told = [{"field": ".".join(map(str, one["loc"])), "problem": one["msg"]} for one in found[:20]]
-    text = "; ".join(f"{one['field'] or 'body'}: {one['problem']}" for one in told)
-    return Problem(422, "BAD_BODY", text[:500], errors=told)
+    problems = [{"field": ".".join(map(str, one["loc"])), "problem": one["msg"]} for one in found[:20]]
+    text = "; ".join(f"{one['field'] or 'body'}: {one['problem']}" for one in problems)
+    return Problem(422, "BAD_BODY", text[:500], errors=problems)

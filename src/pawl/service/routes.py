@@ -12,7 +12,7 @@ from pawl.core.protocol.options import check_ttl
 from pawl.core.protocol.validity import to_ms
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
-from pawl.service.leases import Told
+from pawl.service.leases import LeaseSpec
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
 from pawl.service.spaces import is_kind, known_kinds
@@ -26,15 +26,15 @@ _DEFAULT_TTL = 30.0
 _BOTH = ("Idempotency-Key", "Pawl-Session")
 
 
-def _told(asked: Asked, body: Any) -> Told:
+def _spec_of(asked: Asked, body: Any) -> LeaseSpec:
     params = asked.request.path_params
     kind = segment(params["kind"])
     if not is_kind(kind):
         raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
     name = asked.name_of(kind)
     if body is None:
-        return Told(kind, name)
-    return Told(kind, name, body.owner, body.permits, body.n)
+        return LeaseSpec(kind, name)
+    return LeaseSpec(kind, name, body.owner, body.permits, body.n)
 
 
 def ttl_of(asked: Asked, ttl: float | None) -> int:
@@ -71,16 +71,16 @@ async def acquire(request: Request) -> Response:
     """Acquire a lock, or wait in its queue; the waiter leaves the queue when the client disconnects."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Acquire)
-    told, ttl_ms = _told(asked, body), ttl_of(asked, body.ttl)
+    spec, ttl_ms = _spec_of(asked, body), ttl_of(asked, body.ttl)
     wait = min(body.wait, asked.who.limits.max_wait)
 
     async def take(attempt: Attempt) -> dict[str, Any]:
-        taking = Taking(asked.space, told, attempt.token, ttl_ms, asked.who, asked.session, attempt.give_up)
+        taking = Taking(asked.space, spec, attempt.token, ttl_ms, asked.who, asked.session, attempt.give_up)
         grant, held_by = await taking.take(wait, asked.waiting, asked.is_gone)
         return {
             "namespace": asked.space.namespace,
-            "kind": told.kind,
-            "name": told.name,
+            "kind": spec.kind,
+            "name": spec.name,
             "token": held_by,
             "fence": grant.fence,
             "ttl": ttl_ms / 1000,
@@ -100,12 +100,12 @@ async def renew(request: Request) -> Response:
     """Extend a lease; its expiry is never lowered."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Renew)
-    told = _told(asked, body)
+    spec = _spec_of(asked, body)
     ttl_ms = ttl_of(asked, None if asked.session else body.ttl)
 
     async def extend(_: Attempt) -> dict[str, Any]:
-        fence, left = await leases.renew(asked.space, told, body.token, ttl_ms, asked.who, asked.session)
-        return {"kind": told.kind, "name": told.name, "fence": fence, "expires_in": left}
+        fence, left = await leases.renew(asked.space, spec, body.token, ttl_ms, asked.who, asked.session)
+        return {"kind": spec.kind, "name": spec.name, "fence": fence, "expires_in": left}
 
     return await asked.once(secret(), extend)
 
@@ -126,13 +126,13 @@ async def release(request: Request) -> Response:
     """Release a lease; the same step grants the lock to the next waiter."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Release)
-    told = _told(asked, body)
+    spec = _spec_of(asked, body)
 
     async def leave(attempt: Attempt) -> dict[str, Any]:
-        done = await leases.release(asked.space, told, body.token, asked.who, asked.session)
+        done = await leases.release(asked.space, spec, body.token, asked.who, asked.session)
         if not done and not attempt.again:
-            raise leases.not_held(told)
-        return {"kind": told.kind, "name": told.name, "released": True}
+            raise leases.not_held(spec)
+        return {"kind": spec.kind, "name": spec.name, "released": True}
 
     return await asked.once(secret(), leave)
 

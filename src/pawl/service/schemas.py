@@ -313,18 +313,18 @@ def operation(
         for alone in [name == "Pawl-Session" and model is None]
     ]
     found += [{"name": name, "in": "query", "schema": dict(one)} for name, one in (query or {}).items()]
-    told: dict[str, Any] = {"parameters": found, "responses": {**success(gives or {}), **problems()}}
-    told["security"] = [{"token": []}]
+    described: dict[str, Any] = {"parameters": found, "responses": {**success(gives or {}), **problems()}}
+    described["security"] = [{"token": []}]
     if gives is None:
-        del told["responses"]["200"]
+        del described["responses"]["200"]
     if model is not None:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema.pop("$defs", None)
-        told["requestBody"] = {
+        described["requestBody"] = {
             "required": "required" in schema,
             "content": {"application/json": {"schema": schema}},
         }
-    return told
+    return described
 
 
 def _kind(also: Sequence[str]) -> dict[str, Any]:
@@ -334,18 +334,18 @@ def _kind(also: Sequence[str]) -> dict[str, Any]:
 
 def stream() -> dict[str, Any]:
     """The operation that gives events."""
-    told = operation(None)
+    described = operation(None)
     content = {"text/event-stream": {"schema": {"type": "string"}}}
-    told["responses"]["200"] = {
+    described["responses"]["200"] = {
         "description": "Events of type `snapshot`, one per second, until the client disconnects.",
         "content": content,
     }
-    return told
+    return described
 
 
 def whoami() -> dict[str, Any]:
     """The operation that returns the permissions of a token: it has no namespace."""
-    told = operation(
+    described = operation(
         None,
         gives={
             "id": "text",
@@ -355,8 +355,8 @@ def whoami() -> dict[str, Any]:
             "namespaces": "texts",
         },
     )
-    told["parameters"] = [{"name": "namespace", "in": "query", "schema": _WORD}]
-    return told
+    described["parameters"] = [{"name": "namespace", "in": "query", "schema": _WORD}]
+    return described
 
 
 def describe(document: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pawl.core.protocol.key_text import read_key
 from pawl.errors import AcquireTimeout, NotHeld, PawlError, WrongKey
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
-from pawl.service.leases import Told
+from pawl.service.leases import LeaseSpec
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt
 from pawl.service.routes import ttl_of
@@ -44,7 +44,7 @@ class _Several:
         self.asked = asked
         self.attempt = attempt
         self.ttl_ms = ttl_ms
-        self.taken: list[tuple[Told, str]] = []
+        self.taken: list[tuple[LeaseSpec, str]] = []
         self.gone = False
 
     def token(self, name: str) -> str:
@@ -77,11 +77,11 @@ class _Several:
         asked = self.asked
         return [
             dict(zip(("fence", "expires_in"), found, strict=True))
-            for told, token in self.taken
-            for found in [await leases.renew(asked.space, told, token, self.ttl_ms, asked.who, asked.session)]
+            for spec, token in self.taken
+            for found in [await leases.renew(asked.space, spec, token, self.ttl_ms, asked.who, asked.session)]
         ]
 
-    async def take(self, wanted: Sequence[Told], wait: float) -> list[dict[str, Any]]:
+    async def take(self, wanted: Sequence[LeaseSpec], wait: float) -> list[dict[str, Any]]:
         """Take them all.
 
         Raises:
@@ -91,15 +91,15 @@ class _Several:
         until = runtime.now() + wait
         grants: list[dict[str, Any]] = []
         try:
-            for told in wanted:
+            for spec in wanted:
                 left = max(0.0, until - runtime.now()) if wait else 0.0
-                token = self.token(told.words() if told.kind == KEY else told.name)
+                token = self.token(spec.to_json() if spec.kind == KEY else spec.name)
                 taking = Taking(
-                    asked.space, told, token, self.ttl_ms, asked.who, asked.session, self.attempt.give_up
+                    asked.space, spec, token, self.ttl_ms, asked.who, asked.session, self.attempt.give_up
                 )
                 grant, token = await taking.take(left, self.waiting, asked.is_gone)
-                self.taken.append((told, token))
-                grants.append({"kind": told.kind, "name": told.name, "token": token, "fence": grant.fence})
+                self.taken.append((spec, token))
+                grants.append({"kind": spec.kind, "name": spec.name, "token": token, "fence": grant.fence})
             if wait and len(wanted) > 1:
                 # The first ones have waited for the last one.
                 for one, found in zip(grants, await self.renew(), strict=True):
@@ -122,9 +122,9 @@ class _Several:
     async def _leave(self) -> None:
         asked, give_up = self.asked, self.attempt.give_up
         if give_up is None or await give_up():
-            for told, token in self.taken:
+            for spec, token in self.taken:
                 with contextlib.suppress(*_LOST):
-                    await leases.release(asked.space, told, token, asked.who, asked.session)
+                    await leases.release(asked.space, spec, token, asked.who, asked.session)
 
 
 @router.post(
@@ -139,12 +139,12 @@ async def acquire_all(request: Request) -> Response:
     """Acquire several locks, or wait for all of them; if one is not granted, the others are released."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.AcquireAll)
-    told = [*(Told("lock", name) for name in body.names), *(_key_of(asked, text) for text in body.keys)]
-    if not 1 <= len(told) <= _MOST_NAMES:
-        text = f"names, keys: together they must be 1 to {_MOST_NAMES}, got {len(told)}"
+    specs = [*(LeaseSpec("lock", name) for name in body.names), *(_key_of(asked, text) for text in body.keys)]
+    if not 1 <= len(specs) <= _MOST_NAMES:
+        text = f"names, keys: together they must be 1 to {_MOST_NAMES}, got {len(specs)}"
         raise Problem(422, "BAD_BODY", text)
-    by_key = {one.primitive(asked.space).key: one for one in told}
-    if len(by_key) < len(told):
+    by_key = {one.primitive(asked.space).key: one for one in specs}
+    if len(by_key) < len(specs):
         raise Problem(422, "BAD_BODY", "names, keys: one is listed twice and would wait for itself")
     wanted = [by_key[key] for key in sorted(by_key)]
     ttl_ms, wait = ttl_of(asked, body.ttl), min(body.wait, asked.who.limits.max_wait)
@@ -173,15 +173,15 @@ async def renew_all(request: Request) -> Response:
     async def renew(_: Attempt) -> dict[str, Any]:
         held: list[dict[str, Any]] = []
         lost: list[str] = []
-        for one, told in leases_of:
+        for one, spec in leases_of:
             try:
                 fence, left = await leases.renew(
-                    asked.space, told, one.token, ttl_ms, asked.who, asked.session
+                    asked.space, spec, one.token, ttl_ms, asked.who, asked.session
                 )
             except _LOST:
                 lost.append(one.name)
             else:
-                held.append({"kind": told.kind, "name": told.name, "fence": fence, "expires_in": left})
+                held.append({"kind": spec.kind, "name": spec.name, "fence": fence, "expires_in": left})
         _tell_lost(lost, "renew")
         return {"leases": held}
 
@@ -202,9 +202,9 @@ async def release_all(request: Request) -> Response:
 
     async def leave(attempt: Attempt) -> dict[str, Any]:
         lost: list[str] = []
-        for one, told in reversed(leases_of):
+        for one, spec in reversed(leases_of):
             try:
-                done = await leases.release(asked.space, told, one.token, asked.who, asked.session)
+                done = await leases.release(asked.space, spec, one.token, asked.who, asked.session)
             except _LOST:
                 done = False
             if not done and not attempt.again:
@@ -215,13 +215,15 @@ async def release_all(request: Request) -> Response:
     return await asked.once(secret(), leave)
 
 
-def _key_of(asked: Asked, text: str) -> Told:
+def _key_of(asked: Asked, text: str) -> LeaseSpec:
     asked.check_key(read_key(text).key)
-    return Told(KEY, text)
+    return LeaseSpec(KEY, text)
 
 
-def _leases_of(asked: Asked, parts: Sequence[schemas.Part]) -> list[tuple[schemas.Part, Told]]:
-    return [(one, _key_of(asked, one.name) if one.kind == KEY else Told("lock", one.name)) for one in parts]
+def _leases_of(asked: Asked, parts: Sequence[schemas.Part]) -> list[tuple[schemas.Part, LeaseSpec]]:
+    return [
+        (one, _key_of(asked, one.name) if one.kind == KEY else LeaseSpec("lock", one.name)) for one in parts
+    ]
 
 
 def _tell_lost(lost: list[str], doing: str) -> None:

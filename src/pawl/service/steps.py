@@ -21,7 +21,7 @@ from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import Script, for_several, header, load, pack_words
 from pawl.primitives import barrier, election, latch, mutex, permits
 from pawl.primitives.key import read_service_word, redisson_names, shared_word, wake_of
-from pawl.service.leases import Told, is_token
+from pawl.service.leases import LeaseSpec, is_token
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked
 from pawl.service.spaces import KEY
@@ -141,7 +141,7 @@ class Step:
     """
 
     call: Call
-    leases: tuple[tuple[Told, str], ...]
+    leases: tuple[tuple[LeaseSpec, str], ...]
     ttl_ms: int
     leaves: bool
 
@@ -170,31 +170,31 @@ def check_step(asked: Asked, sha: str, words: Sequence[str]) -> Step:
         raise _refuse(f"{known.script.name} takes {len(known.keys)} keys and {len(known.args)} arguments")
     keys: list[str] = []
     args: list[str] = []
-    leases: list[tuple[Told, str]] = []
+    leases: list[tuple[LeaseSpec, str]] = []
     ttl_ms = 0
     for number in range(times):
         at, after = number * len(known.keys), len(known.keys) * times + number * len(known.args)
         mine = words[at : at + len(known.keys)]
         given = dict(zip(known.args, words[after : after + len(known.args)], strict=True))
-        told = _check_one(asked, known, mine, given)
+        spec = _check_one(asked, known, mine, given)
         keys += mine
         args += given.values()
         ttl_ms = int(given.get("ttl_ms", 0))
-        if told is not None:
-            leases.append((told, given.get("token", "")))
+        if spec is not None:
+            leases.append((spec, given.get("token", "")))
     script = for_several(known.script, times) if known.several else known.script
     body = pack_words(*[word.encode() for word in (*keys, *args)])
     leaves = bool(leases) and "leave" in known.script.name
     return Step(Call(script, body), tuple(leases), ttl_ms if leases else 0, leaves)
 
 
-def _check_one(asked: Asked, known: _Known, keys: Sequence[str], args: dict[str, str]) -> Told | None:
+def _check_one(asked: Asked, known: _Known, keys: Sequence[str], args: dict[str, str]) -> LeaseSpec | None:
     if known.wire:
         base, stem = keys[0], ""
-        told = _check_shared(asked, known, base, args)
+        spec = _check_shared(asked, known, base, args)
     else:
         base, stem = _base_of(asked, known, keys[0])
-        told = None
+        spec = None
     _check_args(asked, args, known)
     _check_keys(known, keys, args, base, stem)
     if args.get("run"):
@@ -204,26 +204,26 @@ def _check_one(asked: Asked, known: _Known, keys: Sequence[str], args: dict[str,
     if "former" in args:
         # The channel before was one of this service too: a mark that is left there ends by itself.
         args["former"] = ""
-    if told is not None:
-        return told
+    if spec is not None:
+        return spec
     if stem in ("latch", "barrier"):
         return None
     plain = base.removeprefix(f"{check_namespace(asked.space.namespace)}:").removeprefix(_BALLOT)
     name = _ESCAPED.sub(lambda m: bytes.fromhex(m[0].replace("%", "")).decode(errors="replace"), plain)
     if stem != "permits":
         kind = {"": "lock", "%election": "election"}.get(stem) or _side(args.get("mode", ""))
-        return Told(kind, name)
+        return LeaseSpec(kind, name)
     permits_ = args.get("permits", "")
-    return Told("semaphore", name, None, int(permits_) if permits_.isdecimal() else None)
+    return LeaseSpec("semaphore", name, None, int(permits_) if permits_.isdecimal() else None)
 
 
-def _check_shared(asked: Asked, known: _Known, base: str, args: dict[str, str]) -> Told:
+def _check_shared(asked: Asked, known: _Known, base: str, args: dict[str, str]) -> LeaseSpec:
     """Which key of other programs it is; what a release tells them is written here, and not by the client."""
     asked.check_key(base)
     word = args.get("shared")
     if word is None:
         # It only reads.
-        return Told(KEY, text_of(Key(base, cast("Any", known.wire))))
+        return LeaseSpec(KEY, text_of(Key(base, cast("Any", known.wire))))
     found = read_service_word(word)
     if found is None or found[0] > _LONGEST_YIELD_MS[0] or found[1] > _LONGEST_YIELD_MS[1]:
         raise _refuse("shared is not what a client of the service sends")
@@ -231,12 +231,12 @@ def _check_shared(asked: Asked, known: _Known, base: str, args: dict[str, str]) 
     key = read_key(text)
     if key.key != base or key.wire != known.wire:
         raise _refuse("the keys are not those of the key that is shared")
-    told = Told(KEY, text_of(key))
+    spec = LeaseSpec(KEY, text_of(key))
     # Refused where a cluster has a part of it elsewhere.
-    told.primitive(asked.space)
+    spec.primitive(asked.space)
     wake = wake_of(key, sharded=settings_of(asked.space.client).sharded, unheard=unheard)
     args["shared"] = shared_word(after_ms, for_ms, wake)
-    return told
+    return spec
 
 
 def _side(mode: str) -> str:

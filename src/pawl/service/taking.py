@@ -24,7 +24,7 @@ from pawl.core.state.records import Waiter
 from pawl.errors import AcquireTimeout
 from pawl.model import Grant
 from pawl.service.access import Principal
-from pawl.service.leases import Told, call, session_over
+from pawl.service.leases import LeaseSpec, call, session_over
 from pawl.service.problems import Problem
 from pawl.service.spaces import Offer, Space
 from pawl.service.store.replies import Counted, NoSession
@@ -50,7 +50,7 @@ class Taking:
 
     Args:
         space: The namespace.
-        told: The request.
+        spec: The lease that is asked for.
         token: The token to take it with.
         ttl_ms: The life of the lease without renewal.
         who: Who asks.
@@ -69,7 +69,7 @@ class Taking:
         "primitive",
         "session",
         "space",
-        "told",
+        "spec",
         "waiter",
         "who",
     )  # fmt: skip
@@ -77,7 +77,7 @@ class Taking:
     def __init__(
         self,
         space: Space,
-        told: Told,
+        spec: LeaseSpec,
         token: str,
         ttl_ms: int,
         who: Principal,
@@ -85,10 +85,10 @@ class Taking:
         give_up: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self.space: Space = space
-        self.told: Told = told
+        self.spec: LeaseSpec = spec
         self.who: Principal = who
         self.session: str = session
-        self.primitive: Primitive = told.primitive(space)
+        self.primitive: Primitive = spec.primitive(space)
         self.options: Terms = options_for(ttl_ms, waits=True)
         self.waiter: Waiter = Waiter(token)
         self.waiter.asker = self._ask
@@ -110,7 +110,7 @@ class Taking:
             self._noted = self.waiter.token
         most, life_ms = self.who.limits.locks, self.options.ttl_ms
         return self.space.store.hold(
-            self.who.id, self.waiter.token, self.told.words(), self.session, life_ms=life_ms, most=most
+            self.who.id, self.waiter.token, self.spec.to_json(), self.session, life_ms=life_ms, most=most
         )
 
     async def _ask(self, question: Request, budget: float) -> tuple[Outcome, float]:
@@ -177,7 +177,7 @@ class Taking:
         began = engine.runtime.now()
         until = began + (wait or self.options.request_timeout)
         try:
-            engine.check_open(self.told.name)
+            engine.check_open(self.spec.name)
             grant = await self._first(until, wait=wait > 0)
             if grant is None:
                 self.space.remember_contended(self.primitive.key)
@@ -197,7 +197,7 @@ class Taking:
                     raise asyncio.CancelledError
                 if not waiter.contended:
                     self.space.contended.pop(self.primitive.key, None)
-                self.space.past.granted(self.primitive.key, self.told.kind, waiter.token, grant.fence)
+                self.space.past.granted(self.primitive.key, self.spec.kind, waiter.token, grant.fence)
                 return grant, waiter.token
         except BaseException as error:
             waiter.note_unconfirmed(error)
@@ -219,7 +219,7 @@ class Taking:
                 del self.space.waiting[self.primitive.key]
 
     def _timed_out(self, wait: float, began: float) -> AcquireTimeout:
-        waiter, name = self.waiter, self.told.name
+        waiter, name = self.waiter, self.spec.name
         text = f"acquire {name!r}: still held after {wait:g} s"
         if waiter.blocker.holder:
             text += f" by {waiter.blocker.holder}"

@@ -127,8 +127,8 @@ class Watch:
         self._listeners.discard(queue)
 
     def _snapshot(self) -> str:
-        told = {"locks": list(self._locks.values()), "recent": list(self.recent), "hour": list(self.hour)}
-        return _event("snapshot", {**told, "now": time.time()})
+        state = {"locks": list(self._locks.values()), "recent": list(self.recent), "hour": list(self.hour)}
+        return _event("snapshot", {**state, "now": time.time()})
 
     async def _look(self) -> None:
         self._locks = {}
@@ -197,14 +197,14 @@ def _changes(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
     found: list[dict[str, Any]] = []
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
-        told = new or old
-        if told is None or (old and new and old["fence"] == new["fence"]):
+        lock = new or old
+        if lock is None or (old and new and old["fence"] == new["fence"]):
             continue
         what = "acquired" if old is None else "freed" if new is None else "passed on"
         found.append(
             {
-                "at": at, "what": what, "kind": told["kind"], "name": told["name"], "holder": told["holder"],
-                "fence": told["fence"],
+                "at": at, "what": what, "kind": lock["kind"], "name": lock["name"], "holder": lock["holder"],
+                "fence": lock["fence"],
             }
         )  # fmt: skip
     return found

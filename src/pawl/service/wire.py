@@ -353,10 +353,10 @@ class _Connection(HttpToolsProtocol):
         if found is None or sys.platform != "linux":
             return 0
         try:
-            told = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
+            info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
         except OSError:
             return 0
-        return int.from_bytes(told[_ACKNOWLEDGED], sys.byteorder)
+        return int.from_bytes(info[_ACKNOWLEDGED], sys.byteorder)
 
     def _unstall(self) -> None:
         if self._stalled is not None:
