@@ -235,19 +235,19 @@ def test_all_holders_are_shown_and_no_word_is_broken(service: Instance, tmp_path
 
 def test_a_hold_is_stuck_when_it_lasts_far_longer_than_is_usual_for_its_name() -> None:
     holds = Holds()
-    assert holds.judge("lock\0a", 600) == (None, False)
-    assert holds.judge("lock\0a", 3601) == (None, True)
+    assert holds.assess("lock\0a", 600) == (None, False)
+    assert holds.assess("lock\0a", 3601) == (None, True)
     for seconds in (10, 20, 11, 9, 12):
         holds.ended("lock\0a", seconds)
-    assert holds.judge("lock\0a", 100) == (11, False)
-    assert holds.judge("lock\0a", 111) == (11, True)
-    assert holds.judge("lock\0b", 111) == (11, True), "what is usual of the kind"
-    assert holds.judge("semaphore\0b", 111) == (None, False)
+    assert holds.assess("lock\0a", 100) == (11, False)
+    assert holds.assess("lock\0a", 111) == (11, True)
+    assert holds.assess("lock\0b", 111) == (11, True), "what is usual of the kind"
+    assert holds.assess("semaphore\0b", 111) == (None, False)
     for _ in range(50):
         holds.ended("lock\0a", 0.5)
-    assert holds.judge("lock\0a", 59) == (0.5, False)
-    assert holds.judge("lock\0a", 60) == (0.5, True)
-    assert holds.judge("lock\0a", None) == (0.5, False)
+    assert holds.assess("lock\0a", 59) == (0.5, False)
+    assert holds.assess("lock\0a", 60) == (0.5, True)
+    assert holds.assess("lock\0a", None) == (0.5, False)
 
 
 def _keep(page: Browser, scheme: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from pawl.service import wire
+from pawl.service import connections
 from pawl.service.watch import Watch
 from tests.service.rig import Instance, Tokens
 
@@ -40,7 +40,7 @@ async def _asked(size: int, ending: str) -> AsyncIterator[tuple[socket.socket, C
     config.load()
 
     def connect() -> asyncio.Protocol:
-        made.append(wire.Connection(config, state, {}))  # type: ignore[call-arg]
+        made.append(connections.Connection(config, state, {}))  # type: ignore[call-arg]
         return made[-1]
 
     listener = socket.create_server(("127.0.0.1", 0))
@@ -67,7 +67,7 @@ async def _asked(size: int, ending: str) -> AsyncIterator[tuple[socket.socket, C
 async def test_who_does_not_read_its_answer_is_sent_away(
     monkeypatch: pytest.MonkeyPatch, size: int, ending: str
 ) -> None:
-    monkeypatch.setattr(wire, "_STALLED", 0.2)
+    monkeypatch.setattr(connections, "_STALL_TIMEOUT", 0.2)
     async with _asked(size, ending) as (_, ended):
         end = time.monotonic() + 10
         while not ended():
@@ -78,8 +78,8 @@ async def test_who_does_not_read_its_answer_is_sent_away(
 @pytest.mark.skipif(sys.platform != "linux", reason="this system does not count what a client has read")
 @pytest.mark.parametrize("ending", ["keep-alive", "close"])
 async def test_who_reads_slowly_gets_all_of_its_answer(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
-    monkeypatch.setattr(wire, "_STALLED", 0.15)
-    monkeypatch.setattr(wire, "_LEAST_READ", 1, raising=False)
+    monkeypatch.setattr(connections, "_STALL_TIMEOUT", 0.15)
+    monkeypatch.setattr(connections, "_LEAST_READ", 1, raising=False)
     loop, size, had = asyncio.get_running_loop(), MIB // 4, 0
     async with _asked(size, ending) as (client, _):
         began = time.monotonic()
@@ -88,7 +88,7 @@ async def test_who_reads_slowly_gets_all_of_its_answer(monkeypatch: pytest.Monke
             assert data, f"it ended after {had} of {size} bytes"
             had += len(data)
             await asyncio.sleep(0.01)
-        assert time.monotonic() - began > 2 * wire._STALLED
+        assert time.monotonic() - began > 2 * connections._STALL_TIMEOUT
 
 
 async def test_what_waits_for_a_reader_of_events_is_the_latest_picture_alone() -> None:
@@ -96,10 +96,10 @@ async def test_what_waits_for_a_reader_of_events_is_the_latest_picture_alone() -
     watch._task = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
     queue = watch.join()
     for number in range(50):
-        watch._tell(str(number))
+        watch._publish(str(number))
     assert (queue.qsize(), await queue.get()) == (1, "49")
-    watch._tell("one more")
-    watch._tell(None)
+    watch._publish("one more")
+    watch._publish(None)
     assert await queue.get() is None
 
 

@@ -169,12 +169,12 @@ def _run(
     _log_to_stderr(log)
     secret = _token_for_this_run(state.access, as_json=as_json) if tokens is None else None
 
-    def tell(bound: int, probed: int | None) -> None:
+    def announce(bound: int, probed: int | None) -> None:
         shown = f"[{host}]" if ":" in host else host
         probes = None if probed is None else f"http://{shown}:{probed}"
-        _tell("https" if certificate else "http", f"{shown}:{bound}", probes, secret, as_json=as_json)
+        _announce("https" if certificate else "http", f"{shown}:{bound}", probes, secret, as_json=as_json)
 
-    return Exit.OK if listen(create_app(state), state, listening, tell) else Exit.UNAVAILABLE
+    return Exit.OK if listen(create_app(state), state, listening, announce) else Exit.UNAVAILABLE
 
 
 def _token_for_this_run(access: Access, *, as_json: bool) -> str:
@@ -190,7 +190,7 @@ def _token_for_this_run(access: Access, *, as_json: bool) -> str:
 
 def _log_to_stderr(which: str) -> None:
     """Write what happens as lines of JSON."""
-    from pawl.service.journal import JsonLines
+    from pawl.service.request_log import JsonLines
 
     lines = JsonLines(lambda line: click.echo(line, err=True))
     shown = {"none": (), "audit": ("audit",), "requests": ("audit", "access")}[which]
@@ -205,7 +205,7 @@ def _log_to_stderr(which: str) -> None:
     service.addHandler(lines)
 
 
-def _tell(scheme: str, where: str, probes: str | None, secret: str | None, *, as_json: bool) -> None:
+def _announce(scheme: str, where: str, probes: str | None, secret: str | None, *, as_json: bool) -> None:
     listening, url = f"{scheme}://{where}", f"{scheme}+pawl://{where}"
     if as_json:
         click.echo(json.dumps({"listening": listening, "url": url, "probes": probes, "token": secret}))

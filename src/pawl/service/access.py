@@ -29,7 +29,7 @@ ROLES = ("read", "acquire", "force", "admin")
 """What a token may do. ``admin`` may do all; none of the others brings another along."""
 
 _PREFIX = "pawl_"
-_LOOK_AGAIN = 1.0
+_CHECK_EVERY = 1.0
 _LONGEST_TOKEN = 256
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KNOWN = {"id", "hash", "namespaces", "keys", "roles", "expires", "limits", "not_before"}
@@ -128,7 +128,7 @@ class Access:
     _own: dict[str, Principal] = field(default_factory=dict[str, Principal])
     _buckets: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict[str, _Bucket])
     _stamp: tuple[int, int, int] | None = None
-    _looked: float = 0.0
+    _checked_at: float = 0.0
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Know one more token, for this instance alone."""
@@ -158,9 +158,9 @@ class Access:
 
     def _refresh(self) -> None:
         now = time.monotonic()
-        if self.path is None or now - self._looked < _LOOK_AGAIN:
+        if self.path is None or now - self._checked_at < _CHECK_EVERY:
             return
-        self._looked = now
+        self._checked_at = now
         try:
             status = self.path.stat()
             if (status.st_mtime_ns, status.st_size, status.st_ino) != self._stamp:
@@ -219,8 +219,8 @@ class Access:
             raise Problem(429, "RATE_LIMIT", text, retry_after=1)
         bucket.tokens -= 1
 
-    def come(self, who: Principal) -> None:
-        """Count one who waits here.
+    def add_waiter(self, who: Principal) -> None:
+        """Count one waiting request more.
 
         Raises:
             Problem: 429; the client has too many of them.
@@ -235,16 +235,16 @@ class Access:
             )
         bucket.waiters += 1
 
-    def go(self, who: Principal) -> None:
-        """Count one less."""
+    def remove_waiter(self, who: Principal) -> None:
+        """Count one waiting request less."""
         self._bucket(who).waiters -= 1
 
     def used(self, what: str) -> float:
         """How many there are now of all clients: ``waiters`` or ``streams``."""
         return float(sum(getattr(bucket, what) for bucket in self._buckets.values()))
 
-    def look_on(self, who: Principal) -> None:
-        """Count one stream of events.
+    def add_stream(self, who: Principal) -> None:
+        """Count one event stream more.
 
         Raises:
             Problem: 429; the client has too many of them.
@@ -255,8 +255,8 @@ class Access:
             raise Problem(429, "WATCHER_LIMIT", text, retry_after=5)
         bucket.streams += 1
 
-    def look_away(self, who: Principal) -> None:
-        """Count one stream less."""
+    def remove_stream(self, who: Principal) -> None:
+        """Count one event stream less."""
         self._bucket(who).streams -= 1
 
 

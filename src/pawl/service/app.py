@@ -1,4 +1,4 @@
-"""The application: routes, what stands before them, and its beginning and end."""
+"""The ASGI application: its routes, the layer in front of them, its startup and shutdown."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 import pawl
 from pawl.errors import PawlError
-from pawl.service import calls, gates, health, looks, page, routes, schemas, several, watch
-from pawl.service.journal import Journal
+from pawl.service import calls, coordination, health, inspection, page, routes, schemas, several, watch
 from pawl.service.problems import Problem, answer_problem, response_of
+from pawl.service.request_log import RequestLog
 from pawl.service.requests import GONE, State
 
-__all__ = ["Door", "create_app"]
+__all__ = ["ServiceApp", "create_app"]
 
 log: logging.Logger = logging.getLogger("pawl.service")
 
@@ -49,7 +49,7 @@ _STEPS: dict[str, Callable[[Request], Awaitable[Response]]] = {
 
 
 # The stream first: one of the path segments of the others could be its name.
-_ROUTERS = tuple(part.router for part in (watch, calls, gates, several, looks, routes, page))
+_ROUTERS = tuple(part.router for part in (watch, calls, coordination, several, inspection, routes, page))
 
 
 def _find_step(scope: Scope) -> Callable[[Request], Awaitable[Response]] | None:
@@ -66,19 +66,19 @@ def _find_step(scope: Scope) -> Callable[[Request], Awaitable[Response]] | None:
     return found
 
 
-class Door:
-    """What stands before the routes: paths are matched as they were sent, and each answer says how it may be used.
+class ServiceApp:
+    """The ASGI application in front of the framework: matches paths as they were sent, and adds the security headers.
 
-    The steps of a lease need nothing that the framework does between here and there, and that takes longer than they
-    do: they are called at once. The framework knows them too, for its description of the service.
+    The routes of a lease need nothing of what the framework does before a route, which takes longer than they do: they
+    are called directly. The framework knows them too, for the OpenAPI document.
 
     Args:
-        app: The service as the framework knows it.
+        app: The application of the framework.
     """
 
     def __init__(self, app: FastAPI) -> None:
         self.app: FastAPI = app
-        self._journal: Journal = app.state.journal
+        self._request_log: RequestLog = app.state.request_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -100,7 +100,7 @@ class Door:
         try:
             await self._answer(scope, receive, noted)
         finally:
-            self._journal.note(scope, status, time.monotonic() - began)
+            self._request_log.note(scope, status, time.monotonic() - began)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         step = _find_step(scope)
@@ -117,7 +117,7 @@ class Door:
             response = Response(status_code=GONE)
         except Exception:
             log.exception("a request failed")
-            response = response_of(_defect())
+            response = response_of(_internal_error())
         headers = [*response.raw_headers, *_HEADERS]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
@@ -140,16 +140,16 @@ class Door:
             log.exception("a request failed")
             if begun:
                 raise
-            await response_of(_defect())(scope, receive, answered)
+            await response_of(_internal_error())(scope, receive, answered)
 
 
-def _defect() -> Problem:
+def _internal_error() -> Problem:
     return Problem(500, "INTERNAL", "internal error: see the log of the service")
 
 
 def _methods_of(request: Request) -> str:
     """The methods of all routes of a path; the framework names those of the first one."""
-    # Asked for at the routers themselves: how an application keeps those that it includes is its own affair.
+    # RequestContext for at the routers themselves: how an application keeps those that it includes is its own affair.
     every = [route for one in (request.app.router, *_ROUTERS) for route in one.routes]
     routes = [route for route in every if isinstance(route, Route)]
     found = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
@@ -172,7 +172,7 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     return response
 
 
-def create_app(state: State) -> Door:
+def create_app(state: State) -> ServiceApp:
     """The service as an ASGI application.
 
     Args:
@@ -180,7 +180,7 @@ def create_app(state: State) -> Door:
     """
     watches: dict[str, watch.Watch] = {}
 
-    def send_away() -> None:
+    def end_watches() -> None:
         for one in watches.values():
             one.end()
 
@@ -194,7 +194,7 @@ def create_app(state: State) -> Door:
         description="Distributed locks over HTTP.",
     )  # fmt: skip
     app.state.pawl = state
-    app.state.journal = Journal(
+    app.state.request_log = RequestLog(
         {
             ("pawl_http_waiting", "Requests waiting now."): lambda: state.access.used("waiters"),
             ("pawl_http_streams", "Open event streams."): lambda: state.access.used("streams"),
@@ -203,7 +203,7 @@ def create_app(state: State) -> Door:
         }
     )
     app.state.watches = watches
-    state.at_end.append(send_away)
+    state.at_end.append(end_watches)
     for part in _ROUTERS:
         app.include_router(part)
     for kind in (Problem, PawlError):
@@ -212,7 +212,7 @@ def create_app(state: State) -> Door:
     _add_health(app, state)
     make = app.openapi
     app.openapi = lambda: schemas.describe(make())  # type: ignore[method-assign]
-    return Door(app)
+    return ServiceApp(app)
 
 
 def _add_health(app: FastAPI, state: State) -> None:
@@ -239,5 +239,5 @@ def _add_health(app: FastAPI, state: State) -> None:
         state.access.spend(who)
         if not who.roles & {"read", "admin"}:
             raise Problem(403, "FORBIDDEN", f"the token {who.id!r} has no read role")
-        text, kind = app.state.journal.metrics()
+        text, kind = app.state.request_log.metrics()
         return Response(text, headers={"Content-Type": kind})

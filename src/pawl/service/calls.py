@@ -16,9 +16,9 @@ from pawl.core.protocol.runtime import Fault
 from pawl.core.retry import explained
 from pawl.service import schemas
 from pawl.service.leases import LeaseSpec
-from pawl.service.requests import Asked, answer
+from pawl.service.requests import RequestContext, answer
 from pawl.service.steps import Step, check_step
-from pawl.service.store.replies import AsItCame, TooMany
+from pawl.service.store.replies import RawReply, TooMany
 
 __all__ = ["calls", "router", "wait"]
 
@@ -33,16 +33,16 @@ router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 )
 async def calls(request: Request) -> Response:
     """For clients of ``http+pawl://``: run single steps, and answer what the server answered."""
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.Calls, 64)
-    engine = asked.space.engine
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.Calls, 64)
+    engine = ctx.space.engine
     if not engine.runtime.channel():
         try:
             await engine.runtime.ready(1.0)
         except Fault as fault:
             # The client retries it as one of a server of its own.
-            return answer({"replies": [_told(fault)] * len(body.calls)})
-    checked = [check_step(asked, one.script, one.words) for one in body.calls]
+            return answer({"replies": [_reply_of(fault)] * len(body.calls)})
+    checked = [check_step(ctx, one.script, one.words) for one in body.calls]
     outcomes = await engine.runtime.call_many([one.call for one in checked], 1.0)
     outcomes = [
         await explained(engine, step.call, outcome) if isinstance(outcome, Fault) else outcome
@@ -52,27 +52,29 @@ async def calls(request: Request) -> Response:
     notes = [
         (number, spec, token, note)
         for number, (step, outcome) in enumerate(zip(checked, outcomes, strict=True))
-        for spec, token, note in _notes(asked, step, outcome)
+        for spec, token, note in _notes(ctx, step, outcome)
     ]
     noted = await engine.runtime.call_many([note for *_, note in notes], 1.0) if notes else []
     for (number, _, _, _), outcome in zip(notes, noted, strict=True):
         if isinstance(outcome, TooMany):
             for spec, token in checked[number].leases:
-                engine.post(spec.primitive(asked.space).leave(token, 60_000, 0))
-            text = f"this client already holds {outcome.already} leases, and its limit is {asked.who.limits.locks}"
+                engine.post(spec.primitive(ctx.space).leave(token, 60_000, 0))
+            text = (
+                f"this client already holds {outcome.already} leases, and its limit is {ctx.who.limits.locks}"
+            )
             replies[number] = {"fault": "denied", "text": text, "maybe": False, "final": True}
     return answer({"replies": replies})
 
 
 def _notes(
-    asked: Asked, step: Step, answer: AsItCame | Fault
+    ctx: RequestContext, step: Step, answer: RawReply | Fault
 ) -> list[tuple[LeaseSpec, str, carrier.Request]]:
     if isinstance(answer, Fault):
         return []
-    who, store, outcome = asked.who, asked.space.store, answer.outcome
-    _remember(asked, step, outcome)
+    who, store, outcome = ctx.who, ctx.space.store, answer.outcome
+    _remember(ctx, step, outcome)
     if step.leaves:
-        return [(spec, token, asked.space.tally(who.id, "", token)) for spec, token in step.leases]
+        return [(spec, token, ctx.space.removal(who.id, "", token)) for spec, token in step.leases]
     if not isinstance(outcome, (Granted, AllGranted)) or not step.ttl_ms:
         return []
     return [
@@ -85,17 +87,17 @@ def _notes(
     ]
 
 
-def _remember(asked: Asked, step: Step, outcome: Outcome) -> None:
-    past = asked.space.past
+def _remember(ctx: RequestContext, step: Step, outcome: Outcome) -> None:
+    writer = ctx.space.history_writer
     for spec, token in step.leases:
-        key = spec.primitive(asked.space).key
+        key = spec.primitive(ctx.space).key
         if step.leaves and isinstance(outcome, Released) and not outcome.left:
-            past.ended(key, spec.kind, token)
+            writer.ended(key, spec.kind, token)
         elif isinstance(outcome, Granted) and step.ttl_ms:
-            past.granted(key, spec.kind, token, outcome.fence)
+            writer.granted(key, spec.kind, token, outcome.fence)
 
 
-def _reply_of(answer: AsItCame | Fault) -> Any:
+def _reply_of(answer: RawReply | Fault) -> Any:
     if isinstance(answer, Fault):
         return {
             "fault": answer.kind.value, "text": answer.text, "maybe": answer.maybe_applied, "final": answer.final
@@ -117,17 +119,17 @@ def _text(word: Any) -> Any:
 )
 async def wait(request: Request) -> Response:
     """For clients of ``http+pawl://``: answers when the token was granted something, or after ``timeout`` seconds."""
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.Wait)
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.Wait)
 
-    timeout = min(body.timeout, asked.who.limits.max_wait)
+    timeout = min(body.timeout, ctx.who.limits.max_wait)
 
     async def listen(_: Any) -> dict[str, Any]:
         found = None
         # This instance ends: its client asks another one.
         with suppress(Fault):
-            async with asked.waiting():
-                found = await asked.space.engine.runtime.wait_wakeup(body.token, timeout)
+            async with ctx.waiting():
+                found = await ctx.space.engine.runtime.wait_wakeup(body.token, timeout)
         return {"wakeup": None if found is None else [found.fence, found.expires_ms]}
 
-    return await asked.once("-", listen)
+    return await ctx.once("-", listen)

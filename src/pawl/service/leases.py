@@ -110,15 +110,15 @@ async def renew(
     primitive = spec.primitive(space)
     question = primitive.renew(token, ttl_ms, min(ttl_ms, 3000), "")
     done = json.dumps([[token, spec.to_json()]])
-    tally = space.store.tally(who.id, session, ttl_ms, done, "[]")
-    outcome, noted = await space.engine.runtime.call_many((question, tally), _SECOND.request_timeout)
+    update = space.store.update(who.id, session, ttl_ms, done, "[]")
+    outcome, noted = await space.engine.runtime.call_many((question, update), _SECOND.request_timeout)
     if isinstance(outcome, Fault):
         outcome = await call(space, question, "renew", primitive.name)
     if not isinstance(outcome, Granted):
-        space.unnote(who.id, session, token)
+        space.remove_record(who.id, session, token)
         raise _not_held(spec, outcome, primitive, "renew")
     if isinstance(noted, Fault):
-        noted = await call(space, tally, "note a renewal")
+        noted = await call(space, update, "note a renewal")
     if session and not noted.in_session:
         raise session_over()
     return outcome.fence, outcome.left_ms / 1000
@@ -137,14 +137,14 @@ async def release(space: Space, spec: LeaseSpec, token: str, who: Principal, ses
         raise not_held(spec)
     primitive = spec.primitive(space)
     left = primitive.leave(token, 0, 0)
-    tally = space.tally(who.id, session, token)
+    removal = space.removal(who.id, session, token)
     # The next waiter here is asked for in the same write: it then need not ask once it is notified.
     offer = space.offer(primitive.key) if primitive.key in space.waiting else None
-    runtime, asked, offered = space.engine.runtime, (left, tally), None
+    runtime, calls, offered = space.engine.runtime, (left, removal), None
     sent_at = runtime.now()
     try:
         outcome, noted, *more = await runtime.call_many(
-            asked if offer is None else asked + offer.calls, _SECOND.request_timeout
+            calls if offer is None else calls + offer.calls, _SECOND.request_timeout
         )
         offered = more
     finally:
@@ -156,16 +156,16 @@ async def release(space: Space, spec: LeaseSpec, token: str, who: Principal, ses
         # It may have been applied: asked again, the answer is "not held", which then says nothing new.
         again = await call(space, left, "release", primitive.name)
         if isinstance(again, Released) or outcome.maybe_applied:
-            space.past.ended(primitive.key, spec.kind, token)
+            space.history_writer.ended(primitive.key, spec.kind, token)
             return True
         return False
     if isinstance(noted, Fault):
         # What is noted only counts leases, and ends by itself.
-        space.engine.post(tally)
+        space.engine.post(removal)
     ended = _ended(spec, primitive, outcome)
     if ended and not outcome.left:
         # Of one that was entered again, the last level ends it.
-        space.past.ended(primitive.key, spec.kind, token)
+        space.history_writer.ended(primitive.key, spec.kind, token)
     return ended
 
 
@@ -241,8 +241,8 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
             lost.append(line)
     if noted:
         over = json.dumps([line["token"] for line in lost])
-        tally = space.store.tally(who.id, session, ttl_ms, json.dumps(renewed), over)
-        await call(space, tally, "note renewals")
+        update = space.store.update(who.id, session, ttl_ms, json.dumps(renewed), over)
+        await call(space, update, "note renewals")
     return {"ttl": ttl_ms / 1000, "held": held, "lost": lost}
 
 

@@ -1,4 +1,4 @@
-"""One request: who sends it, what it may do, its body, and what it is answered when it comes twice."""
+"""One request: who sends it, what it may do, its body, and its response when it is repeated."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from pawl.service import leases
 from pawl.service.access import Access, Principal
 from pawl.service.problems import Problem
 from pawl.service.spaces import KEY, Space, Spaces
-from pawl.service.store.replies import Answered, Other
+from pawl.service.store.replies import Answered, KeyReused
 
-__all__ = ["GONE", "Asked", "Attempt", "State", "answer", "plain", "segment"]
+__all__ = ["GONE", "Attempt", "RequestContext", "State", "answer", "plain", "segment"]
 
 _ONCE_FOR_MS = 600_000
 _LONGEST_KEY = 200
@@ -36,7 +36,7 @@ _LONGEST_SEGMENT = 2000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SESSION = re.compile(r"s(\d{4,9})-[A-Za-z0-9]{16,64}")
 GONE = 499
-"""What nginx logs for a client that went away; nobody reads it."""
+"""The status that nginx logs for a client that disconnected; nobody reads it."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -45,10 +45,10 @@ class Attempt(NamedTuple):
     """One try of a request.
 
     Attributes:
-        token: What it takes things with: the same one at each try with one ``Idempotency-Key``.
-        again: Whether an earlier try may have got somewhere.
-        give_up: Says that nothing comes of it; False if a later try, maybe at another instance, goes on with the token,
-            which then must not be touched any more. None: there can be no other.
+        token: The owner token of what it acquires: the same at each try with one ``Idempotency-Key``.
+        again: Whether an earlier try may have had an effect.
+        give_up: Abandons the try; False if a later try, maybe at another instance, continues with the token, which must
+            not be used any more. None: there can be no other try.
     """
 
     token: str
@@ -62,7 +62,7 @@ Work = Callable[[Attempt], Awaitable[Any]]
 
 @dataclass(slots=True)
 class State:
-    """What one instance has: nothing that another would miss.
+    """The state of one instance: nothing that another instance needs.
 
     Attributes:
         spaces: The namespaces.
@@ -122,8 +122,8 @@ def plain(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-class Asked:
-    """A request that was let in.
+class RequestContext:
+    """An authorized request, with its namespace and session.
 
     Attributes:
         request: The request.
@@ -139,7 +139,7 @@ class Asked:
     def __init__(self, request: Request, role: str, namespace: str | None = None) -> None:
         self.request: Request = request
         self.state: State = request.app.state.pawl
-        # Of a header that comes twice, the first one.
+        # Of a repeated header, the first one.
         self._headers: dict[bytes, bytes] = dict(request.scope["headers"][::-1])
         self.who: Principal = self.state.access.who(self.header(b"authorization"))
         request.scope["pawl.who"] = self.who.id
@@ -152,7 +152,7 @@ class Asked:
         self.space: Space = self.state.spaces.of(named, self.who)
         self.session: str = self.header(b"pawl-session") or ""
         if self.session and not 0 < (self.session_ttl_ms or 0) <= self.who.limits.max_ttl * 1000:
-            # The header is anybody's text: a client that may not open such a session has none.
+            # Anybody can write the header: a client that may not open such a session has none.
             raise leases.session_over()
         self.gone: bool = False
         self.body: bytes = b""
@@ -163,7 +163,7 @@ class Asked:
             raise Problem(403, "FORBIDDEN", text)
 
     def check_again(self) -> None:
-        """Look whether its token may still do this: for what goes on long after it was let in.
+        """Check again that its token may do this: for what continues long after it was authorized.
 
         Raises:
             Problem: 401 or 403; the token was taken out of the file, has expired, or may do less now.
@@ -185,7 +185,7 @@ class Asked:
         return text
 
     def check_key(self, key: str) -> None:
-        """Look whether its token may lock a key that other programs lock too: a namespace says nothing of that.
+        """Check that its token may lock a key of other programs: its namespaces say nothing about that.
 
         Raises:
             Problem: 403; no pattern under ``keys`` of the token has it.
@@ -223,7 +223,7 @@ class Asked:
         receive = self.request.receive
         chunks: list[bytes] = []
         size, more = 0, True
-        # How long that may take, the connection sees to.
+        # The connection limits how long that may take.
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -241,19 +241,19 @@ class Asked:
             raise _invalid_body(error) from None
 
     def new_token(self, holder: str | None) -> str:
-        """A token for what it takes, with what others see of it."""
+        """An owner token for what it acquires, with the holder that others see."""
         client = self.request.client
         host = holder or (re.sub(r"[^A-Za-z0-9._:-]", "_", client.host)[:64] if client else "unknown")
         return f"{secret()}@{host}:http/{self.who.id}"
 
     @asynccontextmanager
-    async def waiting(self) -> AsyncGenerator[Asked]:
+    async def waiting(self) -> AsyncGenerator[RequestContext]:
         """Cancel the caller's task once the client goes away.
 
         Raises:
             Problem: Its token ended meanwhile: it could neither renew nor release what it would be granted.
         """
-        self.state.access.come(self.who)
+        self.state.access.add_waiter(self.who)
         task = asyncio.current_task()
         watcher = asyncio.get_running_loop().create_task(self._watch(task))
         try:
@@ -261,7 +261,7 @@ class Asked:
             self.check_again()
         finally:
             watcher.cancel()
-            self.state.access.go(self.who)
+            self.state.access.remove_waiter(self.who)
 
     async def _watch(self, task: asyncio.Task[Any] | None) -> None:
         while (await self.request.receive())["type"] != "http.disconnect":
@@ -277,12 +277,12 @@ class Asked:
         return self.gone
 
     async def once(self, token: str, do: Work, *, keep: bool = False) -> Response:
-        """Do it, or answer what was answered before to the same ``Idempotency-Key``.
+        """Run it, or replay the earlier response to the same ``Idempotency-Key``.
 
         Args:
-            token: For what it takes, if nothing was begun with the key.
-            do: Does it; gives the content of a 200.
-            keep: True for what may go on in the background after an error: the next try then has the same token.
+            token: The owner token, unless an earlier request with the key has set one.
+            do: Runs it; returns the content of a 200.
+            keep: True for what may continue in the background after an error: the next try then has the same token.
         """
         key = self.header(b"idempotency-key")
         if key is None:
@@ -313,7 +313,7 @@ class Asked:
         found = await leases.call(
             self.space, store.once(who, key, digest, token, _ONCE_FOR_MS), "read an idempotency key"
         )
-        if isinstance(found, Other):
+        if isinstance(found, KeyReused):
             raise Problem(
                 422,
                 "IDEMPOTENCY_KEY_REUSED",
@@ -333,7 +333,7 @@ class Asked:
             response = await self._attempt(attempt, do)
         except BaseException:
             if not keep:
-                # What failed may be tried anew with the same key.
+                # A failed request may be retried with the same key.
                 self.space.engine.post(back)
             raise
         if response.status_code != HTTPStatus.OK:
@@ -349,7 +349,7 @@ class Asked:
         return await self.unless_gone(do(attempt))
 
     async def unless_gone(self, work: Awaitable[Any]) -> Response:
-        """Do something that ends early if the client goes away; its result is the content of a 200."""
+        """Run something that ends early if the client disconnects; its result is the content of a 200."""
         try:
             return answer(await work)
         except asyncio.CancelledError:

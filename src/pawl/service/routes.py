@@ -12,11 +12,11 @@ from pawl.core.protocol.options import check_ttl
 from pawl.core.protocol.validity import to_ms
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
+from pawl.service.acquisition import Acquisition
 from pawl.service.leases import LeaseSpec
 from pawl.service.problems import Problem
-from pawl.service.requests import Asked, Attempt, answer, segment
+from pawl.service.requests import Attempt, RequestContext, answer, segment
 from pawl.service.spaces import is_kind, known_kinds
-from pawl.service.taking import Taking
 
 __all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router", "ttl_of"]
 
@@ -26,31 +26,31 @@ _DEFAULT_TTL = 30.0
 _BOTH = ("Idempotency-Key", "Pawl-Session")
 
 
-def _spec_of(asked: Asked, body: Any) -> LeaseSpec:
-    params = asked.request.path_params
+def _spec_of(ctx: RequestContext, body: Any) -> LeaseSpec:
+    params = ctx.request.path_params
     kind = segment(params["kind"])
     if not is_kind(kind):
         raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
-    name = asked.name_of(kind)
+    name = ctx.name_of(kind)
     if body is None:
         return LeaseSpec(kind, name)
     return LeaseSpec(kind, name, body.owner, body.permits, body.n)
 
 
-def ttl_of(asked: Asked, ttl: float | None) -> int:
+def ttl_of(ctx: RequestContext, ttl: float | None) -> int:
     """The life of a lease in ms, from what was asked for and what the session and the limits say.
 
     Raises:
         Problem: More than the client may have.
     """
-    bound = asked.session_ttl_ms
+    bound = ctx.session_ttl_ms
     if bound is not None:
         if ttl is not None:
             raise Problem(422, "BAD_BODY", "ttl: a lease in a session has the TTL of the session")
         return bound
     seconds = check_ttl(_DEFAULT_TTL if ttl is None else ttl)
-    if seconds > asked.who.limits.max_ttl:
-        text = f"ttl must be at most {asked.who.limits.max_ttl:g} s for this client, got {seconds:g}"
+    if seconds > ctx.who.limits.max_ttl:
+        text = f"ttl must be at most {ctx.who.limits.max_ttl:g} s for this client, got {seconds:g}"
         raise Problem(422, "TTL_LIMIT", text)
     return to_ms(seconds)
 
@@ -69,25 +69,27 @@ def ttl_of(asked: Asked, ttl: float | None) -> int:
 )
 async def acquire(request: Request) -> Response:
     """Acquire a lock, or wait in its queue; the waiter leaves the queue when the client disconnects."""
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.Acquire)
-    spec, ttl_ms = _spec_of(asked, body), ttl_of(asked, body.ttl)
-    wait = min(body.wait, asked.who.limits.max_wait)
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.Acquire)
+    spec, ttl_ms = _spec_of(ctx, body), ttl_of(ctx, body.ttl)
+    wait = min(body.wait, ctx.who.limits.max_wait)
 
     async def take(attempt: Attempt) -> dict[str, Any]:
-        taking = Taking(asked.space, spec, attempt.token, ttl_ms, asked.who, asked.session, attempt.give_up)
-        grant, held_by = await taking.take(wait, asked.waiting, asked.is_gone)
+        acquisition = Acquisition(
+            ctx.space, spec, attempt.token, ttl_ms, ctx.who, ctx.session, attempt.give_up
+        )
+        grant, held_by = await acquisition.run(wait, ctx.waiting, ctx.is_gone)
         return {
-            "namespace": asked.space.namespace,
+            "namespace": ctx.space.namespace,
             "kind": spec.kind,
             "name": spec.name,
             "token": held_by,
             "fence": grant.fence,
             "ttl": ttl_ms / 1000,
-            "expires_in": round(grant.valid_until - asked.space.engine.runtime.now(), 3),
+            "expires_in": round(grant.valid_until - ctx.space.engine.runtime.now(), 3),
         }
 
-    return await asked.once(asked.new_token(body.holder), take)
+    return await ctx.once(ctx.new_token(body.holder), take)
 
 
 @router.post(
@@ -98,16 +100,16 @@ async def acquire(request: Request) -> Response:
 )
 async def renew(request: Request) -> Response:
     """Extend a lease; its expiry is never lowered."""
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.Renew)
-    spec = _spec_of(asked, body)
-    ttl_ms = ttl_of(asked, None if asked.session else body.ttl)
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.Renew)
+    spec = _spec_of(ctx, body)
+    ttl_ms = ttl_of(ctx, None if ctx.session else body.ttl)
 
     async def extend(_: Attempt) -> dict[str, Any]:
-        fence, left = await leases.renew(asked.space, spec, body.token, ttl_ms, asked.who, asked.session)
+        fence, left = await leases.renew(ctx.space, spec, body.token, ttl_ms, ctx.who, ctx.session)
         return {"kind": spec.kind, "name": spec.name, "fence": fence, "expires_in": left}
 
-    return await asked.once(secret(), extend)
+    return await ctx.once(secret(), extend)
 
 
 @router.post(
@@ -124,17 +126,17 @@ async def renew(request: Request) -> Response:
 )
 async def release(request: Request) -> Response:
     """Release a lease; the same step grants the lock to the next waiter."""
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.Release)
-    spec = _spec_of(asked, body)
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.Release)
+    spec = _spec_of(ctx, body)
 
     async def leave(attempt: Attempt) -> dict[str, Any]:
-        done = await leases.release(asked.space, spec, body.token, asked.who, asked.session)
+        done = await leases.release(ctx.space, spec, body.token, ctx.who, ctx.session)
         if not done and not attempt.again:
             raise leases.not_held(spec)
         return {"kind": spec.kind, "name": spec.name, "released": True}
 
-    return await asked.once(secret(), leave)
+    return await ctx.once(secret(), leave)
 
 
 # Sessions -----------------------------------------------------------------------------------------------------------
@@ -152,17 +154,17 @@ async def release(request: Request) -> Response:
 )
 async def open_session(request: Request) -> Response:
     """Open a session: if no keep-alive arrives for its TTL, everything that it holds is released."""
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.OpenSession)
-    asked.session = ""
-    ttl_ms = ttl_of(asked, body.ttl)
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.OpenSession)
+    ctx.session = ""
+    ttl_ms = ttl_of(ctx, body.ttl)
 
     async def begin(attempt: Attempt) -> dict[str, Any]:
         session = f"s{ttl_ms}-{attempt.token}"
-        await leases.open_session(asked.space, session, ttl_ms, asked.who)
-        return {"session": session, "namespace": asked.space.namespace, "ttl": ttl_ms / 1000}
+        await leases.open_session(ctx.space, session, ttl_ms, ctx.who)
+        return {"session": session, "namespace": ctx.space.namespace, "ttl": ttl_ms / 1000}
 
-    return await asked.once(secret(), begin)
+    return await ctx.once(secret(), begin)
 
 
 @router.post(
@@ -190,7 +192,7 @@ async def end_session(request: Request) -> Response:
 
 
 def _session(request: Request) -> tuple[Any, str, Any]:
-    asked = Asked(request, "acquire")
-    if not asked.session:
+    ctx = RequestContext(request, "acquire")
+    if not ctx.session:
         raise Problem(400, "NO_SESSION", "no session: send it in the header Pawl-Session")
-    return asked.space, asked.session, asked.who
+    return ctx.space, ctx.session, ctx.who

@@ -14,9 +14,9 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from pawl.service.connections import Connection
 from pawl.service.health import open_probes
 from pawl.service.requests import State
-from pawl.service.wire import Connection
 
 __all__ = ["Listening", "serve"]
 

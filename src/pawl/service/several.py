@@ -21,12 +21,12 @@ from pawl.core.protocol.key_text import read_key
 from pawl.errors import AcquireTimeout, NotHeld, PawlError, WrongKey
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
+from pawl.service.acquisition import Acquisition
 from pawl.service.leases import LeaseSpec
 from pawl.service.problems import Problem
-from pawl.service.requests import Asked, Attempt
+from pawl.service.requests import Attempt, RequestContext
 from pawl.service.routes import ttl_of
 from pawl.service.spaces import KEY
-from pawl.service.taking import Taking
 
 __all__ = ["acquire_all", "release_all", "renew_all", "router"]
 
@@ -40,8 +40,8 @@ _LOST = NotHeld, WrongKey
 class _Several:
     """Names on their way to one client."""
 
-    def __init__(self, asked: Asked, attempt: Attempt, ttl_ms: int) -> None:
-        self.asked = asked
+    def __init__(self, ctx: RequestContext, attempt: Attempt, ttl_ms: int) -> None:
+        self.ctx = ctx
         self.attempt = attempt
         self.ttl_ms = ttl_ms
         self.taken: list[tuple[LeaseSpec, str]] = []
@@ -55,12 +55,12 @@ class _Several:
     @asynccontextmanager
     async def waiting(self) -> AsyncGenerator[_Several]:
         """Keep what was taken while the next one is waited for."""
-        async with self.asked.waiting() as asked:
+        async with self.ctx.waiting() as ctx:
             keeper = asyncio.get_running_loop().create_task(self._keep())
             try:
                 yield self
             finally:
-                self.gone = asked.gone
+                self.gone = ctx.gone
                 keeper.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await keeper
@@ -74,11 +74,11 @@ class _Several:
 
     async def renew(self) -> list[dict[str, Any]]:
         """Raise the life of all that was taken."""
-        asked = self.asked
+        ctx = self.ctx
         return [
             dict(zip(("fence", "expires_in"), found, strict=True))
             for spec, token in self.taken
-            for found in [await leases.renew(asked.space, spec, token, self.ttl_ms, asked.who, asked.session)]
+            for found in [await leases.renew(ctx.space, spec, token, self.ttl_ms, ctx.who, ctx.session)]
         ]
 
     async def take(self, wanted: Sequence[LeaseSpec], wait: float) -> list[dict[str, Any]]:
@@ -87,24 +87,24 @@ class _Several:
         Raises:
             AcquireTimeout: One of them is held by another.
         """
-        asked, runtime = self.asked, self.asked.space.engine.runtime
+        ctx, runtime = self.ctx, self.ctx.space.engine.runtime
         until = runtime.now() + wait
         grants: list[dict[str, Any]] = []
         try:
             for spec in wanted:
                 left = max(0.0, until - runtime.now()) if wait else 0.0
                 token = self.token(spec.to_json() if spec.kind == KEY else spec.name)
-                taking = Taking(
-                    asked.space, spec, token, self.ttl_ms, asked.who, asked.session, self.attempt.give_up
+                acquisition = Acquisition(
+                    ctx.space, spec, token, self.ttl_ms, ctx.who, ctx.session, self.attempt.give_up
                 )
-                grant, token = await taking.take(left, self.waiting, asked.is_gone)
+                grant, token = await acquisition.run(left, self.waiting, ctx.is_gone)
                 self.taken.append((spec, token))
                 grants.append({"kind": spec.kind, "name": spec.name, "token": token, "fence": grant.fence})
             if wait and len(wanted) > 1:
                 # The first ones have waited for the last one.
                 for one, found in zip(grants, await self.renew(), strict=True):
                     one.update(found)
-                if asked.is_gone():
+                if ctx.is_gone():
                     raise asyncio.CancelledError
         except NotHeld as error:
             self._give_back()
@@ -117,14 +117,14 @@ class _Several:
 
     def _give_back(self) -> None:
         if self.taken:
-            self.asked.space.in_background(self._leave())
+            self.ctx.space.in_background(self._leave())
 
     async def _leave(self) -> None:
-        asked, give_up = self.asked, self.attempt.give_up
+        ctx, give_up = self.ctx, self.attempt.give_up
         if give_up is None or await give_up():
             for spec, token in self.taken:
                 with contextlib.suppress(*_LOST):
-                    await leases.release(asked.space, spec, token, asked.who, asked.session)
+                    await leases.release(ctx.space, spec, token, ctx.who, ctx.session)
 
 
 @router.post(
@@ -137,24 +137,24 @@ class _Several:
 )
 async def acquire_all(request: Request) -> Response:
     """Acquire several locks, or wait for all of them; if one is not granted, the others are released."""
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.AcquireAll)
-    specs = [*(LeaseSpec("lock", name) for name in body.names), *(_key_of(asked, text) for text in body.keys)]
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.AcquireAll)
+    specs = [*(LeaseSpec("lock", name) for name in body.names), *(_key_of(ctx, text) for text in body.keys)]
     if not 1 <= len(specs) <= _MOST_NAMES:
         text = f"names, keys: together they must be 1 to {_MOST_NAMES}, got {len(specs)}"
         raise Problem(422, "BAD_BODY", text)
-    by_key = {one.primitive(asked.space).key: one for one in specs}
+    by_key = {one.primitive(ctx.space).key: one for one in specs}
     if len(by_key) < len(specs):
         raise Problem(422, "BAD_BODY", "names, keys: one is listed twice and would wait for itself")
     wanted = [by_key[key] for key in sorted(by_key)]
-    ttl_ms, wait = ttl_of(asked, body.ttl), min(body.wait, asked.who.limits.max_wait)
+    ttl_ms, wait = ttl_of(ctx, body.ttl), min(body.wait, ctx.who.limits.max_wait)
 
     async def take(attempt: Attempt) -> dict[str, Any]:
-        several = _Several(asked, attempt, ttl_ms)
+        several = _Several(ctx, attempt, ttl_ms)
         grants = await several.take(wanted, wait)
-        return {"namespace": asked.space.namespace, "ttl": ttl_ms / 1000, "leases": grants}
+        return {"namespace": ctx.space.namespace, "ttl": ttl_ms / 1000, "leases": grants}
 
-    return await asked.once(asked.new_token(body.holder), take)
+    return await ctx.once(ctx.new_token(body.holder), take)
 
 
 @router.post(
@@ -165,19 +165,17 @@ async def acquire_all(request: Request) -> Response:
 )
 async def renew_all(request: Request) -> Response:
     """Extend several leases; 409 if one of them is lost, in which case the others are still extended."""
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.RenewAll)
-    ttl_ms = ttl_of(asked, None if asked.session else body.ttl)
-    leases_of = _leases_of(asked, body.leases)
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.RenewAll)
+    ttl_ms = ttl_of(ctx, None if ctx.session else body.ttl)
+    leases_of = _leases_of(ctx, body.leases)
 
     async def renew(_: Attempt) -> dict[str, Any]:
         held: list[dict[str, Any]] = []
         lost: list[str] = []
         for one, spec in leases_of:
             try:
-                fence, left = await leases.renew(
-                    asked.space, spec, one.token, ttl_ms, asked.who, asked.session
-                )
+                fence, left = await leases.renew(ctx.space, spec, one.token, ttl_ms, ctx.who, ctx.session)
             except _LOST:
                 lost.append(one.name)
             else:
@@ -185,7 +183,7 @@ async def renew_all(request: Request) -> Response:
         _tell_lost(lost, "renew")
         return {"leases": held}
 
-    return await asked.once(secret(), renew)
+    return await ctx.once(secret(), renew)
 
 
 @router.post(
@@ -196,15 +194,15 @@ async def renew_all(request: Request) -> Response:
 )
 async def release_all(request: Request) -> Response:
     """Release several leases; 409 if one of them was lost, in which case the others are still released."""
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.ReleaseAll)
-    leases_of = _leases_of(asked, body.leases)
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.ReleaseAll)
+    leases_of = _leases_of(ctx, body.leases)
 
     async def leave(attempt: Attempt) -> dict[str, Any]:
         lost: list[str] = []
         for one, spec in reversed(leases_of):
             try:
-                done = await leases.release(asked.space, spec, one.token, asked.who, asked.session)
+                done = await leases.release(ctx.space, spec, one.token, ctx.who, ctx.session)
             except _LOST:
                 done = False
             if not done and not attempt.again:
@@ -212,17 +210,17 @@ async def release_all(request: Request) -> Response:
         _tell_lost(lost, "release")
         return {"released": [one.name for one in body.leases]}
 
-    return await asked.once(secret(), leave)
+    return await ctx.once(secret(), leave)
 
 
-def _key_of(asked: Asked, text: str) -> LeaseSpec:
-    asked.check_key(read_key(text).key)
+def _key_of(ctx: RequestContext, text: str) -> LeaseSpec:
+    ctx.check_key(read_key(text).key)
     return LeaseSpec(KEY, text)
 
 
-def _leases_of(asked: Asked, parts: Sequence[schemas.Part]) -> list[tuple[schemas.Part, LeaseSpec]]:
+def _leases_of(ctx: RequestContext, parts: Sequence[schemas.Part]) -> list[tuple[schemas.Part, LeaseSpec]]:
     return [
-        (one, _key_of(asked, one.name) if one.kind == KEY else LeaseSpec("lock", one.name)) for one in parts
+        (one, _key_of(ctx, one.name) if one.kind == KEY else LeaseSpec("lock", one.name)) for one in parts
     ]
 
 

@@ -25,7 +25,7 @@ from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.permits import Permits
 from pawl.primitives.registry import REGISTRY, Entry
 from pawl.runtimes.shared import now
-from pawl.service.past import Past
+from pawl.service.history import HistoryWriter
 from pawl.service.problems import Problem
 from pawl.service.store import StoreKeys
 from pawl.service.terms import RETRY_FOR
@@ -107,7 +107,7 @@ class Space:
         waiting: Requests that wait at this instance, in the order in which they came, by the key that they wait for.
         contended: Keys that somebody else held when they were last asked for here.
         used_at: When it was asked for last, on the clock of this instance.
-        past: Notes what is granted and given back here.
+        history_writer: Records what is granted and released here.
         opened_by: The client that asked for it first, which it counts for; ``""``: the service itself.
     """
 
@@ -118,7 +118,7 @@ class Space:
         self.waiting: dict[str, dict[Waiting, None]] = {}
         self.contended: OrderedDict[str, None] = OrderedDict()
         self.used_at: float = now()
-        self.past: Past = Past(namespace, history, now, self)
+        self.history_writer: HistoryWriter = HistoryWriter(namespace, history, now, self)
         self.opened_by: str = opened_by
         self._tasks: set[asyncio.Task[None]] = set()
         self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
@@ -147,25 +147,25 @@ class Space:
 
     async def settle(self) -> None:
         """Wait for what goes on in the background, a second at most."""
-        await self.past.flush()
+        await self.history_writer.flush()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=1.0)
 
     def offer(self, key: str) -> Offer | None:
         """What to ask together with a release, for who has waited here for its key the longest."""
-        for taking in self.waiting.get(key, ()):
-            offer = taking.offer()
+        for acquisition in self.waiting.get(key, ()):
+            offer = acquisition.offer()
             if offer is not None:
                 return offer
         return None
 
-    def tally(self, client: str, session: str, token: str) -> Call:
-        """Take a lease from what a client holds."""
-        return self.store.tally(client, session, 1, "[]", json.dumps([token]))
+    def removal(self, client: str, session: str, token: str) -> Call:
+        """The call that removes the record of a lease from those of its client."""
+        return self.store.update(client, session, 1, "[]", json.dumps([token]))
 
-    def unnote(self, client: str, session: str, token: str) -> None:
-        """The same in the background; not for a token that may be noted again."""
-        self.engine.post(self.tally(client, session, token))
+    def remove_record(self, client: str, session: str, token: str) -> None:
+        """Remove the record in the background; not for a token that may be recorded again."""
+        self.engine.post(self.removal(client, session, token))
 
     def primitive(
         self, kind: str, name: str, *, owner: str | None = None, permits: int | None = None, n: int = 1

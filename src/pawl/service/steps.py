@@ -23,9 +23,9 @@ from pawl.primitives import barrier, election, latch, mutex, permits
 from pawl.primitives.key import read_service_word, redisson_names, shared_word, wake_of
 from pawl.service.leases import LeaseSpec, is_token
 from pawl.service.problems import Problem
-from pawl.service.requests import Asked
+from pawl.service.requests import RequestContext
 from pawl.service.spaces import KEY
-from pawl.service.store.replies import as_it_came
+from pawl.service.store.replies import with_raw_replies
 
 __all__ = ["Step", "check_step"]
 
@@ -108,12 +108,12 @@ def _known() -> dict[str, _Known]:
         for name in (*names, "multi") if package is mutex else names:
             text = files(package).joinpath(f"{name}.lua").read_text(encoding="ascii")
             fields = header(text, name)
-            script = as_it_came(load(package.__name__, name))
+            script = with_raw_replies(load(package.__name__, name))
             args = _listed(fields["args"])[:-1]
             keys = _listed(fields["keys"])
             found[script.sha] = _Known(script, keys, args, _STEM_OF[package], name == "multi")
             for wire in _WIRES if package is mutex and name != "multi" else ():
-                variant = as_it_came(load(package.__name__, name, wire))
+                variant = with_raw_replies(load(package.__name__, name, wire))
                 found[variant.sha] = _known_for_keys(variant, keys, args, wire)
     return found
 
@@ -150,11 +150,11 @@ def _refuse(text: str) -> Problem:
     return Problem(422, "BAD_CALL", text)
 
 
-def check_step(asked: Asked, sha: str, words: Sequence[str]) -> Step:
+def check_step(ctx: RequestContext, sha: str, words: Sequence[str]) -> Step:
     """What a client asks for, if it may.
 
     Args:
-        asked: The request.
+        ctx: The request.
         sha: Which script.
         words: Its keys and arguments.
 
@@ -176,7 +176,7 @@ def check_step(asked: Asked, sha: str, words: Sequence[str]) -> Step:
         at, after = number * len(known.keys), len(known.keys) * times + number * len(known.args)
         mine = words[at : at + len(known.keys)]
         given = dict(zip(known.args, words[after : after + len(known.args)], strict=True))
-        spec = _check_one(asked, known, mine, given)
+        spec = _check_one(ctx, known, mine, given)
         keys += mine
         args += given.values()
         ttl_ms = int(given.get("ttl_ms", 0))
@@ -188,19 +188,21 @@ def check_step(asked: Asked, sha: str, words: Sequence[str]) -> Step:
     return Step(Call(script, body), tuple(leases), ttl_ms if leases else 0, leaves)
 
 
-def _check_one(asked: Asked, known: _Known, keys: Sequence[str], args: dict[str, str]) -> LeaseSpec | None:
+def _check_one(
+    ctx: RequestContext, known: _Known, keys: Sequence[str], args: dict[str, str]
+) -> LeaseSpec | None:
     if known.wire:
         base, stem = keys[0], ""
-        spec = _check_shared(asked, known, base, args)
+        spec = _check_shared(ctx, known, base, args)
     else:
-        base, stem = _base_of(asked, known, keys[0])
+        base, stem = _base_of(ctx, known, keys[0])
         spec = None
-    _check_args(asked, args, known)
+    _check_args(ctx, args, known)
     _check_keys(known, keys, args, base, stem)
     if args.get("run"):
         raise _refuse("runs are only available to direct clients of the server")
     if args.get("channel", "-") not in ("", "-"):
-        args["channel"] = asked.space.engine.runtime.channel() or "-"
+        args["channel"] = ctx.space.engine.runtime.channel() or "-"
     if "former" in args:
         # The channel before was one of this service too: a mark that is left there ends by itself.
         args["former"] = ""
@@ -208,7 +210,7 @@ def _check_one(asked: Asked, known: _Known, keys: Sequence[str], args: dict[str,
         return spec
     if stem in ("latch", "barrier"):
         return None
-    plain = base.removeprefix(f"{check_namespace(asked.space.namespace)}:").removeprefix(_BALLOT)
+    plain = base.removeprefix(f"{check_namespace(ctx.space.namespace)}:").removeprefix(_BALLOT)
     name = _ESCAPED.sub(lambda m: bytes.fromhex(m[0].replace("%", "")).decode(errors="replace"), plain)
     if stem != "permits":
         kind = {"": "lock", "%election": "election"}.get(stem) or _side(args.get("mode", ""))
@@ -217,9 +219,9 @@ def _check_one(asked: Asked, known: _Known, keys: Sequence[str], args: dict[str,
     return LeaseSpec("semaphore", name, None, int(permits_) if permits_.isdecimal() else None)
 
 
-def _check_shared(asked: Asked, known: _Known, base: str, args: dict[str, str]) -> LeaseSpec:
+def _check_shared(ctx: RequestContext, known: _Known, base: str, args: dict[str, str]) -> LeaseSpec:
     """Which key of other programs it is; what a release tells them is written here, and not by the client."""
-    asked.check_key(base)
+    ctx.check_key(base)
     word = args.get("shared")
     if word is None:
         # It only reads.
@@ -233,8 +235,8 @@ def _check_shared(asked: Asked, known: _Known, base: str, args: dict[str, str]) 
         raise _refuse("the keys are not those of the key that is shared")
     spec = LeaseSpec(KEY, text_of(key))
     # Refused where a cluster has a part of it elsewhere.
-    spec.primitive(asked.space)
-    wake = wake_of(key, sharded=settings_of(asked.space.client).sharded, unheard=unheard)
+    spec.primitive(ctx.space)
+    wake = wake_of(key, sharded=settings_of(ctx.space.client).sharded, unheard=unheard)
     args["shared"] = shared_word(after_ms, for_ms, wake)
     return spec
 
@@ -243,7 +245,7 @@ def _side(mode: str) -> str:
     return "rwlock_write" if mode == "x" else "rwlock_read"
 
 
-def _base_of(asked: Asked, known: _Known, key: str) -> tuple[str, str]:
+def _base_of(ctx: RequestContext, known: _Known, key: str) -> tuple[str, str]:
     base, stem = key, known.stem
     if known.keys[0] == "observers":
         pattern = r"\{(.+)\}:" + WIRE_VERSION + ":observers"
@@ -257,7 +259,7 @@ def _base_of(asked: Asked, known: _Known, key: str) -> tuple[str, str]:
     base = found[1]
     if found.re.groups > 1:
         stem = found[2]
-    prefix = check_namespace(asked.space.namespace) + ":"
+    prefix = check_namespace(ctx.space.namespace) + ":"
     if stem == "%election":
         prefix += _BALLOT
     rest = base.removeprefix(prefix)
@@ -285,15 +287,15 @@ def _check_keys(known: _Known, keys: Sequence[str], args: dict[str, str], base: 
             raise _refuse(f"{name} is not that key of the lock")
 
 
-def _check_args(asked: Asked, args: dict[str, str], known: _Known) -> None:
+def _check_args(ctx: RequestContext, args: dict[str, str], known: _Known) -> None:
     for name, value in args.items():
         # What is shared was checked, and written, before.
         if name != "shared" and not (_PART if name == "part" else _WORD).fullmatch(value):
             raise _refuse(f"{name} has invalid characters")
         if name in _NUMBERS:
-            number = _check_number(asked, name, value, known)
+            number = _check_number(ctx, name, value, known)
             if name in _QUEUES:
-                args[name] = str(min(number, asked.who.limits.waiters))
+                args[name] = str(min(number, ctx.who.limits.waiters))
     mode = args.get("mode", "0")
     if args.get("ttl_ms") == "0" or not (
         mode in ("u", "x") or (mode.isascii() and mode.isdecimal() and len(mode) < 11)
@@ -308,10 +310,10 @@ def _check_args(asked: Asked, args: dict[str, str], known: _Known) -> None:
         raise _refuse("owner is invalid")
 
 
-def _check_number(asked: Asked, name: str, value: str, known: _Known) -> int:
+def _check_number(ctx: RequestContext, name: str, value: str, known: _Known) -> int:
     if not (value.isascii() and value.isdecimal() and len(value) < 19):
         raise _refuse(f"{name} must be a number")
-    limits = asked.who.limits
+    limits = ctx.who.limits
     most = _NUMBERS[name] or (_LATCH_TTL_MS if known.stem == "latch" else int(limits.max_ttl * 1000))
     if int(value) > most:
         raise Problem(422, "TTL_LIMIT", f"{name} must be at most {most} for this client, got {value}")

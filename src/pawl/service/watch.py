@@ -1,4 +1,4 @@
-"""What happens in a namespace, as it is seen by looking once a second, however many look on."""
+"""The event stream of a namespace: one poll a second, shared by all its watchers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from starlette.types import Receive, Scope, Send
 from pawl.errors import PawlError
 from pawl.runtimes.shared import now
 from pawl.service import schemas
-from pawl.service.looks import all_names, shown
+from pawl.service.inspection import all_names, shown
 from pawl.service.problems import Problem
-from pawl.service.requests import Asked
+from pawl.service.requests import RequestContext
 from pawl.service.spaces import Space
 
 __all__ = ["Holds", "Watch", "events", "router"]
@@ -48,10 +48,10 @@ _MOST_WATCHERS = 1000
 
 
 class Holds:
-    """How long names are usually held, from the holds that were seen to end.
+    """How long locks are usually held, from the holds that were seen to end.
 
-    A name of which nothing is known yet is judged by its kind as a whole. A hold is stuck when it lasts far longer than
-    is usual: ten times the middle one of the last ones, and a minute at least.
+    A lock with too few observations is compared with its kind as a whole. A hold is stuck when it lasts far longer than
+    usual: ten times the median of the recent ones, and at least a minute.
     """
 
     def __init__(self) -> None:
@@ -67,13 +67,13 @@ class Holds:
             self._seen.popitem(last=False)
 
     def usual(self, key: str) -> float | None:
-        """The middle one of the last holds in seconds; None if nothing is known."""
+        """The median of the recent holds in seconds; None with too few observations."""
         for whose in (key, key.partition("\0")[0]):
             if len(found := self._seen.get(whose, ())) >= _LEAST_HOLDS:
                 return sorted(found)[len(found) // 2]
         return None
 
-    def judge(self, key: str, age: float | None) -> tuple[float | None, bool]:
+    def assess(self, key: str, age: float | None) -> tuple[float | None, bool]:
         """How long this name is usually held, and whether it is stuck now."""
         usual = self.usual(key)
         least = _STUCK_UNKNOWN if usual is None else max(_STUCK_LEAST, _STUCK_TIMES * usual)
@@ -81,18 +81,18 @@ class Holds:
 
 
 class Watch:
-    """Looks at one namespace while anybody looks on, and now and then for an hour after that.
+    """Polls one namespace while anybody watches it, and at longer intervals for an hour after that.
 
     Args:
         space: The namespace.
-        still: Whether the namespace is in use yet: who watches keeps none.
+        in_use: Whether the namespace is still in use: watching does not keep it open.
     """
 
-    def __init__(self, space: Space, still: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, space: Space, in_use: Callable[[], bool] = lambda: True) -> None:
         self.space = space
         self.hour: deque[tuple[int, int, int]] = deque(maxlen=_MINUTES)
         """Of each minute: when it began, the most names that were held and the most that waited."""
-        self._still = still
+        self._in_use = in_use
         self._holds = Holds()
         self._first_seen: dict[str, tuple[object, float]] = {}
         self._seen_by: float = now()
@@ -103,10 +103,10 @@ class Watch:
         self._wake = asyncio.Event()
 
     def join(self) -> asyncio.Queue[str | None]:
-        """Look on; the queue gets what is to be sent, and None at the end.
+        """Add a watcher; its queue gets what is to be sent, and None at the end.
 
         Raises:
-            Problem: Too many look on.
+            Problem: There are too many watchers.
         """
         if len(self._listeners) >= _MOST_WATCHERS:
             raise Problem(
@@ -123,7 +123,7 @@ class Watch:
         return queue
 
     def leave(self, queue: asyncio.Queue[str | None]) -> None:
-        """Look on no more."""
+        """Remove a watcher."""
         self._listeners.discard(queue)
 
     def _snapshot(self) -> str:
@@ -134,33 +134,33 @@ class Watch:
         self._locks = {}
         try:
             first = True
-            while self._still() and (self._listeners or now() - self._seen_by < _REMEMBERED_FOR):
+            while self._in_use() and (self._listeners or now() - self._seen_by < _REMEMBERED_FOR):
                 try:
                     found = {f"{one.kind}\0{one.name}": shown(one) for one in await all_names(self.space)}
                 except PawlError as error:
-                    self._tell(_event("trouble", {"code": error.code, "detail": error.text}))
+                    self._publish(_event("trouble", {"code": error.code, "detail": error.text}))
                 else:
                     if not first:
                         self.recent.extend(_changes(self._locks, found))
-                    self._judge(found)
+                    self._mark_stuck(found)
                     self._note_minute(found)
                     self._locks, first = found, False
-                    self._tell(self._snapshot())
+                    self._publish(self._snapshot())
                 if self._listeners:
                     self.space.used_at = self._seen_by = now()
                 await self._sleep()
         finally:
-            self._tell(None)
+            self._publish(None)
 
-    def _judge(self, found: dict[str, dict[str, Any]]) -> None:
-        """Say of each hold since when it is seen, and whether that is long for its name."""
+    def _mark_stuck(self, found: dict[str, dict[str, Any]]) -> None:
+        """Record in each hold since when it was seen, and whether it is stuck."""
         at, seen = time.time(), dict[str, tuple[object, float]]()
         for key, lock in found.items():
             fence, since = self._first_seen.get(key, (None, at))
             if fence != lock["fence"]:
                 since = at
             seen[key] = lock["fence"], min(since, lock["since"] or since)
-            lock["usual"], lock["stuck"] = self._holds.judge(key, at - seen[key][1])
+            lock["usual"], lock["stuck"] = self._holds.assess(key, at - seen[key][1])
             lock["seen_since"] = seen[key][1]
         for key, (fence, since) in self._first_seen.items():
             if key not in seen or seen[key][0] != fence:
@@ -171,8 +171,8 @@ class Watch:
         minute = int(time.time()) // 60 * 60
         held, waiting = len(found), sum(lock["queue_length"] for lock in found.values())
         if self.hour and self.hour[-1][0] == minute:
-            _, most, crowd = self.hour.pop()
-            held, waiting = max(held, most), max(waiting, crowd)
+            _, most_held, most_waiting = self.hour.pop()
+            held, waiting = max(held, most_held), max(waiting, most_waiting)
         self.hour.append((minute, held, waiting))
 
     async def _sleep(self) -> None:
@@ -180,14 +180,14 @@ class Watch:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), _EVERY if self._listeners else _SELDOM)
 
-    def _tell(self, text: str | None) -> None:
+    def _publish(self, text: str | None) -> None:
         for queue in list(self._listeners):
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(text)
 
     def end(self) -> None:
-        """Send everybody away."""
+        """Disconnect all watchers."""
         if self._task is not None:
             self._task.cancel()
 
@@ -219,22 +219,24 @@ class _Stream(_Events):
 
     Args:
         queue: The queue.
-        asked: Who reads.
+        ctx: The request of the reader.
         end: Called once at the end, however it comes: also if nothing was ever sent.
     """
 
-    def __init__(self, queue: asyncio.Queue[str | None], asked: Asked, end: Callable[[], object]) -> None:
+    def __init__(
+        self, queue: asyncio.Queue[str | None], ctx: RequestContext, end: Callable[[], object]
+    ) -> None:
         self._queue = queue
-        self._asked = asked
+        self._ctx = ctx
         self._end = end
         super().__init__(self._texts(), headers={"X-Accel-Buffering": "no"})
 
     async def _texts(self) -> AsyncGenerator[str]:
         while (text := await self._queue.get()) is not None:
             try:
-                self._asked.check_again()
+                self._ctx.check_again()
             except Problem:
-                # Asked for again, it says why.
+                # RequestContext for again, it says why.
                 return
             yield text
 
@@ -259,24 +261,24 @@ def _event(kind: str, data: object) -> str:
 )
 async def events(request: Request) -> Response:
     """A stream of ``snapshot`` events, one per second: the current ``locks``, and the changes in ``recent``."""
-    asked = Asked(request, "read")
+    ctx = RequestContext(request, "read")
     watches: dict[str, Watch] = request.app.state.watches
-    watch = watches.get(asked.space.namespace)
-    if watch is None or watch.space is not asked.space:
-        for name in [name for name, one in watches.items() if not asked.state.spaces.has(one.space)]:
+    watch = watches.get(ctx.space.namespace)
+    if watch is None or watch.space is not ctx.space:
+        for name in [name for name, one in watches.items() if not ctx.state.spaces.has(one.space)]:
             # Of namespaces that were closed meanwhile.
             watches.pop(name).end()
-        watch = Watch(asked.space, partial(asked.state.spaces.has, asked.space))
-        watches[asked.space.namespace] = watch
-    asked.state.access.look_on(asked.who)
+        watch = Watch(ctx.space, partial(ctx.state.spaces.has, ctx.space))
+        watches[ctx.space.namespace] = watch
+    ctx.state.access.add_stream(ctx.who)
     try:
         queue = watch.join()
     except Problem:
-        asked.state.access.look_away(asked.who)
+        ctx.state.access.remove_stream(ctx.who)
         raise
-    return _Stream(queue, asked, lambda: _leave(asked, watch, queue))
+    return _Stream(queue, ctx, lambda: _leave(ctx, watch, queue))
 
 
-def _leave(asked: Asked, watch: Watch, queue: asyncio.Queue[str | None]) -> None:
+def _leave(ctx: RequestContext, watch: Watch, queue: asyncio.Queue[str | None]) -> None:
     watch.leave(queue)
-    asked.state.access.look_away(asked.who)
+    ctx.state.access.remove_stream(ctx.who)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pawl.core.protocol.names import WIRE_VERSION, helper_key
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import load, pack_words
-from pawl.service.store.replies import ANSWERED, CLOSE, HOLD, KEEP, LISTED, ONCE, TALLY
+from pawl.service.store.replies import ANSWERED, CLOSE, HOLD, KEEP, LISTED, ONCE, UPDATE
 
 __all__ = ["StoreKeys"]
 
@@ -23,7 +23,7 @@ _KEEP = load(__name__, "keep", read=KEEP)
 _LISTED = load(__name__, "listed", read=LISTED)
 _ONCE = load(__name__, "once", read=ONCE)
 _OPEN = load(__name__, "open", read=HOLD)
-_TALLY = load(__name__, "tally", read=TALLY)
+_UPDATE = load(__name__, "update", read=UPDATE)
 
 
 def _pack(*words: str | int) -> bytes:
@@ -62,10 +62,10 @@ class StoreKeys:
         keys = self._kept(client, session)
         return Call(_HOLD, keys + _pack(token, what, life_ms, most, bound))
 
-    def tally(self, client: str, session: str, life_ms: int, renewed: str, over: str) -> Call:
-        """Note what became of leases; see ``tally.lua``."""
+    def update(self, client: str, session: str, life_ms: int, renewed: str, over: str) -> Call:
+        """Update the records of leases that were renewed or have ended; see ``update.lua``."""
         keys = self._kept(client, session)
-        return Call(_TALLY, keys + _pack(life_ms, renewed, over))
+        return Call(_UPDATE, keys + _pack(life_ms, renewed, over))
 
     def open(self, client: str, session: str, ttl_ms: int, most: int) -> Call:
         """Open a session; see ``open.lua``."""

@@ -17,19 +17,19 @@ __all__ = [
     "KEEP",
     "LISTED",
     "ONCE",
-    "TALLY",
+    "UPDATE",
     "Answered",
-    "AsItCame",
     "Begun",
     "Counted",
     "Kept",
+    "KeyReused",
+    "Listed",
     "NoSession",
     "Noted",
-    "Other",
+    "RawReply",
     "TakenBack",
     "TooMany",
-    "What",
-    "as_it_came",
+    "with_raw_replies",
 ]
 
 
@@ -60,7 +60,7 @@ class Noted(NamedTuple):
     in_session: bool
 
 
-class What(NamedTuple):
+class Listed(NamedTuple):
     """What is held, in words."""
 
     listed: Sequence[str]
@@ -81,7 +81,7 @@ class Answered(NamedTuple):
     body: bytes
 
 
-class Other(NamedTuple):
+class KeyReused(NamedTuple):
     """The same key came with another request."""
 
 
@@ -110,16 +110,16 @@ KEEP = Readers({**_LOST, b"K": lambda fields: Kept(fields[1], _pairs(fields[2]))
 
 CLOSE = Readers({**_LOST, b"K": lambda fields: Kept(0, _pairs(fields[0]))})
 
-TALLY = Readers({b"T": lambda fields: Noted(bool(fields[1]))})
+UPDATE = Readers({b"T": lambda fields: Noted(bool(fields[1]))})
 
-LISTED = Readers({b"L": lambda fields: What([text(word) for word in fields[1]])})
+LISTED = Readers({b"L": lambda fields: Listed([text(word) for word in fields[1]])})
 
 ONCE = Readers(
     {
         b"N": lambda fields: Begun(text(fields[0]), int(fields[1]), first=True),
         b"P": lambda fields: Begun(text(fields[0]), int(fields[1]), first=False),
         b"D": lambda fields: Answered(int(fields[0]), fields[1]),
-        b"M": always(Other()),
+        b"M": always(KeyReused()),
     }
 )
 
@@ -129,23 +129,23 @@ ANSWERED = Readers({b"A": lambda fields: TakenBack(bool(fields[0]))})
 # What a client of the library asked for -------------------------------------------------------------------------------
 
 
-class AsItCame(NamedTuple):
+class RawReply(NamedTuple):
     """What the server said, word for word, for who asked; and what it means."""
 
     words: Sequence[Any]
     outcome: Outcome
 
 
-class _AsItCame(Readers):
+class _RawReaders(Readers):
     def __init__(self, read: Readers) -> None:
         super().__init__()
         self._read = read
 
     def __missing__(self, letter: bytes) -> Callable[[Sequence[Any]], Outcome]:
         read = self._read[letter]
-        return lambda fields: AsItCame((letter, b"", *fields), read(fields))
+        return lambda fields: RawReply((letter, b"", *fields), read(fields))
 
 
-def as_it_came(script: Script) -> Script:
+def with_raw_replies(script: Script) -> Script:
     """The same script, whose replies are passed on."""
-    return replace(script, read=_AsItCame(script.read))
+    return replace(script, read=_RawReaders(script.read))

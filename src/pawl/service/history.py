@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pawl.core.keep.engine import Engine
 
-__all__ = ["Past", "Space"]
+__all__ = ["HistoryWriter", "Space"]
 
 log: logging.Logger = logging.getLogger("pawl.service")
 
@@ -67,7 +67,7 @@ class Space(Protocol):
         ...
 
 
-class Past:
+class HistoryWriter:
     """What one instance has still to note in one namespace.
 
     Args:

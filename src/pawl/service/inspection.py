@@ -1,4 +1,4 @@
-"""What can be seen: one name, all names, the audit log; and taking a name away."""
+"""Inspecting one lock or all locks, the history, the audit log; and force release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pawl.model import LockInfo
 from pawl.service import leases, schemas
 from pawl.service.leases import LeaseSpec
 from pawl.service.problems import Problem
-from pawl.service.requests import Asked, Attempt, answer, segment
+from pawl.service.requests import Attempt, RequestContext, answer, segment
 from pawl.service.spaces import KEY, Space, is_kind, known_kinds
 from pawl.service.terms import options_for
 
@@ -37,7 +37,7 @@ _MOST_REMEMBERED = 1000
 _MUTEXES = frozenset({KEY, "lock", "rlock", "rlock_owner", "fair_lock"})
 _SECOND = options_for(1000)
 _ONCE = "once"
-"""It is done by clients of the server itself, and shown here."""
+"""Run only by direct clients of the server, but shown here."""
 
 
 def shown(info: LockInfo) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _limit(request: Request, usual: int, most: int) -> int:
     return int(text[:9])
 
 
-def _spec_of(asked: Asked, request: Request) -> LeaseSpec:
+def _spec_of(ctx: RequestContext, request: Request) -> LeaseSpec:
     params, query = request.path_params, request.query_params
     permits = query.get("permits")
     if permits is not None and not (permits.isascii() and permits.isdecimal() and len(permits) < 11):
@@ -63,7 +63,7 @@ def _spec_of(asked: Asked, request: Request) -> LeaseSpec:
     kind = segment(params["kind"])
     if not is_kind(kind) and kind != _ONCE:
         raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
-    return LeaseSpec(kind, asked.name_of(kind), query.get("owner"), int(permits) if permits else None)
+    return LeaseSpec(kind, ctx.name_of(kind), query.get("owner"), int(permits) if permits else None)
 
 
 @router.get(
@@ -85,18 +85,18 @@ async def look(request: Request) -> Response:
     Of a ``once``, ``done`` says what is recorded, without the value: ``type``, ``size`` (bytes), ``fence``, ``at``
     (Unix time) and ``keep_left`` (seconds). It is null for what is not done, and for every other kind.
     """
-    asked = Asked(request, "read")
-    spec = _spec_of(asked, request)
+    ctx = RequestContext(request, "read")
+    spec = _spec_of(ctx, request)
     done: Recorded | None = None
     if spec.kind == _ONCE:
-        plan = plan_behind(asked.space.client.once(escape(spec.name)))
-        done = await recorded(asked.space.engine, plan)
+        plan = plan_behind(ctx.space.client.once(escape(spec.name)))
+        done = await recorded(ctx.space.engine, plan)
         primitive = plan.primitive
     else:
-        primitive = _primitive_of(asked.space, spec)
-    info = await inspect(asked.space.engine, primitive, _SECOND, 1000)
+        primitive = _primitive_of(ctx.space, spec)
+    info = await inspect(ctx.space.engine, primitive, _SECOND, 1000)
     done_fields = None if done is None else done._asdict()
-    return answer({**shown(info), "done": done_fields, "namespace": asked.space.namespace})
+    return answer({**shown(info), "done": done_fields, "namespace": ctx.space.namespace})
 
 
 def _name_or_key(spec: LeaseSpec) -> str | Key:
@@ -131,10 +131,10 @@ async def past(request: Request) -> Response:
 
     Query: ``limit`` (default 20, at most 1,000).
     """
-    asked = Asked(request, "read")
-    spec = _spec_of(asked, request)
+    ctx = RequestContext(request, "read")
+    spec = _spec_of(ctx, request)
     limit = _limit(request, 20, _MOST_REMEMBERED)
-    found = await asked.space.client.history(_name_or_key(spec), limit) if spec.kind in _MUTEXES else []
+    found = await ctx.space.client.history(_name_or_key(spec), limit) if spec.kind in _MUTEXES else []
     return answer({"kind": spec.kind, "name": spec.name, "history": [asdict(one) for one in found]})
 
 
@@ -153,12 +153,12 @@ async def names(request: Request) -> Response:
 
     Query: ``search`` (part of a name or holder), ``limit`` (default 1,000).
     """
-    asked = Asked(request, "read")
+    ctx = RequestContext(request, "read")
     limit = _limit(request, 1000, _MOST_LISTED)
     search = request.query_params.get("search", "")
-    found = [one for one in await all_names(asked.space) if search in one.name or search in one.holder]
+    found = [one for one in await all_names(ctx.space) if search in one.name or search in one.holder]
     listed = [shown(one) for one in found[:limit]]
-    return answer({"namespace": asked.space.namespace, "locks": listed, "total": len(found)})
+    return answer({"namespace": ctx.space.namespace, "locks": listed, "total": len(found)})
 
 
 async def all_names(space: Space) -> list[LockInfo]:
@@ -205,18 +205,18 @@ def _family(kind: str) -> str:
 )
 async def force(request: Request) -> Response:
     """End the lease of a lock's holder and grant it to the next waiter; the audit log records the reason."""
-    asked = Asked(request, "force")
-    body = await asked.read(schemas.Force)
-    spec = _spec_of(asked, request)
+    ctx = RequestContext(request, "force")
+    body = await ctx.read(schemas.Force)
+    spec = _spec_of(ctx, request)
     if spec.kind not in _MUTEXES:
         raise ConfigurationError(f"a {spec.kind} cannot be force-released: end the session of its holder")
-    reason = f"{body.reason} [by token {asked.who.id}]"
+    reason = f"{body.reason} [by token {ctx.who.id}]"
 
     async def take(_: Attempt) -> dict[str, Any]:
-        forced = await asked.space.client.force_release(_name_or_key(spec), reason=reason)
+        forced = await ctx.space.client.force_release(_name_or_key(spec), reason=reason)
         return asdict(forced)
 
-    return await asked.once("-", take)
+    return await ctx.once("-", take)
 
 
 @router.get(
@@ -234,6 +234,6 @@ async def audit(request: Request) -> Response:
 
     Query: ``limit`` (default 200, at most 1,000).
     """
-    asked = Asked(request, "read")
-    entries = await asked.space.client.audit(limit=_limit(request, 200, _MOST_REMEMBERED))
-    return answer({"namespace": asked.space.namespace, "audit": [asdict(one) for one in entries]})
+    ctx = RequestContext(request, "read")
+    entries = await ctx.space.client.audit(limit=_limit(request, 200, _MOST_REMEMBERED))
+    return answer({"namespace": ctx.space.namespace, "audit": [asdict(one) for one in entries]})

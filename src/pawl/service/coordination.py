@@ -1,4 +1,4 @@
-"""What is waited for and never held: latches and barriers."""
+"""Latches and barriers: they are waited for, and never held."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pawl.core.coordinate import barrier, latch
 from pawl.core.protocol.outcomes import LookAtBarrier, LookAtLatch
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
-from pawl.service.requests import Asked, Attempt, answer, segment
+from pawl.service.requests import Attempt, RequestContext, answer, segment
 from pawl.service.terms import RETRY_FOR, RETRY_WAITING_FOR
 
 __all__ = ["count_down", "look_at_barrier", "look_at_latch", "meet", "reset", "router", "wait"]
@@ -24,16 +24,16 @@ router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _KEY = ("Idempotency-Key",)
 
 
-def _latch(asked: Asked, count: int, unavailable_after: float = RETRY_FOR) -> AsyncLatch:
-    return asked.space.client.latch(escape(_name(asked)), count, unavailable_after=unavailable_after)
+def _latch(ctx: RequestContext, count: int, unavailable_after: float = RETRY_FOR) -> AsyncLatch:
+    return ctx.space.client.latch(escape(_name(ctx)), count, unavailable_after=unavailable_after)
 
 
-def _barrier(asked: Asked, parties: int, unavailable_after: float = RETRY_FOR) -> AsyncBarrier:
-    return asked.space.client.barrier(escape(_name(asked)), parties, unavailable_after=unavailable_after)
+def _barrier(ctx: RequestContext, parties: int, unavailable_after: float = RETRY_FOR) -> AsyncBarrier:
+    return ctx.space.client.barrier(escape(_name(ctx)), parties, unavailable_after=unavailable_after)
 
 
-def _name(asked: Asked) -> str:
-    return segment(asked.request.path_params["name"])
+def _name(ctx: RequestContext) -> str:
+    return segment(ctx.request.path_params["name"])
 
 
 @router.post(
@@ -46,18 +46,18 @@ def _name(asked: Asked) -> str:
 )
 async def count_down(request: Request) -> Response:
     """Count a latch down; at 0 all waiters are released. The count never falls below 0."""
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.CountDown)
-    plan = plan_behind(_latch(asked, body.count))
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.CountDown)
+    plan = plan_behind(_latch(ctx, body.count))
     part = latch.check_part(body.part)
 
     async def count(attempt: Attempt) -> dict[str, Any]:
         await latch.count_down(
-            asked.space.engine, plan.primitive, plan.options, body.n, part, f"{attempt.token}@http"
+            ctx.space.engine, plan.primitive, plan.options, body.n, part, f"{attempt.token}@http"
         )
         return {"name": plan.primitive.name, "counted": True}
 
-    return await asked.once(secret(), count, keep=True)
+    return await ctx.once(secret(), count, keep=True)
 
 
 @router.post(
@@ -70,14 +70,14 @@ async def count_down(request: Request) -> Response:
 )
 async def reset(request: Request) -> Response:
     """Start a new round: the latch is closed again, with its full count."""
-    asked = Asked(request, "acquire")
-    plan = plan_behind(_latch(asked, (await asked.read(schemas.Reset)).count))
+    ctx = RequestContext(request, "acquire")
+    plan = plan_behind(_latch(ctx, (await ctx.read(schemas.Reset)).count))
 
     async def begin(attempt: Attempt) -> dict[str, Any]:
-        await latch.reset(asked.space.engine, plan.primitive, plan.options, f"{attempt.token}@http")
+        await latch.reset(ctx.space.engine, plan.primitive, plan.options, f"{attempt.token}@http")
         return {"name": plan.primitive.name, "reset": True}
 
-    return await asked.once(secret(), begin, keep=True)
+    return await ctx.once(secret(), begin, keep=True)
 
 
 @router.post(
@@ -88,16 +88,16 @@ async def reset(request: Request) -> Response:
 )
 async def wait(request: Request) -> Response:
     """Wait until a latch is open; 423 if it is still closed at the end of the wait."""
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.LatchWait)
-    one = _latch(asked, body.count, RETRY_WAITING_FOR)
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.LatchWait)
+    one = _latch(ctx, body.count, RETRY_WAITING_FOR)
 
     async def listen() -> dict[str, Any]:
-        async with asked.waiting():
-            await one.wait(min(body.wait, asked.who.limits.max_wait))
+        async with ctx.waiting():
+            await one.wait(min(body.wait, ctx.who.limits.max_wait))
         return {"name": one.name, "open": True}
 
-    return await asked.unless_gone(listen())
+    return await ctx.unless_gone(listen())
 
 
 @router.get(
@@ -119,13 +119,13 @@ async def wait(request: Request) -> Response:
 )
 async def look_at_latch(request: Request) -> Response:
     """The remaining count of a latch, and the number of waiters. A latch that was never used has no count."""
-    asked = Asked(request, "read")
-    primitive = plan_behind(_latch(asked, 1)).primitive
-    found: LookAtLatch = await leases.call(asked.space, primitive.inspect(), "read latch")
+    ctx = RequestContext(request, "read")
+    primitive = plan_behind(_latch(ctx, 1)).primitive
+    found: LookAtLatch = await leases.call(ctx.space, primitive.inspect(), "read latch")
     count, left = found.initial, found.left
     state = {"count": count or None, "left": left if count else None, "open": bool(count) and left == 0}
     return answer(
-        {"namespace": asked.space.namespace, "name": primitive.name, **state, "waiting": found.waiters}
+        {"namespace": ctx.space.namespace, "name": primitive.name, **state, "waiting": found.waiters}
     )
 
 
@@ -143,19 +143,19 @@ async def meet(request: Request) -> Response:
     The response has ``missing``: the number of parties still missing at this arrival; the last one gets 0. A client
     that disconnects, or whose wait elapses (423), no longer counts.
     """
-    asked = Asked(request, "acquire")
-    body = await asked.read(schemas.Arrive)
-    plan = plan_behind(_barrier(asked, body.parties, RETRY_WAITING_FOR))
-    most = min(body.wait, asked.who.limits.max_wait)
+    ctx = RequestContext(request, "acquire")
+    body = await ctx.read(schemas.Arrive)
+    plan = plan_behind(_barrier(ctx, body.parties, RETRY_WAITING_FOR))
+    most = min(body.wait, ctx.who.limits.max_wait)
 
     async def arrive(attempt: Attempt) -> dict[str, Any]:
-        async with asked.waiting():
+        async with ctx.waiting():
             missing = await barrier.wait(
-                asked.space.engine, plan.primitive, plan.options, most, f"{attempt.token}@http"
+                ctx.space.engine, plan.primitive, plan.options, most, f"{attempt.token}@http"
             )
         return {"name": plan.primitive.name, "missing": missing}
 
-    return await asked.once(secret(), arrive)
+    return await ctx.once(secret(), arrive)
 
 
 @router.get(
@@ -168,8 +168,8 @@ async def meet(request: Request) -> Response:
 )
 async def look_at_barrier(request: Request) -> Response:
     """The number of parties that wait at a barrier, and how many it needs. An unused barrier has no parties."""
-    asked = Asked(request, "read")
-    primitive = plan_behind(_barrier(asked, 1)).primitive
-    found: LookAtBarrier = await leases.call(asked.space, primitive.inspect(), "read barrier")
+    ctx = RequestContext(request, "read")
+    primitive = plan_behind(_barrier(ctx, 1)).primitive
+    found: LookAtBarrier = await leases.call(ctx.space, primitive.inspect(), "read barrier")
     state = {"arrived": found.arrived, "parties": found.parties or None}
-    return answer({"namespace": asked.space.namespace, "name": primitive.name, **state})
+    return answer({"namespace": ctx.space.namespace, "name": primitive.name, **state})

@@ -1,4 +1,4 @@
-"""What an instance records of its requests: counters for Prometheus, and two logs of one record for each request.
+"""What an instance records of its requests: counters for Prometheus, an audit log and an access log.
 
 ``pawl.service.audit`` has what was refused and what was forced, ``pawl.service.access`` every request. Neither has a
 token of any kind.
@@ -15,7 +15,7 @@ from typing import Any
 
 from pawl.service.problems import Problem
 
-__all__ = ["Journal", "JsonLines"]
+__all__ = ["JsonLines", "RequestLog"]
 
 access_log: logging.Logger = logging.getLogger("pawl.service.access")
 audit_log: logging.Logger = logging.getLogger("pawl.service.audit")
@@ -25,11 +25,11 @@ _REFUSED_A_SECOND = 20
 _KNOWN_METHODS = {"GET", "POST", "DELETE", "HEAD"}
 
 
-class Journal:
+class RequestLog:
     """Counts and logs the requests of one instance.
 
     Args:
-        gauges: What is counted at the moment of a question: name and help of each, and how to get it.
+        gauges: Name and help of each gauge, and the function that reads it at each scrape.
     """
 
     def __init__(self, gauges: Mapping[tuple[str, str], Callable[[], float]]) -> None:
@@ -54,12 +54,12 @@ class Journal:
         )  # fmt: skip
         for (name, what), value in gauges.items():
             prometheus.Gauge(name, what, registry=self._registry).set_function(value)
-        # There before the first event: increase() of a series that is born at 1 would be 0.
+        # Created before the first event: increase() of a series that starts at 1 would be 0.
         for status in _REFUSED:
             self._requests.labels("POST", "acquire", str(status))
 
     def metrics(self) -> tuple[bytes, str]:
-        """All of it as Prometheus reads it, and the media type of that.
+        """The metrics in the format of Prometheus, and their media type.
 
         Raises:
             Problem: The library for it is not installed.
@@ -91,7 +91,7 @@ class Journal:
             audit_log.warning("forced", extra=_fields("forced", scope, status, seconds))
 
     def _note_refused(self, scope: Mapping[str, Any], status: int, seconds: float) -> None:
-        # Who has no token must not be able to fill a disk.
+        # Clients without a token must not be able to fill the disk.
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._refused = second, 0
@@ -106,7 +106,7 @@ class Journal:
 
 
 def _operation_of(scope: Mapping[str, Any]) -> str:
-    """The last words of its route: never what a client may choose."""
+    """The fixed parts of its route: never text that a client may choose."""
     route = getattr(scope.get("route"), "path", None)
     if route is None:
         return "other"

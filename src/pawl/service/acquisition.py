@@ -1,4 +1,4 @@
-"""One request that takes a name: what is asked goes out together, and a release here asks for the next waiter too.
+"""One request that acquires a lock: its calls are sent in one write, and a release here confirms the next waiter too.
 
 A grant is worth nothing to a client of the service before it was counted among what the client holds, so the note goes
 out in the same write as the question. Where a release leaves a name to somebody who waits at the same instance, the
@@ -30,7 +30,7 @@ from pawl.service.spaces import Offer, Space
 from pawl.service.store.replies import Counted, NoSession
 from pawl.service.terms import options_for
 
-__all__ = ["Client", "Taking"]
+__all__ = ["Acquisition", "Client"]
 
 _Found: TypeAlias = tuple[Outcome, Outcome | Fault, float]
 """What was answered to a waiter's confirmation and to the note of it, and when they were asked for."""
@@ -45,13 +45,13 @@ class Client(Protocol):
         ...
 
 
-class Taking:
-    """One request that takes a name.
+class Acquisition:
+    """One request that acquires a lock.
 
     Args:
         space: The namespace.
         spec: The lease that is asked for.
-        token: The token to take it with.
+        token: The owner token of the acquisition.
         ttl_ms: The life of the lease without renewal.
         who: Who asks.
         session: The session that the lease is to belong to, or ``""``.
@@ -152,18 +152,18 @@ class Taking:
             return None
         return read_answer(engine, self.primitive, options, waiter)
 
-    async def take(
+    async def run(
         self,
         wait: float,
-        come: Callable[[], AbstractAsyncContextManager[Client]],
+        waiting: Callable[[], AbstractAsyncContextManager[Client]],
         is_gone: Callable[[], bool],
     ) -> tuple[Grant, str]:
-        """Take the name.
+        """Acquire the lock.
 
         Args:
             wait: Seconds to wait.
-            come: Gives what is entered while it waits.
-            is_gone: Looks whether the client went away, also before anything said so.
+            waiting: Makes the context manager that is entered while it waits.
+            is_gone: Whether the client has disconnected, even before an event says so.
 
         Returns:
             The grant, and the token that holds it.
@@ -184,7 +184,7 @@ class Taking:
             if grant is None and wait > 0:
                 waiter.asks()
                 await self._retract()
-                async with come() as client:
+                async with waiting() as client:
                     grant = await self._wait(until)
                     if client.gone:
                         raise asyncio.CancelledError
@@ -197,7 +197,9 @@ class Taking:
                     raise asyncio.CancelledError
                 if not waiter.contended:
                     self.space.contended.pop(self.primitive.key, None)
-                self.space.past.granted(self.primitive.key, self.spec.kind, waiter.token, grant.fence)
+                self.space.history_writer.granted(
+                    self.primitive.key, self.spec.kind, waiter.token, grant.fence
+                )
                 return grant, waiter.token
         except BaseException as error:
             waiter.note_unconfirmed(error)
@@ -239,7 +241,7 @@ class Taking:
         self.space.in_background(self._drop_if_last(self._give_up))
 
     async def _drop_if_last(self, give_up: Callable[[], Awaitable[bool]]) -> None:
-        # Where that cannot be asked, its ttl ends it: another try may hold by the same token.
+        # Where that cannot be ctx, its ttl ends it: another try may hold by the same token.
         if await give_up():
             self.space.engine.drop_waiter(self.primitive, None, self.waiter)
             self._end()
@@ -284,16 +286,16 @@ class Taking:
     async def _retract(self) -> None:
         """Take back the note before it waits: who waits holds nothing yet."""
         if self._noted:
-            tally = self.space.tally(self.who.id, self.session, self._noted)
+            removal = self.space.removal(self.who.id, self.session, self._noted)
             with contextlib.suppress(Fault):
                 # Unanswered, it stays noted until the wait ends.
-                await self.space.engine.runtime.call(tally, self.options.request_timeout)
+                await self.space.engine.runtime.call(removal, self.options.request_timeout)
                 self._noted = ""
 
     def _unnote(self) -> None:
         """Take back the note of what was not granted."""
         if self._noted:
-            self.space.unnote(self.who.id, self.session, self._noted)
+            self.space.remove_record(self.who.id, self.session, self._noted)
             self._noted = ""
 
     def _end(self) -> None:

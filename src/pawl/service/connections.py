@@ -1,4 +1,4 @@
-"""The connections of the service's clients: answers in one write, bounds on all that comes, no other protocol."""
+"""The connections of the service's clients: each response in one write, limits on all input, no protocol upgrade."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MOST_HEAD = 32 * 1024
 """Bytes of a request line, its headers, the frames of its chunks and its trailers, all together."""
 _MOST_HEADERS = 100
 _PIECE = 16 * 1024
-"""What came is parsed in pieces of so many bytes, so that no bound is passed by more than that."""
+"""Input is parsed in pieces of this size, so that no limit is exceeded by more than that."""
 _MOST_PIPELINED = 64
 _MOST_BEHIND = 256 * 1024
-"""Bytes of requests that came before the answer to the first one, in all."""
+"""Total bytes of pipelined requests that may wait for the response to the first one."""
 _LINGER = 1.0
-_STALLED = 30.0
-"""Seconds within which a client that is behind has to read some of what was written for it."""
+_STALL_TIMEOUT = 30.0
+"""Seconds within which a slow reader has to read some of what was written for it."""
 _LEAST_READ = 16 * 1024
 """Bytes that it has to read in that time."""
 _MOST_DISCARDED = 1024 * 1024
@@ -106,13 +106,13 @@ class _Joined:
             self._closing()
 
     def shut(self) -> None:
-        """Write nothing more, and say so: the other side has its answer and its end."""
+        """Close the sending side: the client has the whole response."""
         self.flush()
         if self._transport.can_write_eof():
             self._transport.write_eof()
 
     def close_now(self) -> None:
-        """Close, whatever still comes from the other side."""
+        """Close, without waiting for what the client still sends."""
         self._transport.close()
 
     def abort(self) -> None:
@@ -133,7 +133,7 @@ class _Connection(HttpToolsProtocol):
     """
 
     _slow: asyncio.TimerHandle | None = None
-    _stalled: asyncio.TimerHandle | None = None
+    _stall_timer: asyncio.TimerHandle | None = None
     """Set while more is written than the client has read."""
     _framing: bytes = b""
     """How the body of the current request is delimited, if there is one."""
@@ -148,16 +148,16 @@ class _Connection(HttpToolsProtocol):
     _unread: bool = False
     """Whether the body of the present request is still to come."""
     _ended: asyncio.TimerHandle | None = None
-    """Set once it takes nothing more: what still comes is thrown away until the other side has its answer."""
+    """Set once it accepts no more input: the rest is discarded until the client has its response."""
     _discarded: int = 0
     _behind: int = 0
-    """Bytes that came while a request waited for the answer to the one before."""
+    """Bytes that arrived while a request waited for the response to the previous one."""
 
     def connection_made(self, transport: Any) -> None:
         """See ``asyncio.Protocol``."""
         joined = _Joined(transport, self.loop, self._close)
         super().connection_made(cast("asyncio.Transport", joined))
-        # The base class would refuse the requests of those that are connected, too: who is in goes on.
+        # The base class would also refuse requests on connections that are already open: those continue.
         most, self.limit_concurrency = self.limit_concurrency, None
         if most is not None and len(self.connections) > most:
             joined.abort()
@@ -167,14 +167,14 @@ class _Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
         self._disarm()
-        self._unstall()
+        self._stop_stall_timer()
         if self._ended is not None:
             self._ended.cancel()
-        self._forsake()
+        self._notify_handlers()
         super().connection_lost(exc)
 
-    def _forsake(self) -> None:
-        """The handler of this client learns that it went away; the base class says it to the last request alone."""
+    def _notify_handlers(self) -> None:
+        """Notify all handlers of this client that it disconnected; the base class notifies only the last one."""
         for cycle in (self._running, *(waiting for waiting, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
@@ -199,7 +199,7 @@ class _Connection(HttpToolsProtocol):
         """Send the answer, whose end this is."""
         cast("Any", self.transport).flush()
         if self._unread and self.cycle.response_complete and not self.transport.is_closing():
-            # Answered before it was sent to the end: what follows is of no use, and may be without an end.
+            # Answered before the whole request arrived: the rest is of no use, and may never end.
             self._end()
         super().on_response_complete()
 
@@ -222,9 +222,9 @@ class _Connection(HttpToolsProtocol):
                 return
             if self.transport.is_closing():
                 return
-            self._feed(data[at : at + _PIECE] if len(data) > _PIECE else data)
+            self._parse(data[at : at + _PIECE] if len(data) > _PIECE else data)
 
-    def _feed(self, data: bytes) -> None:
+    def _parse(self, data: bytes) -> None:
         self._body = 0
         try:
             self.parser.feed_data(data)
@@ -237,7 +237,7 @@ class _Connection(HttpToolsProtocol):
             return
         self._framed += len(data) - self._body
         if self._framed > _MOST_HEAD + _PIECE:
-            # One header without an end, for which the parser calls nobody.
+            # One endless header, for which the parser makes no callback.
             self._refuse(_LARGE_HEAD)
         self._behind = self._behind + len(data) if self.pipeline else 0
         if len(self.pipeline) > _MOST_PIPELINED or self._behind > _MOST_BEHIND:
@@ -251,7 +251,7 @@ class _Connection(HttpToolsProtocol):
             self.parser.feed_data(b"POST / HTTP/1.1\r\n" + self._framing + b"\r\n\r\n")
             self._muted = False
         if rest:
-            self._feed(rest)
+            self._parse(rest)
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -323,29 +323,31 @@ class _Connection(HttpToolsProtocol):
         running = self._running
         if running is None or running.response_complete or not (running.response_started or self.pipeline):
             self.transport.write(answer)
-        self._forsake()
+        self._notify_handlers()
         self._end()
 
     def pause_writing(self) -> None:
         """See ``asyncio.Protocol``."""
         super().pause_writing()
-        self._stall()
+        self._start_stall_timer()
 
     def resume_writing(self) -> None:
         """See ``asyncio.Protocol``."""
-        self._unstall()
+        self._stop_stall_timer()
         super().resume_writing()
 
-    def _stall(self) -> None:
-        if self._stalled is None:
-            self._stalled = self.loop.call_later(_STALLED, self._check_progress, self._acknowledged())
+    def _start_stall_timer(self) -> None:
+        if self._stall_timer is None:
+            self._stall_timer = self.loop.call_later(
+                _STALL_TIMEOUT, self._check_progress, self._acknowledged()
+            )
 
     def _check_progress(self, before: int) -> None:
-        self._stalled = None
+        self._stall_timer = None
         if self._acknowledged() - before < _LEAST_READ:
             cast("Any", self.transport).abort()
         else:
-            self._stall()
+            self._start_stall_timer()
 
     def _acknowledged(self) -> int:
         """Bytes that the client's system has taken, in all; 0 where this system does not count them."""
@@ -358,19 +360,19 @@ class _Connection(HttpToolsProtocol):
             return 0
         return int.from_bytes(info[_ACKNOWLEDGED], sys.byteorder)
 
-    def _unstall(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def _close(self) -> None:
-        """Close, but not before who still sends has its answer: what was not read would undo it on the way."""
+        """Close; first let a client that is still sending read its response, which a reset would discard."""
         if self._unread:
             self._end()
         else:
             cast("Any", self.transport).close_now()
-            # It is closed once all is read.
-            self._stall()
+            # The transport closes once the client has read everything.
+            self._start_stall_timer()
 
     def _end(self) -> None:
         if self._ended is None:

@@ -1,4 +1,4 @@
--- Notes what became of leases: some were renewed, some are over.
+-- Updates the records of leases: some were renewed, some are over.
 -- keys: holds, index, session
 -- args: life_ms, renewed (JSON: [[token, what], ...]), over (JSON: [token, ...]), rid
 -- returns: {'T', rid, now_ms, there (1: there is such a session)}
