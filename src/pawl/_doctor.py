@@ -18,8 +18,8 @@ from pawl._target import find_target
 from pawl.core.protocol.names import wake_prefix
 from pawl.core.protocol.runtime import Fault
 from pawl.errors import BackendUnavailable, ConfigurationError, NotSupported
-from pawl.preflight.group import judge_masters, judge_sentinels
-from pawl.preflight.server import Facts, Finding, Severity, facts_of_info, fields_of, judge
+from pawl.preflight.group import check_masters, check_sentinels
+from pawl.preflight.server import Facts, Finding, Severity, check_server, facts_of_info, fields_of
 from pawl.runtimes.shared import now
 from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
 from pawl.topology.redlock import quorum_warning
@@ -73,7 +73,7 @@ def examine(target: object, *, ttl: float = 30.0, namespace: str | None = None) 
     reports = [report for report, _ in looks]
     if isinstance(found, Masters):
         shown, facts = [report.server for report in reports], [facts for _, facts in looks]
-        together = judge_masters(shown, facts, quorum_warning(len(nodes)))
+        together = check_masters(shown, facts, quorum_warning(len(nodes)))
         reports.append(Report("all of them", tuple(together)))
     return reports
 
@@ -101,9 +101,9 @@ def endpoints_of(target: object) -> list[Endpoint]:
 
 
 def _by_sentinels(target: Sentinels, ttl: float, namespace: str) -> list[Report]:
-    told = [(node.shown, *_master_by(node, target.service)) for node in target.sentinels]
-    reports = [Report(target.shown, tuple(judge_sentinels(target.service, told)))]
-    masters = sorted({master for _, master, _ in told if master is not None})
+    answers = [(node.shown, *_master_by(node, target.service)) for node in target.sentinels]
+    reports = [Report(target.shown, tuple(check_sentinels(target.service, answers)))]
+    masters = sorted({master for _, master, _ in answers if master is not None})
     for master in masters:
         host, _, port = master.rpartition(":")
         reports.append(_look(target.master.at(host.strip("[]"), int(port)), ttl, namespace)[0])
@@ -136,7 +136,7 @@ def _look(endpoint: Endpoint, ttl: float, namespace: str) -> tuple[Report, Facts
         return Report(endpoint.shown, (failed,)), None
     finally:
         connection.disconnect()
-    return Report(endpoint.shown, tuple(judge(facts, ttl=ttl))), facts
+    return Report(endpoint.shown, tuple(check_server(facts, ttl=ttl))), facts
 
 
 def _is_list(answer: object) -> TypeGuard[list[Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pawl.preflight.server import Facts, Severity, facts_of_info, fields_of, judge
+from pawl.preflight.server import Facts, Severity, check_server, facts_of_info, fields_of
 
 GOOD: dict[str, Any] = {
     "product": "valkey", "version": "9.1.2", "role": "master", "mode": "standalone", "maxmemory": 0,
@@ -48,7 +48,7 @@ CASES: list[tuple[dict[str, Any], str, Severity, str]] = [
 
 @pytest.mark.parametrize(("changed", "check", "severity", "word"), CASES, ids=lambda case: f"{case!r:.30}")
 def test_each_finding(changed: dict[str, Any], check: str, severity: Severity, word: str) -> None:
-    found = {finding.check: finding for finding in judge(Facts(**{**GOOD, **changed}))}
+    found = {finding.check: finding for finding in check_server(Facts(**{**GOOD, **changed}))}
     assert found[check].severity is severity
     assert word in found[check].text
     if severity in (Severity.WARNING, Severity.ERROR):
@@ -68,12 +68,12 @@ def test_each_finding(changed: dict[str, Any], check: str, severity: Severity, w
     ],
 )
 def test_how_far_a_clock_is_away_is_readable(offset: float, text: str) -> None:
-    found = {finding.check: finding for finding in judge(Facts(**{**GOOD, "clock_offset": offset}))}
+    found = {finding.check: finding for finding in check_server(Facts(**{**GOOD, "clock_offset": offset}))}
     assert text in found["clock"].text
 
 
 def test_a_server_that_tells_nothing_is_unknown_and_never_at_fault() -> None:
-    assert {finding.severity for finding in judge(Facts())} == {Severity.UNKNOWN}
+    assert {finding.severity for finding in check_server(Facts())} == {Severity.UNKNOWN}
 
 
 def test_what_info_says() -> None:

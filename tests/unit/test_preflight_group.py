@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pawl.preflight.group import judge_masters, judge_sentinels
+from pawl.preflight.group import check_masters, check_sentinels
 from pawl.preflight.server import Facts, Finding, Severity
 
 THREE = ("redis://a", "redis://b", "redis://c")
@@ -18,7 +18,7 @@ def by_check(findings: list[Finding]) -> dict[str, Finding]:
 
 
 def test_masters_that_are_well() -> None:
-    found = judge_masters(THREE, GOOD, None)
+    found = check_masters(THREE, GOOD, None)
     assert {finding.severity for finding in found} == {Severity.OK}
     assert "3 of 3 masters have a vote; 2 are needed" in by_check(found)["majority"].text
 
@@ -45,13 +45,13 @@ def test_masters_that_are_well() -> None:
 def test_masters_of_which_some_are_not(
     facts: list[Facts | None], check: str, severity: Severity, word: str
 ) -> None:
-    found = by_check(judge_masters(THREE, facts, None))[check]
+    found = by_check(check_masters(THREE, facts, None))[check]
     assert found.severity is severity
     assert word in found.text
 
 
 def test_a_number_that_is_poor() -> None:
-    found = by_check(judge_masters(THREE[:2], GOOD[:2], "two need both"))["number"]
+    found = by_check(check_masters(THREE[:2], GOOD[:2], "two need both"))["number"]
     assert (found.severity, found.text) == (Severity.WARNING, "two need both")
 
 
@@ -70,6 +70,6 @@ def test_a_number_that_is_poor() -> None:
     ],
 )
 def test_sentinels(told: list[tuple[str, str | None, str]], severity: Severity, word: str) -> None:
-    (found,) = judge_sentinels("main", told)
+    (found,) = check_sentinels("main", told)
     assert found.severity is severity
     assert word in found.text

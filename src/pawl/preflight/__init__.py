@@ -1,1 +1,1 @@
-"""What of a server's settings would break a promise: facts in, findings out. Pure, and below the core."""
+"""Server settings that would break a guarantee: facts in, findings out. Pure, and below the core."""

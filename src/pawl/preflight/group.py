@@ -1,4 +1,4 @@
-"""What is to be said of several servers together: independent masters, or Sentinels and their master. Pure."""
+"""Checks of several servers together: independent masters, or Sentinels and their master. Pure."""
 
 from __future__ import annotations
 
@@ -6,39 +6,46 @@ from collections.abc import Sequence
 
 from pawl.preflight.server import APART, Facts, Finding, Severity
 
-__all__ = ["judge_masters", "judge_sentinels"]
+__all__ = ["check_masters", "check_sentinels"]
 
 
-def judge_masters(shown: Sequence[str], facts: Sequence[Facts | None], poor: str | None) -> list[Finding]:
-    """What follows for independent masters (Redlock).
+def check_masters(
+    shown: Sequence[str], facts: Sequence[Facts | None], count_warning: str | None
+) -> list[Finding]:
+    """The findings for independent masters (Redlock).
 
     Args:
         shown: Their addresses.
         facts: What is known of each; None: it could not be asked.
-        poor: What is wrong with their number, or None.
+        count_warning: What is wrong with their number, or None.
     """
-    return [_number(len(shown), poor), _alone(shown, facts), _voters(shown, facts), _clocks(shown, facts)]
+    return [
+        _number(len(shown), count_warning),
+        _alone(shown, facts),
+        _voters(shown, facts),
+        _clocks(shown, facts),
+    ]
 
 
-def _number(count: int, poor: str | None) -> Finding:
-    if poor is None:
+def _number(count: int, warning: str | None) -> Finding:
+    if warning is None:
         return Finding("number", Severity.OK, f"{count} masters")
     return Finding(
-        "number", Severity.WARNING, poor, "availability when a minority fails", "use three or five masters"
+        "number", Severity.WARNING, warning, "availability when a minority fails", "use three or five masters"
     )
 
 
 def _alone(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
     """Whether each is a server of its own."""
     ids = [fact.run_id if fact is not None else None for fact in facts]
-    twice = [
+    duplicates = [
         (shown[first], shown[second])
         for first in range(len(ids))
         for second in range(first + 1, len(ids))
         if ids[first] is not None and ids[first] == ids[second]
     ]
-    if twice:
-        listed = "; ".join(" and ".join(pair) for pair in twice)
+    if duplicates:
+        listed = "; ".join(" and ".join(pair) for pair in duplicates)
         text = f"one server under two addresses: {listed}. The second has no vote"
         fix = "list each master once; several databases of one server are one master"
         return Finding("independence", Severity.ERROR, text, "availability when a minority fails", fix)
@@ -84,8 +91,8 @@ def _clocks(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
     return Finding("clocks", Severity.OK, text)
 
 
-def judge_sentinels(service: str, answer: Sequence[tuple[str, str | None, str]]) -> list[Finding]:
-    """What follows for Sentinels.
+def check_sentinels(service: str, answer: Sequence[tuple[str, str | None, str]]) -> list[Finding]:
+    """The findings for Sentinels.
 
     Args:
         service: The name that they use for the master.

@@ -1,4 +1,4 @@
-"""What of a server's settings would break a promise, and what to do about it. Pure: facts in, findings out.
+"""Server settings that would break a guarantee, and how to fix them. Pure: facts in, findings out.
 
 A fact that could not be learned (managed services forbid ``INFO`` or ``CONFIG``) is None, and makes a finding that says
 so; it is never counted as a fault.
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["APART", "Facts", "Finding", "Severity", "facts_of_info", "fields_of", "judge", "number_of"]
+__all__ = ["APART", "Facts", "Finding", "Severity", "check_server", "facts_of_info", "fields_of", "number_of"]
 
 log: logging.Logger = logging.getLogger("pawl.preflight")
 
@@ -22,7 +22,7 @@ _RATE = 0.01
 _SLOW_PART = 0.05
 _LAG = 10.0
 APART = 1.0
-"""Seconds between two wall clocks that are worth a word."""
+"""Seconds of difference between two wall clocks that are worth reporting."""
 
 _OPTIONAL = frozenset({"SUBSCRIBE", "PUBLISH", "INFO"})
 
@@ -58,15 +58,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of one server. None: it would not say.
+    """What is known of one server. None: it does not disclose it.
 
     Attributes:
         product: ``"redis"`` or ``"valkey"``.
         version: As it says.
-        run_id: What it calls itself since it started.
+        run_id: Its run id, new at each start.
         role: ``"master"`` or ``"slave"``.
         mode: ``"standalone"``, ``"cluster"`` or ``"sentinel"``.
-        wanted: What the address says that it is, in the same words.
+        wanted: The mode that the address stands for, in the same words.
         slots: What a node of a cluster says of the cluster's state.
         maxmemory: Bytes; 0 is no limit.
         policy: What it does when memory is full.
@@ -80,8 +80,8 @@ class Facts:
         round_trips: Measured round trips, in seconds.
         scripts: Whether scripts run.
         listens: Whether this user may subscribe and publish.
-        tracks: Whether this user may have itself notified of changes of keys.
-        channels: What the channels of wake-ups begin with.
+        tracks: Whether this user may use client tracking.
+        channels: The prefix of the wake-up channels.
         denied: Commands that pawl needs and this user may not use.
     """
 
@@ -149,8 +149,8 @@ def _flag(text: str | None) -> bool | None:
     return None if text is None else text == "1"
 
 
-def judge(facts: Facts, *, ttl: float = 30.0) -> list[Finding]:
-    """What follows from the facts, in the order in which a person would want to read it.
+def check_server(facts: Facts, *, ttl: float = 30.0) -> list[Finding]:
+    """The findings that follow from the facts, in the order in which a person would want to read them.
 
     Args:
         facts: What is known.

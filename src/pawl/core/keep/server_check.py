@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pawl.core.protocol.runtime import Fault
 from pawl.errors import BackendUnavailable, NotSupported
-from pawl.preflight.server import Severity, facts_of_info, fields_of, judge, number_of
+from pawl.preflight.server import Severity, check_server, facts_of_info, fields_of, number_of
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
@@ -30,7 +30,7 @@ async def _broken(engine: Engine, most: float) -> list[Finding] | None:
     if isinstance(outcome, Fault):
         return None
     facts = facts_of_info(fields_of(outcome.info))
-    return [finding for finding in judge(facts) if finding.severity is Severity.ERROR]
+    return [finding for finding in check_server(facts) if finding.severity is Severity.ERROR]
 
 
 async def look(engine: Engine, most: float) -> None:
