@@ -15,7 +15,7 @@ from weakref import WeakSet, ref
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from pawl.metrics._shared import Look
+from pawl.metrics._shared import Snapshot
 
 __all__ = ["SharedGauges", "multiprocess"]
 
@@ -39,7 +39,7 @@ class SharedGauges:
     Args:
         registry: Where they go.
         labels: The labels of leases.
-        standing: How this process stands now.
+        take_snapshot: Reads the state of the clients of this process.
         version: Of pawl.
     """
 
@@ -47,14 +47,14 @@ class SharedGauges:
         self,
         registry: CollectorRegistry,
         labels: tuple[str, ...],
-        standing: Callable[[], Look],
+        take_snapshot: Callable[[], Snapshot],
         version: str,
     ) -> None:
         def gauge(name: str, text: str, of: tuple[str, ...], mode: str) -> Gauge:
             return Gauge(name, text, of, registry=registry, multiprocess_mode=mode)  # type: ignore[arg-type]
 
         self._labels: tuple[str, ...] = labels
-        self._standing: Callable[[], Look] = standing
+        self._take_snapshot: Callable[[], Snapshot] = take_snapshot
         self._version: str = version
         self._held = gauge("pawl_locks_held", "Leases held now.", labels, "livesum")
         self._waiting = gauge("pawl_lock_waiters", "Threads and tasks waiting now.", labels, "livesum")
@@ -66,13 +66,13 @@ class SharedGauges:
         self.start()
 
     def start(self) -> None:
-        """Begin to write, in this process."""
+        """Start the thread that writes, in this process."""
         threading.Thread(target=_go_on, args=(ref(self),), name="pawl-metrics", daemon=True).start()
 
     def write(self) -> None:
-        """Write down how this process stands."""
+        """Write the current state of this process."""
         with _writing:
-            found = self._standing()
+            found = self._take_snapshot()
             for gauge, values in ((self._held, found.held), (self._waiting, found.waiting)):
                 for of, value in values.items():
                     self._set(gauge, of[: len(self._labels)], value)

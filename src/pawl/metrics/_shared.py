@@ -1,4 +1,4 @@
-"""What both exporters say: the names, the buckets, the classes of names, and what is read when somebody looks."""
+"""What both exporters share: the buckets, the label values, the classes of names, and the reading of the gauges."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ __all__ = [
     "REQUEST_BUCKETS",
     "WAIT_BUCKETS",
     "Classes",
-    "Look",
-    "look",
+    "Snapshot",
+    "take_snapshot",
     "version",
 ]
 
@@ -60,7 +60,7 @@ _CLASS = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,49}")
 
 
 class Classes:
-    """Which class a name is of; the only thing that may be said of a name in a label.
+    """The classes of lock names: names themselves are never labels.
 
     Args:
         patterns: For each class a pattern as of a shell, ``*`` and ``?``: ``{"order": "order:*"}``. The first that fits
@@ -91,7 +91,7 @@ class Classes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that ``of`` may answer."""
+        """All that ``of`` may return."""
         return (*self.patterns, OTHER)
 
     def of(self, name: str) -> str:
@@ -105,8 +105,8 @@ def version() -> str:
 
 
 @dataclass(slots=True)
-class Look:
-    """How several clients stand.
+class Snapshot:
+    """The state of several clients.
 
     Attributes:
         held: Leases, by kind and class.
@@ -119,9 +119,9 @@ class Look:
     states: dict[str, int] = field(default_factory=lambda: {"up": 0, "suspect": 0, "down": 0})
 
 
-def look(clients: Iterable[Client | AsyncClient], classes: Classes) -> Look:
-    """How the clients stand now; sends nothing."""
-    found = Look()
+def take_snapshot(clients: Iterable[Client | AsyncClient], classes: Classes) -> Snapshot:
+    """The current state of the clients; sends nothing."""
+    found = Snapshot()
     for client in clients:
         for engine in engines_of(client):
             if engine.activity.closed:

@@ -29,7 +29,7 @@ from pawl.metrics._shared import (
     REQUEST_BUCKETS,
     WAIT_BUCKETS,
     Classes,
-    look,
+    take_snapshot,
     version,
 )
 
@@ -112,13 +112,13 @@ class _Exporter:
             return [Observation(value, self._attributes(*of)) for of, value in now.items()]
 
         def held(_: CallbackOptions) -> Iterable[Observation]:
-            return answer(look(list(self.clients), self.classes).held)
+            return answer(take_snapshot(list(self.clients), self.classes).held)
 
         def waiting(_: CallbackOptions) -> Iterable[Observation]:
-            return answer(look(list(self.clients), self.classes).waiting)
+            return answer(take_snapshot(list(self.clients), self.classes).waiting)
 
         def states(_: CallbackOptions) -> Iterable[Observation]:
-            found = look(list(self.clients), self.classes).states
+            found = take_snapshot(list(self.clients), self.classes).states
             return [Observation(clients, {"state": state}) for state, clients in found.items()]
 
         gauge = meter.create_observable_gauge

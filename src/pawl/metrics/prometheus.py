@@ -30,8 +30,8 @@ from pawl.metrics._shared import (
     REQUEST_BUCKETS,
     WAIT_BUCKETS,
     Classes,
-    Look,
-    look,
+    Snapshot,
+    take_snapshot,
     version,
 )
 
@@ -59,7 +59,7 @@ class _Exporter:
             for found in classes.names:
                 self._ends_at_zero((kind, found)[: len(self.labels)])
         if multiprocess():
-            self.shared = SharedGauges(registry, self.labels, self.standing, version())
+            self.shared = SharedGauges(registry, self.labels, self.snapshot, version())
         else:
             registry.register(_Gauges(self))
 
@@ -134,9 +134,9 @@ class _Exporter:
                 self.acquisitions.labels(*of, outcome)
         return of
 
-    def standing(self) -> Look:
-        """How the clients stand; what was ever seen goes on being shown, with 0."""
-        found = look(list(self.clients), self.classes)
+    def snapshot(self) -> Snapshot:
+        """The state of the clients; every label set that was ever seen stays, with 0."""
+        found = take_snapshot(list(self.clients), self.classes)
         for of in tuple(self.known):
             place = of[0], of[1] if self.classes else OTHER
             found.held.setdefault(place, 0)
@@ -197,15 +197,15 @@ class _Exporter:
 
 
 class _Gauges(Collector):
-    """What is not counted but looked at, when Prometheus asks."""
+    """The gauges, which are read at each scrape."""
 
     def __init__(self, exporter: _Exporter) -> None:
         self._exporter = exporter
 
     def collect(self) -> Iterable[Metric]:
-        """The gauges as they stand now."""
+        """The current values of the gauges."""
         exporter = self._exporter
-        found = exporter.standing()
+        found = exporter.snapshot()
         for name, text, values in (
             ("pawl_locks_held", "Leases held now.", found.held),
             ("pawl_lock_waiters", "Threads and tasks waiting now.", found.waiting),
