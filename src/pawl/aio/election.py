@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
+from pawl._candidacy import Candidacy
 from pawl._coordinate import Described, Guarding, Skipping, guard_async
 from pawl._inside import engine_here, is_closed
-from pawl._standing import Standing
 from pawl._unset import UNSET, Unset
 from pawl.aio.acquiring import Acquiring
 from pawl.aio.block import check_home
@@ -141,8 +141,8 @@ class AsyncElection(Described):
             DeadlockDetected: This task leads already.
             ConfigurationError: ``backoff`` can never work.
         """
-        standing = Standing(self.name, stop, backoff)
-        while not standing.stopped() and not is_closed(self._client):
+        candidacy = Candidacy(self.name, stop, backoff)
+        while not candidacy.stopped() and not is_closed(self._client):
             try:
                 lease = await self.campaign(None, stop=stop)
             except ClientClosed:
@@ -150,19 +150,19 @@ class AsyncElection(Described):
             except DeadlockDetected:
                 raise
             except (BackendError, NotAcquired) as error:
-                if not standing.stopped():
-                    await rest(self._client, standing, standing.unavailable(error))
+                if not candidacy.stopped():
+                    await rest(self._client, candidacy, candidacy.unavailable(error))
                 continue
             began = clock()
             try:
                 async with lease:
-                    return await lead(standing, function, lease)
+                    return await lead(candidacy, function, lease)
             except Exception as error:  # noqa: BLE001 - whatever the function raises, it stands again
-                standing.led(clock() - began)
+                candidacy.led(clock() - began)
                 if isinstance(error, LeaseLost) and lease.lost:
-                    standing.lost(error)
-                elif not standing.stopped():
-                    await rest(self._client, standing, standing.failed(error))
+                    candidacy.lost(error)
+                elif not candidacy.stopped():
+                    await rest(self._client, candidacy, candidacy.failed(error))
         return None
 
     async def resign(self) -> None:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from pawl._candidacy import POLL, Candidacy
 from pawl._inside import is_closed
-from pawl._standing import POLL, Standing
 
 __all__ = ["clock", "lead", "rest"]
 
@@ -20,7 +20,7 @@ def clock() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def lead(standing: Standing, function: Callable[[L], Awaitable[R]], lease: L) -> R | None:
+async def lead(candidacy: Candidacy, function: Callable[[L], Awaitable[R]], lease: L) -> R | None:
     """Run the function in a task of its own, so that ``stop`` can end it without ending the caller's task."""
 
     async def work() -> R:
@@ -28,15 +28,15 @@ async def lead(standing: Standing, function: Callable[[L], Awaitable[R]], lease:
 
     task = asyncio.create_task(work())
     try:
-        while not task.done() and not standing.stopped():
-            await asyncio.wait([task], timeout=POLL if standing.stoppable else None)
+        while not task.done() and not candidacy.stopped():
+            await asyncio.wait([task], timeout=POLL if candidacy.stoppable else None)
         return task.result() if task.done() else None
     finally:
         # Lost, stopped or cancelled: the function has ended before the name is released.
-        await _end(standing, task)
+        await _end(candidacy, task)
 
 
-async def _end(standing: Standing, task: asyncio.Task[R]) -> None:
+async def _end(candidacy: Candidacy, task: asyncio.Task[R]) -> None:
     """Cancel the function and wait until it has ended, also where this task is cancelled meanwhile."""
     if task.done():
         return
@@ -48,13 +48,13 @@ async def _end(standing: Standing, task: asyncio.Task[R]) -> None:
         except asyncio.CancelledError as again:
             cancelled = again
     if not task.cancelled() and (error := task.exception()) is not None:
-        standing.failed_at_end(error)
+        candidacy.failed_at_end(error)
     if cancelled is not None:
         raise cancelled
 
 
-async def rest(client: Any, standing: Standing, seconds: float) -> None:
+async def rest(client: Any, candidacy: Candidacy, seconds: float) -> None:
     """Pause, unless it is to end."""
     until = clock() + seconds
-    while (left := until - clock()) > 0 and not standing.stopped() and not is_closed(client):  # noqa: ASYNC110
+    while (left := until - clock()) > 0 and not candidacy.stopped() and not is_closed(client):  # noqa: ASYNC110
         await asyncio.sleep(min(POLL, left))

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
+from pawl._candidacy import Candidacy
 from pawl._coordinate import Described, Guarding, Skipping, guard
 from pawl._inside import engine_of, is_closed
-from pawl._standing import Standing
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import election
 from pawl.core.protocol.options import Seconds, check_timeout
@@ -137,8 +137,8 @@ class Election(Described):
             DeadlockDetected: This thread leads already.
             ConfigurationError: ``backoff`` can never work.
         """
-        standing = Standing(self.name, stop, backoff)
-        while not standing.stopped() and not is_closed(self._client):
+        candidacy = Candidacy(self.name, stop, backoff)
+        while not candidacy.stopped() and not is_closed(self._client):
             try:
                 lease = self.campaign(None, stop=stop)
             except ClientClosed:
@@ -146,19 +146,19 @@ class Election(Described):
             except DeadlockDetected:
                 raise
             except (BackendError, NotAcquired) as error:
-                if not standing.stopped():
-                    rest(self._client, standing, standing.unavailable(error))
+                if not candidacy.stopped():
+                    rest(self._client, candidacy, candidacy.unavailable(error))
                 continue
             began = clock()
             try:
                 with lease:
-                    return lead(standing, function, lease)
+                    return lead(candidacy, function, lease)
             except Exception as error:  # noqa: BLE001 - whatever the function raises, it stands again
-                standing.led(clock() - began)
+                candidacy.led(clock() - began)
                 if isinstance(error, LeaseLost) and lease.lost:
-                    standing.lost(error)
-                elif not standing.stopped():
-                    rest(self._client, standing, standing.failed(error))
+                    candidacy.lost(error)
+                elif not candidacy.stopped():
+                    rest(self._client, candidacy, candidacy.failed(error))
         return None
 
     def resign(self) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from time import monotonic as clock
 from typing import Any, TypeVar
 
+from pawl._candidacy import POLL, Candidacy
 from pawl._inside import is_closed
-from pawl._standing import POLL, Standing
 
 __all__ = ["clock", "lead", "rest"]
 
@@ -16,13 +16,13 @@ L = TypeVar("L")
 R = TypeVar("R")
 
 
-def lead(_: Standing, function: Callable[[L], R], lease: L) -> R:
+def lead(_: Candidacy, function: Callable[[L], R], lease: L) -> R:
     """Run the function; nothing ends it."""
     return function(lease)
 
 
-def rest(client: Any, standing: Standing, seconds: float) -> None:
+def rest(client: Any, candidacy: Candidacy, seconds: float) -> None:
     """Pause, unless it is to end."""
     until = clock() + seconds
-    while (left := until - clock()) > 0 and not standing.stopped() and not is_closed(client):
+    while (left := until - clock()) > 0 and not candidacy.stopped() and not is_closed(client):
         time.sleep(min(POLL, left))

@@ -12,7 +12,7 @@ from pawl.errors import PawlError
 if TYPE_CHECKING:
     from pawl.core.protocol.runtime import StopSignal
 
-__all__ = ["POLL", "Standing"]
+__all__ = ["POLL", "Candidacy"]
 
 _log = logging.getLogger("pawl.election")
 
@@ -22,7 +22,7 @@ POLL = 0.05
 _GROWTH = 2.0
 
 
-class Standing:
+class Candidacy:
     """One call of ``run``: how often in a row the leader's function, or standing for election, failed.
 
     Args:
