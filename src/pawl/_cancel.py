@@ -5,7 +5,7 @@ Rules, after ``asyncio.timeout``:
 1. The number of cancel requests is remembered at entry; ``CancelledError`` becomes ``LeaseLost`` only if ours is the
    only one on top of it. An outside cancel is passed on as it is.
 2. A block that is being left is not cancelled any more. A cancel that was requested but not yet delivered is taken
-   back by letting it strike inside the exit; otherwise it would hit the user's next await outside the block.
+   back by letting it arrive inside the exit; otherwise it would hit the user's next await outside the block.
 3. The body's own exception wins; the loss goes into its notes.
 """
 
@@ -48,11 +48,11 @@ class CancelScope:
             raise RuntimeError("async with needs a running asyncio task")
         scope = CancelScope(task)
         _scopes.setdefault(lease, []).append(scope)
-        lease.watch(scope.strike)
+        lease.watch(scope.cancel)
         if lease.state is LeaseState.LOST:
-            scope.strike()
+            scope.cancel()
 
-    def strike(self) -> None:
+    def cancel(self) -> None:
         """The lease is lost: cancel the task while it is inside."""
         if not self.leaving and not self.requested and not self.task.done():
             self.requested = True
@@ -70,7 +70,7 @@ class CancelScope:
             return
         scopes.remove(scope)
         scope.leaving = True
-        lease.unwatch(scope.strike)
+        lease.unwatch(scope.cancel)
         ours = False
         if scope.requested and scope.task is task:
             try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pawl._environment import from_environment, unknown_options
 from pawl._inside import after_fork, is_closed
-from pawl._service import disguise
+from pawl._service import hash_identifier
 from pawl._template import Template, Unfilled, escape, make, plain
 from pawl.core.acquire import degraded
 from pawl.core.protocol.engine import SHARED_OWNER, ServerEngine
@@ -316,7 +316,7 @@ def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], ide
     plan = plan_of(settings, "rlock", name, given, identifier)
     if not plan.counted:
         return plan
-    secret, shown = disguise(identifier)
+    secret, shown = hash_identifier(identifier)
     found = plan.primitive
     return replace(
         plan, primitive=settings.engine.mutex_of("rlock", found.name, found.key, plan.options, secret, shown)
@@ -497,7 +497,7 @@ live_clients: weakref.WeakSet[Any] = weakref.WeakSet()
 """Clients that must notice a fork and the exit of the interpreter."""
 
 
-def _tell_of_fork() -> None:
+def _reset_after_fork() -> None:
     degraded.guard.mutex = threading.RLock()
     degraded.forget_degraded()
     for client in list(live_clients):
@@ -505,7 +505,7 @@ def _tell_of_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_tell_of_fork)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 # Pickling a lock ----------------------------------------------------------------------------------------------------

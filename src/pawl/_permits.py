@@ -21,9 +21,9 @@ __all__ = [
     "PermitKwargs",
     "change_limit",
     "check_permits",
+    "plan_for_permits",
     "plan_of_semaphore",
     "plans_of_rwlock",
-    "weighing",
 ]
 
 _MOST_PERMITS = 1_000_000_000
@@ -57,7 +57,7 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
         ConfigurationError: A name, number or option that can never work.
     """
     check_permits(permits)
-    _refuse_what_is_a_mutexs("semaphore", given)
+    _refuse_mutex_options("semaphore", given)
     refuse_on_quorum(settings, "semaphore")
     options = settings.lock_options({**_NOT_FOR_PERMITS, **given})
     found = name_and_key(settings, name)
@@ -65,7 +65,7 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
         return unfilled("semaphore", name, options)
     permit = settings.engine.semaphore(*found, permits, options)
     # Each acquisition counts by itself, also of one thread: nothing is re-entered.
-    return Plan(permit, options, False, True, True, "", batch_key=_kin(permit.key, options))
+    return Plan(permit, options, False, True, True, "", batch_key=_batch_key(permit.key, options))
 
 
 def plans_of_rwlock(
@@ -76,7 +76,7 @@ def plans_of_rwlock(
     Raises:
         ConfigurationError: A name or option that can never work.
     """
-    _refuse_what_is_a_mutexs("rwlock", given)
+    _refuse_mutex_options("rwlock", given)
     check_flag(upgradable, "upgradable")
     refuse_on_quorum(settings, "rwlock")
     options = settings.lock_options({**_NOT_FOR_PERMITS, **given})
@@ -86,14 +86,14 @@ def plans_of_rwlock(
     if settings.redlock is not None:
         check_for_quorum(settings.redlock, options)
     reader, writer = settings.engine.rwlock(*found, options, upgradable=upgradable)
-    batch_key = "" if settings.redlock is not None else _kin(reader.key, options)
+    batch_key = "" if settings.redlock is not None else _batch_key(reader.key, options)
     return (
         Plan(reader, options, True, False, True, "", batch_key=batch_key),
         Plan(writer, options, True, False, True, "", batch_key=batch_key),
     )
 
 
-def _kin(key: str, options: Terms) -> str:
+def _batch_key(key: str, options: Terms) -> str:
     return "" if options.durable is not None else queue_key_of(key, options)
 
 
@@ -106,7 +106,7 @@ def check_permits(permits: object, what: str = "permits") -> int:
     return check_count(permits, what, 1, _MOST_PERMITS)
 
 
-def weighing(plan: Plan, n: object) -> Plan:
+def plan_for_permits(plan: Plan, n: object) -> Plan:
     """The plan for ``n`` permits at once.
 
     Raises:
@@ -131,7 +131,7 @@ _NOT_FOR_PERMITS: Mapping[str, Any] = {"handover": 16, "lock_delay": 0.0}
 """What a client may have for its locks and permits have no use for."""
 
 
-def _refuse_what_is_a_mutexs(kind: str, given: Mapping[str, Any]) -> None:
+def _refuse_mutex_options(kind: str, given: Mapping[str, Any]) -> None:
     if "handover" in given:
         raise ConfigurationError(
             f"a {kind} has no local hand-off, since each holder has its own lease: omit handover"

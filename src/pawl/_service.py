@@ -14,7 +14,7 @@ from pawl.core.protocol.options import Seconds, check_count, check_timeout, chec
 from pawl.errors import ConfigurationError, NotHeld, PawlError
 from pawl.model import LockInfo, ServiceMetrics, ServiceStats
 
-__all__ = ["Book", "ServiceOptions", "disguise", "service_options"]
+__all__ = ["Book", "ServiceOptions", "hash_identifier", "service_options"]
 
 _MOST_NAMES = 10_000
 """Names whose counters are kept; the one that was asked for longest ago goes first."""
@@ -90,7 +90,7 @@ def service_options(given: object) -> ServiceOptions:
     return ServiceOptions(**options)
 
 
-def disguise(identifier: str) -> tuple[str, str]:
+def hash_identifier(identifier: str) -> tuple[str, str]:
     """What the server keeps in place of an identifier, and what everybody may see of it.
 
     Neither leads back to the identifier, and the second not to the first: who reads errors, metrics or the lists of
@@ -149,7 +149,7 @@ class Book(Generic[L]):
             raise
         if lease is None:
             self.count(name, "failures")
-            raise NotHeld(f"release {name!r}: {disguise(identifier)[1]} does not hold it", name=name)
+            raise NotHeld(f"release {name!r}: {hash_identifier(identifier)[1]} does not hold it", name=name)
         self._totals["released"] += 1
         return lease
 
@@ -163,7 +163,7 @@ class Book(Generic[L]):
         if not holds:
             self.count(name, "failures")
             raise NotHeld(
-                f"renew {name!r}: {disguise(identifier)[1]} does not hold it",
+                f"renew {name!r}: {hash_identifier(identifier)[1]} does not hold it",
                 name=name,
                 operation="extend",
             )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Never, cast
 
 from pawl._hints import refuse_words
 from pawl._inside import engine_here
-from pawl._permits import change_limit, weighing
+from pawl._permits import change_limit, plan_for_permits
 from pawl._unset import UNSET, Unset
 from pawl.aio.acquiring import Acquiring, acquired
 from pawl.aio.lease import AsyncLease, given
@@ -66,7 +66,7 @@ class AsyncSemaphore(BaseAsyncLock):
         """
         if unknown:
             refuse_words("acquire", unknown)
-        plan = self._prepare(weighing(self._plan, n), ttl)
+        plan = self._prepare(plan_for_permits(self._plan, n), ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         return Acquiring(acquired(engine_here(self._client), plan, wait, stop))
 
@@ -81,7 +81,7 @@ class AsyncSemaphore(BaseAsyncLock):
             ConfigurationError: n is more than the limit can ever allow.
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._prepare(weighing(self._plan, n), None)
+        plan = self._prepare(plan_for_permits(self._plan, n), None)
         record = await acquire.acquire(engine_here(self._client), plan, 0, or_none=True)
         return None if record is None else given(record)
 

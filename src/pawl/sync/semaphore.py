@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Never, cast
 
 from pawl._hints import refuse_words
 from pawl._inside import engine_of
-from pawl._permits import change_limit, weighing
+from pawl._permits import change_limit, plan_for_permits
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
 from pawl.core.observe.inspect import inspect
@@ -67,7 +67,7 @@ class Semaphore(BaseLock):
         """
         if unknown:
             refuse_words("acquire", unknown)
-        plan = self._prepare(weighing(self._plan, n), ttl)
+        plan = self._prepare(plan_for_permits(self._plan, n), ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         return given(run(acquire.acquire(engine_of(self._client), plan, wait, stop)))
 
@@ -82,7 +82,7 @@ class Semaphore(BaseLock):
             ConfigurationError: n is more than the limit can ever allow.
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._prepare(weighing(self._plan, n), None)
+        plan = self._prepare(plan_for_permits(self._plan, n), None)
         record = run(acquire.acquire(engine_of(self._client), plan, 0, or_none=True))
         return None if record is None else given(record)
 
