@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from pawl import embedded
-from pawl.embedded._watch import Wire
+from pawl.embedded._watch import Connection
 
 pytest.importorskip("click", reason="the command needs click")
 
@@ -37,8 +37,8 @@ def test_start_status_stop(state: Path) -> None:
     assert "pawl: started: process" in first.stderr
     url = urlsplit(first.stdout.strip())
     assert url.scheme == "unix"
-    with Wire(unquote(url.path), 5.0) as wire:
-        assert wire.ask("PING") == "PONG"
+    with Connection(unquote(url.path), 5.0) as connection:
+        assert connection.ask("PING") == "PONG"
         second = pawl("server", "start", "--quiet", "--state-dir", state)
         assert (second.returncode, second.stdout, second.stderr) == (0, first.stdout, "")
 
@@ -53,7 +53,7 @@ def test_start_status_stop(state: Path) -> None:
         assert refused.stderr.startswith("pawl: ")
         assert "connected clients: 1" in refused.stderr
         assert "--force" in refused.stderr
-        assert wire.ask("PING") == "PONG"
+        assert connection.ask("PING") == "PONG"
 
     ended = pawl("server", "stop", "--state-dir", state)
     assert (ended.returncode, ended.stdout) == (0, "stopped\n")
@@ -62,7 +62,7 @@ def test_start_status_stop(state: Path) -> None:
 
 
 def test_stop_by_force(state: Path) -> None:
-    with Wire(embedded.ensure(state).socket, 5.0):
+    with Connection(embedded.ensure(state).socket, 5.0):
         assert pawl("server", "stop", "--force", "--state-dir", state).returncode == 0
     assert not embedded.status(state).running
 

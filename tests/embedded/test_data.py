@@ -22,7 +22,7 @@ import pytest
 import pawl
 from pawl import embedded
 from pawl.embedded import _data, _places, _watch
-from pawl.embedded._watch import Wire
+from pawl.embedded._watch import Connection
 from pawl.errors import BackendUnavailable, ConfigurationError
 
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -30,8 +30,8 @@ SOURCE = Path(pawl.__file__).parent
 
 
 def ask(server: embedded.EmbeddedServer, *args: str) -> _watch.Reply:
-    with Wire(server.socket, 5.0) as wire:
-        return wire.ask(*args)
+    with Connection(server.socket, 5.0) as connection:
+        return connection.ask(*args)
 
 
 def eventually(condition: Callable[[], bool], timeout: float = 20.0) -> bool:
@@ -64,9 +64,9 @@ def test_a_killed_server_forgets_nothing_that_it_answered(state: Path, round_: i
 
     def write(at: int) -> None:
         try:
-            with Wire(server.socket, 5.0) as wire:
+            with Connection(server.socket, 5.0) as connection:
                 while True:
-                    answered[at] = int(str(wire.ask("HINCRBY", f"{{pawl:{at}}}:fence", "last", "1")))
+                    answered[at] = int(str(connection.ask("HINCRBY", f"{{pawl:{at}}}:fence", "last", "1")))
         except OSError:
             return
 

@@ -16,7 +16,7 @@ import pytest
 import pawl
 from pawl import embedded
 from pawl.embedded import _watch
-from pawl.embedded._watch import Wire
+from pawl.embedded._watch import Connection
 from pawl.errors import BackendUnavailable, ConfigurationError
 from tests.pace import pace
 
@@ -59,9 +59,9 @@ class TestIdle:
 
     def test_not_while_somebody_is_connected(self, state: Path) -> None:
         server = embedded.ensure(state)
-        with Wire(server.socket, 5.0) as wire:
+        with Connection(server.socket, 5.0) as connection:
             time.sleep(3 * IDLE)
-            assert wire.ask("PING") == "PONG"
+            assert connection.ask("PING") == "PONG"
         assert eventually(lambda: not lives(state))
 
     def test_not_while_it_is_used_now_and_then(self, state: Path) -> None:
@@ -72,23 +72,23 @@ class TestIdle:
 
     def test_not_while_a_lease_lives(self, state: Path) -> None:
         server = embedded.ensure(state)
-        with Wire(server.socket, 5.0) as wire:
-            wire.ask("SELECT", "3")
-            wire.ask("SET", "pawl:job", "token@host", "PX", "1500")
-            wire.ask("SET", "forever", "without a ttl")
-            wire.ask("HSET", "{pawl:job}:fence", "last", "1")
-            wire.ask("PEXPIRE", "{pawl:job}:fence", "86400000")
+        with Connection(server.socket, 5.0) as connection:
+            connection.ask("SELECT", "3")
+            connection.ask("SET", "pawl:job", "token@host", "PX", "1500")
+            connection.ask("SET", "forever", "without a ttl")
+            connection.ask("HSET", "{pawl:job}:fence", "last", "1")
+            connection.ask("PEXPIRE", "{pawl:job}:fence", "86400000")
         time.sleep(1.2)
         assert lives(state)
         assert eventually(lambda: not lives(state)), "a fence alone keeps nobody waiting"
-        with Wire(embedded.ensure(state).socket, 5.0) as wire:
-            wire.ask("SELECT", "3")
-            assert wire.ask("HGET", "{pawl:job}:fence", "last") == "1"
+        with Connection(embedded.ensure(state).socket, 5.0) as connection:
+            connection.ask("SELECT", "3")
+            assert connection.ask("HGET", "{pawl:job}:fence", "last") == "1"
 
     def test_a_lost_watcher_is_replaced(self, state: Path) -> None:
         server = embedded.ensure(state)
-        with Wire(server.socket, 5.0) as wire:
-            assert eventually(lambda: _watch.WATCHER_NAME in str(wire.ask("CLIENT", "LIST")))
+        with Connection(server.socket, 5.0) as connection:
+            assert eventually(lambda: _watch.WATCHER_NAME in str(connection.ask("CLIENT", "LIST")))
             os.kill(watcher_pid(state), signal.SIGKILL)
             assert eventually(lambda: not watched(state))
             assert embedded.ensure(state).pid == server.pid
@@ -106,8 +106,8 @@ class TestIdle:
     def test_a_removed_folder_leaves_nothing_running(self, state: Path) -> None:
         server = embedded.ensure(state)
         pid, watcher = server.pid, watcher_pid(state)
-        with Wire(server.socket, 5.0) as wire:
-            assert eventually(lambda: _watch.WATCHER_NAME in str(wire.ask("CLIENT", "LIST")))
+        with Connection(server.socket, 5.0) as connection:
+            assert eventually(lambda: _watch.WATCHER_NAME in str(connection.ask("CLIENT", "LIST")))
         shutil.rmtree(state)
         assert eventually(lambda: not Path(f"/proc/{pid}").exists() or zombie(pid))
         assert eventually(lambda: not Path(f"/proc/{watcher}").exists() or zombie(watcher))
@@ -115,8 +115,8 @@ class TestIdle:
     def test_a_removed_folder_ends_a_server_that_is_used(self, state: Path) -> None:
         # Whoever comes next gets a new server: two of them would grant one name twice.
         server = embedded.ensure(state)
-        with Wire(server.socket, 5.0) as wire:
-            assert eventually(lambda: _watch.WATCHER_NAME in str(wire.ask("CLIENT", "LIST")))
+        with Connection(server.socket, 5.0) as connection:
+            assert eventually(lambda: _watch.WATCHER_NAME in str(connection.ask("CLIENT", "LIST")))
             shutil.rmtree(state)
             assert embedded.ensure(state).pid != server.pid
             assert eventually(lambda: not Path(f"/proc/{server.pid}").exists() or zombie(server.pid))
@@ -133,8 +133,8 @@ class TestIdle:
                 server = embedded.ensure(state)
                 starts += server.started
                 try:
-                    with Wire(server.socket, 5.0) as wire:
-                        wire.ask("INCR", "visits")
+                    with Connection(server.socket, 5.0) as connection:
+                        connection.ask("INCR", "visits")
                         done += 1
                 except (FileNotFoundError, ConnectionRefusedError):
                     continue
@@ -147,8 +147,8 @@ class TestIdle:
         for visitor in visitors:
             visitor.join()
         assert len(counts) == 3, "a visitor was cut off in the middle"
-        with Wire(embedded.ensure(state).socket, 5.0) as wire:
-            assert wire.ask("GET", "visits") == str(sum(done for done, _ in counts))
+        with Connection(embedded.ensure(state).socket, 5.0) as connection:
+            assert connection.ask("GET", "visits") == str(sum(done for done, _ in counts))
         assert sum(starts for _, starts in counts) >= 3, "the server left several times meanwhile"
 
 
@@ -173,10 +173,10 @@ def watcher_pid(state: Path) -> int:
 def test_a_client_that_connects_in_the_last_moment_is_not_cut_off(state: Path) -> None:
     server = embedded.ensure(state)
     kept: list[int] = []
-    with Wire(server.socket, 5.0) as own:
+    with Connection(server.socket, 5.0) as own:
         os.kill(server.pid, signal.SIGSTOP)
         # Waits in the backlog: the server has not even accepted it.
-        with Wire(server.socket, 5.0) as late:
+        with Connection(server.socket, 5.0) as late:
             ending = threading.Thread(target=lambda: kept.append(_watch.retire(str(state), own, force=False)))
             ending.start()
             assert eventually(lambda: not Path(server.socket).exists())
@@ -217,17 +217,17 @@ def test_stop(state: Path) -> None:
     assert embedded.stop(state) is False
     assert not state.exists()
     server = embedded.ensure(state)
-    with Wire(server.socket, 5.0) as wire:
-        wire.ask("SET", "k", "v")
+    with Connection(server.socket, 5.0) as connection:
+        connection.ask("SET", "k", "v")
         with pytest.raises(embedded.ServerInUse) as caught:
             embedded.stop(state)
         assert caught.value.clients == 1
-        assert wire.ask("PING") == "PONG"
+        assert connection.ask("PING") == "PONG"
         assert embedded.stop(state, force=True) is True
     assert (lives(state), watched(state)) == (False, False)
     assert embedded.stop(state) is False
-    with Wire(embedded.ensure(state).socket, 5.0) as wire:
-        assert wire.ask("GET", "k") == "v"
+    with Connection(embedded.ensure(state).socket, 5.0) as connection:
+        assert connection.ask("GET", "k") == "v"
 
 
 def test_stop_a_server_that_hangs(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,8 +249,8 @@ def test_status(state: Path) -> None:
     assert embedded.status(state) == embedded.EmbeddedStatus(running=False, state_dir=str(state))
     assert not state.exists()
     server = embedded.ensure(state)
-    with Wire(server.socket, 5.0) as wire:
-        wire.ask("SET", "k", "v")
+    with Connection(server.socket, 5.0) as connection:
+        connection.ask("SET", "k", "v")
         found = embedded.status(state)
     assert found.running
     assert (found.pid, found.socket, found.binary) == (server.pid, server.socket, server.binary)

@@ -19,7 +19,7 @@ import pytest
 import pawl
 from pawl import embedded
 from pawl.embedded import _places, _server, _watch
-from pawl.embedded._watch import Wire
+from pawl.embedded._watch import Connection
 from pawl.errors import BackendUnavailable
 from tests.edges.blocking import blocked
 from tests.pace import pace
@@ -29,11 +29,11 @@ Spawn = Callable[..., "subprocess.Popen[str]"]
 JOIN = """
 import os, sys
 from pawl import embedded
-from pawl.embedded._watch import Wire
+from pawl.embedded._watch import Connection
 sys.stdin.readline() if sys.argv[2:] == ["wait"] else None
 server = embedded.ensure(sys.argv[1])
-with Wire(server.socket, 5) as wire:
-    wire.ask("INCR", "joined")
+with Connection(server.socket, 5) as connection:
+    connection.ask("INCR", "joined")
 print(server.pid, server.started, flush=True)
 """
 
@@ -81,8 +81,8 @@ def slow_program(folder: Path, seconds: float) -> Path:
 
 
 def ask(server: embedded.EmbeddedServer, *args: str) -> _watch.Reply:
-    with Wire(server.socket, 5.0) as wire:
-        return wire.ask(*args)
+    with Connection(server.socket, 5.0) as connection:
+        return connection.ask(*args)
 
 
 def test_twelve_racing_processes_get_one_server(state: Path, spawn: Spawn) -> None:
@@ -180,8 +180,8 @@ def test_it_is_nobodys_child_and_inherits_nothing(state: Path) -> None:
 
 def test_what_it_is_told(state: Path) -> None:
     server = embedded.ensure(state)
-    with Wire(server.socket, 5.0) as wire:
-        said = {name: wire.ask("CONFIG", "GET", name) for name in (
+    with Connection(server.socket, 5.0) as connection:
+        said = {name: connection.ask("CONFIG", "GET", name) for name in (
             "port", "appendonly", "appendfsync", "save", "maxmemory-policy", "dir"
         )}  # fmt: skip
     assert {name: reply[1] for name, reply in said.items() if isinstance(reply, list)} == {

@@ -107,7 +107,7 @@ def refuse_reason(environ: Mapping[str, str]) -> str | None:
     exclude nobody, silently. Asking for `embedded://` by name is always allowed.
 
     Args:
-        environ: The environment to judge, mostly `os.environ`.
+        environ: The environment to check, usually `os.environ`.
 
     Returns:
         The reason as a clause, such as "this is a container (/.dockerenv exists)"; None when nothing speaks

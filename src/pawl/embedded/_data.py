@@ -67,10 +67,10 @@ def _boot() -> str:
 
 def note(state: Path, program: Program) -> None:
     """Note that this program writes the data from now on; the caller holds the lock, and the server runs."""
-    told = {"product": program.product, "version": program.shown_version, "boot": _boot()}
+    fields = {"product": program.product, "version": program.shown_version, "boot": _boot()}
     fresh = state / f"{_RECORD}.new"
     with open(fresh, "w", opener=_watch.private) as file:
-        file.write(json.dumps(told))
+        file.write(json.dumps(fields))
     fresh.replace(state / _RECORD)
 
 
@@ -79,8 +79,8 @@ def recorded(state: Path) -> Record | None:
     if not any((state / name).exists() for name in _FILES):
         return None
     try:
-        told = json.loads((state / _RECORD).read_text())
-        return Record(str(told["product"]), str(told["version"]), str(told["boot"]))
+        fields = json.loads((state / _RECORD).read_text())
+        return Record(str(fields["product"]), str(fields["version"]), str(fields["boot"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         let_out(error, "json")
         return None
@@ -139,8 +139,8 @@ def why_not(state: Path, said: str) -> str:
     Without room on the disk it can say nothing: its log is there, too.
     """
     lines = [_STAMP.sub("", line).strip() for line in said.splitlines()]
-    if told := [line for line in lines if line]:
-        return "; ".join(told[-_LINES:])
+    if printed := [line for line in lines if line]:
+        return "; ".join(printed[-_LINES:])
     try:
         with tempfile.TemporaryFile(dir=state) as file:
             file.write(bytes(_PAGE))

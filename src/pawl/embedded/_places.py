@@ -156,11 +156,11 @@ def find_program() -> Program:
     rejected: list[str] = []
     bundled = _bundled()
     for path in (bundled, shutil.which("valkey-server"), shutil.which("redis-server")):
-        verdict = _inspect(path) if path else None
-        if isinstance(verdict, Program):
-            return replace(verdict, bundled=path == bundled)
-        if verdict is not None:
-            rejected.append(f"{path}: {verdict}")
+        inspected = _inspect(path) if path else None
+        if isinstance(inspected, Program):
+            return replace(inspected, bundled=path == bundled)
+        if inspected is not None:
+            rejected.append(f"{path}: {inspected}")
     tried = f" ({'; '.join(rejected)})" if rejected else ""
     raise ConfigurationError(f"no server program found for the embedded server{tried}: {_REMEDY}")
 

@@ -96,8 +96,8 @@ def _stop(state: Path, *, force: bool) -> bool:
         if not _watch.server_lives(str(state)):
             return False
         try:
-            with _reach(state, path) as wire:
-                clients = _watch.retire(str(state), wire, force=force)
+            with _reach(state, path) as connection:
+                clients = _watch.retire(str(state), connection, force=force)
         except (OSError, _watch.Refused) as error:
             let_out(error)
             if not force:
@@ -115,21 +115,21 @@ def _stop(state: Path, *, force: bool) -> bool:
     return True
 
 
-def _reach(state: Path, path: str) -> _watch.Wire:
+def _reach(state: Path, path: str) -> _watch.Connection:
     """Connect to a server that may be coming up still, its starter having been interrupted or killed."""
     coming = time.monotonic() + _LOST_AFTER
     while True:
         with contextlib.ExitStack() as stack:
             try:
-                wire = stack.enter_context(_watch.Wire(path, _PATIENCE))
-                wire.ask("PING")
+                connection = stack.enter_context(_watch.Connection(path, _PATIENCE))
+                connection.ask("PING")
             except (OSError, _watch.Refused) as error:
                 let_out(error)
                 if time.monotonic() > coming or not _watch.server_lives(str(state)):
                     raise
             else:
                 stack.pop_all()
-                return wire
+                return connection
         time.sleep(0.01)
 
 
@@ -140,9 +140,9 @@ def status(state: Path) -> EmbeddedStatus:
     state = _places.check(state)
     path = _places.socket_path(state)
     try:
-        with _watch.Wire(path, _PATIENCE) as wire:
-            fields = wire.info("server", "keyspace")
-            clients, keys = wire.others(), int(str(wire.ask("DBSIZE")))
+        with _watch.Connection(path, _PATIENCE) as connection:
+            fields = connection.info("server", "keyspace")
+            clients, keys = connection.others(), int(str(connection.ask("DBSIZE")))
     except (FileNotFoundError, ConnectionError) as error:
         let_out(error)
         return EmbeddedStatus(running=False, state_dir=str(state))
@@ -173,9 +173,9 @@ def _probe(path: str, deadline: float) -> _Found | None:
     while True:
         left = deadline - time.monotonic()
         try:
-            with _watch.Wire(path, max(left, 0.1)) as wire:
-                wire.ask("PING")
-                fields = wire.info("server")
+            with _watch.Connection(path, max(left, 0.1)) as connection:
+                connection.ask("PING")
+                fields = connection.info("server")
                 return _Found(int(fields["process_id"]), fields.get("executable", "?"))
         except (FileNotFoundError, ConnectionError) as error:
             let_out(error)

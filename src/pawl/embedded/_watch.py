@@ -46,7 +46,7 @@ class Refused(Exception):
     """The server answered with an error."""
 
 
-class Wire:
+class Connection:
     """A plain connection over a unix socket: a client library's retries would make a check take seconds."""
 
     def __init__(self, path: str, timeout: float) -> None:
@@ -183,7 +183,7 @@ def _is_held(file: int) -> bool:
     return False
 
 
-def retire(state: str, wire: Wire, *, force: bool, timeout: float = 10.0) -> int:
+def retire(state: str, connection: Connection, *, force: bool, timeout: float = 10.0) -> int:
     """End the server. The caller holds `lock`.
 
     Unless forced, nobody is cut off: the socket is moved away first, and the server goes on when somebody
@@ -199,14 +199,14 @@ def retire(state: str, wire: Wire, *, force: bool, timeout: float = 10.0) -> int
         try:
             # The second look comes in a later turn of the server's loop, so it sees every connection that was
             # made before the move, even one that was not accepted yet at the first look.
-            others = wire.others() or wire.others()
+            others = connection.others() or connection.others()
         finally:
             if others and moved:
                 _move(hidden, visible)
         if others:
             return others
     with contextlib.suppress(ConnectionError):
-        wire.ask("SHUTDOWN")
+        connection.ask("SHUTDOWN")
     deadline = time.monotonic() + timeout
     while server_lives(state):
         if time.monotonic() > deadline:
@@ -227,17 +227,17 @@ def _move(source: str, target: str) -> bool:
     return True
 
 
-def has_leases(wire: Wire) -> bool:
+def has_leases(connection: Connection) -> bool:
     """Whether a lease or a waiter lives: a key with a ttl. A fence has a ttl too, but nobody behind it."""
-    for database in wire.info("keyspace"):
-        wire.ask("SELECT", database.removeprefix("db"))
+    for database in connection.info("keyspace"):
+        connection.ask("SELECT", database.removeprefix("db"))
         cursor = "0"
         while True:
-            reply = wire.ask("SCAN", cursor, "COUNT", "1000")
+            reply = connection.ask("SCAN", cursor, "COUNT", "1000")
             if not isinstance(reply, list) or not isinstance(reply[1], list):
                 raise TypeError(reply)
             for key in reply[1]:
-                if not str(key).endswith(":fence") and int(str(wire.ask("PTTL", str(key)))) > 0:
+                if not str(key).endswith(":fence") and int(str(connection.ask("PTTL", str(key)))) > 0:
                     return True
             cursor = str(reply[0])
             if cursor == "0":
@@ -254,7 +254,7 @@ class Watcher:
         self._alive = alive
         self._pid = pid
         self._poll = min(_POLL, max(idle / 4, 0.05))
-        self._wire: Wire | None = None
+        self._connection: Connection | None = None
         self._connections = ""
         self._quiet_since = time.monotonic()
 
@@ -264,34 +264,34 @@ class Watcher:
                 # Who connects now makes the folder anew, with a server of its own, and shares no lock with those who
                 # are connected to this one.
                 os.stat(LOCK)
-                wire = self._wire = self._wire or self._connect()
-                if self._idle_for(wire) >= self._idle and not has_leases(wire):
-                    self._retire(wire)
+                connection = self._connection = self._connection or self._connect()
+                if self._idle_for(connection) >= self._idle and not has_leases(connection):
+                    self._retire(connection)
                 # Readable means that the server is gone: nothing else arrives unasked.
-                gone = bool(select.select([wire], [], [], self._poll)[0])
+                gone = bool(select.select([connection], [], [], self._poll)[0])
             except (OSError, Refused):
                 gone = True
             if gone:
                 self._leave_without_server()
 
-    def _connect(self) -> Wire:
-        wire = Wire(SOCKET, 10.0)
-        wire.ask("CLIENT", "SETNAME", WATCHER_NAME)
+    def _connect(self) -> Connection:
+        connection = Connection(SOCKET, 10.0)
+        connection.ask("CLIENT", "SETNAME", WATCHER_NAME)
         self._connections = ""
-        return wire
+        return connection
 
-    def _idle_for(self, wire: Wire) -> float:
+    def _idle_for(self, connection: Connection) -> float:
         now = time.monotonic()
         # Connections that came and went between two looks are use as well.
-        connections = wire.info("stats")["total_connections_received"]
-        if connections != self._connections or wire.others():
+        connections = connection.info("stats")["total_connections_received"]
+        if connections != self._connections or connection.others():
             self._connections, self._quiet_since = connections, now
         return now - self._quiet_since
 
-    def _retire(self, wire: Wire) -> None:
+    def _retire(self, connection: Connection) -> None:
         try:
             with locked(LOCK, 0, make=False):
-                if retire(".", wire, force=False) == 0:
+                if retire(".", connection, force=False) == 0:
                     self._leave()
         except TimeoutError:
             # Somebody is starting, joining or ending the server, so it is not idle; or it is slow to end.
@@ -300,9 +300,9 @@ class Watcher:
             self._leave_without_folder()
 
     def _leave_without_server(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
         try:
             # While a server is being started its starter holds the lock, and then there is one.
             with locked(LOCK, -1, make=False):
