@@ -96,12 +96,12 @@ def test_no_job_fires_after_the_lease_ended_even_before_the_pause(server: Server
         scheduler = BackgroundScheduler()
         leading = lead(scheduler, client.election("cron"))
         until("it leads", lambda: scheduler.state == 1)
-        leading._unseated = lambda: None  # type: ignore[method-assign]
+        leading._stop_leading = lambda: None  # type: ignore[method-assign]
         leading._election.resign()
         scheduler.add_job(log.job, args=["late"])
         time.sleep(0.2)
         assert log.fired == []
-        del leading._unseated
+        del leading._stop_leading
         scheduler.shutdown()
 
 

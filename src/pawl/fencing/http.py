@@ -208,7 +208,7 @@ class AsgiFences:
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Serve one request, as ASGI says."""
         if scope["type"] == "http":
-            found = await self._judge(scope)
+            found = await self._check(scope)
             if isinstance(found, tuple):
                 await _answer(send, found)
                 return
@@ -216,7 +216,7 @@ class AsgiFences:
                 scope = {**scope, "pawl.fence": found}
         await self._app(scope, receive, send)
 
-    async def _judge(self, scope: _Scope) -> int | _Refusal:
+    async def _check(self, scope: _Scope) -> int | _Refusal:
         wanted = HEADER.lower().encode()
         values = [
             value.decode("latin-1").strip() for name, value in scope["headers"] if name.lower() == wanted
@@ -293,7 +293,7 @@ class WsgiFences:
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Serve one request, as PEP 3333 says."""
-        found = self._judge(environ)
+        found = self._check(environ)
         if isinstance(found, tuple):
             body, headers = _problem(found)
             start_response(f"{found[0].value} {found[0].phrase}", headers)
@@ -302,7 +302,7 @@ class WsgiFences:
             environ = {**environ, "pawl.fence": found}
         return self._app(environ, start_response)
 
-    def _judge(self, environ: dict[str, Any]) -> int | _Refusal:
+    def _check(self, environ: dict[str, Any]) -> int | _Refusal:
         resource = self._resource(environ)
         if resource is None:
             return 0

@@ -86,11 +86,11 @@ class _BaseGuard:
         key = cast("str", words[1])
         return key, [key, _fence_key(key)], [fence_of(lease), self._keep_ms, words[0], *words[2:]]
 
-    def _look(self, lease: Fenced | int, key: str) -> tuple[list[str], list[_Word]]:
+    def _claim_args(self, lease: Fenced | int, key: str) -> tuple[list[str], list[_Word]]:
         return [key, _fence_key(key)], [fence_of(lease), self._keep_ms]
 
     @staticmethod
-    def _verdict(lease: Fenced | int, key: str, reply: list[Any]) -> Any:
+    def _result(lease: Fenced | int, key: str, reply: list[Any]) -> Any:
         if reply[0] == -1:
             raise WrongKey(f"{_fence_key(key)} has a value that is not a fencing token; nothing was written")
         if reply[0] == 0:
@@ -135,7 +135,7 @@ class RedisGuard(_BaseGuard):
             ConfigurationError: A command that can never work.
         """
         key, keys, args = self._call(lease, command)
-        return self._verdict(lease, key, self._script(keys=keys, args=args))
+        return self._result(lease, key, self._script(keys=keys, args=args))
 
     def claim(self, lease: Fenced | int, key: str) -> None:
         """Write the fence of a lease beside a key and nothing else: from then on, earlier holders are refused.
@@ -150,8 +150,8 @@ class RedisGuard(_BaseGuard):
             StaleFence: A later holder claimed or wrote the key, or the lease is degraded.
             WrongKey: ``{key}:guard`` holds something that is no fence.
         """
-        keys, args = self._look(lease, key)
-        self._verdict(lease, key, self._script(keys=keys, args=args))
+        keys, args = self._claim_args(lease, key)
+        self._result(lease, key, self._script(keys=keys, args=args))
 
     note = claim
 
@@ -188,7 +188,7 @@ class AsyncRedisGuard(_BaseGuard):
             ConfigurationError: A command that can never work.
         """
         key, keys, args = self._call(lease, command)
-        return self._verdict(lease, key, await self._script(keys=keys, args=args))
+        return self._result(lease, key, await self._script(keys=keys, args=args))
 
     async def claim(self, lease: Fenced | int, key: str) -> None:
         """Write the fence of a lease beside a key and nothing else: from then on, earlier holders are refused.
@@ -203,7 +203,7 @@ class AsyncRedisGuard(_BaseGuard):
             StaleFence: A later holder claimed or wrote the key, or the lease is degraded.
             WrongKey: ``{key}:guard`` holds something that is no fence.
         """
-        keys, args = self._look(lease, key)
-        self._verdict(lease, key, await self._script(keys=keys, args=args))
+        keys, args = self._claim_args(lease, key)
+        self._result(lease, key, await self._script(keys=keys, args=args))
 
     note = claim

@@ -213,8 +213,8 @@ class Idempotency:
             try:
                 if self._stores(status):
                     kept = [(key, value) for key, value in headers if key.lower() in self._headers]
-                    told = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in kept]
-                    await state.finish(_record(_Response(digest, status, told, body)))
+                    stored = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in kept]
+                    await state.finish(_record(_Response(digest, status, stored, body)))
                 else:
                     await state.abandon()
             except (pawl.LeaseLost, pawl.NotHeld):
@@ -249,11 +249,11 @@ class Idempotency:
             await _answer(send, found.status, [*headers, (b"idempotent-replayed", b"true")], found.body)
 
     async def _refuse(self, send: Send, problem: _Problem) -> None:
-        told = {"title": problem.title, "status": problem.status, "code": problem.code}
+        fields = {"title": problem.title, "status": problem.status, "code": problem.code}
         headers = [(b"content-type", b"application/problem+json")]
         if problem.again:
             headers.append((b"retry-after", self._retry_after.encode()))
-        await _answer(send, problem.status, headers, json.dumps(told).encode())
+        await _answer(send, problem.status, headers, json.dumps(fields).encode())
 
     def __repr__(self) -> str:
         return f"<Idempotency {sorted(self._methods)} of {self._app!r}>"
@@ -385,24 +385,26 @@ class _Response(NamedTuple):
 
 def _record(made: _Response) -> bytes:
     """A response as the value of ``once``: a line of JSON, and the body if there is room for it."""
-    told = {_MARK: 1, "request": made.request, "status": made.status}
+    fields = {_MARK: 1, "request": made.request, "status": made.status}
     if made.body is not None:
-        head = json.dumps({**told, "headers": made.headers}).encode() + b"\n"
+        head = json.dumps({**fields, "headers": made.headers}).encode() + b"\n"
         if len(head) + len(made.body) <= _MOST:
             return head + made.body
-    return json.dumps({**told, "headers": None}).encode() + b"\n"
+    return json.dumps({**fields, "headers": None}).encode() + b"\n"
 
 
 def _read_record(value: object) -> _Response | None:
     """What was recorded; None if it was not by this middleware."""
     head, _, body = value.partition(b"\n") if isinstance(value, bytes) else (b"", b"", b"")
     try:
-        told: Any = json.loads(head)
-        if told[_MARK] != 1:
+        fields: Any = json.loads(head)
+        if fields[_MARK] != 1:
             return None
-        headers = told["headers"]
+        headers = fields["headers"]
         kept = [] if headers is None else [(str(key), str(text)) for key, text in headers]
-        return _Response(str(told["request"]), int(told["status"]), kept, None if headers is None else body)
+        return _Response(
+            str(fields["request"]), int(fields["status"]), kept, None if headers is None else body
+        )
     except (ValueError, TypeError, KeyError):
         return None
 

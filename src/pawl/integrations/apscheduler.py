@@ -95,7 +95,7 @@ class _Led(ABC):
         self._pass_over(timedelta(seconds=lease.ttl + _SLACK))
         self._scheduler.resume()
 
-    def _unseated(self) -> None:
+    def _stop_leading(self) -> None:
         from apscheduler.schedulers import SchedulerNotRunningError
 
         self._lease = None
@@ -157,7 +157,7 @@ class Leading(_Led):
     def close(self) -> None:
         """Pause the scheduler and resign; the next process leads immediately. Safe to repeat."""
         self._stop.set()
-        self._unseated()
+        self._stop_leading()
         with contextlib.suppress(pawl.PawlError):  # it may lead no more; else the TTL ends it
             self._election.resign()
         if threading.current_thread() is not self._thread:
@@ -175,7 +175,7 @@ class Leading(_Led):
             if not self._stop.is_set():
                 lease.lost.wait()  # until it is lost, or released by close()
         finally:
-            self._unseated()
+            self._stop_leading()
         lease.check() if lease.lost else None
 
     def _ended(self, _event: object) -> None:
@@ -218,7 +218,7 @@ class AsyncLeading(_Led):
             self._elected(lease)
             await asyncio.Event().wait()  # until it is lost or closed, which cancels it
         finally:
-            self._unseated()
+            self._stop_leading()
 
     def _ended(self, _event: object) -> None:
         self._task.get_loop().call_soon_threadsafe(self._task.cancel)

@@ -67,17 +67,17 @@ def leader(
     @asynccontextmanager
     async def living(app: Any) -> AsyncGenerator[Any]:
         if lifespan is None:
-            async with _standing(election, function, backoff):
+            async with _candidate(election, function, backoff):
                 yield
         else:
-            async with lifespan(app) as state, _standing(election, function, backoff):
+            async with lifespan(app) as state, _candidate(election, function, backoff):
                 yield state
 
     return living
 
 
 @asynccontextmanager
-async def _standing(
+async def _candidate(
     election: pawl.AsyncElection,
     function: Callable[[pawl.AsyncLease], Awaitable[object]],
     backoff: tuple[float, float],

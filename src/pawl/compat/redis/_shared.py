@@ -72,12 +72,14 @@ def translated() -> Generator[None]:
     try:
         yield
     except pawl.BackendError as error:
-        both = next((twin for kind, twin in _BOTH if type(error) is kind), None)  # a kind of these says more
-        if both is None:
+        combined = next(
+            (one for kind, one in _BOTH if type(error) is kind), None
+        )  # subclasses say more: kept
+        if combined is None:
             raise
-        twin = both(error.text)
-        twin.__dict__.update(error.__dict__)
-        raise twin from error
+        raised = combined(error.text)
+        raised.__dict__.update(error.__dict__)
+        raise raised from error
 
 
 class Clients(Generic[C]):
