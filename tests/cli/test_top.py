@@ -147,7 +147,7 @@ def test_contention_is_what_waited_on_average() -> None:
 
 def test_moving_stops_at_both_ends() -> None:
     view = View(order="name", height=3)
-    view.look([info(f"{number}") for number in range(8)])
+    view.update([info(f"{number}") for number in range(8)])
     assert [one.name for one in view.shown()] == ["0", "1", "2"]
     view.press("k")
     assert view.shown()[0].name == "0"
@@ -174,9 +174,9 @@ def test_all_keys_are_on_the_last_line(width: int) -> None:
 def test_which_rows_are_on_the_screen_is_said_if_not_all_are() -> None:
     view = View(height=20)
     infos = [LockInfo(f"job:{number}", True, "vm:1/a", False, 20.0, 1, 1, 0) for number in range(21)]
-    view.look(infos[:20])
+    view.update(infos[:20])
     assert heading(view) == "20 held for 1 s or more   0 waiting"
-    view.look(infos)
+    view.update(infos)
     assert heading(view).endswith("   rows 1-20")
     view.press("j")
     assert len(view.shown()) == 20
@@ -187,7 +187,7 @@ def test_which_rows_are_on_the_screen_is_said_if_not_all_are() -> None:
 
 def test_q_in_the_filter_is_a_letter() -> None:
     view = View()
-    view.look([info("queue"), info("other")])
+    view.update([info("queue"), info("other")])
     for key in ("/", "q", "u", "x", "\x7f", "\r"):
         assert not view.press(key)
     assert [one.name for one in view.rows()] == ["queue"]

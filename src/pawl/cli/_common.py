@@ -31,13 +31,13 @@ __all__ = [
     "client_of",
     "duration",
     "given_name",
-    "hear",
     "holder_of",
     "json_option",
     "moment",
     "name_argument",
     "positive",
     "print_json",
+    "raise_on_signals",
     "readable",
     "record",
     "seconds",
@@ -62,7 +62,7 @@ class Signalled(KeyboardInterrupt):
         self.number = number
 
 
-def hear() -> None:
+def raise_on_signals() -> None:
     """Let TERM and HUP end the command as Ctrl-C does, with its cleaning up, unless they are ignored."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
@@ -138,7 +138,7 @@ def json_option(text: str) -> Callable[[F], F]:
 
 
 def seconds(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse what is no duration; the library judges the rest."""
+    """Refuse what is no duration; the library checks the rest."""
     if value is not None and not 0 <= value < math.inf:
         raise click.BadParameter("must be a number of seconds, 0 or more", ctx, parameter)
     return value
@@ -154,7 +154,7 @@ def positive(ctx: click.Context, parameter: click.Parameter, value: float | None
 @contextlib.contextmanager
 def client_of(given: Mapping[str, Any]) -> Generator[Client]:
     """A client of the server that the options name; closed at the end, within 2 seconds."""
-    hear()
+    raise_on_signals()
     import pawl
 
     client = pawl.connect(given["url"], namespace=given["namespace"])

@@ -13,7 +13,7 @@ from pawl.cli._nested import refuse_nested, state_of_once
 if TYPE_CHECKING:
     import pawl
 
-__all__ = ["Keeper", "Wish"]
+__all__ = ["Keeper", "LockRequest"]
 
 _CLOSE_FOR = 2.0
 _LOOK_EVERY = 1.0
@@ -21,8 +21,8 @@ _FRESH = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """Which lock is wanted, and how.
+class LockRequest:
+    """A lock to acquire, and its options.
 
     Attributes:
         name: Its name.
@@ -54,13 +54,16 @@ class Keeper:
         result: What to record when it is let go; None records nothing. Only for what is done once.
 
     Args:
-        wish: The lock.
-        ring: Called when there is news.
-        judge: Called with the ttl before anything is asked of the server; raises when it will not do.
+        request: The lock that is wanted.
+        wake: Called after each change, to wake the main loop.
+        check_ttl: Called with the ttl before anything is sent to the server; raises if it cannot work.
     """
 
     def __init__(
-        self, wish: Wish, ring: Callable[[], object], judge: Callable[[float], object] = lambda _: None
+        self,
+        request: LockRequest,
+        wake: Callable[[], object],
+        check_ttl: Callable[[float], object] = lambda _: None,
     ) -> None:
         self.lease: pawl.Lease | None = None
         self.error: BaseException | None = None
@@ -69,19 +72,19 @@ class Keeper:
         self.max_hold: float | None = None
         self.done: pawl.Done | None = None
         self.result: bytes | None = None
-        self._wish = wish
-        self._ring = ring
-        self._judge = judge
+        self._request = request
+        self._wake = wake
+        self._check_ttl = check_ttl
         self._client: pawl.Client | None = None
         self._started: pawl.Started | None = None
         self._guard = threading.Lock()
         self._stopped = False
         self._let_go = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pawl-run", daemon=True)
-        self._teller: threading.Thread | None = None
+        self._holder_thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to take the lock; rings when there is news."""
+        """Begin to acquire the lock; ``wake`` is called after each change."""
         self._thread.start()
 
     def let_go(self, patience: float | None = None) -> bool:
@@ -117,9 +120,9 @@ class Keeper:
 
     def listen_for_holder(self) -> None:
         """Begin to ask, on a thread of its own, who holds the lock."""
-        if self._teller is None:
-            self._teller = threading.Thread(target=self._ask, name="pawl-teller", daemon=True)
-            self._teller.start()
+        if self._holder_thread is None:
+            self._holder_thread = threading.Thread(target=self._ask, name="pawl-holder", daemon=True)
+            self._holder_thread.start()
 
     def _run(self) -> None:
         try:
@@ -128,13 +131,13 @@ class Keeper:
             self.error = error
         finally:
             self.over = True
-            self._ring()
+            self._wake()
 
     def _keep(self) -> None:
         import pawl
 
-        wish = self._wish
-        client = pawl.connect(wish.url, **wish.defaults)
+        request = self._request
+        client = pawl.connect(request.url, **request.defaults)
         with self._guard:
             if self._stopped:
                 client.close()
@@ -153,7 +156,7 @@ class Keeper:
                 # One that was handed over has the short life of a place in the queue until its first renewal.
                 self._extend(lease)
             self.lease = lease
-            self._ring()
+            self._wake()
             self._let_go.wait()
             if self._started is None or self.result is None:
                 lease.release()
@@ -173,21 +176,21 @@ class Keeper:
         from pawl._inside import plan_behind
         from pawl.cli._common import given_name
 
-        wish = self._wish
-        options: dict[str, Any] = {**wish.options, "on_lost": self._tell_loss}
-        make: Any = {"election": client.election, "once": client.once}.get(wish.kind, client.lock)
-        settled = plan_behind(make(given_name(wish.name), **options)).options
-        self._judge(settled.ttl)
+        request = self._request
+        options: dict[str, Any] = {**request.options, "on_lost": self._on_lost}
+        make: Any = {"election": client.election, "once": client.once}.get(request.kind, client.lock)
+        settled = plan_behind(make(given_name(request.name), **options)).options
+        self._check_ttl(settled.ttl)
         # The command is ended then, and the lease is renewed until it is gone; the library would stop renewing.
         self.max_hold = settled.max_hold
-        if wish.timeout != 0:
-            refuse_nested(client, wish.kind, wish.name)
+        if request.timeout != 0:
+            refuse_nested(client, request.kind, request.name)
         options["max_hold"] = None
-        made = make(given_name(wish.name), **options)
-        limit = {} if wish.timeout is None else {"timeout": wish.timeout}
-        if wish.kind == "once":
+        made = make(given_name(request.name), **options)
+        limit = {} if request.timeout is None else {"timeout": request.timeout}
+        if request.kind == "once":
             return self._begin(made, limit)
-        taken: pawl.Lease = (made.campaign if wish.kind == "election" else made.acquire)(**limit)
+        taken: pawl.Lease = (made.campaign if request.kind == "election" else made.acquire)(**limit)
         return taken
 
     def _begin(self, made: pawl.Once, limit: Mapping[str, Any]) -> pawl.Lease | None:
@@ -195,17 +198,17 @@ class Keeper:
         from pawl import Done, Running
         from pawl.core.coordinate.once import running
 
-        state = made.begin(wait=self._wish.timeout != 0, **limit)
+        state = made.begin(wait=self._request.timeout != 0, **limit)
         if isinstance(state, Done):
             self.done = state
             return None
         if isinstance(state, Running):
-            raise running(self._wish.name, state)
+            raise running(self._request.name, state)
         self._started = state
         return state.lease
 
-    def _tell_loss(self, _: object) -> None:
-        self._ring()
+    def _on_lost(self, _: object) -> None:
+        self._wake()
 
     def _ask(self) -> None:
         while self.lease is None and not self._let_go.wait(_LOOK_EVERY):
@@ -213,17 +216,17 @@ class Keeper:
             if client is None:
                 continue
             self._learn_holder(client)
-            self._ring()
+            self._wake()
 
     def _learn_holder(self, client: pawl.Client) -> None:
         from pawl import PawlError
         from pawl.cli._common import given_name
 
-        name = given_name(self._wish.name)
+        name = given_name(self._request.name)
         try:
-            if self._wish.kind == "once":
-                self.holder = state_of_once(client, self._wish.name).holder
-            elif self._wish.kind == "election":
+            if self._request.kind == "once":
+                self.holder = state_of_once(client, self._request.name).holder
+            elif self._request.kind == "election":
                 leader = client.election(name).leader()
                 self.holder = leader.identity if leader else ""
             else:

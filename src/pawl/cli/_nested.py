@@ -1,7 +1,7 @@
 """A command that waits for a lock which its own `pawl run` holds would never end: it is refused at once.
 
 Each `pawl run` puts what it holds into the environment of its command, with the fence. A fence is given out once,
-so that a name whose fence is among these is still held by one of those around us, whatever its server and namespace.
+so that a name whose fence is among these is still held by an enclosing command, whatever its server and namespace.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pawl
 
-__all__ = ["VARIABLE", "around_here", "refuse_nested", "state_of_once", "variable_for"]
+__all__ = ["VARIABLE", "held_around", "refuse_nested", "state_of_once", "variable_for"]
 
 VARIABLE = "PAWL_HELD"
-"""What those around us hold: a JSON array of kind, name and fence for each, the outermost first."""
+"""What the enclosing commands hold: a JSON array of kind, name and fence for each, the outermost first."""
 
 Held = tuple[str, str, int]
 
 _VERBS = {"lock": "run", "election": "run", "once": "once"}
 
 
-def around_here(environ: Mapping[str, str] = os.environ) -> list[Held]:
-    """What those around us say that they hold; a variable that is not as we write it is nothing."""
+def held_around(environ: Mapping[str, str] = os.environ) -> list[Held]:
+    """What the enclosing commands hold; a variable that pawl did not write counts as nothing."""
     found: list[Held] = []
     try:
-        told: Any = json.loads(environ.get(VARIABLE, "[]"))
-        found += [(str(kind), str(name), int(fence)) for kind, name, fence in told]
+        entries: Any = json.loads(environ.get(VARIABLE, "[]"))
+        found += [(str(kind), str(name), int(fence)) for kind, name, fence in entries]
     except (ValueError, TypeError):
         found.clear()
     name, fence = environ.get("PAWL_LOCK_NAME"), environ.get("PAWL_FENCE", "")
@@ -55,12 +55,12 @@ def state_of_once(client: pawl.Client, name: str) -> pawl.LockInfo:
 
 
 def refuse_nested(client: pawl.Client, kind: str, name: str) -> None:
-    """Refuse to wait for what one of those around us holds.
+    """Refuse to wait for what an enclosing command holds.
 
     Raises:
         ConfigurationError: It would wait for itself.
     """
-    fences = {fence for held, one, fence in around_here() if (held, one) == (kind, name)}
+    fences = {fence for held, one, fence in held_around() if (held, one) == (kind, name)}
     if not fences:
         return
     from pawl._template import escape

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pawl.cli._bell import Bell, readable
+from pawl.cli._signals import SignalPipe, readable
 from pawl.cli.exits import Exit, say
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ class Output:
     Attributes:
         out: Its standard output.
         err: Its standard error.
-        remark: What is to be said after all of it was shown.
+        notice: Prints a last line once all of it was shown; None prints nothing.
     """
 
     def __init__(self) -> None:
         # Where one was closed before we began, its number may be that of a connection by now.
         self.out = Stream(_STDOUT, is_open=sys.stdout is not None)
         self.err = Stream(_STDERR, is_open=sys.stderr is not None)
-        self.remark: Callable[[], None] | None = None
+        self.notice: Callable[[], None] | None = None
 
     @property
     def pipes(self) -> dict[int, tuple[int, int]]:
@@ -55,9 +55,9 @@ class Output:
         return {_STDOUT: self.out.pipe, _STDERR: self.err.pipe}
 
     @property
-    def trouble(self) -> OSError | None:
+    def write_error(self) -> OSError | None:
         """Why not all of standard output could be shown; None so far, and where its reader has closed it."""
-        found = self.out.trouble
+        found = self.out.write_error
         return None if found is None or found.errno == errno.EPIPE else found
 
     def start(self) -> None:
@@ -70,10 +70,10 @@ class Output:
         self.out.drain()
         self.err.drain()
 
-    def flush(self, bell: Bell, ends: Container[int]) -> None:
-        """Show the rest and make the remark, unless one of these signals comes first."""
-        if self.out.flush(bell, ends) and self.err.flush(bell, ends) and self.remark is not None:
-            self.remark()
+    def flush(self, signals: SignalPipe, ends: Container[int]) -> None:
+        """Show the rest and print the notice, unless one of these signals comes first."""
+        if self.out.flush(signals, ends) and self.err.flush(signals, ends) and self.notice is not None:
+            self.notice()
 
 
 class Stream:
@@ -86,7 +86,7 @@ class Stream:
         pipe: The descriptors to read from and to write to.
         kept: The beginning of what was written.
         size: Bytes that were written in all.
-        trouble: Why not all of it could be shown; None so far.
+        write_error: The error that kept some of it from being shown; None so far.
 
     Args:
         target: Our own descriptor, where it is shown.
@@ -99,7 +99,7 @@ class Stream:
         self.pipe: tuple[int, int] = (read, write)
         self.kept = bytearray()
         self.size = 0
-        self.trouble: OSError | None = None if is_open else OSError(errno.EBADF, "it is closed")
+        self.write_error: OSError | None = None if is_open else OSError(errno.EBADF, "it is closed")
         self._target = target
         self._stop, self._stopper = os.pipe()
         self._guard = threading.Lock()
@@ -124,7 +124,7 @@ class Stream:
                 taken += len(data)
             self._ended = True
 
-    def flush(self, bell: Bell, ends: Container[int]) -> bool:
+    def flush(self, signals: SignalPipe, ends: Container[int]) -> bool:
         """Show the rest; False if one of these signals comes first."""
         self.drain()
         if not self._thread.is_alive():
@@ -135,8 +135,8 @@ class Stream:
         os.write(self._stopper, b"\0")  # the supervisor has a copy of this end: closing it would say nothing
         self._thread.join(_SOON)
         while self._thread.is_alive():
-            readable([bell], _LOOK_EVERY)
-            if any(number in ends for number in bell.heard()):
+            readable([signals], _LOOK_EVERY)
+            if any(number in ends for number in signals.received()):
                 return False
         return True
 
@@ -172,7 +172,7 @@ class Stream:
         return any(event & select.POLLHUP and not event & select.POLLIN for _, event in poll.poll(0))
 
     def _write(self, data: bytes) -> None:
-        while data and self.trouble is None:
+        while data and self.write_error is None:
             try:
                 data = data[os.write(self._target, data) :]
             except BlockingIOError:  # whoever shares it has made it so
@@ -180,7 +180,7 @@ class Stream:
                 poll.register(self._target, select.POLLOUT)
                 poll.poll()
             except OSError as error:
-                self.trouble = error
+                self.write_error = error
 
 
 def _above_standard(number: int) -> int:
@@ -221,7 +221,7 @@ class Recording:
         room = _MOST - len(_head(code, (out.size, out.size), (err.size, err.size)))
         kept_out = min(out.size, max(room - min(err.size, room // 2), 0))
         kept_err = min(err.size, room - kept_out)
-        output.remark = lambda: self._tell_cut(out.size + err.size, kept_out + kept_err, "are")
+        output.notice = lambda: self._report_truncated(out.size + err.size, kept_out + kept_err, "are")
         head = _head(code, (kept_out, out.size), (kept_err, err.size))
         return head + bytes(out.kept[:kept_out] + err.kept[:kept_err])
 
@@ -238,10 +238,10 @@ class Recording:
             return Exit.OK
         output.out.show(made.out)
         output.err.show(made.err)
-        output.remark = lambda: self._tell_cut(made.size, len(made.out) + len(made.err), "were")
+        output.notice = lambda: self._report_truncated(made.size, len(made.out) + len(made.err), "were")
         return made.code
 
-    def _tell_cut(self, size: int, kept: int, verb: str) -> None:
+    def _report_truncated(self, size: int, kept: int, verb: str) -> None:
         if size > kept and not self.quiet:
             text = f"the output has {size:,} bytes, of which {kept:,} {verb} recorded"
             say(text, colour="yellow", event="cut", bytes=size, recorded=kept)
@@ -264,10 +264,10 @@ def _read(value: Any) -> _Made:
     if isinstance(value, bytes):
         head, _, rest = value.partition(b"\n")
         with contextlib.suppress(ValueError, TypeError, KeyError):
-            told: Any = json.loads(head)
-            if told[_MARK] == 1:
-                (out, all_out), (err, all_err) = told["stdout"], told["stderr"]
-                return _Made(int(told["exit_code"]), rest[:out], rest[out : out + err], all_out + all_err)
+            fields: Any = json.loads(head)
+            if fields[_MARK] == 1:
+                (out, all_out), (err, all_err) = fields["stdout"], fields["stderr"]
+                return _Made(int(fields["exit_code"]), rest[:out], rest[out : out + err], all_out + all_err)
         return _Made(Exit.OK, value, b"", len(value))
     if value is None:
         return _Made(Exit.OK, b"", b"", 0)

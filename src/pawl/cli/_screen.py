@@ -108,8 +108,8 @@ class Screen:
         """Have keys come one by one; also after a Ctrl-Z, when a shell has set the terminal up for itself."""
         tty.setcbreak(self._input, termios.TCSADRAIN)
 
-    def again(self) -> None:
-        """Go on after a Ctrl-Z: the shell left the screen to itself."""
+    def resume(self) -> None:
+        """Continue after a Ctrl-Z: the shell has used the screen meanwhile."""
         self.take()
         self._console.set_alt_screen(True)
 
@@ -134,7 +134,7 @@ class Screen:
         """
         view.height = max(1, self._console.size.height - _AROUND)
         rows = view.shown()
-        parts: list[Text | Table] = [self._head(view), self._table(view, rows), self._foot(view, status)]
+        parts: list[Text | Table] = [self._head(view), self._table(view, rows), self._footer(view, status)]
         self._live.update(Group(*parts), refresh=True)
 
     @staticmethod
@@ -155,7 +155,7 @@ class Screen:
             table.add_row(*(line[at] for at in kept))
         return table
 
-    def _foot(self, view: View, status: str) -> Text:
+    def _footer(self, view: View, status: str) -> Text:
         if status:
             return Text(status, style="bold red", no_wrap=True, overflow="ellipsis")
         if view.typing:

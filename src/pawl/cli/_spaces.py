@@ -51,8 +51,8 @@ def _scan(connection: Any) -> set[str]:
         connection.send_command("SCAN", cursor, "MATCH", f"{{*}}{_MARK}", "COUNT", "1000")
         at, keys = connection.read_response()
         names = [key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in keys]
-        told = {name.removesuffix(_MARK)[1:-1] for name in names}
-        found |= {"" if name == _BARE else unquote(name) for name in told}
+        prefixes = {name.removesuffix(_MARK)[1:-1] for name in names}
+        found |= {"" if name == _BARE else unquote(name) for name in prefixes}
         cursor = at.decode() if isinstance(at, bytes) else str(at)
         if cursor == "0":
             return found

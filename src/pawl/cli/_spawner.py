@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pawl.cli._bell import FORWARDED, Bell, Dispositions, clock, readable
+from pawl.cli._signals import FORWARDED, Dispositions, SignalPipe, clock, readable
 from pawl.cli._terminal import Terminal
 
 __all__ = ["Plan", "Spawner", "messages"]
@@ -33,8 +33,8 @@ _PR_SET_PDEATHSIG = 1
 _LOOK_EVERY = 0.05
 _AFTER_KILL = 1.0
 _BY_KILL = 137
-# A terminal sends these to the group; so does a service manager that stops a service. The others are a word
-# to the one program that understands them: USR1 would kill every helper of a shell script that traps it.
+# A terminal sends these to the group; so does a service manager that stops a service. The others are
+# for the one program that understands them: USR1 would kill every helper of a shell script that traps it.
 _FOR_ONE = {getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)}
 
 
@@ -71,7 +71,7 @@ def messages(link: socket.socket, rest: bytearray) -> list[dict[str, Any]] | Non
     return [json.loads(line) for line in lines]
 
 
-def _tell(link: socket.socket, message: Mapping[str, object]) -> None:
+def _write_message(link: socket.socket, message: Mapping[str, object]) -> None:
     with contextlib.suppress(OSError):  # the other end is gone, which its reader notices for itself
         link.sendall(json.dumps(message).encode() + b"\n")
 
@@ -80,7 +80,7 @@ class Spawner:
     """The command's end: a process that waits to start the child.
 
     What it reports (see `read`): `{"started": pid}`, `{"failed": errno, "why": text}`, `{"stopped": signal}`,
-    `{"powerless": True}` when it may not signal the child, and at the end `{"code": n}` or `{"signal": n}`, with
+    `{"not_permitted": True}` when it may not signal the child, and at the end `{"code": n}` or `{"signal": n}`, with
     `"late": True` when it had to end the child by itself.
     """
 
@@ -117,20 +117,20 @@ class Spawner:
             grace: Seconds between TERM and KILL should the command be killed: less than is left of the lease.
         """
         order = {"do": "start", "environment": dict(environment), "kill_after": kill_after, "grace": grace}
-        _tell(self._link, order)
+        _write_message(self._link, order)
 
     def signal(self, number: int) -> None:
         """Send a signal to the child."""
-        _tell(self._link, {"do": "signal", "number": number})
+        _write_message(self._link, {"do": "signal", "number": number})
         self._wake()
 
     def allow_until(self, term: float, kill: float) -> None:
         """Let the child run until these moments on `clock()`, unless later ones come in time: TERM, then KILL."""
-        _tell(self._link, {"do": "allow", "term": term, "kill": kill})
+        _write_message(self._link, {"do": "allow", "term": term, "kill": kill})
 
     def end(self) -> None:
         """End the child's group: TERM, and KILL `kill_after` seconds later, or when its lease ends before that."""
-        _tell(self._link, {"do": "end"})
+        _write_message(self._link, {"do": "end"})
         self._wake()
 
     def _wake(self) -> None:
@@ -146,7 +146,7 @@ class Spawner:
 
 
 def _serve(link: socket.socket, plan: Plan) -> None:
-    """Be the spawner. Never returns into the caller's code, which belongs to the command."""
+    """Run the spawner. Never returns into the caller's code, which belongs to the command."""
     code = 70
     try:
         _Service(link, plan).run()
@@ -165,7 +165,7 @@ class _Service:
         for number in ignored:  # they are for the command
             signal.signal(number, signal.SIG_IGN)
         os.setpgid(0, 0)
-        self._bell = Bell([signal.SIGCHLD])
+        self._signals = SignalPipe([signal.SIGCHLD])
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         self._link: socket.socket | None = link
         self._rest = bytearray()
@@ -179,22 +179,22 @@ class _Service:
         self._kill_at: float | None = None
         self._killed_at: float | None = None
         self._late = False
-        self._powerless = False
+        self._not_permitted = False
         self._reported = False
         self._grace = 0.0
 
     def run(self) -> None:
         while not self._over():
-            wanted: list[Bell | socket.socket] = [self._bell, *([self._link] if self._link else [])]
+            wanted: list[SignalPipe | socket.socket] = [self._signals, *([self._link] if self._link else [])]
             ready = readable(wanted, self._patience())
             # First of all, whatever else has happened: is the child still allowed to run?
             self._check_deadline()
-            if self._bell in ready:
-                self._bell.heard()
+            if self._signals in ready:
+                self._signals.received()
             self._reap()
             if self._link in ready:
-                self._obey()
-            self._press()
+                self._handle_orders()
+            self._kill_if_due()
             self._report()
         if self._plan.terminal is not None and self._child:
             self._plan.terminal.take_back(self._child)
@@ -227,7 +227,7 @@ class _Service:
             self._late = True
             self._end(self._kill_after)
 
-    def _obey(self) -> None:
+    def _handle_orders(self) -> None:
         assert self._link is not None  # noqa: S101
         orders = messages(self._link, self._rest)
         if orders is None:  # the command is gone, killed or done
@@ -259,8 +259,8 @@ class _Service:
         self._kill_at = clock() + patience
         self._to_group(signal.SIGTERM)
         self._to_group(signal.SIGCONT)  # one that is stopped would not hear it
-        if self._powerless and self._link is not None:
-            _tell(self._link, {"powerless": True})
+        if self._not_permitted and self._link is not None:
+            _write_message(self._link, {"not_permitted": True})
 
     def _to_group(self, number: int) -> bool:
         """Signal the group, also when its leader was reaped: while a member lives, its number stays taken."""
@@ -269,11 +269,11 @@ class _Service:
         except ProcessLookupError:
             return False
         except PermissionError:  # all that is left has become another user (sudo): not ours to end
-            self._powerless = True
+            self._not_permitted = True
             return False
         return True
 
-    def _press(self) -> None:
+    def _kill_if_due(self) -> None:
         if self._kill_at is not None and self._killed_at is None and clock() >= self._last_moment():
             self._killed_at = clock()
             self._to_group(signal.SIGKILL)
@@ -284,8 +284,7 @@ class _Service:
             return False
         if self._kill_at is None:
             return True
-        # A zombie that nobody reaps (a container without an init) counts as alive: do not wait for it for
-        # ever.
+        # A zombie that nobody reaps (a container without an init) counts as alive: do not wait for it forever.
         waited_enough = self._killed_at is not None and clock() > self._killed_at + _AFTER_KILL
         return waited_enough or not self._to_group(0)
 
@@ -296,7 +295,7 @@ class _Service:
                 return
             if os.WIFSTOPPED(status):
                 if self._link is not None:
-                    _tell(self._link, {"stopped": os.WSTOPSIG(status)})
+                    _write_message(self._link, {"stopped": os.WSTOPSIG(status)})
             elif os.WIFSIGNALED(status):
                 self._result = {"signal": os.WTERMSIG(status)}
             else:
@@ -305,7 +304,7 @@ class _Service:
     def _report(self) -> None:
         if self._link is not None and self._result is not None and not self._reported and self._gone():
             self._reported = True
-            _tell(self._link, {**self._result, "late": self._late})
+            _write_message(self._link, {**self._result, "late": self._late})
 
     def _start(self, environment: Mapping[str, str]) -> None:
         assert self._link is not None  # noqa: S101
@@ -323,19 +322,21 @@ class _Service:
         with contextlib.suppress(OSError):  # it does the same, and one of us is first
             os.setpgid(child, child)
         with os.fdopen(read, "rb") as pipe:
-            trouble = pipe.read()
-        if trouble:
+            failure = pipe.read()
+        if failure:
             os.waitpid(child, 0)
             if in_front and self._plan.terminal is not None:
                 self._plan.terminal.take_back(child)
-            number = int(trouble)
-            _tell(self._link, {"failed": number, "why": os.strerror(number)})
+            number = int(failure)
+            _write_message(self._link, {"failed": number, "why": os.strerror(number)})
             return
         self._child = child
-        _tell(self._link, {"started": child})
+        _write_message(self._link, {"started": child})
 
-    def _become(self, trouble: int, environment: Mapping[str, str], parent: int, *, in_front: bool) -> None:
-        """Be the child up to its exec. All signals are blocked, so none is lost between two programs."""
+    def _become(
+        self, error_pipe: int, environment: Mapping[str, str], parent: int, *, in_front: bool
+    ) -> None:
+        """Run in the child, up to its exec. All signals are blocked, so none is lost between two programs."""
         plan = self._plan
         try:
             signal.set_wakeup_fd(-1)
@@ -352,7 +353,7 @@ class _Service:
             signal.pthread_sigmask(signal.SIG_SETMASK, plan.mask)
             os.execvpe(plan.command[0], list(plan.command), dict(environment))  # noqa: S606  # this is its purpose
         except OSError as error:
-            os.write(trouble, str(error.errno or 0).encode())
+            os.write(error_pipe, str(error.errno or 0).encode())
         finally:
             os._exit(70)
 

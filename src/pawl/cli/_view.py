@@ -27,13 +27,13 @@ _BACKSPACE = ("\x7f", "\x08")
 
 
 class Contention:
-    """How many waited for each name on average, over the last 60 looks."""
+    """How many waited for each name on average, over the last 60 refreshes."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], deque[int]] = {}
 
     def note(self, infos: Sequence[LockInfo]) -> None:
-        """Take one look into account; a name that is not held any more is forgotten."""
+        """Count one refresh; a name that is not held any more is forgotten."""
         seen: dict[tuple[str, str], deque[int]] = {}
         for info in infos:
             key = info.name, info.kind
@@ -72,7 +72,7 @@ class View:
     contention: Contention = field(default_factory=Contention)
     infos: Sequence[LockInfo] = ()
 
-    def look(self, infos: Sequence[LockInfo]) -> None:
+    def update(self, infos: Sequence[LockInfo]) -> None:
         """Take what is held now."""
         self.infos = infos
         self.contention.note(infos)
@@ -83,7 +83,7 @@ class View:
             [info for info in self.infos if chosen(info, self.wanted)] if self.wanted else list(self.infos)
         )
         if self.order == "contention":
-            # The numbers of one look, so that names with equal contention do not dance.
+            # The numbers of one refresh, so that names with equal contention do not dance.
             found.sort(
                 key=lambda info: (-self.contention.of(info), info.name, info.kind), reverse=self.reverse
             )

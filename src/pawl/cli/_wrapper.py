@@ -1,4 +1,4 @@
-"""The main loop of `pawl run`: waits for the lock, then minds the child until one of them ends."""
+"""The main loop of `pawl run`: waits for the lock, then supervises the child until one of them ends."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pawl.cli._bell import FORWARDED, Bell, clock, readable
-from pawl.cli._keeper import Keeper, Wish
-from pawl.cli._nested import around_here, variable_for
+from pawl.cli._keeper import Keeper, LockRequest
+from pawl.cli._nested import held_around, variable_for
 from pawl.cli._output import Output, Recording
+from pawl.cli._signals import FORWARDED, SignalPipe, clock, readable
 from pawl.cli._spawner import Plan, Spawner
 from pawl.cli._terminal import Terminal
 from pawl.cli.exits import Exit, by_signal, clear_status, code_of, ended_by, is_terminal, say, show_status
 
-__all__ = ["Ended", "Job", "check_kill_after", "mind", "run_job"]
+__all__ = ["Ended", "Job", "check_kill_after", "run_job", "supervise"]
 
 _TICK = 1.0
 _SHOW_AFTER = 1.0
@@ -36,7 +36,7 @@ class Job:
     """What `pawl run` was asked to do.
 
     Attributes:
-        wish: The lock.
+        request: The lock that is wanted.
         command: The child's program and arguments.
         conflict: Exit code when the lock is held by another.
         kill_after: Seconds between TERM and KILL; None for a sixth of the ttl, 5 s at most.
@@ -46,7 +46,7 @@ class Job:
         record: What to leave as the result of what is done once; None for a lock and an election.
     """
 
-    wish: Wish
+    request: LockRequest
     command: Sequence[str]
     conflict: int = Exit.CONFLICT
     kill_after: float | None = None
@@ -105,10 +105,10 @@ def run_job(job: Job) -> int:
     Returns:
         The exit code for the shell.
     """
-    return mind(job).code
+    return supervise(job).code
 
 
-def mind(job: Job) -> Ended:
+def supervise(job: Job) -> Ended:
     """Take the lock, run the command, release the lock. To be called once in a process.
 
     Args:
@@ -132,16 +132,16 @@ def mind(job: Job) -> Ended:
         # What was ignored from the start (nohup, a job of a script in the background) stays so, for us and
         # the child.
         heard = [n for n in FORWARDED if dispositions[n] is not signal.SIG_IGN and n is not signal.SIGTSTP]
-        bell = Bell([*heard, signal.SIGCONT])
+        signals = SignalPipe([*heard, signal.SIGCONT])
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        wrapper = _Wrapper(job, spawner, bell, terminal, output)
+        wrapper = _Wrapper(job, spawner, signals, terminal, output)
         code = wrapper.run()
         if output is not None:
-            output.flush(bell, _ENDS_WAITING)
-            if output.trouble is not None and not wrapper.held and not code:
-                say(f"the recorded output cannot be written: {output.trouble}", colour="red")
+            output.flush(signals, _ENDS_WAITING)
+            if output.write_error is not None and not wrapper.held and not code:
+                say(f"the recorded output cannot be written: {output.write_error}", colour="red")
                 code = Exit.OUTPUT
-        return Ended(code, code == Exit.LOST and wrapper.lost and not wrapper.told_to_end, wrapper.held)
+        return Ended(code, code == Exit.LOST and wrapper.lost and not wrapper.end_requested, wrapper.held)
     finally:
         spawner.close()
 
@@ -160,15 +160,20 @@ _WORDS = {"election": _LEADING, "once": _DOING}
 
 class _Wrapper:
     def __init__(
-        self, job: Job, spawner: Spawner, bell: Bell, terminal: Terminal | None, output: Output | None
+        self,
+        job: Job,
+        spawner: Spawner,
+        signals: SignalPipe,
+        terminal: Terminal | None,
+        output: Output | None,
     ) -> None:
         self._job = job
         self._spawner = spawner
-        self._bell = bell
+        self._signals = signals
         self._terminal = terminal
         self._output = output
         self._keeper = Keeper(
-            job.wish, bell.ring, lambda ttl: check_kill_after(job.kill_after, ttl, on_lost=job.on_lost)
+            job.request, signals.wake, lambda ttl: check_kill_after(job.kill_after, ttl, on_lost=job.on_lost)
         )
         self._kill_after = 0.0
         self._hold_until: float | None = None
@@ -178,7 +183,7 @@ class _Wrapper:
         self._stopped = False
         self._lost_at: float | None = None
         self._forwarded: set[int] = set()
-        self._words = _WORDS.get(job.wish.kind, _HOLDING)
+        self._words = _WORDS.get(job.request.kind, _HOLDING)
         self.lost = False
 
     @property
@@ -187,20 +192,20 @@ class _Wrapper:
         return self._keeper.lease is not None
 
     @property
-    def told_to_end(self) -> bool:
+    def end_requested(self) -> bool:
         """Whether a signal came that asks to end."""
         return not self._forwarded.isdisjoint(_ENDS_WAITING)
 
     # Waiting ----------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Wait for the lock, then mind the child."""
+        """Wait for the lock, then supervise the child."""
         self._keeper.start()
         began = shown = clock()
         watched = is_terminal() and not self._job.quiet
         while self._keeper.lease is None and not self._keeper.over:
-            readable([self._bell], _TICK)
-            for number in self._bell.heard():
+            readable([self._signals], _TICK)
+            for number in self._signals.received():
                 if number in _ENDS_WAITING:
                     return self._stop_waiting(number)
             if watched and clock() - began >= _SHOW_AFTER and clock() - shown >= _SHOW_AFTER / 2:
@@ -218,7 +223,7 @@ class _Wrapper:
                 f"{self._words.has} {lease.name!r} with fence {lease.fence} after {clock() - began:.2f} s",
                 colour="dim", event="held", name=lease.name, fence=lease.fence, waited=round(clock() - began, 3),
             )  # fmt: skip
-        return self._mind()
+        return self._supervise()
 
     def _stop_waiting(self, number: int) -> int:
         clear_status()
@@ -229,7 +234,7 @@ class _Wrapper:
     def _show_waiting(self, seconds: float) -> None:
         self._keeper.listen_for_holder()
         by = f", {self._words.by} {self._keeper.holder}" if self._keeper.holder else ""
-        show_status(f"waiting for {self._job.wish.name!r}{by} … ({seconds:.0f} s)")
+        show_status(f"waiting for {self._job.request.name!r}{by} … ({seconds:.0f} s)")
 
     def _explain(self, error: BaseException | None) -> int:
         """Print why there is no lock."""
@@ -237,7 +242,7 @@ class _Wrapper:
 
         if isinstance(error, NotAcquired) and code_of(error) == Exit.CONFLICT:
             if not self._job.quiet:
-                name, holder = self._job.wish.name, error.holder or self._keeper.holder
+                name, holder = self._job.request.name, error.holder or self._keeper.holder
                 text = f"{name!r} is {self._words.by} {holder} [{error.code}]" if holder else str(error)
                 say(text, colour="yellow", event="busy", name=name, holder=holder or "")
             return self._job.conflict
@@ -251,7 +256,7 @@ class _Wrapper:
 
     # Running ----------------------------------------------------------------------------------------------
 
-    def _mind(self) -> int:
+    def _supervise(self) -> int:
         lease = self._keeper.lease
         assert lease is not None  # noqa: S101
         self._kill_after = check_kill_after(self._job.kill_after, lease.ttl, on_lost=self._job.on_lost)
@@ -270,17 +275,17 @@ class _Wrapper:
             # Renewed every third of its ttl, the lease has two thirds left at least, should we be killed.
             grace=min(self._kill_after, lease.ttl * _GRACE),
         )
-        both: list[Bell | Spawner] = [self._bell, self._spawner]
+        both: list[SignalPipe | Spawner] = [self._signals, self._spawner]
         while True:
             ready = readable(both, self._patience())
             # Before anything else: we may have been stopped for longer than the lease is good for.
             self._check_lease()
-            if self._bell in ready:
-                self._hear()
+            if self._signals in ready:
+                self._forward_signals()
             if self._spawner in ready:
                 reports = self._spawner.read()
                 if reports is None:
-                    return self._bereaved()
+                    return self._spawner_died()
                 for report in reports:
                     code = self._note(report)
                     if code is not None:
@@ -293,7 +298,7 @@ class _Wrapper:
             "PAWL_LOCK_NAME": lease.name,
             "PAWL_FENCE": str(lease.fence),
             "PAWL_TTL_MS": str(round(lease.ttl * 1000)),
-            **variable_for(self._job.wish.kind, lease.name, lease.fence, around_here()),
+            **variable_for(self._job.request.kind, lease.name, lease.fence, held_around()),
         }
 
     def _patience(self) -> float:
@@ -354,8 +359,8 @@ class _Wrapper:
             return str(lost.reason)
         return "expired"
 
-    def _hear(self) -> None:
-        for number in self._bell.heard():
+    def _forward_signals(self) -> None:
+        for number in self._signals.received():
             if number == signal.SIGCONT:
                 self._resume()
             else:
@@ -369,7 +374,7 @@ class _Wrapper:
             if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:  # from now on it is for the child
                 signal.signal(signal.SIGTSTP, signal.getsignal(signal.SIGCONT))
             return None
-        if "powerless" in report:
+        if "not_permitted" in report:
             say("the command runs as another user now: pawl cannot end it", colour="red")
             return None
         if "stopped" in report:
@@ -422,9 +427,9 @@ class _Wrapper:
             self._end("was not renewed in time: the command was ended", "unreachable", kills=False)
         if self._output is not None and self._job.record is not None:
             self._output.drain()
-            if not (late or self._ending or self.told_to_end):
+            if not (late or self._ending or self.end_requested):
                 self._keeper.result = self._job.record.made(report, self._output)
-            elif self.told_to_end and not code and not self._job.quiet:
+            elif self.end_requested and not code and not self._job.quiet:
                 say("the command was asked to end by a signal: nothing is recorded", colour="yellow")
         released = self._release()
         had_terminal = self._terminal is not None and self._terminal.take_back(self._child)
@@ -451,7 +456,7 @@ class _Wrapper:
         if not answered or error is not None:
             lost = isinstance(error, NotHeld | LeaseLost)
             why = "the server did not answer" if error is None else str(error)
-            name = self._job.wish.name
+            name = self._job.request.name
             if lost:
                 say(f"the {self._words.it} {name!r} was lost before the command ended: {why}", colour="red")
                 return False
@@ -462,8 +467,8 @@ class _Wrapper:
                 say(text, colour="yellow")
         return True
 
-    def _bereaved(self) -> int:
-        """Somebody killed the spawner: the kernel killed the child with it, and we make sure of its group."""
+    def _spawner_died(self) -> int:
+        """The spawner was killed, and the kernel killed the child with it: kill the rest of its process group."""
         if self._child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child, signal.SIGKILL)

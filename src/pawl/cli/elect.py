@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pawl.cli._common import SETTINGS, seconds, server_options
-from pawl.cli.exits import Exit, say, speak_json
-from pawl.cli.run import _cannot_run, _Run, _speak, tell_end
+from pawl.cli.exits import Exit, say, use_json
+from pawl.cli.run import _cannot_run, _Run, _set_up_logging, report_end
 
 if TYPE_CHECKING:
     from pawl.cli._wrapper import Ended
@@ -99,32 +99,32 @@ def elect(ctx: click.Context, /, **given: Any) -> int:
         say("`pawl elect` needs POSIX process groups and signals: not available here", colour="red")
         return Exit.UNAVAILABLE
     if given["as_json"]:
-        speak_json()
+        use_json()
     child: list[str] = ctx.obj
     if not child:
         raise click.UsageError(f"no command given; {_USAGE}", ctx)
-    trouble = _cannot_run(child[0])
-    if trouble:
-        return trouble
-    _speak(verbose=given["verbose"])
+    exit_code = _cannot_run(child[0])
+    if exit_code:
+        return exit_code
+    _set_up_logging(verbose=given["verbose"])
     found = {number: signal.getsignal(number) for number in signal.Signals}
     ended = _lead(child, given)
     # Before the first lead it is more likely a wrong address than an outage.
     outage = given["again"] and not ended.held and ended.code == Exit.UNAVAILABLE
     if not (ended.lost or outage):
         if given["as_json"]:
-            tell_end(given["name"], ended.code)
+            report_end(given["name"], ended.code)
         return ended.code
     _stand_again(found, _OUTAGE_PAUSE if outage else _PAUSE)
     return Exit.SOFTWARE  # never reached: another program is in our place
 
 
 def _lead(child: list[str], given: Mapping[str, Any]) -> Ended:
-    from pawl.cli._keeper import Wish
-    from pawl.cli._wrapper import Job, mind
+    from pawl.cli._keeper import LockRequest
+    from pawl.cli._wrapper import Job, supervise
 
     keep = ("ttl", "identity")
-    wish = Wish(
+    request = LockRequest(
         name=given["name"],
         url=given["url"],
         defaults={} if given["namespace"] is None else {"namespace": given["namespace"]},
@@ -133,13 +133,13 @@ def _lead(child: list[str], given: Mapping[str, Any]) -> Ended:
         kind="election",
     )
     job = Job(
-        wish=wish,
+        request=request,
         command=child,
         kill_after=given["kill_after"],
         quiet=given["quiet"],
         verbose=given["verbose"] or given["as_json"],
     )
-    return mind(job)
+    return supervise(job)
 
 
 def _stand_again(found: Mapping[signal.Signals, Any], pause: float) -> None:

@@ -1,4 +1,4 @@
-"""The exit codes of the command, and how it speaks: one line on standard error, beginning with `pawl: `."""
+"""The exit codes of the command, and how it prints: one line on standard error, beginning with `pawl: `."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
     "is_terminal",
     "say",
     "show_status",
-    "speak_json",
+    "use_json",
 ]
 
 _COLOURS = {"red": "31", "yellow": "33", "dim": "2"}
@@ -132,15 +132,15 @@ def explained(error: BaseException) -> str:
     return f"{said}. Fix: {fix}"
 
 
-class _Speech:
-    """How the command speaks: to people, or to programs."""
+class _Format:
+    """How the command prints: for people, or for programs."""
 
     as_json = False
 
 
-def speak_json() -> None:
-    """From now on, say everything as one JSON object a line."""
-    _Speech.as_json = True
+def use_json() -> None:
+    """From now on, print every line as a JSON object."""
+    _Format.as_json = True
 
 
 def say(text: str, *, colour: str = "", **fields: object) -> None:
@@ -151,7 +151,7 @@ def say(text: str, *, colour: str = "", **fields: object) -> None:
         colour: "red", "yellow", "dim" or "" (default); used on a terminal only, and never with NO_COLOR set.
         fields: Further members of the JSON object.
     """
-    if _Speech.as_json:
+    if _Format.as_json:
         import json
 
         level = {"red": "error", "yellow": "warning"}.get(colour, "info")
@@ -167,14 +167,14 @@ def say(text: str, *, colour: str = "", **fields: object) -> None:
 
 def show_status(text: str) -> None:
     """Replace the line at the bottom of the terminal; does nothing where there is none."""
-    if is_terminal() and not _Speech.as_json:
+    if is_terminal() and not _Format.as_json:
         width = _columns()
         _write(f"{_CLEAR}pawl: {text}"[: width + len(_CLEAR) - 1])
 
 
 def clear_status() -> None:
     """Take the line of `show_status` away."""
-    if is_terminal() and not _Speech.as_json:
+    if is_terminal() and not _Format.as_json:
         _write(_CLEAR)
 
 

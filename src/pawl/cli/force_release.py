@@ -69,29 +69,29 @@ def force_release(**given: Any) -> int:
             info = client.inspect(name, waiters=0)
             if not info.held:
                 free = Forced(given["name"], released=False, holder="", fence=None, held_as=info.held_as)
-                return _told(dataclasses.asdict(free), given)
+                return _print_result(dataclasses.asdict(free), given)
             if _ask(f"{_question(info)} [y/N]: ").lower() not in ("y", "yes"):
                 return _DECLINED
         reason = given["reason"] or _ask("Reason: ")
         forced = client.force_release(name, reason=reason)
-    return _told(dataclasses.asdict(forced), given)
+    return _print_result(dataclasses.asdict(forced), given)
 
 
 def _ask(question: str) -> str:
     """Ask on the terminal. Unlike `input`, it misses no Ctrl-C that comes just before it begins to read."""
-    ring, bell = socket.socketpair()
-    with ring, bell:
-        bell.setblocking(False)
-        before = signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         try:
             sys.stderr.write(question)
             sys.stderr.flush()
             while True:
                 # A signal that raises does so here; after any other one, wait on.
-                ready, _, _ = select.select([sys.stdin, ring], [], [])
+                ready, _, _ = select.select([sys.stdin, reader], [], [])
                 if sys.stdin in ready:
                     break
-                ring.recv(64)
+                reader.recv(64)
         finally:
             signal.set_wakeup_fd(before)
     return sys.stdin.readline().strip()
@@ -104,7 +104,7 @@ def _question(info: LockInfo) -> str:
     return f"{readable(info.name)!r} is held by {holder}{age}{waiting}. Force release?"
 
 
-def _told(forced: dict[str, Any], given: dict[str, Any]) -> int:
+def _print_result(forced: dict[str, Any], given: dict[str, Any]) -> int:
     if given["as_json"]:
         print_json(forced)
     elif forced["released"]:

@@ -79,9 +79,9 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.pass_context
 def group(ctx: click.Context, /, **given: str | None) -> None:
     """Distributed locks on Redis and Valkey."""
-    told = {option: value for option, value in given.items() if value is not None}
+    options = {option: value for option, value in given.items() if value is not None}
     # What a command is given itself goes before it.
-    ctx.default_map = dict.fromkeys(VERBS, told)
+    ctx.default_map = dict.fromkeys(VERBS, options)
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from pawl.cli._common import SETTINGS, client_of, seconds, server_options
-from pawl.cli.exits import Exit, say, speak_json
-from pawl.cli.run import _cannot_run, _Run, _speak, tell_end
+from pawl.cli.exits import Exit, say, use_json
+from pawl.cli.run import _cannot_run, _Run, _set_up_logging, report_end
 
 __all__ = ["once"]
 
@@ -50,7 +50,7 @@ recorded the result (`client.once`), its value is printed as text or JSON, and t
 
 
 def _duration(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
-    """Read seconds, or a number with a unit; the library judges the rest."""
+    """Read seconds, or a number with a unit; the library checks the rest."""
     number, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "s")
     try:
         found = float(number) * _UNITS[unit]
@@ -145,7 +145,7 @@ def once(ctx: click.Context, /, **given: Any) -> int:
         say("`pawl once` needs POSIX process groups and signals: not available here", colour="red")
         return Exit.UNAVAILABLE
     if given["as_json"]:
-        speak_json()
+        use_json()
     child: list[str] = ctx.obj
     if given["forget"]:
         if child:
@@ -153,23 +153,23 @@ def once(ctx: click.Context, /, **given: Any) -> int:
         return _forget(given)
     if not child:
         raise click.UsageError(f"no command given; {_USAGE}", ctx)
-    trouble = _cannot_run(child[0])
-    if trouble:
-        return trouble
-    _speak(verbose=given["verbose"])
+    exit_code = _cannot_run(child[0])
+    if exit_code:
+        return exit_code
+    _set_up_logging(verbose=given["verbose"])
     code = _run(child, given)
     if given["as_json"]:
-        tell_end(given["name"], code)
+        report_end(given["name"], code)
     return code
 
 
 def _run(child: list[str], given: dict[str, Any]) -> int:
-    from pawl.cli._keeper import Wish
+    from pawl.cli._keeper import LockRequest
     from pawl.cli._output import Recording
     from pawl.cli._wrapper import Job, run_job
 
-    talks = {"quiet": given["quiet"], "verbose": given["verbose"] or given["as_json"]}
-    wish = Wish(
+    verbosity = {"quiet": given["quiet"], "verbose": given["verbose"] or given["as_json"]}
+    request = LockRequest(
         name=given["name"],
         url=given["url"],
         defaults={} if given["namespace"] is None else {"namespace": given["namespace"]},
@@ -177,8 +177,10 @@ def _run(child: list[str], given: dict[str, Any]) -> int:
         timeout=None if math.isinf(given["wait"]) else given["wait"],
         kind="once",
     )
-    record = Recording(failures=given["keep_failures"], skips=given["skip"], **talks)
-    return run_job(Job(wish=wish, command=child, kill_after=given["kill_after"], record=record, **talks))
+    record = Recording(failures=given["keep_failures"], skips=given["skip"], **verbosity)
+    return run_job(
+        Job(request=request, command=child, kill_after=given["kill_after"], record=record, **verbosity)
+    )
 
 
 def _forget(given: dict[str, Any]) -> int:

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from pawl.cli._common import name_argument
-from pawl.cli.exits import Exit, say, speak_json
+from pawl.cli.exits import Exit, say, use_json
 
-__all__ = ["run", "tell_end"]
+__all__ = ["report_end", "run"]
 
 _USAGE = "write: pawl run [OPTIONS] NAME -- COMMAND [ARG…]"
 _EXAMPLES = """\b
@@ -56,9 +56,9 @@ class _Run(click.Command):
             ctx.allow_interspersed_args = True
             ctx.obj = child
             rest = super().parse_args(ctx, own)
-            surplus = ctx.params["command"]
-            if surplus:
-                raise click.UsageError(f"unexpected {surplus[0]!r} before `--`; {self.usage}", ctx)
+            unexpected = ctx.params["command"]
+            if unexpected:
+                raise click.UsageError(f"unexpected {unexpected[0]!r} before `--`; {self.usage}", ctx)
             return rest
         ctx.allow_interspersed_args = False
         rest = super().parse_args(ctx, args)
@@ -67,7 +67,7 @@ class _Run(click.Command):
 
 
 def _seconds(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse what is no duration; the library judges the rest."""
+    """Refuse what is no duration; the library checks the rest."""
     if value is not None and not 0 <= value < float("inf"):
         raise click.BadParameter("must be a number of seconds, 0 or more", ctx, parameter)
     return value
@@ -147,21 +147,21 @@ def run(ctx: click.Context, /, **given: Any) -> int:
         say("`pawl run` needs POSIX process groups and signals: not available here", colour="red")
         return Exit.UNAVAILABLE
     if given["as_json"]:
-        speak_json()
+        use_json()
     child: list[str] = ctx.obj
     if not child:
         raise click.UsageError(f"no command given; {_USAGE}", ctx)
     if given["nonblock"] and given["wait"] is not None:
         raise click.UsageError("-n and -w cannot be used together", ctx)
-    trouble = _cannot_run(child[0])
-    if trouble:
-        return trouble
-    _speak(verbose=given["verbose"])
-    from pawl.cli._keeper import Wish
+    exit_code = _cannot_run(child[0])
+    if exit_code:
+        return exit_code
+    _set_up_logging(verbose=given["verbose"])
+    from pawl.cli._keeper import LockRequest
     from pawl.cli._wrapper import Job, run_job
 
     keep = ("ttl", "max_hold", "min_hold")
-    wish = Wish(
+    request = LockRequest(
         name=given["name"],
         url=given["url"],
         defaults={} if given["namespace"] is None else {"namespace": given["namespace"]},
@@ -169,7 +169,7 @@ def run(ctx: click.Context, /, **given: Any) -> int:
         timeout=0.0 if given["nonblock"] else given["wait"],
     )
     job = Job(
-        wish=wish,
+        request=request,
         command=child,
         conflict=given["conflict"],
         kill_after=given["kill_after"],
@@ -179,11 +179,11 @@ def run(ctx: click.Context, /, **given: Any) -> int:
     )
     code = run_job(job)
     if given["as_json"]:
-        tell_end(given["name"], code)
+        report_end(given["name"], code)
     return code
 
 
-def tell_end(name: str, code: int) -> None:
+def report_end(name: str, code: int) -> None:
     """Say as JSON how it ended."""
     say(f"the exit code is {code}", event="ended", name=name, exit_code=int(code))
 
@@ -200,7 +200,7 @@ def _cannot_run(program: str) -> int:
     return Exit.NOT_EXECUTABLE
 
 
-def _speak(*, verbose: bool) -> None:
+def _set_up_logging(*, verbose: bool) -> None:
     """Let the library's own log be seen with -v only: what matters is printed by the command in one line."""
     log = logging.getLogger("pawl")
     if verbose:

@@ -84,14 +84,14 @@ def show(**given: Any) -> int:
         entries = _audited(client, given["name"])
         done = _done(client, given["name"])
     if given["as_json"]:
-        told = {
+        fields = {
             "name": given["name"],
             "locks": [record(info) for info in infos],
             "done": None if done is None else done._asdict(),
             "history": [dataclasses.asdict(grant) for grant in grants],
             "audit": [dataclasses.asdict(entry) for entry in entries],
         }
-        print_json(told, indent=2)
+        print_json(fields, indent=2)
         return Exit.OK
     for info in infos:
         if done is None or info.held or info.queue_length:
@@ -101,7 +101,7 @@ def show(**given: Any) -> int:
     if grants:
         write("history")
     for grant in grants:
-        _tell_grant(grant)
+        _describe_grant(grant)
     if entries:
         write("operators")
     for entry in entries:
@@ -117,7 +117,7 @@ def _audited(client: Client, name: str) -> list[AuditEntry]:
     try:
         return [entry for entry in client.audit(1000) if entry.name == name]
     except NotSupported:
-        # Independent masters keep no trail, and none can be taken from its holder there.
+        # Independent masters keep no audit log, and have no force release.
         return []
 
 
@@ -152,7 +152,7 @@ def _describe_done(name: str, done: Recorded) -> None:
     write(f"  {'value':<9} {done.type}, {done.size:,} bytes")
 
 
-def _tell_grant(grant: HistoryEntry) -> None:
+def _describe_grant(grant: HistoryEntry) -> None:
     lasted = "" if grant.ended is None else f" after {duration(grant.ended - grant.granted)}"
     write(f"  {moment(grant.granted)}  {readable(grant.who)}, {grant.how}{lasted}, fence {grant.fence}")
 

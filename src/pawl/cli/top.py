@@ -91,15 +91,15 @@ def top(**given: Any) -> int:
     terminal = terminal and os.environ.get("TERM", "dumb") != "dumb"
     with client_of(given) as client:
         if given["as_json"] or given["count"] or not terminal:
-            looks = given["count"] or (0 if given["as_json"] else 1)
-            return _print(client, view, given, looks)
+            refreshes = given["count"] or (0 if given["as_json"] else 1)
+            return _print(client, view, given, refreshes)
         return _Display(client, view, given["interval"]).run()
 
 
-def _print(client: Client, view: View, given: Mapping[str, Any], looks: int) -> int:
+def _print(client: Client, view: View, given: Mapping[str, Any], refreshes: int) -> int:
     taken = 0
     while True:
-        view.look(client.locks())
+        view.update(client.locks())
         rows = view.rows()
         if given["as_json"]:
             shown = [{**record(info), "contention": round(view.contention.of(info), 2)} for info in rows]
@@ -108,29 +108,29 @@ def _print(client: Client, view: View, given: Mapping[str, Any], looks: int) -> 
             for line in table([cells(info) for info in rows]):
                 write(line)
         taken += 1
-        if taken == looks:
+        if taken == refreshes:
             return Exit.OK
         time.sleep(given["interval"])
 
 
-class _Looker:
-    """The thread that asks the server, so that keys are heard while it does not answer."""
+class _Poller:
+    """The thread that polls the server, so that keys work while it does not answer."""
 
-    def __init__(self, client: Client, every: float, ring: Callable[[], object]) -> None:
+    def __init__(self, client: Client, every: float, wake: Callable[[], object]) -> None:
         self.fresh: list[LockInfo] | None = None
         self.error = ""
         self.answered_at = time.monotonic()
         self._client = client
         self._every = every
-        self._ring = ring
+        self._wake = wake
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start polling."""
         threading.Thread(target=self._run, name="pawl-top", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._over.set()
 
     def _run(self) -> None:
@@ -143,58 +143,58 @@ class _Looker:
                 self.error, self.answered_at = "", time.monotonic()
             except PawlError as error:
                 self.error = " ".join(str(error).split())
-            self._ring()
+            self._wake()
             self._over.wait(max(0.05, self._every - (time.monotonic() - began)))
 
 
 class _Display:
     def __init__(self, client: Client, view: View, every: float) -> None:
-        from pawl.cli._bell import Bell
         from pawl.cli._screen import Screen
+        from pawl.cli._signals import SignalPipe
 
         self._view = view
         names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGWINCH", "SIGCONT")
         numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-        self._bell = Bell([one for one in numbers if signal.getsignal(one) is not signal.SIG_IGN])
+        self._signals = SignalPipe([one for one in numbers if signal.getsignal(one) is not signal.SIG_IGN])
         self._screen = Screen()
         self._late = max(3.0, 3 * every)
-        self._looker = _Looker(client, every, self._bell.ring)
+        self._poller = _Poller(client, every, self._signals.wake)
 
     def run(self) -> int:
         """Show until a key or a signal ends it."""
-        self._looker.start()
-        both: list[Any] = [self._bell, self._screen]
+        self._poller.start()
+        both: list[Any] = [self._signals, self._screen]
         try:
             with self._screen.open():
                 while True:
                     self._screen.draw(self._view, self._status())
                     ready, _, _ = select.select(both, [], [], self._late)
-                    code = self._heard() if self._bell in ready else None
+                    code = self._handle_signals() if self._signals in ready else None
                     if self._screen in ready:
-                        code = self._pressed() if code is None else code
+                        code = self._handle_keys() if code is None else code
                     if code is not None:
                         return code
-                    if self._looker.fresh is not None:
-                        self._view.look(self._looker.fresh)
-                        self._looker.fresh = None
+                    if self._poller.fresh is not None:
+                        self._view.update(self._poller.fresh)
+                        self._poller.fresh = None
         finally:
-            self._looker.stop()
+            self._poller.stop()
 
     def _status(self) -> str:
-        silent = time.monotonic() - self._looker.answered_at
-        if self._looker.error:
-            return f"{self._looker.error} (last answer {silent:.0f} s ago)"
+        silent = time.monotonic() - self._poller.answered_at
+        if self._poller.error:
+            return f"{self._poller.error} (last answer {silent:.0f} s ago)"
         return f"server not responding for {silent:.0f} s" if silent > self._late else ""
 
-    def _heard(self) -> int | None:
-        for number in self._bell.heard():
+    def _handle_signals(self) -> int | None:
+        for number in self._signals.received():
             if number == signal.SIGCONT:
-                self._screen.again()
+                self._screen.resume()
             elif number != signal.SIGWINCH:
                 return by_signal(number)
         return None
 
-    def _pressed(self) -> int | None:
+    def _handle_keys(self) -> int | None:
         keys = self._screen.read()
         if keys is None:
             return by_signal(signal.SIGHUP)

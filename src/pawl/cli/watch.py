@@ -72,7 +72,7 @@ def watch(**given: Any) -> int:
             began = time.monotonic()
             now = {info.kind: info for info in find(client, given["name"], 0)}
             for event, info in changes(before, now):
-                _tell(event, info, as_json=given["as_json"])
+                _print_event(event, info, as_json=given["as_json"])
                 printed += 1
                 if printed == given["count"]:
                     return Exit.OK
@@ -112,17 +112,17 @@ def _grant(info: LockInfo) -> object:
     return info.held, info.fence, info.holder, sorted(one.holder for one in info.holders)
 
 
-def _tell(event: str, info: LockInfo, *, as_json: bool) -> None:
+def _print_event(event: str, info: LockInfo, *, as_json: bool) -> None:
     at = time.time()
     if as_json:
         print_json({"at": round(at, 3), "event": event, **record(info)})
         return
     clock = f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at * 1000) % 1000:03}"
     holders = ", ".join(one.holder for one in info.holders) or info.holder or "a program that is not pawl"
-    told = {
+    words = {
         "held": f"held by {readable(holders)}, fence {info.fence}, {duration(info.ttl_left)} left",
         "free": f"free, fence {info.fence}",
         "waiters": f"{info.queue_length} waiting",
     }
     extra = f", {info.queue_length} waiting" if event == "held" and info.queue_length else ""
-    write(f"{clock}  {readable(info.name)} ({info.kind})  {told[event]}{extra}")
+    write(f"{clock}  {readable(info.name)} ({info.kind})  {words[event]}{extra}")

@@ -1,4 +1,4 @@
-"""Signals as bytes in a pipe, so that one `poll` waits for them and for everything else."""
+"""Signals as bytes in a pipe (the self-pipe trick), so that one `poll` waits for them and for everything else."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Protocol, TypeVar
 
-__all__ = ["FORWARDED", "Bell", "Dispositions", "clock", "readable"]
+__all__ = ["FORWARDED", "Dispositions", "SignalPipe", "clock", "readable"]
 
-# What a user, a service manager or a terminal sends to say something to the work that we run.
+# What a user, a service manager or a terminal sends to the command that we run.
 FORWARDED = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTSTP")
@@ -56,8 +56,8 @@ def readable(files: Sequence[F], patience: float | None) -> list[F]:
     return [file for file in files if file.fileno() in ready]
 
 
-class Bell:
-    """Rings (becomes readable) when one of its signals arrives. One per process, made in the main thread.
+class SignalPipe:
+    """Becomes readable when one of its signals arrives. One per process, made in the main thread.
 
     The handlers do nothing: the interpreter writes each signal's number into the pipe, and the main loop
     decides. A handler that raised could hit any line of any clean-up.
@@ -75,12 +75,12 @@ class Bell:
         """Let `readable` wait for it."""
         return self._read.fileno()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the main loop from another thread, with no signal."""
         with contextlib.suppress(BlockingIOError):  # full: it is awake already
             self._write.send(b"\0")
 
-    def heard(self) -> list[signal.Signals]:
+    def received(self) -> list[signal.Signals]:
         """Return the signals that arrived since the last call, in order."""
         try:
             numbers = self._read.recv(4096)
@@ -90,4 +90,4 @@ class Bell:
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
-    """Keep the signal's default action away; the interpreter has rung the bell."""
+    """Suppress the default action of the signal; the interpreter has written its number into the pipe."""
