@@ -172,7 +172,7 @@ def once_plan(settings: Settings, name: str, given: Mapping[str, Any]) -> Plan:
     refuse_on_quorum(settings, "once")
     if settings.remote:
         raise NotSupported("once is not available over http+pawl://: connect to the server itself")
-    # What is meant for a lock, as a default of the client, has no meaning here.
+    # The client's defaults for locks do not apply here.
     options = settings.lock_options({**given, **_NOT_OF_ONCE})
     found = name_and_key(settings, name)
     if found is None:
@@ -197,7 +197,7 @@ def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> Terms
         text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(names))}"
         raise ConfigurationError(text)
     defaults: dict[str, Any] = {
-        # That of a client whose locks are not waited for is 0, and nothing of this kind is ever contended.
+        # With on_contended="skip" or "raise" the client's timeout is 0, which is for locks alone.
         "timeout": settings.options.timeout if settings.options.given.on_contended == "wait" else None,
         "unavailable_after": settings.options.given.unavailable_after,
     }
@@ -230,12 +230,10 @@ class Described:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (type(self._client), description(origin_of(self._client)), *self._source)
+        return _revive, (type(self._client), description(origin_of(self._client)), *self._source)
 
 
-def _made_again(
-    client_class: type, origin: Any, kind: str, args: tuple[Any, ...], given: dict[str, Any]
-) -> Any:
+def _revive(client_class: type, origin: Any, kind: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     return getattr(shared_client(client_class, origin), kind)(*args, **given)
 
 

@@ -1,6 +1,6 @@
-"""Looks at servers for `pawl doctor`: asks plainly, one connection for each, and changes nothing.
+"""Reads the facts of servers for `pawl doctor`: one plain connection to each, and changes nothing.
 
-Everything here is allowed to be refused. A server that forbids a question gives a fact that is not known.
+A server may refuse any of these commands: the fact is then unknown.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Report:
 
 
 def examine(target: object, *, ttl: float = 30.0, namespace: str | None = None) -> list[Report]:
-    """Look at every server that a target names.
+    """Check every server that a target names.
 
     Args:
         target: As for ``pawl.connect``.
@@ -184,7 +184,7 @@ def _facts(connection: Any, namespace: str) -> Facts:
         scripts=_runs_scripts(connection),
         denied=_denied(connection, namespace),
         tracks=_tracks(connection),
-        # Last: nothing but the end of the connection takes the subscription back, which needs no right.
+        # Last: only closing the connection ends the subscription, which needs no permission.
         listens=_listens(connection, wake_prefix(namespace)),
         channels=wake_prefix(namespace),
     )
@@ -223,7 +223,7 @@ def _clock(connection: Any) -> tuple[float | None, float | None]:
     second = _reading(connection)
     if second is None:
         return first[0], None
-    # Each reading is known to within half its round trip; what that leaves open is not called drift.
+    # Each reading is accurate to half its round trip; a difference within that is not called drift.
     passed_there = second[1] - first[1]
     passed_here = second[2] - first[2]
     unsure = (first[3] + second[3]) / 2

@@ -89,7 +89,7 @@ VARIABLES: Mapping[str, str] = {option: f"PAWL_{option.upper()}" for option in _
 """The variable of each option. A callback has none."""
 
 _BESIDE = {"renew_every": "ttl", "ticket_ttl": "ttl", "timeout": "on_contended", "on_contended": "timeout"}
-"""What an argument replaces beside itself: a ttl brings its own renewal, who does not wait has no timeout."""
+"""Variables that an argument also overrides: a ttl implies its renewal, and without waiting there is no timeout."""
 
 
 def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ _MOST_PLANS = 256
 
 
 def _namespace_of(environ: Mapping[str, str]) -> str:
-    """``PAWL_NAMESPACE`` without what a file leaves around it (a blank, the end of a line that Windows wrote)."""
+    """``PAWL_NAMESPACE`` without the white space that files leave around it (a blank, a Windows line end)."""
     given = environ.get("PAWL_NAMESPACE", "pawl")
     # Only blanks are not the empty namespace, under which names are keys: the check refuses them.
     return given.strip() or given
@@ -118,9 +118,9 @@ def _namespace_of(environ: Mapping[str, str]) -> str:
 class Settings:
     """The defaults of a client: checked once, when it is made.
 
-    A program makes a lock for each thing that it works on, with the same few options each time: what was found good is
-    remembered, which takes two thirds off the making of a lock, and its leases share one object. Callbacks are not
-    remembered, since they keep alive what they refer to.
+    A program makes a lock for each thing that it works on, with the same few options each time: options that
+    passed the checks are cached, which saves two thirds of the cost of making a lock, and its leases share one object.
+    Callbacks are not cached, since they keep alive what they refer to.
 
     Args:
         defaults: What ``connect`` was given, None for "not given".
@@ -174,7 +174,7 @@ class Settings:
     def _shown(self, kind: str, name: str) -> Primitive | None:
         if kind.partition("=")[0] in _EXCLUSIVE:
             return self._exclusive(kind, name)
-        # Of a record, "rwlock.read"; of who asks if a name is held as anything else, "rwlock": any of its sides.
+        # A record says "rwlock.read"; the question whether a name is held as another kind says "rwlock": either side.
         entry = REGISTRY.get(kind.replace(".", "_"))
         entry = entry or next((one for one in REGISTRY.values() if one.family == kind), None)
         return None if entry is None else self._of_record(entry, name)
@@ -208,7 +208,7 @@ class Settings:
         """
         if not given:
             return self.options
-        # True is 1 to a dict, and no ttl: the types are part of what was given.
+        # To a dict, True equals 1, and is no valid ttl: the types are part of the key.
         key = tuple([(name, value.__class__, value) for name, value in given.items()])
         if not all(item[1] in _PLAIN_VALUES for item in key):
             return self._checked(given)
@@ -263,7 +263,7 @@ def plan_of(
     given: Mapping[str, Any],
     owner: str | None = None,
 ) -> Plan:
-    """The plan of a ``lock``, ``rlock`` or ``fair_lock``; that of the same words is remembered.
+    """The plan of a ``lock``, ``rlock`` or ``fair_lock``; cached by its arguments.
 
     Raises:
         ConfigurationError: A name, owner or option that can never work.
@@ -273,7 +273,7 @@ def plan_of(
     types = tuple(map(type, values))
     if name.__class__ is not str or owner is not None or not _PLAIN_VALUES.issuperset(types):
         return _new_plan(settings, kind, name, given, owner)
-    # True is 1 to a dict, and no ttl: the types are part of what was given.
+    # To a dict, True equals 1, and is no valid ttl: the types are part of the key.
     key = (kind, name, *given, *values, *types)
     found = settings.plans.get(key)
     if found is None:
@@ -459,19 +459,19 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _queue_key(primitive: Primitive, options: Terms) -> str:
-    """The same of a lock: not that of a name with the same key, nor of this key with other words for its server."""
+    """The queue key of a lock; that of a key of other programs differs by how it is shared."""
     queue_key = queue_key_of(primitive.key, options)
     shared: str = getattr(primitive, "shared", "")
     return f"{queue_key} {shared}" if shared else queue_key
 
 
 def queue_key_of(key: str, options: Terms) -> str:
-    """Of which locks the waiters have so much in common that one may go on for another."""
+    """The key of the locks whose waiters are interchangeable."""
     return f"{key} {options.queue_group}"
 
 
 def check_word(value: object, what: str, *, at: bool = True) -> str:
-    """Text in which somebody is named.
+    """Check text that names an owner or a candidate.
 
     Args:
         value: What the user gave.
@@ -533,7 +533,7 @@ def description(origin: Origin) -> Origin:
 
 
 def shared_client(client_class: type, origin: Origin) -> Any:
-    """The client that all things revived of one origin share in this process."""
+    """The client that all unpickled objects of one origin share in this process."""
     target, defaults = origin
     # The text of the whole shows no credentials.
     key = (client_class, repr(origin), defaults.get("credentials"))

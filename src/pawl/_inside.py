@@ -1,4 +1,4 @@
-"""The doors from what users hold into what is behind it, so that users see nothing of that. Nobody else opens one."""
+"""Access to the internals behind public objects: no other module reads their private attributes."""
 
 from __future__ import annotations
 

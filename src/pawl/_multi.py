@@ -35,7 +35,7 @@ def multi_plan(
     if isinstance(members, (str, bytes)) or not isinstance(members, Iterable):
         raise ConfigurationError(f"multi_lock takes a list of names or locks, not {type(members).__name__}")
     options = settings.lock_options(given)
-    # What the client does for single locks is not given up for the whole, but here nobody asked for it.
+    # The client's default on_unavailable is for single locks; only one that was given here is refused below.
     for_names = {"on_unavailable": "raise", **given, "on_lost": None}
     several: tuple[object, ...] = tuple(cast("Iterable[object]", members))
     plans = [_plan_of_member(settings, client, member, for_names) for member in several]
@@ -72,9 +72,9 @@ def _plan_of_member(settings: Settings, client: object, member: object, given: M
 
 
 def _together(settings: Settings, plans: list[Plan]) -> Together | None:
-    """One request serves where the engine has one; whether the names share a node is for the server to say.
+    """One request for all names, if the engine has one; whether the names share a node, the server says.
 
-    It neither waits for replicas nor lets the server keep a name longer than its holder.
+    That request supports neither replicas nor lock_delay.
     """
     plain = [plan for plan in plans if plan.options.durable is None and not plan.options.given.lock_delay]
     return settings.engine.together([plan.primitive for plan in plans]) if len(plain) == len(plans) else None

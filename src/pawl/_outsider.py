@@ -1,4 +1,4 @@
-"""Which exception is the failure of a connection, and which one comes from outside and only met a thread in its I/O.
+"""Distinguishes a failure of the connection from an exception that was raised into the thread during its I/O.
 
 A signal handler raises on top of whatever its thread does, and so does a thread that raises in another one: the time
 limits of Celery, RQ and ``signal.alarm`` work that way. Most of what they raise is an ``Exception``, often a

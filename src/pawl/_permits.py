@@ -128,7 +128,7 @@ async def change_limit(engine: Engine, plan: Plan, permits: object) -> None:
 
 
 _NOT_FOR_PERMITS: Mapping[str, Any] = {"handover": 16, "lock_delay": 0.0}
-"""What a client may have for its locks and permits have no use for."""
+"""Defaults of a client that do not apply to permits."""
 
 
 def _refuse_mutex_options(kind: str, given: Mapping[str, Any]) -> None:

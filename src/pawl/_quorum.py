@@ -81,7 +81,7 @@ def explain_keys_for(settings: Settings) -> KeyExplainer | None:
 
 
 def probe_for(settings: Settings) -> Callable[..., Request] | None:
-    """What looks at the server before it is used; None for a client of the service, which has looked itself."""
+    """The check of the server before its first use; None for a client of the service, which checks it itself."""
     found = partial(settings.engine.probe, settings.namespace)
     return None if settings.remote or found() is None else found
 

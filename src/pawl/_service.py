@@ -1,4 +1,4 @@
-"""What the lock service keeps of its callers: who holds what here, and what happened how often."""
+"""The state of the lock service in this process: its holds and counters."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ServiceOptions:
     Args:
         ttl: Server-side life without renewal, 0.05 to 366 days; default 30, renewed at each third of it until release.
         wait: How long to wait in the queue; 0 tries once. Default None: ``retry_count`` × ``retry_delay``.
-        retry_count: How many more times a caller would try; default 3. They become one wait in the queue, where the
-            name comes in turn; nothing is asked again and again.
-        retry_delay: What a caller would let pass between two tries; default 0.2.
+        retry_count: How many times a caller would retry; default 3. The retries become one wait in the queue, without
+            polling.
+        retry_delay: Seconds between two retries; default 0.2.
         max_hold: The hold is lost this long after its grant; None (default) never.
         renew_every: How often it is renewed, less than ttl / 2; None (default): each third of the ttl.
         renewal_interval: The same, by the name that it has in other lock services; give one of the two.
@@ -91,10 +91,10 @@ def service_options(given: object) -> ServiceOptions:
 
 
 def hash_identifier(identifier: str) -> tuple[str, str]:
-    """What the server keeps in place of an identifier, and what everybody may see of it.
+    """The secret owner that the server stores for an identifier, and the digest that everybody may see.
 
-    Neither leads back to the identifier, and the second not to the first: who reads errors, metrics or the lists of
-    names learns nothing that would let it in.
+    Neither reveals the identifier, and the second does not reveal the first: nothing in errors, metrics or lists allows
+    a release.
     """
     digest = hashlib.sha256(f"pawl service\0{identifier}".encode()).hexdigest()
     return digest[:48], f"service:{digest[48:60]}"

@@ -57,7 +57,7 @@ class Release(StrEnum):
 
 
 class Grant(NamedTuple):
-    """The server's yes to one token (a tuple, because one is made for every acquisition).
+    """The server's grant to one token (a tuple, because one is made for every acquisition).
 
     Attributes:
         fence: First fence of the block that came with it.

@@ -1,4 +1,4 @@
-"""What asyncio can do with an acquisition that was not awaited yet. Threads have nothing like it."""
+"""An acquisition of asyncio before it is awaited. Threads need nothing like it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ L_co = TypeVar("L_co", bound=_Entered, covariant=True)
 
 
 class Acquiring(Coroutine[Any, Any, L_co]):
-    """An acquisition that is awaited for its lease, entered with ``async with``, or made a task of."""
+    """An acquisition that is awaited for its lease, entered with ``async with``, or turned into a task."""
 
     __slots__ = ("_lease", "_operation")
 

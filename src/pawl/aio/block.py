@@ -69,7 +69,7 @@ class Entered(Generic[E]):
 
 
 class LeaseBlock(BaseLease):
-    """A lease that its block releases, or its owner."""
+    """A lease that its block or its owner releases."""
 
     __slots__ = ()
 

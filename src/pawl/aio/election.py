@@ -12,7 +12,7 @@ from pawl._inside import engine_here, is_closed
 from pawl._unset import UNSET, Unset
 from pawl.aio.acquiring import Acquiring
 from pawl.aio.block import check_home
-from pawl.aio.leading import clock, lead, rest
+from pawl.aio.leading import clock, lead, pause
 from pawl.aio.lease import AsyncLease, given
 from pawl.core.coordinate import election
 from pawl.core.protocol.options import Seconds, check_timeout
@@ -151,7 +151,7 @@ class AsyncElection(Described):
                 raise
             except (BackendError, NotAcquired) as error:
                 if not candidacy.stopped():
-                    await rest(self._client, candidacy, candidacy.unavailable(error))
+                    await pause(self._client, candidacy, candidacy.unavailable(error))
                 continue
             began = clock()
             try:
@@ -162,7 +162,7 @@ class AsyncElection(Described):
                 if isinstance(error, LeaseLost) and lease.lost:
                     candidacy.lost(error)
                 elif not candidacy.stopped():
-                    await rest(self._client, candidacy, candidacy.failed(error))
+                    await pause(self._client, candidacy, candidacy.failed(error))
         return None
 
     async def resign(self) -> None:

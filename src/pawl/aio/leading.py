@@ -1,4 +1,4 @@
-"""How a leader's function is run, and how a candidate rests. A task can be ended, a thread cannot."""
+"""How a leader's function is run, and how a candidate pauses. A task can be cancelled, a thread cannot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pawl._candidacy import POLL, Candidacy
 from pawl._inside import is_closed
 
-__all__ = ["clock", "lead", "rest"]
+__all__ = ["clock", "lead", "pause"]
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -53,7 +53,7 @@ async def _end(candidacy: Candidacy, task: asyncio.Task[R]) -> None:
         raise cancelled
 
 
-async def rest(client: Any, candidacy: Candidacy, seconds: float) -> None:
+async def pause(client: Any, candidacy: Candidacy, seconds: float) -> None:
     """Pause, unless it is to end."""
     until = clock() + seconds
     while (left := until - clock()) > 0 and not candidacy.stopped() and not is_closed(client):  # noqa: ASYNC110

@@ -77,7 +77,7 @@ class AsyncClientLifecycle:
             raise
 
     async def _begun_elsewhere(self, here: asyncio.AbstractEventLoop) -> None:
-        """Return once every other loop has begun to close: what this one gives back must not go to a waiter there."""
+        """Return once every other loop has begun to close: what this one releases must not go to a waiter there."""
         begun: set[asyncio.Future[None]] = set()
         for loop in list(self._engines):
             if loop is not here and loop.is_running():

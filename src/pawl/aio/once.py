@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 class AsyncStarted:
-    """The right to do it, and the duty to say what came of it; made by ``AsyncOnce.begin``.
+    """The right to run it, and the duty to report the result; made by ``AsyncOnce.begin``.
 
     It holds a lease, renewed until ``finish`` or ``abandon``. Keep it: one that is dropped is not renewed any more.
 

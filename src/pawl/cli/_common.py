@@ -179,7 +179,7 @@ def where(url: str | None) -> str:
 
 
 def write(text: str) -> None:
-    """Print a line and pass it on at once: what reads us may be a program.
+    """Print a line and flush it: the reader may be a program.
 
     Raises:
         OSError: It cannot be written; so too when standard output was closed before we began.

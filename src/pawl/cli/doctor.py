@@ -1,4 +1,4 @@
-"""`pawl doctor`: look at a server for what would break a lock's promises."""
+"""`pawl doctor`: check a server for settings that break the guarantees of locks."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def explained(error: BaseException) -> str:
     from pawl import errors
 
     said = " ".join(str(error).split()) or type(error).__name__
-    for noun in _NOUNS:  # how the library calls a question that is none of a name
+    for noun in _NOUNS:  # how the library names a request that is about no single lock
         said = said.removeprefix(noun)
     code = getattr(error, "code", "")
     if isinstance(error, errors.NotAcquired) and error.holder:

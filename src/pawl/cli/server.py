@@ -1,4 +1,4 @@
-"""`pawl server`: start, stop and look at the embedded server of this user and machine."""
+"""`pawl server`: start, stop and inspect the embedded server of this user and machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The server that pawl brings along: one per user and machine, started when it is first needed.
 
 Any number of processes of the user find the same server through its state folder. It keeps its data over
-crashes and restarts and leaves by itself when nobody has used it for some minutes (`$PAWL_EMBEDDED_IDLE`
+crashes and restarts and exits by itself when nobody has used it for some minutes (`$PAWL_EMBEDDED_IDLE`
 seconds, 300 unless set, 0 for never); the next process starts it again.
 
 It is for one machine: two hosts that both use an embedded server do not exclude each other.
@@ -110,8 +110,8 @@ def refuse_reason(environ: Mapping[str, str]) -> str | None:
         environ: The environment to check, usually `os.environ`.
 
     Returns:
-        The reason as a clause, such as "this is a container (/.dockerenv exists)"; None when nothing speaks
-        against it.
+        The reason as a clause, such as "this is a container (/.dockerenv exists)"; None if there is
+        none.
     """
     if environ.get("PAWL_REQUIRE_URL", "").strip().lower() not in {"", "0", "no", "false", "off"}:
         return "PAWL_REQUIRE_URL is set"

@@ -1,4 +1,4 @@
-"""Where things are: the state folder, a socket path short enough for the kernel, the server program."""
+"""Paths: the state folder, a socket path short enough for the kernel, the server program."""
 
 from __future__ import annotations
 

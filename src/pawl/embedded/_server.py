@@ -30,7 +30,7 @@ _LOG = "server.log"
 # How long a server process that nobody can reach may take to open its socket before it counts as lost. It opens it
 # before it reads its data; and a client that waits here may have leases to renew.
 _LOST_AFTER = 1.0
-# How long a server that is looked at or ended may take to answer.
+# How long a server may take to answer a status request or a stop.
 _PATIENCE = 5.0
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
@@ -63,7 +63,7 @@ def _ensure(state: Path, timeout: float) -> EmbeddedServer:
     found, started = _probe(path, deadline), False
     if found is None or (idle > 0 and not _watch.watcher_lives(str(state))):
         with _locked(state, deadline):
-            found = _probe(path, deadline) or _lost_and_found(state, path, deadline)
+            found = _probe(path, deadline) or _recover_lost(state, path, deadline)
             with contextlib.ExitStack() as stack:
                 # Held before the watcher starts: it leaves when nobody holds it, and nobody is about to.
                 alive = None if found else stack.enter_context(_hold_for_child(state / _watch.ALIVE))
@@ -72,7 +72,7 @@ def _ensure(state: Path, timeout: float) -> EmbeddedServer:
                 if alive is not None:
                     found, started = _start(state, path, deadline, alive), True
             assert found is not None  # noqa: S101
-    _notice(state)
+    _log_first_use(state)
     return EmbeddedServer(
         socket=path, pid=found.pid, state_dir=str(state), started=started, binary=found.binary
     )
@@ -208,7 +208,7 @@ def _locked(state: Path, deadline: float) -> Generator[None]:
         yield
 
 
-def _lost_and_found(state: Path, path: str, deadline: float) -> _Found | None:
+def _recover_lost(state: Path, path: str, deadline: float) -> _Found | None:
     """Deal with a server process that exists and cannot be reached; the caller holds the lock.
 
     It may be coming up still, its starter having been killed; a watcher may have been killed while it was
@@ -399,7 +399,7 @@ def _hold_for_child(path: Path) -> Generator[IO[str]]:
         _held.add(file)
         try:
             deadline = time.monotonic() + 1.0
-            # Somebody who looks whether it is held holds it for an instant.
+            # A process that checks whether it is held holds it for an instant.
             while not _watch.try_lock(file):
                 if time.monotonic() > deadline:
                     raise BackendUnavailable(f"{path} is held by another process")
@@ -419,7 +419,7 @@ def _let_go_in_child() -> None:
 os.register_at_fork(after_in_child=_let_go_in_child)
 
 
-def _notice(state: Path) -> None:
+def _log_first_use(state: Path) -> None:
     if not _noticed.is_set():
         _noticed.set()
         _log.info("using the embedded server in %s: it serves only this machine", state)

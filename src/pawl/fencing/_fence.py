@@ -1,4 +1,4 @@
-"""What every guard asks first: which fence, and may it be used at all?"""
+"""What every guard does first: read the fencing token, and refuse one that cannot be used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fence_of(lease: Fenced | int) -> int:
         The fence, from 1 to 2**63 - 1.
 
     Raises:
-        StaleFence: It is 0: the lease is degraded, made without the server, so it stands in no order with others.
+        StaleFence: It is 0: the lease is degraded, made without the server, so it cannot be compared with others.
         ConfigurationError: It is no number of a grant.
     """
     fence: object = lease if isinstance(lease, int) else getattr(lease, "fence", None)
@@ -64,7 +64,7 @@ def stale(what: str, lease: Fenced | int, seen: int) -> StaleFence:
     Args:
         what: What refused, for the text.
         lease: What the writer came with.
-        seen: The fence that stands there.
+        seen: The fencing token that is stored there.
     """
     fence = fence_of(lease)
     text = f"{what} was already written with fencing token {seen}, and {fence} is stale"

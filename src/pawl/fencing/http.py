@@ -2,8 +2,8 @@
 
 A request carries its fence in the header ``Pawl-Fence``. The greatest one that was seen for a resource is kept; a lower
 one is refused. A request that reads claims the resource with the fence that it carries, so send it there too: claim,
-read, write. What the application writes after that is guarded only if the store compares too: between the look and the
-write, a later holder may come.
+read, write. What the application writes after that is guarded only if the store compares too: between the check and
+the write, a later holder may come.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def once(
     retry: bool = False,
     **options: Any,
 ) -> Any:
-    """Run each firing of a job once, however many schedulers fire it: the first does it, the others pass over it.
+    """Run each firing of a job once, however many schedulers fire it: the first runs it, the others skip it.
 
     Put it below ``@scheduler.scheduled_job(…)``, or around the function that ``add_job`` gets. All processes need the
     same fire times: a cron trigger, a date, or an interval with the same ``start_date``. What the clocks of the hosts
@@ -99,13 +99,13 @@ def once(
         keep: Seconds for which it is known that a firing was run; default a day. It has to be longer than the job's
             ``misfire_grace_time``, and than the clocks of the hosts differ.
         wait: Whether the other processes wait until the firing was run, and run it if the process that does it dies.
-            Default True. With False they pass over it at once, and a firing whose process dies is lost.
+            Default True. With False they skip it at once, and a firing whose process dies is lost.
         retry: Whether a firing that raised is run by the next process that waits. Default False: it counts as run.
         options: Options of ``client.once``, as ``ttl`` or ``max_hold``: when the process that runs a firing dies, the
-            next one starts after at most ``ttl``. With ``timeout``, who waits for longer passes over the firing.
+            next one starts after at most ``ttl``. With ``timeout``, a process that waits longer skips the firing.
 
     Returns:
-        The decorator. A call that passes over its firing returns None.
+        The decorator. A call that is skipped returns None.
 
     Raises:
         ConfigurationError: An option that can never work, or a name without ``{scheduled}``.
@@ -170,9 +170,9 @@ def _of_threads(
         try:
             state = client.once(name, **names.options).begin(stop=_Stopped(job._scheduler))  # noqa: SLF001 - APScheduler has no other
         except pawl.NotAcquired as error:
-            return _passed_over(name, error)
+            return _skipped(name, error)
         if not isinstance(state, pawl.Started):
-            return _passed_over(name, state)
+            return _skipped(name, state)
         with state.lease, _Current(Firing(scheduled, job.id, state.lease)):
             try:
                 result = function(*args, **kwargs)
@@ -202,9 +202,9 @@ def _of_tasks(
         try:
             state = await client.once(name, **names.options).begin()  # shutdown() cancels it
         except pawl.NotAcquired as error:
-            return _passed_over(name, error)
+            return _skipped(name, error)
         if not isinstance(state, pawl.AsyncStarted):
-            return _passed_over(name, state)
+            return _skipped(name, state)
         async with state.lease:
             with _Current(Firing(scheduled, job.id, state.lease)):
                 try:
@@ -234,7 +234,7 @@ class _Current:
         _current.reset(self._before)
 
 
-def _passed_over(name: str, why: object) -> None:
+def _skipped(name: str, why: object) -> None:
     if isinstance(why, pawl.DeadlockDetected):  # the job calls itself
         raise why
     said = why if isinstance(why, pawl.PawlError) else type(why).__name__.lower()
@@ -274,7 +274,7 @@ def _check_common(job: Any, at: datetime) -> None:
     """Refuse fire times that other processes do not have: each of them would run all of its own.
 
     Raises:
-        ConfigurationError: The trigger counts from when this process was started, or draws lots.
+        ConfigurationError: The trigger counts from when this process was started, or has jitter.
     """
     from apscheduler.jobstores.memory import MemoryJobStore
 

@@ -92,7 +92,7 @@ class _Led(ABC):
 
     def _elected(self, lease: Any) -> None:
         self._lease = lease
-        self._pass_over(timedelta(seconds=lease.ttl + _SLACK))
+        self._skip_missed(timedelta(seconds=lease.ttl + _SLACK))
         self._scheduler.resume()
 
     def _stop_leading(self) -> None:
@@ -102,8 +102,8 @@ class _Led(ABC):
         with contextlib.suppress(SchedulerNotRunningError):
             self._scheduler.pause()
 
-    def _pass_over(self, takeover: timedelta) -> None:
-        """Move jobs on to the present that only this process keeps: an earlier leader ran what is due since long."""
+    def _skip_missed(self, takeover: timedelta) -> None:
+        """Skip missed runs of jobs that only this process stores: an earlier leader ran what came due long ago."""
         from apscheduler.jobstores.memory import MemoryJobStore
 
         since = datetime.now(self._scheduler.timezone) - takeover

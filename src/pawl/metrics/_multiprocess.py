@@ -67,7 +67,7 @@ class SharedGauges:
 
     def start(self) -> None:
         """Start the thread that writes, in this process."""
-        threading.Thread(target=_go_on, args=(ref(self),), name="pawl-metrics", daemon=True).start()
+        threading.Thread(target=_write_forever, args=(ref(self),), name="pawl-metrics", daemon=True).start()
 
     def write(self) -> None:
         """Write the current state of this process."""
@@ -93,7 +93,7 @@ class SharedGauges:
         child.set(value)
 
 
-def _go_on(gauges: ref[SharedGauges]) -> None:
+def _write_forever(gauges: ref[SharedGauges]) -> None:
     """Write again and again, until the registry is gone or the process ends."""
     while (found := gauges()) is not None:
         try:

@@ -95,9 +95,9 @@ class _Exporter:
             self.faults.add(0, {"fault": fault})
         for kind in KINDS:
             for found in self.classes.names:
-                self._ends_at_zero(self._attributes(kind, found))
+                self._create_end_series(self._attributes(kind, found))
 
-    def _ends_at_zero(self, of: dict[str, str]) -> None:
+    def _create_end_series(self, of: dict[str, str]) -> None:
         for reason in LOSSES:
             self.losses.add(0, {**of, "reason": reason})
         for outcome in RELEASES:
@@ -135,7 +135,7 @@ class _Exporter:
         of = self._attributes(kind, found)
         if (kind, found) not in self.known:
             self.known.add((kind, found))
-            self._ends_at_zero(of)
+            self._create_end_series(of)
             self.contended.add(0, of)
             for outcome in ACQUISITIONS:
                 self.acquisitions.add(0, {**of, _OUTCOME: outcome})
@@ -228,7 +228,7 @@ def instrument(
         client: The client, sync or async.
         meter_provider: Where the metrics go; None: the global one.
         tracer_provider: Where the spans go; None: the global one.
-        classes: Which names are counted apart, by patterns as of a shell: ``{"order": "order:*"}`` gives their metrics
+        classes: Which names are counted separately, by shell patterns: ``{"order": "order:*"}`` gives their metrics
             the attribute ``pawl.lock.class="order"``, and all others ``"other"``. At most 50; the first that fits
             counts. None: no such attribute.
 

@@ -57,7 +57,7 @@ class _Exporter:
         self._counters(registry, self.labels)
         for kind in KINDS:
             for found in classes.names:
-                self._ends_at_zero((kind, found)[: len(self.labels)])
+                self._create_end_series((kind, found)[: len(self.labels)])
         if multiprocess():
             self.shared = SharedGauges(registry, self.labels, self.snapshot, version())
         else:
@@ -115,7 +115,7 @@ class _Exporter:
         for fault in FAULTS:
             self.faults.labels(fault)
 
-    def _ends_at_zero(self, of: tuple[str, ...]) -> None:
+    def _create_end_series(self, of: tuple[str, ...]) -> None:
         for reason in LOSSES:
             self.losses.labels(*of, reason)
         for outcome in RELEASES:
@@ -128,7 +128,7 @@ class _Exporter:
         of = (kind, self.classes.of(name)) if self.classes else (kind,)
         if of not in self.known:
             self.known.add(of)
-            self._ends_at_zero(of)
+            self._create_end_series(of)
             self.contended.labels(*of)
             for outcome in ACQUISITIONS:
                 self.acquisitions.labels(*of, outcome)
@@ -249,7 +249,7 @@ def instrument(
     Args:
         client: The client, sync or async.
         registry: Where the metrics go; None: the default registry of prometheus-client.
-        classes: Which names are counted apart, by patterns as of a shell: ``{"order": "order:*"}`` gives their metrics
+        classes: Which names are counted separately, by shell patterns: ``{"order": "order:*"}`` gives their metrics
             the label ``class="order"``, and all others ``class="other"``. At most 50; the first that fits counts. None:
             no such label. Names themselves are never labels.
 

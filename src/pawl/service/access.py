@@ -78,7 +78,7 @@ def new_secret() -> str:
 
 
 def hash_of(secret: str) -> str:
-    """What is kept of a token. It has too much chance in it to be guessed, so a slow hash would add nothing."""
+    """The stored form of a token. A token has too much entropy to be guessed, so a slow hash would add nothing."""
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -131,14 +131,14 @@ class Access:
     _checked_at: float = 0.0
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Know one more token, for this instance alone."""
+        """Add a token, for this instance alone."""
         self._own[str(entry["hash"])] = _principal(entry, self.limits, 0)
 
     def load(self) -> None:
         """Read the file.
 
         Raises:
-            ConfigurationError: It cannot be read, or says what has no meaning.
+            ConfigurationError: It cannot be read, or is invalid.
         """
         if self.path is None:
             return
@@ -167,14 +167,14 @@ class Access:
                 self.load()
                 log.info("token file reloaded", extra={"pawl_tokens": len(self._known)})
         except (OSError, ConfigurationError) as error:
-            # Those who are known go on: a file that is being written must not shut everybody out.
+            # Known tokens stay valid: a file that is being written must not lock everybody out.
             log.warning("cannot read the token file, keeping the previous tokens: %s", error)
 
     def who(self, header: str | None) -> Principal:
         """Who sends this ``Authorization`` header.
 
         Raises:
-            Problem: 401; nothing says whether the token is wrong, ended or unknown but ``TOKEN_EXPIRED``.
+            Problem: 401; only ``TOKEN_EXPIRED`` says why the token is refused.
         """
         scheme, _, secret = (header or "").partition(" ")
         secret = secret.strip()

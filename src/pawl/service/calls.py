@@ -1,4 +1,4 @@
-"""The door for pawl's own clients: single steps of the protocol, checked as closely as whole requests."""
+"""The endpoint for pawl's own clients: single steps of the protocol, checked as closely as whole requests."""
 
 from __future__ import annotations
 

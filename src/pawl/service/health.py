@@ -1,4 +1,4 @@
-"""Whether the service lives and is ready; also on a port of its own, for probes that bring no certificate."""
+"""Liveness and readiness; also on a separate port, for probes without a client certificate."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _respond(state: State, head: bytes) -> Response:
 
 
 async def open_probes(state: State, listener: socket.socket) -> asyncio.Server:
-    """Answer ``/healthz`` and ``/readyz`` in plain HTTP on a port of their own: no token, no certificate, nothing else.
+    """Serve ``/healthz`` and ``/readyz`` in plain HTTP on a separate port: no token, no certificate, nothing else.
 
     Args:
         state: The instance.

@@ -1,4 +1,4 @@
-"""The history of what this service grants, for `pawl serve --history`: noted in the background, a few times a second.
+"""The history of what this service grants, for `pawl serve --history`: written in the background, a few times a second.
 
 An instance that ends a lease may not be the one that granted it, and knows neither its fence nor when it began. Each
 grant is therefore noted with a digest of its token, by which its end finds it. An expiry or a force release is
@@ -68,7 +68,7 @@ class Space(Protocol):
 
 
 class HistoryWriter:
-    """What one instance has still to note in one namespace.
+    """Writes the history of one namespace for one instance, in the background.
 
     Args:
         namespace: The namespace.
@@ -117,10 +117,10 @@ class HistoryWriter:
             self._busy = False
 
     async def flush(self, until: float = inf) -> None:
-        """Write what there is; what cannot be written is tried again some times.
+        """Write what is pending; what fails is retried a few times.
 
         Args:
-            until: What must wait longer waits on.
+            until: Entries that must not be written before this time stay pending.
         """
         by_key: dict[str, list[_Note]] = {}
         for note in self._notes:

@@ -1,4 +1,4 @@
-"""The live page: three files of the package, without anything from elsewhere."""
+"""The live page: files of the package, nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ async def index() -> Response:
 
 @router.api_route("/page.js", methods=_READ, include_in_schema=False)
 async def script() -> Response:
-    """Its program."""
+    """The script."""
     return Response(_read("page.js"), media_type="text/javascript")
 
 
 @router.api_route("/page.css", methods=_READ, include_in_schema=False)
 async def style() -> Response:
-    """Its looks."""
+    """The style sheet."""
     return Response(_read("page.css"), media_type="text/css")
 
 
 @router.api_route("/favicon.svg", methods=_READ, include_in_schema=False)
 @router.api_route("/favicon.ico", methods=_READ, include_in_schema=False)
 async def favicon() -> Response:
-    """Its sign."""
+    """The icon."""
     return Response(_read("favicon.svg"), media_type="image/svg+xml")
 
 

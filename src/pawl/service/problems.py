@@ -70,14 +70,14 @@ FIXES: dict[type[PawlError], str] = {
     errors.ConfigurationError: "Correct the request as the detail says.",
     PawlError: "The operator of the service must check the detail.",
 }
-"""What who sends requests can do about each; a class that is not listed has its parent's."""
+"""What a client can do about each; a class that is not listed has its parent's."""
 
 _SENTENCES = re.compile(r"Cause:(?P<cause>.*?)(?:Solution:(?P<fix>.*))?$", re.DOTALL)
-_AGAIN = {423, 429, 503}
+_RETRYABLE = {423, 429, 503}
 
 
 class Problem(Exception):
-    """A request that ends with an error which only the service knows.
+    """An error of the service itself, which the library does not have.
 
     Attributes:
         status: The HTTP status.
@@ -117,23 +117,23 @@ def problem_of(error: PawlError) -> Problem:
             more[name] = value
     if error.name is not None:
         more["name"] = error.name
-    retry = 1 if status in _AGAIN else None
+    retry = 1 if status in _RETRYABLE else None
     detail = error.text.replace("`", "")
     if isinstance(error, errors.BackendUnavailable):
-        # Its address is nobody's business out here.
-        _say_unavailable(error)
+        # Clients of the service must not learn the address of the server.
+        _log_unavailable(error)
         detail = "the lock server did not respond: see the log of this instance"
     return Problem(status, error.code, detail, retry_after=retry, **more)
 
 
-_said_at = 0.0
+_logged_at = 0.0
 
 
-def _say_unavailable(error: PawlError) -> None:
-    global _said_at  # noqa: PLW0603 - one line a second, for all requests
+def _log_unavailable(error: PawlError) -> None:
+    global _logged_at  # noqa: PLW0603 - one line a second, for all requests
     now = time.monotonic()
-    if now - _said_at >= 1:
-        _said_at = now
+    if now - _logged_at >= 1:
+        _logged_at = now
         log.warning("%s", error)
 
 

@@ -1,4 +1,4 @@
-"""What can be asked of a name and of a session."""
+"""The routes of leases and sessions."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _room_for(connections: int) -> tuple[int, int]:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which first says that it is not ready, and wakes those who wait when it ends."""
+    """uvicorn's server, which first reports not ready, and wakes waiting requests when it ends."""
 
     def __init__(self, config: uvicorn.Config, state: State, delay: float) -> None:
         super().__init__(config)
@@ -61,7 +61,7 @@ class _Server(uvicorn.Server):
         self.probes: asyncio.Server | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came: begin to end; a second one ends the wait before that, and a third Ctrl-C all that goes on."""
+        """Begin to shut down; a second signal skips the drain delay, and a third Ctrl-C aborts running requests."""
         del frame
         if self._state.draining:
             self.force_exit = self.should_exit and sig == signal.SIGINT

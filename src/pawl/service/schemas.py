@@ -1,4 +1,4 @@
-"""What requests say. Unknown fields are refused: a misspelt ``ttl`` must not become a lease of another length."""
+"""The bodies of requests. Unknown fields are refused: a misspelt ``ttl`` must not become a lease of another length."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Which(_Body):
 
 
 class Acquire(_Which):
-    """Take a name."""
+    """Acquire a lock."""
 
     ttl: Annotated[float, Field(ge=0.05)] | None = Field(
         None,
@@ -51,7 +51,7 @@ class Acquire(_Which):
 
 
 class Renew(_Which):
-    """Raise the life of a lease."""
+    """Extend a lease."""
 
     token: _Token = Field(description="The token that acquire returned.")
     ttl: Annotated[float, Field(ge=0.05)] = Field(
@@ -60,7 +60,7 @@ class Renew(_Which):
 
 
 class Release(_Which):
-    """Give a lease back."""
+    """Release a lease."""
 
     token: _Token = Field(description="The token that acquire returned.")
 
@@ -102,7 +102,7 @@ class Arrive(_Body):
 
 
 class AcquireAll(_Body):
-    """Take several names, or none of them."""
+    """Acquire several locks, or none of them."""
 
     names: Annotated[list[_Text], Field(max_length=100)] = Field(description="The names of the locks.")
     keys: Annotated[list[_KeyText], Field(max_length=100)] = Field(
@@ -123,13 +123,13 @@ class AcquireAll(_Body):
 class Part(_Body):
     """One of several leases."""
 
-    kind: Literal["lock", "key"] = Field("lock", description="What it is of: a name, or a key.")
+    kind: Literal["lock", "key"] = Field("lock", description="Whether it is a lock name or a key.")
     name: _KeyText
     token: _Token
 
 
 class RenewAll(_Body):
-    """Raise the life of several leases."""
+    """Extend several leases."""
 
     leases: Annotated[list[Part], Field(min_length=1, max_length=100)] = Field(
         description="Name and token of each lease, as acquire returned them."
@@ -140,7 +140,7 @@ class RenewAll(_Body):
 
 
 class ReleaseAll(_Body):
-    """Give several leases back."""
+    """Release several leases."""
 
     leases: Annotated[list[Part], Field(min_length=1, max_length=100)] = Field(
         description="Name and token of each lease, as acquire returned them."
@@ -225,7 +225,7 @@ RECORD: dict[str, str] = {
 FORCED: dict[str, str] = {
     "name": "text", "released": "flag", "holder": "text", "fence": "integer?", "held_as": "text",
 }  # fmt: skip
-"""What became of a name that was to be taken away."""
+"""The members of the result of a force release."""
 
 PROBLEM: dict[str, Any] = {
     "type": "object",
@@ -242,7 +242,7 @@ PROBLEM: dict[str, Any] = {
     },
     "required": ["type", "title", "status", "code", "detail"],
 }
-"""What every answer is that is no success."""
+"""The body of every error response."""
 
 _STATUS = {
     400: "The path or the body is malformed, or a header is missing or invalid.",
@@ -262,7 +262,7 @@ _STATUS = {
 
 
 def problems(*statuses: int) -> dict[str, Any]:
-    """The answers that are no success."""
+    """The error responses."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         str(status): {"description": _STATUS[status], "content": content} for status in statuses or _STATUS
@@ -270,7 +270,7 @@ def problems(*statuses: int) -> dict[str, Any]:
 
 
 def success(gives: Mapping[str, str]) -> dict[str, Any]:
-    """The answer that is a success.
+    """The success response.
 
     Args:
         gives: Its fields, each with its type; a ``?`` behind it for null.

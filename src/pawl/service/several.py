@@ -38,7 +38,7 @@ _LOST = NotHeld, WrongKey
 
 
 class _Several:
-    """Names on their way to one client."""
+    """The acquisition of several locks for one client."""
 
     def __init__(self, ctx: RequestContext, attempt: Attempt, ttl_ms: int) -> None:
         self.ctx = ctx
@@ -180,7 +180,7 @@ async def renew_all(request: Request) -> Response:
                 lost.append(one.name)
             else:
                 held.append({"kind": spec.kind, "name": spec.name, "fence": fence, "expires_in": left})
-        _tell_lost(lost, "renew")
+        _raise_if_lost(lost, "renew")
         return {"leases": held}
 
     return await ctx.once(secret(), renew)
@@ -207,7 +207,7 @@ async def release_all(request: Request) -> Response:
                 done = False
             if not done and not attempt.again:
                 lost.append(one.name)
-        _tell_lost(lost, "release")
+        _raise_if_lost(lost, "release")
         return {"released": [one.name for one in body.leases]}
 
     return await ctx.once(secret(), leave)
@@ -224,7 +224,7 @@ def _leases_of(ctx: RequestContext, parts: Sequence[schemas.Part]) -> list[tuple
     ]
 
 
-def _tell_lost(lost: list[str], doing: str) -> None:
+def _raise_if_lost(lost: list[str], doing: str) -> None:
     if lost:
         text = f"{doing}: the tokens of {', '.join(map(repr, lost))} are not held (any more)"
         raise NotHeld(text, name=lost[0], operation="extend" if doing == "renew" else doing)

@@ -1,4 +1,4 @@
-"""On which terms the service takes a lease: its options, and how long a request keeps retrying."""
+"""The options with which the service acquires a lease, and how long a request keeps retrying."""
 
 from __future__ import annotations
 

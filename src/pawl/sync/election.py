@@ -17,7 +17,7 @@ from pawl.core.protocol.runtime import StopSignal
 from pawl.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawl.model import Leader
 from pawl.runtimes.threads import run
-from pawl.sync.leading import clock, lead, rest
+from pawl.sync.leading import clock, lead, pause
 from pawl.sync.lease import Lease, given
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Election(Described):
                 raise
             except (BackendError, NotAcquired) as error:
                 if not candidacy.stopped():
-                    rest(self._client, candidacy, candidacy.unavailable(error))
+                    pause(self._client, candidacy, candidacy.unavailable(error))
                 continue
             began = clock()
             try:
@@ -158,7 +158,7 @@ class Election(Described):
                 if isinstance(error, LeaseLost) and lease.lost:
                     candidacy.lost(error)
                 elif not candidacy.stopped():
-                    rest(self._client, candidacy, candidacy.failed(error))
+                    pause(self._client, candidacy, candidacy.failed(error))
         return None
 
     def resign(self) -> None:

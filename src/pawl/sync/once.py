@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class Started:
-    """The right to do it, and the duty to say what came of it; made by ``Once.begin``.
+    """The right to run it, and the duty to report the result; made by ``Once.begin``.
 
     It holds a lease, renewed until ``finish`` or ``abandon``. Keep it: one that is dropped is not renewed any more.
 

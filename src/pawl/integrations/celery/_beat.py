@@ -25,7 +25,7 @@ _log = logging.getLogger("pawl.integrations.celery")
 _KEEP = timedelta(days=400)
 """How long it is remembered when each entry was last sent: longer than a schedule of once a year."""
 _WAIT = 1.0
-"""Seconds after which a beat that does not lead looks round, at the latest."""
+"""Seconds after which a beat that does not lead checks again, at the latest."""
 _SKEW = timedelta(seconds=60)
 """How far the clocks of two machines may differ. A time further ahead was written before a clock was set back."""
 _KNOWN = {"name", "scheduler", "ttl"}
@@ -211,7 +211,7 @@ class _Records:
         return set(found)
 
     def take_over(self, lease: pawl.Lease, entries: dict[str, Any]) -> None:
-        """Refuse the leaders before, read what they noted, and note the rest: what the copy has, or the entry."""
+        """Refuse earlier leaders, read what they recorded, and record the rest: what the copy has, or the entry."""
         self._connect()
         self._guard.claim(lease, self._key)
         known = self.mirror()

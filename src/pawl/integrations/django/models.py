@@ -1,6 +1,6 @@
 # pyright: basic
 # Django has no type marks, so what comes from it has no known type.
-"""What the page of the admin hangs on: a model without a table, for the permissions to see and to release locks."""
+"""The model behind the page of the admin: it has no table, only the permissions to see and to release locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service keeps on the server: sessions, what each client holds, and answers to requests that come twice.
+"""What the service keeps on the server: sessions, what each client holds, and responses to repeated requests.
 
 All keys of a namespace lie in one hash slot. Nothing here decides who holds a name: that is the primitive's own key. If
 all of this were lost, leases would still end by their ttl and be released by their tokens.

@@ -23,7 +23,7 @@ __all__ = ["NAMESPACE", "SimClient"]
 
 NAMESPACE = "sim"
 
-Told = Callable[[BaseLease | BaseMultiLease], object]
+OnLost = Callable[[BaseLease | BaseMultiLease], object]
 
 
 class _Settings(Settings):
@@ -72,18 +72,18 @@ class SimClient(AsyncClient):
     Args:
         runtime: The runtime.
         redlock: How several independent masters are treated; None with one server.
-        on_lost: Told of each loss.
+        on_lost: OnLost of each loss.
         sessions: Seconds after which a waiter looks for a cycle; 0: it publishes no session.
     """
 
     def __init__(
-        self, runtime: SimRuntime, redlock: RedlockOptions | None, on_lost: Told, sessions: float = 0.0
+        self, runtime: SimRuntime, redlock: RedlockOptions | None, on_lost: OnLost, sessions: float = 0.0
     ) -> None:
         self.__dict__.update(_like(tuple(node.name for node in runtime.servers), redlock).__dict__)
         self._engines = {}
         self._observers = []
         self._book = Book()
-        self.on_lost: Told = on_lost
+        self.on_lost: OnLost = on_lost
         self.runtime: SimRuntime = runtime
         setup = self._settings.setup if sessions else None
         self.engine: Engine = Engine(
