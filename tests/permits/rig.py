@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pawl.testing.sim.permit_rules import PermitState, Wish
+from pawl.testing.sim.permit_rules import PermitState, QueuedWaiter
 from tests.scripts.model import pairs
 from tests.scripts.rig import Reply, Rig
 
@@ -69,11 +69,11 @@ def take(rig: PermitRig, name: str) -> PermitState:
             # In two modes at once: no invariant knows such a mode.
             both = f"{holders[tok][0]} and {mode}" if tok in holders else mode
             holders[tok] = both, int(float(expiry))
-    queue: dict[str, Wish] = {}
+    queue: dict[str, QueuedWaiter] = {}
     for tok, number in pairs(seen["queue"][2]).items():
         words = tickets.get(tok, "0 0 0 - 1").split(" ", 4)
         mode, _, beside = words[4].partition("^")
-        queue[tok] = Wish(int(float(number)), int(words[0]), mode, beside, words[3])
+        queue[tok] = QueuedWaiter(int(float(number)), int(words[0]), mode, beside, words[3])
     return PermitState(
         now=now,
         holders=holders,

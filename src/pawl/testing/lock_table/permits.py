@@ -127,16 +127,16 @@ class Permits:
         while (ticket := self.queue.first_live(now)) is not None:
             if 0 < limit < ticket.weight:
                 # It can never be served: its owner asks, and is told why.
-                self._tell(ticket, *ASK_AGAIN, mail, own)
+                self._send(ticket, *ASK_AGAIN, mail, own)
             elif limit and self._used + ticket.weight > limit:
                 return
             else:
                 self._grant(ticket.token, ticket.weight, ticket.expiry_ms, keep_ms, now)
-                self._tell(ticket, self.holders[ticket.token].fence, ticket.expiry_ms, mail, own)
+                self._send(ticket, self.holders[ticket.token].fence, ticket.expiry_ms, mail, own)
             self.queue.remove([ticket.token])
 
     @staticmethod
-    def _tell(ticket: Ticket, fence: int, expiry_ms: int, mail: Mail, own: str) -> None:
+    def _send(ticket: Ticket, fence: int, expiry_ms: int, mail: Mail, own: str) -> None:
         if ticket.token != own and ticket.channel != NOWHERE:
             mail.append(Message(ticket.channel, ticket.token, fence, expiry_ms))
 

@@ -138,7 +138,7 @@ def simulate(
         seeds: Which.
         smallest: Whether to look for the smallest plan of each that fails; default True.
         most_findings: After how many that fail to stop; default 5.
-        progress: Told of the report now and then.
+        progress: Called with the report now and then.
         drawn: Makes a plan of a seed.
         runs: Runs a plan.
     """

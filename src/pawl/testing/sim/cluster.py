@@ -105,7 +105,7 @@ class Cluster:
         target: What a client is given.
         moving: Slots on their way: from which shard to which.
         down_until: True time until which the nodes serve nothing.
-        jumped: Told of a node that got keys whose times are those of another clock.
+        jumped: Called with a node that got keys whose times are those of another clock.
     """
 
     def __init__(self, world: World, plan: Plan, edit: Callable[[str, bytes], bytes] | None) -> None:
@@ -197,7 +197,7 @@ class Cluster:
                 return self._half(node, keys, slot, target)
         elif self.shards[self.shard_of(slot)].master is node:
             return ""
-        return f"MOVED {slot} {self._told(node, slot)}:{PORT}"
+        return f"MOVED {slot} {self._reported_master(node, slot)}:{PORT}"
 
     def way_of(self, node: Node, call: Call) -> int:
         """Whether the slot of a call that a node serves leaves it (1), arrives there (2), or neither (0)."""
@@ -217,7 +217,7 @@ class Cluster:
             return "TRYAGAIN Multiple keys request during rehashing of slot"
         return f"ASK {slot} {target.name}:{PORT}"
 
-    def _told(self, node: Node, slot: int) -> str:
+    def _reported_master(self, node: Node, slot: int) -> str:
         """Who serves a slot, for all that a node has heard."""
         masters, placed = self._views[node]
         known = masters[placed.get(slot, (slot // self._width + self._turn) % _SHARDS)]

@@ -35,7 +35,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _tell(finding: Finding) -> None:
+def _print_finding(finding: Finding) -> None:
     _say(f"seed {finding.seed}: {finding.result.violation}")
     _say(story(finding.result.trace, _LAST))
     _say(f"smallest plan: {finding.smallest.to_json()}")
@@ -147,7 +147,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.results is not None:
         add_to_file(given.results, seeds, report)
     for finding in report.findings:
-        _tell(finding)
+        _print_finding(finding)
     return _sum_up(report, faults=drawn is draw)
 
 

@@ -60,7 +60,7 @@ def simulate_in_parts(
         jobs: How many processes.
         smallest: Whether to look for the smallest plan of each that fails; default True.
         most_findings: After how many that fail to begin nothing more; default 5.
-        progress: Told of the report now and then.
+        progress: Called with the report now and then.
         drawn: Makes a plan of a seed; a function of a module.
 
     Returns:

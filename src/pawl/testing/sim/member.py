@@ -177,7 +177,7 @@ class Member:
                 sim.world.note(self.process.name, "lost", one.token, str(server_lease.reason))
                 if sim.fleet.masters and server_lease.reason not in (LossReason.CLOSED, LossReason.MAX_HOLD):
                     sim.liveness.lost(one, self.process.name)
-                sim.oracle.told(server_lease.primitive.key, one, self.process)
+                sim.oracle.loss_reported(server_lease.primitive.key, one, self.process)
                 sim.recorder.lost(one)
 
     def _ended(self, task: Task, error: BaseException | None) -> None:
@@ -242,9 +242,9 @@ class Member:
                 raise
             except PawlError as error:
                 self._note(task, type(error).__name__)
-                self._check_told(task, step, began, error)
+                self._check_reported(task, step, began, error)
 
-    def _check_told(self, task: Task, step: Operation, began: float, error: PawlError) -> None:
+    def _check_reported(self, task: Task, step: Operation, began: float, error: PawlError) -> None:
         """Whoever asks once all has healed, and has the time, does not hear that nobody answers."""
         sim = self.sim
         keeps_asking = "unavailable_after" not in sim.plan.locks[step.lock][2]

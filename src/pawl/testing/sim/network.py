@@ -28,7 +28,7 @@ class Request:
     """One call on its way, and who is told of its end.
 
     Attributes:
-        answered: Told of the outcome, and ``index`` before it; None: it was told.
+        answered: Called with the outcome, and ``index`` before it; None: it was told.
         wait: Seconds for which ``WAIT`` may wait for a replica; 0: it is a script.
     """
 
@@ -71,8 +71,8 @@ class Network:
         base: The usual delay of one way, in seconds.
         tail: How heavy the tail of delays is: the chance that one is ten times as long, again and again.
         faults: Faults that are on: name to (process or "" for all, chance).
-        count: Told of each fault that struck a request: its name and the operation that it struck.
-        refused: Told of each reply "not yours" that reached its client: process and call.
+        count: Called with each fault that struck a request: its name and the operation that it struck.
+        refused: Called with each reply "not yours" that reached its client: process and call.
         swallow: How many replies of a process are to be lost, the next ones.
         muddled: Tokens that were given back by requests that came twice, and of which a reply was lost: the sender
             sees one request and one reply, and cannot tell the first from the second.
@@ -145,7 +145,7 @@ class Link:
         process: The client's process.
         node: The server.
         channel: The channel that the client hears on it.
-        on_wakeup: Told of each hand-off message: token and message.
+        on_wakeup: Called with each hand-off message: token and message.
         on_end: Told once when the client's end knows that it is gone.
     """
 

@@ -26,7 +26,7 @@ Keys = tuple[dict[bytes, Any], dict[bytes, int]]
 
 
 class Judge(Protocol):
-    """Is told of each script that ran."""
+    """Called with each script that ran."""
 
     def __call__(self, call: Call, words: list[bytes], reply: Reply, /, *, changed: bool) -> object:
         """Look at it: the call, its words, the reply, and whether it wrote."""
@@ -70,7 +70,7 @@ class Node:
         run: Raised at each restart: connections of an earlier run are gone.
         loading: True while it answers LOADING.
         judge: Looks at each script that ran.
-        refused: Is told of each that ended with an error: its name and the error.
+        refused: Called with each that ended with an error: its name and the error.
         changed: Whether the last script may have written.
         messages: What the present script published: channel and text.
         moving_us: How far the clock may move within a script; 0 on servers that freeze it.
@@ -78,9 +78,9 @@ class Node:
         restarted_at: True time of the last start with other keys than it had; below 0: never.
         started_us: What its wall clock read when it started.
         pair: The master and replica that it is one of, or None.
-        wrote: Told of the keys that a script may have changed; None: of all keys.
+        wrote: Called with the keys that a script may have changed; None: of all keys.
         far: By how many seconds a message takes longer, one way, to or from it; each by a chance of its own.
-        watched: Who is to be told, once, of a change of each key.
+        watched: Whom to notify, once, of a change of each key.
         breaks: The chance that a connection breaks in place of a reply, or of the request.
     """
 
@@ -178,13 +178,13 @@ class Node:
         link.push(text)
         return 1
 
-    def watch(self, keys: Sequence[bytes], told: Callable[[bytes], object]) -> int:
-        """How many of some keys are there; ``told`` learns of the next change of each, or of its expiry."""
+    def watch(self, keys: Sequence[bytes], notify: Callable[[bytes], object]) -> int:
+        """How many of some keys are there; ``notify`` is called at the next change of each, or at its expiry."""
         world, store = self.world, self.store
         store.begin(self.us_at(world.now))
         there = 0
         for key in keys:
-            self.watched.setdefault(key, {})[told] = None
+            self.watched.setdefault(key, {})[notify] = None
             expiry = store.expires.get(key, -1)
             if key in store.data and not 0 <= expiry < store.now_ms:
                 there += 1
@@ -200,8 +200,8 @@ class Node:
     def tell(self, keys: Sequence[bytes]) -> None:
         """Tell who watches some keys that they changed."""
         for key in keys:
-            for told in self.watched.pop(key, ()):
-                told(key)
+            for notify in self.watched.pop(key, ()):
+                notify(key)
 
     def execute(self, who: str, call: Call, rid: int, *, by_text: bool) -> Reply | str:
         """Run one request.
@@ -274,7 +274,7 @@ class Pair:
         replica: The other one.
         frozen_until: Nothing gets through before this.
         follows: Whether the replica follows; a former master does not, until it is told.
-        promoted: Told of a failover.
+        promoted: Called at a failover.
     """
 
     def __init__(self, world: World, nodes: list[Node]) -> None:
@@ -323,9 +323,9 @@ class Pair:
                 store.drop(key)
             else:
                 store.put(key, value, expiry)
-        self.world.at(self.world.now + self._delay(), self._told, (age, offset))
+        self.world.at(self.world.now + self._delay(), self._acknowledge, (age, offset))
 
-    def _told(self, item: tuple[int, int]) -> None:
+    def _acknowledge(self, item: tuple[int, int]) -> None:
         age, offset = item
         if age == self._age:
             self.acknowledged = max(self.acknowledged, offset)

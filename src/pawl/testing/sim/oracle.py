@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Oracle", "shown"]
 
 _SLACK_MS = 1
-_TOLD_WITHIN = (
+_REPORTED_WITHIN = (
     0.6  # a thread that makes a connection cannot do anything else for a quarter of a second, or two
 )
-_TOLD_AGAIN = 1.5
+_REPORTED_AGAIN = 1.5
 _TAKEN_WITHIN = 1.75
 """A session lists a hold once it is a second old, and the answer brings an operator's request."""
 
@@ -151,11 +151,11 @@ class Oracle:
         before = self.beliefs.get(key, ())
         beliefs = [other for other in before if other.lease is not belief.lease and other.holds()]
         if not belief.holds():
-            world.fail(f"grant: {_told(belief)} of {key!r} has no validity left")
+            world.fail(f"grant: {_show(belief)} of {key!r} has no validity left")
         for wrong in conflict(belief, beliefs):
             self.counts["overlap excused"] += 1
             if not self.excused():
-                with_whom = " and ".join(map(_told, (belief, *beliefs)))
+                with_whom = " and ".join(map(_show, (belief, *beliefs)))
                 world.fail(f"{wrong}: {with_whom} hold {key!r}")
         self._judge_fence(key, belief, may_repeat=may_repeat)
         beliefs.append(belief)
@@ -182,21 +182,23 @@ class Oracle:
             return False
         return self.excused() or any(node.us_at(self.world.now - 1.0) <= top for node in self.fleet.nodes)
 
-    def told(self, key: str, lease: HeldLease, process: Process) -> None:
-        """Judge a loss at the moment in which its owner is told."""
+    def loss_reported(self, key: str, lease: HeldLease, process: Process) -> None:
+        """Judge a loss at the moment in which it is reported to its owner."""
         if self.uncontended and lease.server_lease.token not in self.taken:
-            self.world.fail(f"lone: {_told_lease(lease)} of {key!r} was lost, and one reply at a time was")
+            self.world.fail(f"lone: {_shown_lease(lease)} of {key!r} was lost, and one reply at a time was")
         self.lost[key] = _owner(lease, process)
         self.counts["lost"] += 1
         late = process.clock.boot() - lease.server_lease.valid_until
         # Timers that stood still in a suspend are set anew within a second.
-        if late > _TOLD_WITHIN and process.stalled < self.world.now - _TOLD_AGAIN:
-            self.world.fail(f"loss: {_told_lease(lease)} was told {late:.3f} s after the end of its validity")
+        if late > _REPORTED_WITHIN and process.stalled < self.world.now - _REPORTED_AGAIN:
+            self.world.fail(
+                f"loss: {_shown_lease(lease)} was told {late:.3f} s after the end of its validity"
+            )
 
     def refused(self, process: Process, call: Call) -> None:
         """Judge what a client makes of a reply: one that says "not yours" ends the lease at once."""
         if call.script.name in ("renew", "own_renew") and not self.fleet.masters:
-            within = _TOLD_WITHIN + (_REPLICAS_ANSWER if self.fleet.asks_replicas else 0.0)
+            within = _REPORTED_WITHIN + (_REPLICAS_ANSWER if self.fleet.asks_replicas else 0.0)
             process.deliver(self.world.now + within, self._still_held, (process, token_of(call)))
 
     def _still_held(self, item: tuple[Process, str]) -> None:
@@ -204,7 +206,7 @@ class Oracle:
         for key, beliefs in self.beliefs.items():
             for belief in beliefs:
                 if belief.process is process and belief.lease.server_lease.token == token and belief.holds():
-                    self.world.fail(f"loss: {_told(belief)} of {key!r} goes on although the server said no")
+                    self.world.fail(f"loss: {_show(belief)} of {key!r} goes on although the server said no")
 
     def forced(self, token: str) -> None:
         """An operator took a name from a token: whoever relies on it for a second from here on hears of it."""
@@ -222,7 +224,7 @@ class Oracle:
                 since = belief.process.clock.boot() - server_lease.owner.granted_at
                 if server_lease.token == token and belief.holds() and since > within:
                     self.world.fail(
-                        f"force: {_told(belief)} of {key!r} goes on after {since:.3f} s of its own, though an operator"
+                        f"force: {_show(belief)} of {key!r} goes on after {since:.3f} s of its own, though an operator"
                         " took the name"
                     )
 
@@ -250,7 +252,7 @@ class Oracle:
         )
         if ours and isinstance(error, (NotHeld, LeaseLost)) and server_lease.state is LeaseState.RELEASED:
             self.world.fail(
-                f"release: {_told_lease(lease)} was freed by its own release, and its owner got {error}"
+                f"release: {_shown_lease(lease)} was freed by its own release, and its owner got {error}"
             )
 
     def left(self, *, everything: bool = False) -> dict[str, str]:
@@ -308,11 +310,11 @@ def _overdue(before: Belief, after: Belief) -> bool:
     )
 
 
-def _told(belief: Belief) -> str:
-    return _told_lease(belief.lease)
+def _show(belief: Belief) -> str:
+    return _shown_lease(belief.lease)
 
 
-def _told_lease(lease: HeldLease) -> str:
+def _shown_lease(lease: HeldLease) -> str:
     return f"{lease.label} (fence {lease.fence}, {lease.server_lease.state})"
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from pawl.testing.sim.invariants import DAY_MS
 
-__all__ = ["PermitRun", "PermitState", "Wish", "broken_permits", "broken_share"]
+__all__ = ["PermitRun", "PermitState", "QueuedWaiter", "broken_permits", "broken_share"]
 
 _RENEW = ("renew", "beat")
 Mail = list[tuple[str, list[str]]]
 
 
 @dataclass(slots=True)
-class Wish:
+class QueuedWaiter:
     """A ticket as the server keeps it."""
 
     number: int
@@ -47,7 +47,7 @@ class PermitState:
     limit: int = 0
     declared: int = 0
     fence_expiry: int = 0
-    queue: dict[str, Wish] = field(default_factory=dict[str, Wish])
+    queue: dict[str, QueuedWaiter] = field(default_factory=dict[str, QueuedWaiter])
     key_expiry: dict[str, int] = field(default_factory=dict[str, int])
 
     def at(self, now: int) -> PermitState:
@@ -69,7 +69,7 @@ class PermitState:
         # A member of the queue whose ticket the server lost is dead: it goes with the next look at the queue.
         found: dict[str, int] = {}
         if self.queue:
-            found = {token: wish.expiry for token, wish in self.queue.items() if wish.expiry}
+            found = {token: waiter.expiry for token, waiter in self.queue.items() if waiter.expiry}
         for token, (_, expiry) in self.holders.items():
             if not token.startswith("closed."):
                 found[token] = expiry
@@ -99,7 +99,7 @@ class PermitState:
         queue = self.queue
         if not queue:
             return []
-        found = [token for token, wish in queue.items() if wish.expiry > self.now and token != but]
+        found = [token for token, waiter in queue.items() if waiter.expiry > self.now and token != but]
         return sorted(found, key=lambda token: queue[token].number) if len(found) > 1 else found
 
 
@@ -178,7 +178,7 @@ def _keys(after: PermitState, *, whole: bool, fence_ms: int) -> list[str]:
     if queue and holders.keys() & queue.keys():
         found.append("I1: a token holds and waits")
     found += [f"I6: the {part} key has no expiry" for part, expiry in key_expiry.items() if expiry < 0]
-    tickets = max([wish.expiry for wish in queue.values()], default=0)
+    tickets = max([waiter.expiry for waiter in queue.values()], default=0)
     leases = max([expiry for _, expiry in holders.values()], default=0)
     held = not all(token.startswith("closed.") for token in holders)
     if whole:
@@ -243,8 +243,8 @@ def _leases(before: PermitState, after: PermitState, run: PermitRun) -> list[str
 
 def _turned_away(before: PermitState, after: PermitState, run: PermitRun, token: str) -> bool:
     """Whether a ticket was taken out of the queue because it can never get in."""
-    wish, limit = before.queue.get(token), run.limit and (after.limit or run.limit)
-    return wish is not None and after.hopeless(wish.mode, wish.beside, limit)
+    waiter, limit = before.queue.get(token), run.limit and (after.limit or run.limit)
+    return waiter is not None and after.hopeless(waiter.mode, waiter.beside, limit)
 
 
 def _fences(before: PermitState, after: PermitState, new: set[str]) -> list[str]:
@@ -301,10 +301,10 @@ def _stuck(before: PermitState, after: PermitState, run: PermitRun) -> list[str]
     head = next(iter(after.live()), None)
     if head is None or answered or run.reply[0] in "XN":
         return []
-    wish, limit = after.queue[head], run.limit and (after.limit or run.limit)
-    if after.hopeless(wish.mode, wish.beside, limit):
+    waiter, limit = after.queue[head], run.limit and (after.limit or run.limit)
+    if after.hopeless(waiter.mode, waiter.beside, limit):
         return [f"L4: {head} can never be served and stands in the way"]
-    if after.fits(wish.mode, wish.beside, limit):
+    if after.fits(waiter.mode, waiter.beside, limit):
         return [f"I5: {head} fits and waits"]
     return []
 
@@ -335,8 +335,8 @@ def _messages(before: PermitState, after: PermitState, run: PermitRun, mail: Mai
     if refused != {token for token in gone if before.queue[token].channel != "-"}:
         return [f"L4: notified as refused: {sorted(refused)}; were refused: {sorted(gone)}"]
     for token in refused:
-        wish = before.queue[token]
-        if not after.hopeless(wish.mode, wish.beside, limit):
+        waiter = before.queue[token]
+        if not after.hopeless(waiter.mode, waiter.beside, limit):
             return [f"L4: {token} was refused"]
     if len(told) != len(mail) or {token: told[token] for token in told.keys() - refused} != wanted:
         return [f"messages {mail} and not {wanted}"]

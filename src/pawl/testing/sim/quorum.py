@@ -81,7 +81,7 @@ class _Tell:
 
 
 def _deaf(_: bytes) -> None:
-    """Is told of nothing."""
+    """Receives hints, and ignores them."""
 
 
 class _NodeLink(Link):
@@ -94,20 +94,24 @@ class _NodeLink(Link):
     def _run(self, request: Request, rid: int, *, by_text: bool) -> Any:
         call = request.call
         if isinstance(call, WatchCall):
-            # Some users may not be told.
-            told = _deaf if self.network.struck("message_loss", self.process.name, "acquire") else self._tell
-            return [b"W", rid, self.node.watch(call.keys, told)]
+            # Some users may not be notified.
+            notify = (
+                _deaf
+                if self.network.struck("message_loss", self.process.name, "acquire")
+                else self._send_hint
+            )
+            return [b"W", rid, self.node.watch(call.keys, notify)]
         return super()._run(request, rid, by_text=by_text)
 
-    def _tell(self, key: bytes) -> None:
+    def _send_hint(self, key: bytes) -> None:
         """A hint goes out: it may be lost, and come late, or twice."""
         network = self.network
         if self.dead or network.struck("message_loss", self.process.name, "acquire"):
             return
         for _ in range(1 + (network.random.random() < _DOUBLED)):
-            self.process.deliver(self._before(network.delay_of(self.node)), self._told, key)
+            self.process.deliver(self._before(network.delay_of(self.node)), self._deliver_hint, key)
 
-    def _told(self, key: bytes) -> None:
+    def _deliver_hint(self, key: bytes) -> None:
         for index, watcher in list(self.watchers.get(key, ())):
             watcher.hint(index)
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from pawl.core.protocol.runtime import Reply
 from pawl.testing.sim.invariants import Snapshot, Ticket
-from pawl.testing.sim.permit_rules import PermitRun, PermitState, Wish
+from pawl.testing.sim.permit_rules import PermitRun, PermitState, QueuedWaiter
 from pawl.testing.sim.store import Store, Value, ZSet
 
 __all__ = ["next_mutex", "next_permits", "permit_run", "share_run", "take_mutex", "take_permits"]
@@ -148,7 +148,7 @@ def take_permits(store: Store, keys: tuple[bytes, ...]) -> PermitState:
         int(fence.get(b"limit", 0)),
         int(fence.get(b"declared", 0)),
         key_expiry.get("fence", -2),
-        _wishes(queue, tickets),
+        _waiters(queue, tickets),
         key_expiry,
     )
 
@@ -170,7 +170,7 @@ def next_permits(store: Store, keys: tuple[bytes, ...], known: PermitState) -> P
         known.limit if fence is None else int(fence.get(b"limit", 0)),
         known.declared if fence is None else int(fence.get(b"declared", 0)),
         key_expiry.get("fence", -2),
-        _wishes(data.get(keys[2]), data.get(keys[3]))
+        _waiters(data.get(keys[2]), data.get(keys[3]))
         if "queue" in seen or "tickets" in seen
         else known.queue,
         key_expiry,
@@ -188,21 +188,21 @@ def _holders(store: Store, permits: Value | None) -> dict[str, tuple[str, int]]:
     return holders
 
 
-def _wishes(queue: Value | None, waiting: Value | None) -> dict[str, Wish]:
+def _waiters(queue: Value | None, waiting: Value | None) -> dict[str, QueuedWaiter]:
     if not isinstance(queue, ZSet):
         return {}
     tickets = _pairs(waiting)
     return {
-        token.decode(): _wish(number, tickets.get(token, b"0 0 0 - 1"))
+        token.decode(): _waiter(number, tickets.get(token, b"0 0 0 - 1"))
         for token, number in queue.scores.items()
     }
 
 
 @lru_cache(maxsize=1024)
-def _wish(number: float, text: bytes) -> Wish:
+def _waiter(number: float, text: bytes) -> QueuedWaiter:
     words = text.decode().split(" ", 4)
     mode, _, beside = words[4].partition("^")
-    return Wish(int(number), int(words[0]), mode, beside, words[3])
+    return QueuedWaiter(int(number), int(words[0]), mode, beside, words[3])
 
 
 def permit_run(script: str, args: list[bytes], reply: Reply) -> PermitRun:

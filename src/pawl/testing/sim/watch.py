@@ -96,7 +96,7 @@ class Watch:
     Args:
         world: The run.
         node: The server.
-        believed: Told of every name after a script that concerned it.
+        believed: Called with every name after a script that concerned it.
         masters: Whether it is one of several independent masters.
         touched: Whether anybody waits for replicas, which may make a key live a moment longer.
     """

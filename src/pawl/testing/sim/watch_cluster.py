@@ -24,7 +24,7 @@ class ClusterWatch(Watch):
     Args:
         world: The run.
         node: The node.
-        believed: Told of every name after a script that concerned it.
+        believed: Called with every name after a script that concerned it.
         cluster: Where the names are.
         others: What looks at the other nodes.
         touched: Whether anybody waits for replicas, which may make a key live a moment longer.
