@@ -65,7 +65,7 @@ def _help() -> int:
         drop_output()
         if isinstance(error, BrokenPipeError):
             return _BROKEN_PIPE
-        say(f"system error: {error}", api="red")
+        say(f"system error: {error}", colour="red")
         return Exit.OUTPUT
     return 0
 

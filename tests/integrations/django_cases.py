@@ -12,6 +12,7 @@ import tempfile
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 URL = sys.argv[1]
 folder = tempfile.mkdtemp(prefix="pawl-t-")
@@ -283,6 +284,9 @@ def the_admin_lists_holders_and_releases_with_a_reason() -> None:
     assert "the worker hangs" in LogEntry.objects.get(object_id="order:{7}").change_message
     raises(pawl.LeaseLost, "taken", lease.check)
     assert "Nobody held" in browser.post(page, taken, follow=True).content.decode()
+    changed = pawl.Forced("order:{7}", released=False, holder="web-1:7/main", fence=None)
+    with patch.object(pawl.Client, "force_release", return_value=changed):
+        assert "now held by web-1:7/main" in browser.post(page, taken, follow=True).content.decode()
     with override_settings(PAWL={"URL": "redis://127.0.0.1:1", "UNAVAILABLE_AFTER": 0.2}):
         assert "cannot be asked" in browser.get(page).content.decode()
         client().close()

@@ -65,11 +65,11 @@ class Link:
     """
 
     _sure = 0
+    """Of a batch: up to where it is certain which answer is whose."""
     tracks: bool | None = None
     """Whether the server notifies of changes of keys; None: it was not asked to."""
     refusal: str = "the server does not speak RESP3"
     """Why it does not."""
-    """Of a batch: up to where it is certain which answer is whose."""
 
     def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool) -> None:
         self.free: list[None] = [None]

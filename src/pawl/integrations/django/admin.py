@@ -86,6 +86,9 @@ class LockAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django has no type ma
                 change_message=f"Force-released from {done.holder}: {reason}",
             )
             messages.success(request, f"{name} was released. Its holder was {done.holder or 'not known'}.")
+        elif done.holder:
+            text = f"{name} was not taken: it changed hands each time, and is now held by {done.holder}."
+            messages.warning(request, text)
         else:
             kind = f" as a lock; it is held as {done.held_as}" if done.held_as else ""
             messages.warning(request, f"Nobody held {name}{kind}.")
