@@ -262,9 +262,8 @@ def _until(server_lease: ServerLease, began: float, fault: Fault) -> float:
 def _unknown(engine: Engine, server_lease: ServerLease, error: Exception) -> Release:
     name = server_lease.primitive.name
     engine.count("release_unknown")
-    log.warning(
-        "release of %r: outcome unknown (%s); it expires by its TTL", name, error, extra={"pawl_name": name}
-    )
+    text = "release of %r: outcome unknown (%s); it expires by its TTL"
+    log.warning(text, name, str(error), extra={"pawl_name": name})
     server_lease.note_release_error(error)
     engine.leave_in_background(server_lease, barred=True)
     return Release.UNKNOWN
