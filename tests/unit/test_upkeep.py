@@ -437,6 +437,21 @@ def test_another_leases_end_is_told_at_most_a_tenth_of_a_second_late() -> None:
     assert until_next_need(rig.engine) == 0.1
 
 
+def test_the_end_of_a_lease_without_renewal_is_reported_in_time_where_it_is_planned_anew() -> None:
+    """As after a failover: those of its ttl that were granted later are in their rhythm before it then."""
+    rig = Rig(held(), renew=False)
+    lease = rig.acquire()
+    early = lease.server_lease
+    rig.runtime.clock += 5.0
+    until = early.valid_until + 5.0
+    late = ServerLease(early.primitive, rig.options, "later", 101, until, rig.runtime.clock)
+    rig.engine.plan_service(late, rig.runtime.clock, confirmed=True)
+    rig.engine.replan(early)
+    rig.runtime.clock = early.valid_until
+    rig.maintenance(RELEASED)
+    assert (early.state, late.state) == (LeaseState.LOST, LeaseState.HELD)
+
+
 def test_a_claim_that_wakes_up_is_in_no_run() -> None:
     rig = Rig(held(), handover=0)
     waiter, other = Waiter("w0"), Waiter("w1")

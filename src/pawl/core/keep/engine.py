@@ -192,8 +192,14 @@ class Engine:
 
     def replan(self, server_lease: ServerLease) -> None:
         """Plan the next service of a server lease that the maintenance took, or whose ttl changed."""
-        self.leases.schedule.discard(server_lease, once=False)
-        if self.plan_service(server_lease, self.runtime.now(), confirmed=True):
+        schedule = self.leases.schedule
+        schedule.discard(server_lease, once=False)
+        if server_lease.options.given.renew:
+            sooner = self.plan_service(server_lease, self.runtime.now(), confirmed=True)
+        else:
+            # Its end may be before that of those of its ttl which were granted after it.
+            sooner = schedule.add_once(server_lease, server_lease.valid_until)
+        if sooner:
             self.runtime.nudge()
 
     def end(self, server_lease: ServerLease) -> None:
