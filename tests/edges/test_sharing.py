@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import pawl
+from pawl.core.lease.base import take_entered
 from pawl.testing.servers import Server
 from tests.edges.helpers import Script, eventually, free, outcome, script_calls, started_threads
 from tests.faults.steps import Paused
@@ -94,6 +95,26 @@ def test_threads_leave_the_blocks_of_one_object_at_once(
         assert not lock._entered
         assert free(valkey, "shared"), f"the others left at {where}"
     assert at > 10
+
+
+def test_a_finaliser_that_runs_others_meanwhile_takes_no_entry_of_theirs() -> None:
+    """One that was looked at has left, and whoever else is in front leaves while its last reference goes."""
+
+    class Gone:
+        def __del__(self) -> None:
+            del entered[0]
+
+    class Entered(list[tuple[object, Any]]):
+        def __getitem__(self, at: Any) -> Any:  # noqa: ANN401 - as a list has it
+            found = super().__getitem__(at)
+            if isinstance(found[1], Gone):
+                del self[at]
+            return found
+
+    me = object()
+    entered = Entered([("in front", "theirs"), (me, "mine"), ("behind", Gone()), ("last", "theirs too")])
+    assert take_entered(entered, me) == "mine"
+    assert list(entered) == [("last", "theirs too")]
 
 
 async def test_tasks_share_one_lock_object(aclient: pawl.AsyncClient, valkey: Server) -> None:

@@ -210,8 +210,11 @@ def take_entered(entered: list[tuple[object, L]], who: object) -> L:
     all but the newest lost their lease, and ending one of those ends nothing that anybody relies on.
     """
     index = len(entered)
+    found: tuple[object, L] | None = None
     while index:
         index -= 1
+        # Where the last one is that nobody else refers to, its finaliser runs here, and other threads may.
+        found = None
         try:
             found = entered[index]
         except IndexError:
@@ -221,4 +224,8 @@ def take_entered(entered: list[tuple[object, L]], who: object) -> L:
             # No call since it was found: neither a signal handler nor another thread comes in between.
             del entered[index]
             return found[1]
-    return entered.pop(0)[1]
+    # Not ``pop``: after a call a signal handler may run, and nobody would end what was taken.
+    found = None
+    found = entered[0]
+    del entered[0]
+    return found[1]
