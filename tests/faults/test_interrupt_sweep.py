@@ -16,12 +16,15 @@ from concurrent.futures import Future
 from functools import partial
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import pawl
 import pawl.metrics
 from pawl.core.acquire import degraded
+from pawl.core.coordinate import once
+from pawl.core.release import release
 from pawl.testing import Proxy, Server
 from pawl.testing._resp import texts
 from tests.faults.rig import in_thread, remains, teach, until, waiters
@@ -420,6 +423,64 @@ def test_row_12_interrupt_at_every_step_of_the_end_of_a_block_of_several_names_o
         teach(server)
     assert at > 40
     assert waits <= 2
+
+
+def test_row_12_interrupt_at_every_step_of_a_block_that_another_thread_entered(
+    pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    """It ends what that one holds, once, and nothing of who is in a block of the same object meanwhile."""
+    client, _ = pair
+    lock = client.semaphore("n", permits=4, ttl=TTL)
+    at, where = 0, "?"
+    while where:
+        at += 1
+        in_thread(lock.__enter__).result(10)
+        stays = in_thread(lock.__enter__).result(10)
+        where, _none = struck(lambda: lock.__exit__(None, None, None), at)
+        if len(lock._entered) > 1:
+            # Where `__exit__` itself begins there is nobody yet to end it.
+            lock.__exit__(None, None, None)
+        assert stays.state == "held", f"ended by an interrupt at {where}"
+        lock.__exit__(None, None, None)
+        until(lambda: not remains(server), what=f"what was interrupted at {where} is given back")
+    assert at > 10
+
+
+def test_row_12_interrupt_at_every_step_of_the_release_of_several(
+    pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    client, _ = pair
+    at, where, held = 0, "?", []
+    while where:
+        at += 1
+        lease = client.multi_lock(["n", "m"], ttl=TTL).acquire()
+        where, _none = struck(lease.release, at)
+        if lease:
+            held.append(where)
+            lease.release()
+        until(lambda: not remains(server), what=f"what was interrupted at {where} is given back")
+    assert at > 40
+    # Where it begins there is nobody yet to end it.
+    assert len(held) <= 2, f"held after an interrupt at {held}"
+
+
+def test_row_12_a_result_that_was_not_sent_is_not_recorded_by_an_interrupted_block(
+    pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    """Ctrl-C in ``finish``, and once more where the block that failed ends."""
+    client, _ = pair
+    block = client.once("n", ttl=TTL)
+    started = block.__enter__()
+    assert isinstance(started, pawl.Started)
+    with patch.object(release, "release", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        started.finish("half")
+    assert started.lease, "nothing was sent"
+    with patch.object(once, "end_block", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        block.__exit__(ValueError, ValueError("the body failed"), None)
+    until(lambda: not remains(server), what="it is given back")
+    begun = client.once("n", ttl=TTL).begin()
+    assert isinstance(begun, pawl.Started)
+    begun.abandon()
 
 
 def test_row_12_interrupt_at_every_step_of_a_release_by_identifier(

@@ -19,7 +19,7 @@ from pawl.model import Release
 if TYPE_CHECKING:
     from pawl.aio.context import AsyncContext
 
-__all__ = ["Entered", "LeaseBlock", "LockBlock", "check_home", "leave_block", "watch_loss"]
+__all__ = ["Entered", "LeaseBlock", "LockBlock", "check_home", "finish", "leave_block", "watch_loss"]
 
 L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
 
@@ -43,6 +43,12 @@ def check_home(lease: Losable, doing: str) -> None:
             "the lease was acquired in another event loop: call it there (asyncio.run_coroutine_threadsafe)"
         )
         raise NotSupported(f"{doing} {lease.name!r}: {text}", name=lease.name)
+
+
+async def finish(lease: X, end: Callable[[X], Awaitable[None]], cut_short: Callable[[X], object]) -> None:
+    """End a lease by ``end``. No signal handler interrupts it: ``cut_short`` is for threads."""
+    del cut_short
+    await end(lease)
 
 
 async def leave_block(

@@ -10,7 +10,7 @@ from pawl._inside import engine_here, origin_of, preparer_of
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
 from pawl.aio.acquiring import Acquiring
-from pawl.aio.block import Entered, check_home, leave_block, watch_loss
+from pawl.aio.block import Entered, check_home, finish, leave_block, watch_loss
 from pawl.aio.lease import AsyncLease, AsyncLost, shown
 from pawl.core.acquire.reentry import holds
 from pawl.core.coordinate import multi
@@ -67,7 +67,7 @@ class AsyncMultiLease(BaseMultiLease):
             NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
         check_home(self._record, "release")
-        await multi.release_all_or_raise(self._record.engine, self._record)
+        await finish(self._record, multi.release_all_or_raise, multi.cut_short)
 
     async def __aenter__(self) -> Self:
         watch_loss(self._record)

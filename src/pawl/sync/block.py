@@ -17,11 +17,20 @@ from pawl.runtimes.threads import run
 if TYPE_CHECKING:
     from pawl.sync.context import Context
 
-__all__ = ["Entered", "LeaseBlock", "LockBlock", "leave_block"]
+__all__ = ["Entered", "LeaseBlock", "LockBlock", "finish", "leave_block"]
 
 L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
 X = TypeVar("X")
 _End = Callable[[X, BaseException | None], Coroutine[Any, Any, None]]
+
+
+def finish(lease: X, end: Callable[[X], Coroutine[Any, Any, None]], cut_short: Callable[[X], object]) -> None:
+    """End a lease by ``end``; interrupted before that has begun, ``cut_short`` ends it in the background."""
+    try:
+        run(end(lease))
+    except BaseException:
+        cut_short(lease)
+        raise
 
 
 def leave_block(

@@ -19,7 +19,7 @@ from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
 from pawl.errors import ClientClosed
 from pawl.runtimes.threads import run
-from pawl.sync.block import Entered, leave_block
+from pawl.sync.block import Entered, finish, leave_block
 from pawl.sync.lease import Lease, Lost, shown
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class MultiLease(BaseMultiLease):
             NotHeld: One was lost, or all were released before.
             BackendError: The server did not answer for one, or refused; its TTL frees the lock at the latest.
         """
-        run(multi.release_all_or_raise(self._record.engine, self._record))
+        finish(self._record, multi.release_all_or_raise, multi.cut_short)
 
     def __enter__(self) -> Self:
         return self

@@ -291,14 +291,14 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
     return outcomes
 
 
-async def release_all_or_raise(engine: Engine, multi: HeldMultiLease) -> None:
+async def release_all_or_raise(multi: HeldMultiLease) -> None:
     """Release on user request.
 
     Raises:
         NotHeld: One was lost, or all were released before.
         BackendError: The server did not answer for one, or refused; its ttl frees the name at the latest.
     """
-    outcomes = await release_all(engine, multi)
+    outcomes = await release_all(multi.engine, multi)
     # One that was lost comes first.
     for lease, outcome in sorted(outcomes, key=lambda one: one[1] is not Release.LOST):
         release.raise_outcome(lease, outcome, multi.name)
