@@ -452,6 +452,16 @@ def test_the_end_of_a_lease_without_renewal_is_reported_in_time_where_it_is_plan
     assert (early.state, late.state) == (LeaseState.LOST, LeaseState.HELD)
 
 
+def test_a_lease_without_renewal_that_is_extended_again_and_again_stays_in_its_rhythm() -> None:
+    """Out of it each turn of the maintenance would look at all of them."""
+    rig = Rig(held(), *[held(left_ms=30_000)] * 3, renew=False)
+    lease = rig.acquire()
+    for _ in range(3):
+        rig.runtime.clock += 1.0
+        run(extend(rig.engine, lease, 30.0))
+        assert lease.server_lease.bucket is not None
+
+
 def test_a_claim_that_wakes_up_is_in_no_run() -> None:
     rig = Rig(held(), handover=0)
     waiter, other = Waiter("w0"), Waiter("w1")

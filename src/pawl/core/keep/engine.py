@@ -194,11 +194,12 @@ class Engine:
         """Plan the next service of a server lease that the maintenance took, or whose ttl changed."""
         schedule = self.leases.schedule
         schedule.discard(server_lease, once=False)
-        if server_lease.options.given.renew:
+        end = server_lease.valid_until
+        if server_lease.options.given.renew or schedule.ends_last(server_lease.rhythm.ttl, end):
             sooner = self.plan_service(server_lease, self.runtime.now(), confirmed=True)
         else:
-            # Its end may be before that of those of its ttl which were granted after it.
-            sooner = schedule.add_once(server_lease, server_lease.valid_until)
+            # Those of its ttl that were granted after it end later: in their rhythm it would come behind them.
+            sooner = schedule.add_once(server_lease, end)
         if sooner:
             self.runtime.nudge()
 

@@ -100,6 +100,11 @@ class Schedule:
                     bucket[server_lease] = bucket.last_due = now + every
                     server_lease.bucket = bucket
 
+    def ends_last(self, ttl: float, end: float) -> bool:
+        """Whether ``end`` is no earlier than that of any lease of this ttl that nobody renews."""
+        bucket = self._buckets.get((ttl, True))
+        return bucket is None or bucket.last_due <= end
+
     def add_once(self, server_lease: ServerLease, due: float) -> bool:
         """Have a lease served once, out of rhythm, and no later than it is to be already; otherwise as ``add``."""
         with self._guard:
