@@ -14,6 +14,7 @@ import pytest
 import pawl
 from pawl import errors
 from pawl.errors import PawlError
+from pawl.primitives.mutex import Mutex
 from pawl.service.access import Principal
 from pawl.service.config import Limits
 from pawl.service.problems import problem_of
@@ -21,6 +22,7 @@ from pawl.testing.servers import Server
 from tests.service.rig import Instance, Tokens
 
 NS = "/v1/ns/pawl"
+TOKEN = "t" * 24 + "@host:1/a"
 
 
 @pytest.mark.parametrize("option", ["--port", "--probe-port"])
@@ -66,7 +68,14 @@ def test_who_has_no_token_is_not_told_where_the_server_is(tokens: Tokens) -> Non
         assert (ready.status, ready.body["code"]) == (503, "REDIS_CONNECTION_ERROR")
         refused = service.acquire("a")
         assert refused.status == 503
-        for answer in (ready, refused):
+        helpers = [
+            f"{{pawl:a}}:{one}" for one in ("fence", "1:queue", "1:tickets", f"1:dead:{TOKEN}", "1:holds")
+        ]
+        script = Mutex("lock", "a", "pawl:a").leave(TOKEN, 0, 0).script
+        step = {"script": script.sha, "words": ["pawl:a", *helpers, TOKEN, "0", "0", "", "86400000"]}
+        called = service.ask("POST", f"{NS}/calls", {"calls": [step]})
+        assert called.body["replies"][0]["fault"] == "unreachable"
+        for answer in (ready, refused, called):
             assert str(port) not in json.dumps(answer.body)
     finally:
         service.end()

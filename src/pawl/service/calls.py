@@ -11,11 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pawl.core.protocol import carrier
+from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.outcomes import AllGranted, Granted, Outcome, Released
 from pawl.core.protocol.runtime import Fault
 from pawl.core.retry import explained
+from pawl.errors import BackendUnavailable
 from pawl.service import schemas
 from pawl.service.leases import LeaseSpec
+from pawl.service.problems import hide_address
 from pawl.service.requests import RequestContext, answer
 from pawl.service.steps import Step, check_step
 from pawl.service.store.replies import RawReply, TooMany
@@ -99,8 +102,10 @@ def _remember(ctx: RequestContext, step: Step, outcome: Outcome) -> None:
 
 def _reply_of(answer: RawReply | Fault) -> Any:
     if isinstance(answer, Fault):
+        error = to_error(answer, None, "a call of a client")
+        text = hide_address(error) if isinstance(error, BackendUnavailable) else answer.text
         return {
-            "fault": answer.kind.value, "text": answer.text, "maybe": answer.maybe_applied, "final": answer.final
+            "fault": answer.kind.value, "text": text, "maybe": answer.maybe_applied, "final": answer.final
         }  # fmt: skip
     return [_text(word) for word in answer.words]
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from pawl import errors
 from pawl.errors import PawlError
 
-__all__ = ["STATUS", "Problem", "answer_problem", "problem_of", "response_of"]
+__all__ = ["STATUS", "Problem", "answer_problem", "hide_address", "problem_of", "response_of"]
 
 log: logging.Logger = logging.getLogger("pawl.service")
 
@@ -120,10 +120,14 @@ def problem_of(error: PawlError) -> Problem:
     retry = 1 if status in _RETRYABLE else None
     detail = error.text.replace("`", "")
     if isinstance(error, errors.BackendUnavailable):
-        # Clients of the service must not learn the address of the server.
-        _log_unavailable(error)
-        detail = "the lock server did not respond: see the log of this instance"
+        detail = hide_address(error)
     return Problem(status, error.code, detail, retry_after=retry, **more)
+
+
+def hide_address(error: PawlError) -> str:
+    """Log why the server is unavailable, and return what a client may know: not the address of the server."""
+    _log_unavailable(error)
+    return "the lock server did not respond: see the log of this instance"
 
 
 _logged_at = 0.0
