@@ -58,7 +58,7 @@ class Candidacy:
 
     def lost(self, error: PawlError) -> None:
         """Log a loss; the next candidacy follows at once."""
-        _log.warning("election %r: lost leadership, standing again: %s", self.name, error)
+        _log.warning("election %r: lost leadership, standing again: %s", self.name, str(error))
 
     def failed(self, error: BaseException) -> float:
         """Log that the leader's function failed, and say how long to pause: twice as long each time, with jitter."""

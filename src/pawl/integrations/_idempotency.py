@@ -194,7 +194,7 @@ class Idempotency:
                 except pawl.NotAcquired:
                     state = None
                 except (pawl.BackendError, pawl.ClientClosed) as error:
-                    log.warning("a request is refused: idempotency keys cannot be asked for (%s)", error)
+                    log.warning("a request is refused: idempotency keys cannot be asked for (%s)", str(error))
                     await self._refuse(send, _AWAY)
                     return
                 if isinstance(state, pawl.AsyncStarted):
@@ -225,7 +225,7 @@ class Idempotency:
                 return False
             except pawl.PawlError as error:
                 # The work is done, and its caller is to know: only a repeated request may be handled again.
-                log.warning("a response may not have been recorded: %s", error)
+                log.warning("a response may not have been recorded: %s", str(error))
             return True
 
         try:

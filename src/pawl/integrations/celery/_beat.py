@@ -120,7 +120,7 @@ class _Leader:
             self._records.note(lease, {entry.name: _now(entry)})
         except (pawl.LeaseLost, pawl.StaleFence) as error:
             self._known = None
-            _log.warning("beat: %s is not sent: %s", entry.name, error)
+            _log.warning("beat: %s is not sent: %s", entry.name, str(error))
             return None
         except Exception:
             # It was advanced here, and perhaps not there: read anew what was sent.
@@ -160,7 +160,7 @@ class _Leader:
         try:
             self._records.take_over(lease, {one.name: one for one in self.schedule.values()})
         except FAILURES as error:
-            _log.warning("beat: elected, and cannot read what was sent: %s", error)
+            _log.warning("beat: elected, and cannot read what was sent: %s", str(error))
             # Not a wait for `_stop`, which `close` sets in a handler of signals, in this thread.
             time.sleep(0.2)
             return False

@@ -122,4 +122,6 @@ def _release(leases: _Leases, lease: pawl.Lease) -> None:
     except pawl.NotHeld:
         _log.debug("%r was lost or released before the end of its transaction", lease.name)
     except pawl.PawlError as error:
-        _log.warning("%r could not be released after its transaction; its TTL ends it: %s", lease.name, error)
+        _log.warning(
+            "%r could not be released after its transaction; its TTL ends it: %s", lease.name, str(error)
+        )
