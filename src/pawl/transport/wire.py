@@ -78,7 +78,8 @@ def read_push(push: Any) -> tuple[str, Wakeup] | None:
     if len(words) < 4:
         return None
     behind = tuple([word.decode() for word in words[4:]])
-    return words[0].decode(), Wakeup(int(words[1]), int(words[2]), behind)
+    over = words[3] == b"0" and words[1] == b"0" and words[2] == b"0"
+    return words[0].decode(), Wakeup(int(words[1]), int(words[2]), behind, over)
 
 
 _TRACK = pack(b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP")

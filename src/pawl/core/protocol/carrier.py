@@ -32,10 +32,9 @@ class Wakeup(NamedTuple):
     behind: tuple[str, ...] = ()
     """The tokens whose tickets stand directly behind, of the same process."""
 
-    @property
-    def is_notice(self) -> bool:
-        """True: it reports to an owner that its token is over. Every other message has 0 in one of the two at most."""
-        return self.fence == 0 and self.expires_ms == 0
+    is_notice: bool = False
+    """True: it reports to an owner that its token is over, by three zeros. A waiter that is only to ask again is sent the
+    time of the server, or a 1, in one of them."""
 
 
 class Tracking:

@@ -33,7 +33,7 @@ class TableNode(Node):
         except NotSupported as error:
             return Fault(FaultKind.UNSUPPORTED, error.text, final=True)
         for channel, token, fence, expiry_ms, behind in mail:
-            self._wake(channel, token, Wakeup(fence, expiry_ms, behind))
+            self._wake(channel, token, Wakeup(fence, expiry_ms, behind, not (fence or expiry_ms)))
         return answer
 
     def words(self, request: Any) -> tuple[str, ...]:
