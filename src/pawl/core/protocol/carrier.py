@@ -33,8 +33,8 @@ class Wakeup(NamedTuple):
     """The tokens whose tickets stand directly behind, of the same process."""
 
     is_notice: bool = False
-    """True: it reports to an owner that its token is over, by three zeros. A waiter that is only to ask again is sent the
-    time of the server, or a 1, in one of them."""
+    """True: it reports to an owner that its token is over, by three zeros. What only has a waiter ask again has
+    the time of the server, or a 1, in one of them."""
 
 
 class Tracking:
