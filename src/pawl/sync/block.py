@@ -63,7 +63,7 @@ class Entered(Generic[X]):
             found = (self._take(),)
             end(found[0], error)
         except BaseException:
-            # Interrupted before it was taken, nobody else would take it, and it would be renewed for ever.
+            # Interrupted before it was taken: it would stay in the list, and its lease would be renewed indefinitely.
             cut_short(self._take() if found is None else found[0])
             raise
 
@@ -139,7 +139,7 @@ class LockBlock(ABC, Generic[L_co]):
             run(release.end_block(record, error))
         except BaseException:
             if record is None:
-                # Interrupted before it was taken: nobody else would, and it would be renewed for ever.
+                # Interrupted before it was taken: it would stay in the list, and be renewed indefinitely.
                 record = take_entered(self._entered, self._entered[0][1].engine.runtime.who())
                 levels = record.levels
             release.cut_short(record, levels)

@@ -95,7 +95,7 @@ class Engine:
                 primitive.inspect(0), since, error, self.runtime.now()
             )
             self.count("breaker_opened")
-            # The words alone, here and in other records: whoever keeps them would keep the frames of the error.
+            # The text, not the error: a handler that keeps log records would keep the frames of its traceback.
             log.warning("lock server not responding, retrying in the background: %s", str(error))
             self.wake_maintenance()
         breaker.waited = max(breaker.waited, waited)

@@ -228,7 +228,7 @@ class HeldLease(LeaseRecord):
 
     def loss(self) -> LeaseLost:
         """The error of a lease that is lost."""
-        # None: another thread has noticed it by the clock, before the loss is told in the lease's event loop.
+        # None: another thread noticed it by the clock before the event loop of the lease recorded why.
         reason = self.server_lease.reason or self.server_lease.why_over()
         text = f"the lease of {self.name!r} is lost ({reason}); fencing token {self.fence}"
         return LeaseLost(text, name=self.name, reason=reason)

@@ -64,7 +64,7 @@ _TRACK_NEXT = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n"
 
 
 class WatchCall(Call):
-    """How many of some keys are there, and: notify this connection once any of them changes, whoever changes it.
+    """How many of these keys exist; and notify this connection once any of them changes, whoever changes it.
 
     Not a script but a native command, which the server's key tracking takes note of. Its answer is ``Present``.
 
