@@ -112,6 +112,11 @@ class Book(Generic[L]):
         # Never forgotten for another name: only names that are waited for are in it.
         self._waiting: dict[tuple[str, object], None] = {}
 
+    def after_fork(self) -> None:
+        """In the child: another thread may have had the guard, and the holds are the parent's."""
+        self._guard = threading.RLock()
+        self._held, self._waiting = {}, {}
+
     def put(self, name: str, identifier: str, lease: L) -> None:
         """Note a hold."""
         self._add(name, identifier, lease)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 
 import pytest
 
 import pawl
 from pawl.core.keep.engine import Engine
+from pawl.fencing import MemoryFences, http
 from pawl.testing.servers import Server
 from tests.edges.helpers import (
     Script,
@@ -293,6 +295,83 @@ def test_a_lock_travels_to_the_workers_of_multiprocessing(
         lease.release()
         assert script.end(30) == (0, "[20, 20, 20, 20]\n", "")
     assert valkey.command("GET", "m") == b"80"
+
+
+@pytest.mark.parametrize("child_does", ["goes on", "exits"])
+@pytest.mark.parametrize("server", ["answers", "is slow"])
+def test_a_signal_handler_forks_inside_an_acquisition(valkey: Server, child_does: str, server: str) -> None:
+    """The two would go on with one token: the child must not hold what the parent holds, nor take it back."""
+    text = """
+        import os, signal, sys, threading, time, pawl
+        url, child_does, server, pid_of_server = sys.argv[1:]
+        client, other = pawl.connect(url), pawl.connect(url)
+        with client.lock("warm"), other.lock("warm too"):
+            pass
+        lease = other.lock("x").acquire() if server == "answers" else None
+        reading, writing = os.pipe()
+        child = 0
+
+        def fork(*_):
+            global child
+            child = os.fork()
+            if child == 0 and child_does == "exits":
+                sys.exit(0)
+            if child and lease is None:
+                os.kill(int(pid_of_server), signal.SIGCONT)
+
+        signal.signal(signal.SIGALRM, fork)
+        if lease is None:
+            os.kill(int(pid_of_server), signal.SIGSTOP)
+        else:
+            def release():
+                time.sleep(0.6)
+                lease.release()
+            threading.Thread(target=release).start()
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            with client.lock("x", ttl=2, timeout=15) as mine:
+                assert child, "the child holds it too"
+                os.close(writing)
+                time.sleep(1)
+                mine.check()
+        except pawl.ClientClosed as error:
+            os.write(writing, str(error).encode())
+            os._exit(0)
+        print(os.waitpid(child, 0)[1], os.read(reading, 1000).decode() or "nothing")
+    """
+    args = valkey.url, child_does, server, str(valkey.pid)
+    said = run_script(text, *args, PYTHONWARNINGS="ignore::DeprecationWarning")
+    refused = "the process was forked during the call [CLIENT_CLOSED]"
+    assert said == f"0 {refused if child_does == 'goes on' else 'nothing'}"
+    eventually(lambda: holder_of(valkey, "x") is None, "nobody holds it")
+
+
+def test_the_service_and_the_fences_of_a_child_wait_for_no_thread_of_the_parent(
+    valkey: Server, client: pawl.Client
+) -> None:
+    """Another thread is inside the record of holds, and of the fences that were seen, at the instant of the fork."""
+    service, fences = client.service(), MemoryFences()
+    service.acquire("held", identifier="parent")
+    inside, over = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with client._book._guard, http._noting:
+            inside.set()
+            over.wait(30)
+
+    def child() -> str:
+        fences.note(7, "account")
+        service.acquire("mine", identifier="child")
+        service.release("mine", "child")
+        return outcome(lambda: service.release("held", "parent"))
+
+    with started_threads(stay):
+        try:
+            assert inside.wait(10)
+            assert in_child(child) == "NotHeld"
+        finally:
+            over.set()
+    service.release("held", "parent")
 
 
 def test_a_fork_inside_a_running_loop_leaves_the_loop_of_the_parent_alone(valkey: Server) -> None:

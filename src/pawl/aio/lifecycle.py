@@ -181,6 +181,7 @@ class AsyncClientLifecycle:
             self._last = None
 
     def _after_fork(self) -> None:
+        self._book.after_fork()
         for engine in self._engines.values():
             cast("AsyncioRuntime", engine.runtime).after_fork()
             engine.after_fork()

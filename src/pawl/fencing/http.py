@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import threading
 import time
@@ -25,6 +26,12 @@ __all__ = ["HEADER", "AsgiFences", "Fences", "MemoryFences", "WsgiFences", "fenc
 
 HEADER = "Pawl-Fence"
 """The header that carries the fence of a request."""
+
+# One for all, so that the child of a fork has one that no thread of its parent is inside of; a few dictionary
+# operations do not make others wait. Re-entrant: a signal handler may note a fence too.
+_noting = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: globals().update(_noting=threading.RLock()))
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _DIGITS = re.compile(r"[1-9][0-9]{0,18}")
@@ -76,13 +83,12 @@ class MemoryFences:
         ConfigurationError: A ``keep`` that is not above 0.
     """
 
-    __slots__ = ("_keep", "_lock", "_seen")
+    __slots__ = ("_keep", "_seen")
 
     def __init__(self, *, keep: float = _DAY) -> None:
         self._keep: float = _seconds(keep, "keep")
         if self._keep == 0:
             raise ConfigurationError("keep must be above 0 s, got 0")
-        self._lock = threading.Lock()
         self._seen: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def claim(self, lease: Fenced | int, key: str, /) -> None:
@@ -96,7 +102,7 @@ class MemoryFences:
             StaleFence: A greater fence is known, or the lease is degraded.
         """
         fence, now = fence_of(lease), time.monotonic()
-        with self._lock:
+        with _noting:
             while self._seen and next(iter(self._seen.values()))[1] < now - self._keep:
                 self._seen.popitem(last=False)
             seen = self._seen.get(key, (0, 0.0))[0]

@@ -139,6 +139,7 @@ class ClientLifecycle:
             warn(text)
 
     def _after_fork(self) -> None:
+        self._book.after_fork()
         self._runtime.after_fork()
         self._engine.after_fork()
 

@@ -77,6 +77,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
     # A single try waits for its answer as long as any request.
     until = None if timeout is None else began + (timeout or plan.options.request_timeout)
     lease: HeldLease | None = None
+    epoch = engine.epoch
     try:
         if not nested and plan.options.given.on_unavailable != "raise":
             lease = await _acquire_or_degrade(engine, plan, timeout, stop, began, or_none=or_none)
@@ -131,7 +132,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
     if lease is None:
         if not nested:
             engine.refused(plan.primitive, began, None)
-    elif engine.activity.closed:
+    elif engine.activity.closed or engine.epoch != epoch:
         refuse(engine, lease)
     return lease
 

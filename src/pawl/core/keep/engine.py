@@ -466,6 +466,11 @@ class Engine:
         self.leases.tracked = {}
         if self.reports.publisher is not None:
             self.reports.publisher.forget()
+        # A signal handler, or a greenlet, may fork during an acquisition, which then continues in the child as well:
+        # there it must neither own nor release the token of the parent.
+        for asking in (*self.activity.asking, *self.activity.in_progress):
+            if isinstance(asking, Waiter | ServerLease):
+                asking.token = self.runtime.new_token()
         self.activity.in_progress, self.activity.asking, self.leases.losing = {}, {}, {}
         self.outbox = Outbox()
         self.activity.maintenance_runs = False

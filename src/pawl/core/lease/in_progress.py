@@ -1,4 +1,4 @@
-"""Releases that are under way, and acquisitions that end in a client that was closed meanwhile."""
+"""Releases that are under way, and acquisitions that end in a client that was closed or forked meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class OngoingRelease:
 
 
 def refuse(engine: Engine, lease: HeldLease) -> NoReturn:
-    """End a lease that was granted while the client was closed: nobody gets it.
+    """End a lease that was granted while the client was closed, or the process forked: nobody gets it.
+
+    In the child of a fork, a reply to the token that it began with is the parent's.
 
     Raises:
         ClientClosed: Always.
@@ -37,4 +39,5 @@ def refuse(engine: Engine, lease: HeldLease) -> NoReturn:
         lease.released = True
         engine.lose(lease.server_lease, LossReason.CLOSED)
         engine.forget_holder(lease.server_lease, lease.who)
-    raise ClientClosed("the client was closed during the call", name=lease.name)
+    what = "the client was closed" if engine.activity.closed else "the process was forked"
+    raise ClientClosed(f"{what} during the call", name=lease.name)

@@ -15,6 +15,8 @@ __all__ = ["async_client", "client", "made_from"]
 
 _made: dict[str, Any] = {}
 _making = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: globals().update(_making=threading.Lock()))
 
 
 def client() -> pawl.Client:
