@@ -249,19 +249,19 @@ class Link:
         self._there_at = when
         return when
 
-    def greet(self, answered: Callable[[Fault | None], object]) -> None:
+    def handshake(self, answered: Callable[[Fault | None], object]) -> None:
         """Open it: the server notes the channel, and the client learns of it or of a fault."""
         network = self.network
         if network.struck("cut_out", self.process.name, "connect") or network.struck(
             "loss", self.process.name, "connect"
         ):
             return
-        network.world.at(self._after(2 * network.delay_of(self.node)), self._greeted, answered)
+        network.world.at(self._after(2 * network.delay_of(self.node)), self._shook_hands, answered)
 
-    def _greeted(self, answered: Callable[[Fault | None], object]) -> None:
+    def _shook_hands(self, answered: Callable[[Fault | None], object]) -> None:
         node, network = self.node, self.network
         if node.stalled_until > network.world.now:
-            network.world.at(node.stalled_until, self._greeted, answered)
+            network.world.at(node.stalled_until, self._shook_hands, answered)
             return
         fault = None
         if not node.up:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["QuorumSimRuntime"]
 
-_GREETING = 1.0
-_LEAST_GREETING = 0.25
-_FIRST_LOOK = 0.5
+_HANDSHAKE_TIMEOUT = 1.0
+_LEAST_HANDSHAKE_TIMEOUT = 0.25
+_FIRST_MEETING = 0.5
 _GRACE = 0.05
-_LOOK = 0.005
-_SPARES = 4
+_POLL = 0.005
+_MOST_IDLE = 4
 _DOUBLED = 0.1
 _FALSE = 0.05
 _GONE = Fault(FaultKind.UNREACHABLE, "there is no connection")
@@ -168,28 +168,28 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         self._probe = probe("sim")
         self._life: dict[Link, Incarnation] = {}
         self._held: dict[tuple[Task | None, int], Link] = {}
-        self._left: list[list[Link]] = [[] for _ in self.nodes]
-        self._looked = False
-        self._looking = False
-        self._wished = 0
+        self._idle_by_node: list[list[Link]] = [[] for _ in self.nodes]
+        self._met_all = False
+        self._meeting = False
+        self._meetings = 0
 
     def connection(self) -> None:
         """See ``Runtime``: there is not one."""
 
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``."""
-        await self.meet(max(timeout, _FIRST_LOOK))
+        await self.meet(max(timeout, _FIRST_MEETING))
 
     async def meet(self, timeout: float) -> None:
         """See ``QuorumRuntime``: the first call meets the nodes, and other callers wait with it."""
-        if not self._looking:
-            self._looking = True
-            Task(self._process, "connect", self._look_around(_GREETING * 2), _ended)
+        if not self._meeting:
+            self._meeting = True
+            Task(self._process, "connect", self._meet_all(_HANDSHAKE_TIMEOUT * 2), _ended)
         end = self.now() + timeout
-        while not self._looked and not self.ending and self.now() < end:
-            await Sleep(self._process).park(_LOOK)
-        if self._looked:
-            await self._equip(timeout)
+        while not self._met_all and not self.ending and self.now() < end:
+            await Sleep(self._process).park(_POLL)
+        if self._met_all:
+            await self._ensure_connected(timeout)
 
     # Questions --------------------------------------------------------------------------------------------------
 
@@ -200,18 +200,18 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         """See ``QuorumRuntime``."""
         if self.ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        if not self._looked:
+        if not self._met_all:
             await self.ready(timeout)
-        await self._equip(max(timeout, _LEAST_GREETING))
+        await self._ensure_connected(max(timeout, _LEAST_HANDSHAKE_TIMEOUT))
         links = [self._link_to(index) for index in range(len(self.nodes))]
         tell = _Tell(self._me(), len(questions))
         now = self.now()
         for calls, ballot in questions:
-            self._pose(calls, _Asked(ballot, len(calls), tell, self._incarnations, now), links, timeout)
+            self._send_all(calls, _Asked(ballot, len(calls), tell, self._incarnations, now), links, timeout)
         if questions:
             await suspend()
 
-    def _pose(
+    def _send_all(
         self, calls: Sequence[Call | None], question: _Asked, links: Sequence[Link | Fault], timeout: float
     ) -> None:
         for index, (call, link) in enumerate(zip(calls, links, strict=True)):
@@ -230,7 +230,7 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         else:
             found = [self._held.get((owner, index)) for index in range(len(calls))]
         links = [_GONE if link is None or link.dead or not self._process.alive else link for link in found]
-        self._pose(
+        self._send_all(
             calls, _Asked(ballot, len(calls), None, self._incarnations, self.now()), links, self.node_timeout
         )
 
@@ -240,8 +240,8 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         watcher.on_due(local_waiter.unpark)
         owner = self._owner()
         found = [(i, self._held.get((owner, i))) for i in range(len(self.nodes))]
-        ears = [(index, link) for index, link in found if isinstance(link, _NodeLink)]
-        for index, link in ears:
+        listening = [(index, link) for index, link in found if isinstance(link, _NodeLink)]
+        for index, link in listening:
             for key in call.keys:
                 link.watchers.setdefault(key, []).append((index, watcher))
             if self.random() < _FALSE:
@@ -250,7 +250,7 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         try:
             await self.sleep(seconds, local_waiter)
         finally:
-            for index, link in ears:
+            for index, link in listening:
                 for key in call.keys:
                     link.watchers[key].remove((index, watcher))
 
@@ -262,40 +262,40 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
-    async def _equip(self, timeout: float) -> None:
+    async def _ensure_connected(self, timeout: float) -> None:
         """Connections for a caller that has none: to all nodes at once, and a majority of them is waited for."""
         if self._missing() and self._threads:
             for index in self._missing():
-                self._wish(index)
+                self._meet_soon(index)
         elif len(self._missing()) < majority(len(self.nodes)):
             return
         else:
             for index in self._missing():
                 if self.now() >= self._known_nodes.nodes[index].retry_at:
-                    self._look_at(index)
+                    self._meet_again(index)
         end = self.now() + timeout
         while len(self._missing()) >= majority(len(self.nodes)) and self.now() < end and not self.ending:
-            if not self._wished and not any(node.meeting for node in self._known_nodes.nodes):
+            if not self._meetings and not any(node.meeting for node in self._known_nodes.nodes):
                 return
-            await Sleep(self._process).park(_LOOK)
+            await Sleep(self._process).park(_POLL)
 
     def _missing(self) -> list[int]:
         owner = self._owner()
         held = [self._held.get((owner, index)) for index in range(len(self.nodes))]
         none: list[list[Link]] = [[] for _ in held]
-        spares = self._left if self._threads else none
-        return [i for i, link in enumerate(held) if (link is None or link.dead) and not spares[i]]
+        idle = self._idle_by_node if self._threads else none
+        return [i for i, link in enumerate(held) if (link is None or link.dead) and not idle[i]]
 
-    def _wish(self, index: int) -> None:
+    def _meet_soon(self, index: int) -> None:
         node = self._known_nodes.nodes[index]
         if node.fault is not None and self.now() >= node.retry_at:
-            self._look_at(index)
+            self._meet_again(index)
         elif self._known_nodes.objection(index, self.now()) is None:
-            self._wished += 1
-            Task(self._process, "connect", self._visit(index), self._granted_wish)
+            self._meetings += 1
+            Task(self._process, "connect", self._run_meet(index), self._met_one)
 
-    def _granted_wish(self, task: Task, error: BaseException | None) -> None:
-        self._wished -= 1
+    def _met_one(self, task: Task, error: BaseException | None) -> None:
+        self._meetings -= 1
         _ended(task, error)
 
     def _link_to(self, index: int) -> Link | Fault:
@@ -310,26 +310,26 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
             return link
         now = self.now()
         if node.fault is not None and now >= node.retry_at:
-            self._look_at(index)
+            self._meet_again(index)
         objection = self._known_nodes.objection(index, now)
         if objection is not None:
             return objection
         if self._threads:
             # Another thread met it already: this one needs a connection of its own.
-            link = self._spare(index)
+            link = self._take_idle(index)
         if link is None or link.dead:
             return _NOT_YET
-        # Only its own greeting told which life of the node it leads to.
+        # Only its own handshake says which life of the node it leads to.
         objection = self._life[link].objection(self.now())
         if objection is not None:
             if self._threads:
-                self._left[index].append(self._held.pop(key))
+                self._idle_by_node[index].append(self._held.pop(key))
             return objection
         return link
 
-    def _spare(self, index: int) -> Link | None:
-        while self._left[index]:
-            link = self._left[index].pop()
+    def _take_idle(self, index: int) -> Link | None:
+        while self._idle_by_node[index]:
+            link = self._idle_by_node[index].pop()
             if not link.dead:
                 self._held[self._me(), index] = link
                 return link
@@ -341,23 +341,23 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
             for (owner, index), link in list(self._held.items()):
                 if owner is not None and not link.pending:
                     del self._held[owner, index]
-                    if len(self._left[index]) < _SPARES and self.random() < 0.5:
-                        self._left[index].append(link)
+                    if len(self._idle_by_node[index]) < _MOST_IDLE and self.random() < 0.5:
+                        self._idle_by_node[index].append(link)
                     else:
                         link.close(Fault(FaultKind.CLOSED, "its thread ended"))
 
-    def _look_at(self, index: int) -> None:
+    def _meet_again(self, index: int) -> None:
         node = self._known_nodes.nodes[index]
         if not node.meeting and not self.ending:
             node.meeting = True
-            Task(self._process, "connect", self._visit(index), _ended)
+            Task(self._process, "connect", self._run_meet(index), _ended)
 
-    async def _visit(self, index: int) -> None:
+    async def _run_meet(self, index: int) -> None:
         try:
-            link = await self._meet(index, None, max(self.node_timeout, _GREETING))
+            link = await self._meet(index, None, max(self.node_timeout, _HANDSHAKE_TIMEOUT))
             if link is not None and self._threads:
                 del self._held[None, index]
-                self._left[index].append(link)
+                self._idle_by_node[index].append(link)
         finally:
             self._known_nodes.nodes[index].meeting = False
 
@@ -370,7 +370,7 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         link = kind(self._network, self._process, node, channel, self._woken, partial(self._node_gone, index))
         task = self._me()
         step = task.step
-        link.greet(lambda fault: task.wake(step, fault or link))
+        link.handshake(lambda fault: task.wake(step, fault or link))
         task.over_in(timeout)
         outcome = await suspend()
         asked_at = self.now()
@@ -423,24 +423,24 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
                 return False
         return True
 
-    async def _look_around(self, timeout: float) -> None:
+    async def _meet_all(self, timeout: float) -> None:
         for index in range(len(self.nodes)):
-            self._look_at(index)
+            self._meet_again(index)
         end = self.now() + timeout
         needed = len(self.nodes) // 2 + 1
         while self.now() < end and any(node.meeting for node in self._known_nodes.nodes):
-            await Sleep(self._process).park(_LOOK)
+            await Sleep(self._process).park(_POLL)
             if sum(node.fault is None for node in self._known_nodes.nodes) >= needed:
                 end = min(end, self.now() + _GRACE)
-        self._looked = True
+        self._met_all = True
 
     # The end ----------------------------------------------------------------------------------------------------
 
     def shut_down(self) -> None:
         """See ``SimRuntime``."""
         super().shut_down()
-        spares = [link for left in self._left for link in left]
-        for link in [*self._held.values(), *spares]:
+        idle = [link for left in self._idle_by_node for link in left]
+        for link in [*self._held.values(), *idle]:
             link.close(Fault(FaultKind.CLOSED, "the client is closed", final=True))
 
 

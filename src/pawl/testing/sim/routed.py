@@ -198,17 +198,17 @@ class RoutedSimRuntime(SimRuntime):
         """See ``DurableRuntime``."""
 
         async def send(address: Address, sent: Call, left: float) -> tuple[Outcome | None, int]:
-            return await self._durably(await self._spare_to(address, left), sent, left)
+            return await self._durably(await self._idle_to(address, left), sent, left)
 
         return await self._router.route_by(send, call, timeout)
 
-    async def _spare_to(self, address: Address, timeout: float) -> Link:
+    async def _idle_to(self, address: Address, timeout: float) -> Link:
         if self._threads:
             return await self.link_to(address, timeout)
         node = self.cluster.by_address[address]
-        for link in self._spares:
+        for link in self._idle_links:
             if link.node is node and not link.dead:
-                self._spares.remove(link)
+                self._idle_links.remove(link)
                 return link
         return await self._linked(node, max(timeout, _PATIENCE))
 

@@ -84,7 +84,7 @@ class SimRuntime:
         self._channels = 0
         self._served = False
         self._led_to: Node | None = None
-        self._spares: list[Link] = []
+        self._idle_links: list[Link] = []
         self.on_move: Callable[[], object] | None = None
         self.closing: bool = False
         self.ending: bool = False
@@ -171,14 +171,14 @@ class SimRuntime:
         for task, step in waiting:
             task.wake(step, outcome)
 
-    async def _open(self, owner: Task | None, timeout: float, *, spare: bool = False) -> Link:
+    async def _open(self, owner: Task | None, timeout: float, *, idle: bool = False) -> Link:
         link = await self._linked(self._fleet.master, timeout)
         if self._led_to is not link.node:
             if self._led_to is not None and self.on_move is not None:
                 self.on_move()
             self._led_to = link.node
-        if spare:
-            self._spares.append(link)
+        if idle:
+            self._idle_links.append(link)
         elif owner is None:
             self._mux = link
         else:
@@ -190,7 +190,7 @@ class SimRuntime:
         channel = f"wake:{self._process.name}:{self._process.life}:{self._channels}"
         link = Link(self._network, self._process, node, channel, self._woken, self._gone)
         task, step = self._me(), self._me().step
-        link.greet(lambda fault: task.wake(step, fault or link))
+        link.handshake(lambda fault: task.wake(step, fault or link))
         task.over_in(timeout)
         outcome = await suspend()
         if outcome is None:
@@ -331,18 +331,18 @@ class SimRuntime:
                 link.close(outcome)
                 raise Fault(outcome.kind, outcome.text, maybe_applied=True)
         if not self._threads:
-            self._spares.append(link)
+            self._idle_links.append(link)
         return reply, acknowledged[2]
 
     async def _own_link(self, timeout: float) -> Link:
         if self._threads:
             return self._link() or await self._connect(timeout)
-        while self._spares:
-            link = self._spares.pop()
+        while self._idle_links:
+            link = self._idle_links.pop()
             if not link.dead:
                 return link
-        link = await self._open(None, max(timeout, _PATIENCE), spare=True)
-        self._spares.remove(link)
+        link = await self._open(None, max(timeout, _PATIENCE), idle=True)
+        self._idle_links.remove(link)
         return link
 
     def touch(self, key: str) -> Call:
@@ -484,7 +484,7 @@ class SimRuntime:
         self.ending = True
         self.nudge()
         fault = Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        for link in (*self._links.values(), *self._spares, self._mux):
+        for link in (*self._links.values(), *self._idle_links, self._mux):
             if link is not None:
                 link.close(fault)
 
