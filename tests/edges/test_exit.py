@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 
 import pytest
 
+import pawl
 from pawl.testing._resp import texts
 from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
@@ -389,6 +391,32 @@ def test_a_client_that_atexit_closes(valkey: Server, first: str) -> None:
     with Script(text, valkey.url, first) as script:
         assert script.end() == (0, "", "")
     assert free(valkey, "closed by atexit")
+
+
+def test_a_handler_that_closes_and_exits_while_a_multi_lock_waits_for_a_slow_server(valkey: Server) -> None:
+    """The server takes the names when it goes on; they must not be held until their TTL for nobody."""
+    text = """
+        import os, signal, sys, threading, pawl
+        url, pid_of_server = sys.argv[1], int(sys.argv[2])
+        client = pawl.connect(url)
+        client.multi_lock(["a", "b"]).acquire().release()
+
+        def handle(*_):
+            threading.Timer(0.2, os.kill, (pid_of_server, signal.SIGCONT)).start()
+            client.close()
+            sys.exit(0)
+
+        signal.signal(signal.SIGALRM, handle)
+        os.kill(pid_of_server, signal.SIGSTOP)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        client.multi_lock(["a", "b"], ttl=60).acquire(timeout=10)
+    """
+    try:
+        run_script(text, valkey.url, str(valkey.pid))
+    finally:
+        os.kill(valkey.pid, signal.SIGCONT)
+    with pawl.connect(valkey.url) as other:
+        eventually(lambda: not other.inspect("a").held and not other.inspect("b").held, "both are free")
 
 
 @pytest.mark.parametrize("handler", ["signal.signal", "add_signal_handler"])

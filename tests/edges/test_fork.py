@@ -298,16 +298,27 @@ def test_a_lock_travels_to_the_workers_of_multiprocessing(
 
 
 @pytest.mark.parametrize("child_does", ["goes on", "exits"])
-@pytest.mark.parametrize("server", ["answers", "is slow"])
-def test_a_signal_handler_forks_inside_an_acquisition(valkey: Server, child_does: str, server: str) -> None:
+@pytest.mark.parametrize(
+    ("server", "what"),
+    [("answers", "lock"), ("is slow", "lock"), ("is slow", "multi_lock"), ("is slow", "adopt")],
+)
+def test_a_signal_handler_forks_inside_an_acquisition(
+    valkey: Server, child_does: str, server: str, what: str
+) -> None:
     """The two would go on with one token: the child must not hold what the parent holds, nor take it back."""
     text = """
         import os, signal, sys, threading, time, pawl
-        url, child_does, server, pid_of_server = sys.argv[1:]
+        url, child_does, server, what, pid_of_server = sys.argv[1:]
         client, other = pawl.connect(url), pawl.connect(url)
         with client.lock("warm"), other.lock("warm too"):
             pass
         lease = other.lock("x").acquire() if server == "answers" else None
+        take = {
+            "lock": lambda: client.lock("x", ttl=2).acquire(timeout=15),
+            "multi_lock": lambda: client.multi_lock(["x", "y"], ttl=2).acquire(timeout=15),
+            "adopt": lambda: client.adopt(ticket),
+        }[what]
+        ticket = other.lock("x", ttl=2).acquire().detach() if what == "adopt" else ""
         reading, writing = os.pipe()
         child = 0
 
@@ -329,7 +340,7 @@ def test_a_signal_handler_forks_inside_an_acquisition(valkey: Server, child_does
             threading.Thread(target=release).start()
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         try:
-            with client.lock("x", ttl=2, timeout=15) as mine:
+            with take() as mine:
                 assert child, "the child holds it too"
                 os.close(writing)
                 time.sleep(1)
@@ -339,7 +350,7 @@ def test_a_signal_handler_forks_inside_an_acquisition(valkey: Server, child_does
             os._exit(0)
         print(os.waitpid(child, 0)[1], os.read(reading, 1000).decode() or "nothing")
     """
-    args = valkey.url, child_does, server, str(valkey.pid)
+    args = valkey.url, child_does, server, what, str(valkey.pid)
     said = run_script(text, *args, PYTHONWARNINGS="ignore::DeprecationWarning")
     refused = "the process was forked during the call [CLIENT_CLOSED]"
     assert said == f"0 {refused if child_does == 'goes on' else 'nothing'}"

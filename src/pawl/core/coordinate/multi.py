@@ -20,6 +20,7 @@ from pawl.core.acquire import acquire
 from pawl.core.acquire.giving_up import timed_out
 from pawl.core.coordinate.multi_lease import HeldMultiLease, MultiPlan
 from pawl.core.lease.factory import own_grant
+from pawl.core.lease.in_progress import check_fork
 from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.outcomes import AllGranted, Member, Outcome
 from pawl.core.protocol.primitive import TOMB_MS
@@ -152,13 +153,17 @@ async def _take_together(
     taken: list[HeldLease],
 ) -> Plan | None:
     """One question for all; the member that is not free, or None: all are taken."""
-    waiters = [Waiter(engine.runtime.new_token()) for _ in plan.members]
+    waiters, epoch = [Waiter(engine.runtime.new_token()) for _ in plan.members], engine.epoch
     call = together.acquire(
         [waiter.token for waiter in waiters], [member.options.ttl_ms for member in plan.members]
     )
     first = waiters[0]
     try:
+        # A signal handler that closes the client gives them back, and one that forks takes them from the child.
+        for member, waiter in zip(plan.members, waiters, strict=True):
+            engine.activity.asking[waiter] = member.primitive, who
         outcome, sent_at = await _ask(engine, plan, call, first, until)
+        check_fork(engine, epoch, plan.name)
         grants = _read(engine, plan, outcome, sent_at)
         if isinstance(grants, list):
             for member, waiter, grant in zip(plan.members, waiters, grants, strict=True):
@@ -170,6 +175,9 @@ async def _take_together(
         if first.unanswered:
             _bar(engine, plan, waiters)
         raise
+    finally:
+        for waiter in waiters:
+            engine.activity.asking.pop(waiter, None)
     if first.unanswered or grants is None:
         # A late copy may still find all of them free; or what was granted is of no use.
         _bar(engine, plan, waiters)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.record import HeldLease
 
-__all__ = ["OngoingRelease", "refuse"]
+__all__ = ["OngoingRelease", "check_fork", "refuse"]
 
 
 class OngoingRelease:
@@ -30,8 +30,6 @@ class OngoingRelease:
 def refuse(engine: Engine, lease: HeldLease) -> NoReturn:
     """End a lease that was granted while the client was closed, or the process forked: nobody gets it.
 
-    In the child of a fork, a reply to the token that it began with is the parent's.
-
     Raises:
         ClientClosed: Always.
     """
@@ -39,5 +37,15 @@ def refuse(engine: Engine, lease: HeldLease) -> NoReturn:
         lease.released = True
         engine.lose(lease.server_lease, LossReason.CLOSED)
         engine.forget_holder(lease.server_lease, lease.who)
-    what = "the client was closed" if engine.activity.closed else "the process was forked"
-    raise ClientClosed(f"{what} during the call", name=lease.name)
+    what = "client was closed" if engine.activity.closed else "process was forked"
+    raise ClientClosed(f"the {what} during the call", name=lease.name)
+
+
+def check_fork(engine: Engine, epoch: int, name: str) -> None:
+    """In the child of a fork, end an acquisition that began before: a reply to its token is the parent's.
+
+    Raises:
+        ClientClosed: The engine is of another epoch than at its beginning.
+    """
+    if engine.epoch != epoch:
+        raise ClientClosed("the process was forked during the call", name=name)

@@ -144,17 +144,16 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
 async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     runtime = engine.runtime
     engine.check_open(ticket.name)
-    began = runtime.now()
-    token = runtime.new_token()
-    call = plan.primitive.adopt(ticket.token, token, plan.options.life_ms)
-    waiter = Waiter(token)
+    began, epoch = runtime.now(), engine.epoch
+    waiter = Waiter(runtime.new_token())
+    call = plan.primitive.adopt(ticket.token, waiter.token, plan.options.life_ms)
     engine.activity.asking[waiter] = plan.primitive, runtime.who()
     try:
         outcome, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
         until = 0.0
         if isinstance(outcome, Granted):
             try:
-                await confirm(engine, plan.primitive, plan.options, token)
+                await confirm(engine, plan.primitive, plan.options, waiter.token)
             except Fault as fault:
                 raise to_error(fault, plan.primitive.name, "adopt") from fault
             until = valid_until(sent_at, outcome.left_ms - plan.options.delay_ms, plan.options.ttl_ms)
@@ -165,14 +164,14 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
                 operation="adopt",
             )
         lease = own_grant(engine, plan, None, waiter, Grant(ticket.fence, until, True), runtime.who(), began)
-        if engine.activity.closed:
+        if engine.activity.closed or engine.epoch != epoch:
             refuse(engine, lease)
         return lease
     except NotHeld:
         raise
     except BaseException:
         # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
-        engine.post(plan.primitive.leave(token, TOMB_MS, 0))
+        engine.post(plan.primitive.leave(waiter.token, TOMB_MS, 0))
         raise
     finally:
         if waiter in engine.activity.asking:
