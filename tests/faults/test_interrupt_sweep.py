@@ -626,6 +626,32 @@ def test_row_12_the_outer_section_ends_after_an_inner_one_that_was_interrupted(
     assert len(kept) <= 2, f"held once more after an interrupt at {kept}"
 
 
+def test_row_12_the_outer_section_that_kept_no_lease_ends_after_an_inner_one_that_was_interrupted(
+    pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    """``with lock:`` drops the lease that it gets, so the inner block makes a new object for it."""
+    client, _ = pair
+    lock = client.rlock("n", ttl=TTL, ticket_ttl=TICKET)
+
+    def inner() -> None:
+        with lock:
+            pass
+
+    at, where, kept = 0, "?", []
+    while where:
+        at += 1
+        with lock:
+            (_who, record), *_inner = lock._entered
+            where, _none = struck(inner, at)
+        if not record.released:
+            kept.append(where)
+            pawl.Lease(record).release()
+        until(lambda: not remains(server), what=f"what was interrupted at {where} is given back")
+    assert at > 20
+    # On its way to the caller, and where `__exit__` begins, nobody knows of it yet, or any more.
+    assert len(kept) <= 2, f"held once more after an interrupt at {kept}"
+
+
 @contextlib.contextmanager
 def strict_line(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
     """A lease in strict order with two threads of its client behind it, which are served in the end."""

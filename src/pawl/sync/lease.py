@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pawl.core.lease.base import LossSignal
-from pawl.core.lease.in_progress import refuse
+from pawl.core.lease.in_progress import end_level, refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_ttl
 from pawl.core.release import extend, transfer
@@ -102,9 +102,13 @@ def shown(record: HeldLease) -> Lease:
 def given(record: HeldLease) -> Lease:
     """The same, for the caller that acquired it."""
     known = record.shown_as
-    lease: Lease | None = Lease(record) if known is None else known()
-    if lease is None:
-        lease = shown(record)
+    try:
+        lease: Lease | None = Lease(record) if known is None else known()
+        if lease is None:
+            lease = shown(record)
+    except BaseException:
+        end_level(record)
+        raise
     # After the last call: a signal handler may have closed the client meanwhile.
     if record.engine.activity.closed:
         refuse(record.engine, record)
@@ -115,8 +119,12 @@ def given(record: HeldLease) -> Lease:
 
 def given_to_write(record: HeldLease) -> WriteLease:
     """The same for a writer."""
-    known: WriteLease | None = None if record.shown_as is None else record.shown_as()
-    lease = WriteLease(record) if known is None else known
+    try:
+        known: WriteLease | None = None if record.shown_as is None else record.shown_as()
+        lease = WriteLease(record) if known is None else known
+    except BaseException:
+        end_level(record)
+        raise
     if record.engine.activity.closed:
         refuse(record.engine, record)
     record.given = True

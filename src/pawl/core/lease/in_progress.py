@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.record import HeldLease
 
-__all__ = ["OngoingRelease", "check_fork", "refuse"]
+__all__ = ["OngoingRelease", "check_fork", "end_level", "refuse"]
 
 
 class OngoingRelease:
@@ -49,3 +49,12 @@ def check_fork(engine: Engine, epoch: int, name: str) -> None:
     """
     if engine.epoch != epoch:
         raise ClientClosed("the process was forked during the call", name=name)
+
+
+def end_level(lease: HeldLease) -> None:
+    """End what a caller who was interrupted did not get: one level of a re-entered lease.
+
+    What is granted anew ends when its record is dropped.
+    """
+    if lease.given:
+        lease.take_level()
