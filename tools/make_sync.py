@@ -171,6 +171,17 @@ class Converter(ast.NodeVisitor):
         else:
             self.generic_visit(node)
 
+    def visit_Try(self, node: ast.Try) -> None:
+        """Leave out one that only asyncio needs."""
+        calls = [part.value for part in node.body if isinstance(part, ast.Expr)]
+        if (
+            all(isinstance(call, ast.Call) and ast.unparse(call.func) in ONLY_ASYNCIO for call in calls)
+            and calls
+        ):
+            self._drop(node)
+        else:
+            self.generic_visit(node)
+
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Leave out what only asyncio has."""
         if node.name in ONLY_ASYNCIO:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from pawl.core.release import release
 from pawl.errors import LeaseLost
@@ -35,7 +35,8 @@ class CancelScope:
     __slots__ = ("_cancelling", "leaving", "requested", "task")
 
     def __init__(self, task: asyncio.Task[object]) -> None:
-        self.task = task
+        # Weak: it is in a table of all leases, and what a task ended with may refer to the lease.
+        self.task = ref(task)
         self._cancelling = task.cancelling()
         self.requested = False
         self.leaving = False
@@ -47,34 +48,46 @@ class CancelScope:
         if task is None:
             raise RuntimeError("async with needs a running asyncio task")
         scope = CancelScope(task)
-        _scopes.setdefault(lease, []).append(scope)
-        lease.watch(scope.cancel)
-        if lease.state is LeaseState.LOST:
-            scope.cancel()
+        try:
+            _scopes.setdefault(lease, []).append(scope)
+            lease.watch(scope.cancel)
+            if lease.state is LeaseState.LOST:
+                scope.cancel()
+        except BaseException:
+            # A signal handler raised: the block is not begun, and nobody leaves it.
+            scope.drop(lease)
+            raise
 
     def cancel(self) -> None:
         """The lease is lost: cancel the task while it is inside."""
-        if not self.leaving and not self.requested and not self.task.done():
+        task = self.task()
+        if not self.leaving and not self.requested and task is not None and not task.done():
             self.requested = True
-            self.task.cancel(msg="the pawl lease was lost")
+            task.cancel(msg="the pawl lease was lost")
+
+    def drop(self, lease: Losable) -> None:
+        """Watch no more; safe to repeat."""
+        self.leaving = True
+        scopes = _scopes.get(lease)
+        if scopes is not None and self in scopes:
+            scopes.remove(self)
+        lease.unwatch(self.cancel)
 
     @staticmethod
     async def leave(lease: Losable, error: BaseException | None, end: _End = release.end_block) -> None:
         """End the block: release (or what else ``end`` does), and report a lock loss."""
         scopes = _scopes.get(lease)
         task = asyncio.current_task()
-        found = [s for s in scopes or () if s.task is task] or scopes or []
+        found = [s for s in scopes or () if s.task() is task] or scopes or []
         scope = found[-1] if found else None
-        if scope is None or scopes is None:
+        if scope is None:
             await end(lease, error)
             return
-        scopes.remove(scope)
-        scope.leaving = True
-        lease.unwatch(scope.cancel)
+        scope.drop(lease)
         ours = False
-        if scope.requested and scope.task is task:
+        if scope.requested and task is not None and scope.task() is task:
             try:
-                ours = await scope.take_back(error)
+                ours = await scope.take_back(task, error)
             except asyncio.CancelledError as outside:
                 await end(lease, outside)
                 raise
@@ -83,16 +96,16 @@ class CancelScope:
         else:
             await end(lease, error)
 
-    async def take_back(self, error: BaseException | None) -> bool:
+    async def take_back(self, task: asyncio.Task[object], error: BaseException | None) -> bool:
         """Undo our cancel request; True unless another one is pending as well."""
         if not isinstance(error, asyncio.CancelledError):
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
-                if self.task.uncancel() > self._cancelling:
+                if task.uncancel() > self._cancelling:
                     raise
                 return True
-        return self.task.uncancel() <= self._cancelling
+        return task.uncancel() <= self._cancelling
 
     async def leave_lost(self, lease: Losable, error: BaseException | None, end: _End) -> None:
         body_error = None if isinstance(error, asyncio.CancelledError) else error

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from pawl.aio.lease import AsyncLease, AsyncWriteLease, given, given_to_write
 from pawl.core.acquire import acquire
+from pawl.core.coordinate import multi
+from pawl.core.coordinate.multi_lease import BaseMultiLease, record_of_all
+from pawl.core.lease.base import record_of
+from pawl.core.release import release
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
@@ -54,14 +58,39 @@ class Acquiring(Coroutine[Any, Any, L_co]):
         self._operation.close()
 
     async def __aenter__(self) -> L_co:
-        self._lease = lease = cast("L_co", await self._operation)
-        return await lease.__aenter__()
+        lease: L_co = await self._operation
+        # No call before the `try`: a signal handler may run there, and nobody would leave the block.
+        try:
+            self._lease = lease
+            return await lease.__aenter__()
+        except BaseException:
+            _cut_short(lease, _levels(lease))
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._lease is not None:
-            await self._lease.__aexit__(kind, error, trace)
+        lease = self._lease
+        if lease is not None:
+            levels = 0
+            try:
+                levels = _levels(lease)
+                await lease.__aexit__(kind, error, trace)
+            except BaseException:
+                _cut_short(lease, levels or _levels(lease))
+                raise
+
+
+def _levels(lease: _Entered) -> int:
+    return record_of(lease).levels if isinstance(lease, AsyncLease) else 1
+
+
+def _cut_short(lease: _Entered, levels: int) -> None:
+    """End in the background what a signal handler interrupted before it had begun."""
+    if isinstance(lease, AsyncLease):
+        release.cut_short(record_of(lease), levels)
+    elif isinstance(lease, BaseMultiLease):
+        multi.cut_short(record_of_all(lease))
 
 
 async def acquired(engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None) -> AsyncLease:

@@ -1,4 +1,4 @@
-"""How a block of a task begins and ends. A loss cancels a task; signal handlers interrupt a thread."""
+"""How a block of a task begins and ends. A loss cancels a task; a signal handler may interrupt the loop's thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pawl._cancel import CancelScope
 from pawl._inside import engine_here
-from pawl.core.lease.base import BaseLease, record_of, take_entered
+from pawl.core.lease.base import BaseLease, take_entered
 from pawl.core.lease.record import HeldLease, Losable
 from pawl.core.release import release
 from pawl.errors import NotSupported
@@ -46,17 +46,23 @@ def check_home(lease: Losable, doing: str) -> None:
 
 
 async def finish(lease: X, end: Callable[[X], Awaitable[None]], cut_short: Callable[[X], object]) -> None:
-    """End a lease by ``end``. No signal handler interrupts it: ``cut_short`` is for threads."""
-    del cut_short
-    await end(lease)
+    """End a lease by ``end``; interrupted before that has begun, ``cut_short`` ends it in the background."""
+    try:
+        await end(lease)
+    except BaseException:
+        cut_short(lease)
+        raise
 
 
 async def leave_block(
     lease: X, error: BaseException | None, end: _End[X], cut_short: Callable[[X], object]
 ) -> None:
-    """End a block by ``end``, and report a loss. No signal handler interrupts it: ``cut_short`` is for threads."""
-    del cut_short
-    await CancelScope.leave(lease, error, end)
+    """End a block by ``end``, and report a loss; interrupted before that has begun, ``cut_short`` ends it."""
+    try:
+        await CancelScope.leave(lease, error, end)
+    except BaseException:
+        cut_short(lease)
+        raise
 
 
 class Entered(Generic[E]):
@@ -70,8 +76,17 @@ class Entered(Generic[E]):
         self, error: BaseException | None, end: _End[E], cut_short: Callable[[E], object]
     ) -> None:
         """End the block that the present task entered last."""
-        del cut_short
-        await end(take_entered(self._entered, engine_here(self._client).runtime.who()), error)
+        found: tuple[E] | None = None
+        try:
+            found = (self._take(),)
+            await end(found[0], error)
+        except BaseException:
+            # Interrupted before it was taken: it would stay in the list, and its lease would be renewed indefinitely.
+            cut_short(self._take() if found is None else found[0])
+            raise
+
+    def _take(self) -> E:
+        return take_entered(self._entered, engine_here(self._client).runtime.who())
 
 
 class LeaseBlock(BaseLease):
@@ -88,20 +103,33 @@ class LeaseBlock(BaseLease):
             NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
         check_home(self._record, "release")
-        outcome = await release.release(self._record.engine, self._record)
-        if outcome is not Release.RELEASED:
-            release.raise_outcome(self._record, outcome)
+        record = self._record
+        levels = record.levels
+        try:
+            outcome = await release.release(record.engine, record)
+            if outcome is not Release.RELEASED:
+                release.raise_outcome(record, outcome)
+        except BaseException:
+            release.cut_short(record, levels)
+            raise
 
     async def __aenter__(self) -> Self:
-        watch_loss(self._record)
+        check_home(self._record, "enter the block of")
         if not self._record.server_lease.primitive.transferable:
             self._record.bind()
+        watch_loss(self._record)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await CancelScope.leave(self._record, error)
+        record = self._record
+        levels = record.levels
+        try:
+            await CancelScope.leave(record, error)
+        except BaseException:
+            release.cut_short(record, levels)
+            raise
 
 
 class LockBlock(ABC, Generic[L_co]):
@@ -116,14 +144,31 @@ class LockBlock(ABC, Generic[L_co]):
 
     async def __aenter__(self) -> L_co:
         lease = await self.acquire()
-        record = record_of(lease)
-        self._entered.append((record.who, record))
-        CancelScope.enter(record)
-        if not record.server_lease.primitive.transferable:
-            record.bind()
+        # No call here: a signal handler may run there, and nobody would leave the block that was not begun.
+        record = lease._record  # noqa: SLF001 - what record_of returns, without a call
+        try:
+            if not record.server_lease.primitive.transferable:
+                record.bind()
+            CancelScope.enter(record)
+        except BaseException:
+            release.cut_short(record, record.levels)
+            raise
+        self._entered += [(record.who, record)]
         return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await CancelScope.leave(take_entered(self._entered, asyncio.current_task()), error)
+        record: HeldLease | None = None
+        levels = 1
+        try:
+            record = take_entered(self._entered, asyncio.current_task())
+            levels = record.levels
+            await CancelScope.leave(record, error)
+        except BaseException:
+            if record is None:
+                # Interrupted before it was taken: it would stay in the list, and be renewed indefinitely.
+                record = take_entered(self._entered, asyncio.current_task())
+                levels = record.levels
+            release.cut_short(record, levels)
+            raise

@@ -205,8 +205,12 @@ class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
         lease = await self.acquire()
         # No call here: a signal handler may run there, and nobody would leave the block that was not begun.
         record = lease._record  # noqa: SLF001 - what record_of_all returns, without a call
+        try:
+            watch_loss(record)
+        except BaseException:
+            multi.cut_short(record)
+            raise
         self._entered += [(record.who, record)]
-        watch_loss(record)
         return lease
 
     async def __aexit__(

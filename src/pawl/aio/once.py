@@ -175,7 +175,11 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
             self._entered += [(who, None)]
             return found
         started = AsyncStarted(found)
-        watch_loss(found.lease)
+        try:
+            watch_loss(found.lease)
+        except BaseException:
+            once.cut_short(found)
+            raise
         found.lease.server_lease.owner.user = who
         if found.lease.engine.activity.closed:
             refuse(found.lease.engine, found.lease)
