@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -75,6 +76,58 @@ def test_the_checkout_is_installed_once() -> None:
     assert distribution(PROJECT["name"]).version == sys.modules["pawl"].__version__
     with pytest.raises(PackageNotFoundError):
         distribution("pawl")
+
+
+PYTHON = """#!/bin/sh
+case $1:$2 in
+    --version:) echo "Python @" ;;
+    -m:venv) mkdir -p $3/bin && cp "$0" $3/bin/python ;;
+esac
+"""
+"""What ``tools/setup_env.sh`` asks of a Python, and no more: of version @, and everything can be installed."""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout whose environment can be made in no time, and two Pythons for it."""
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "setup_env.sh", tmp_path / "tools")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for version in ("3.12", "3.13"):
+        program = tmp_path / f"python{version}"
+        program.write_text(PYTHON.replace("@", version))
+        program.chmod(0o755)
+    return tmp_path
+
+
+def set_up(checkout: Path, python: str) -> subprocess.CompletedProcess[str]:
+    """What a make target does first, with a Python that is named, or with "" none."""
+    return subprocess.run(
+        ["bash", "tools/setup_env.sh", "dev"],
+        cwd=checkout,
+        env=os.environ | {"PYTHON": python and str(checkout / python)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(("named", "version"), [("python3.13", "3.13"), ("python3.12", "3.12"), ("", "3.12")])
+def test_the_environment_is_made_anew_for_a_python_that_is_named(
+    checkout: Path, named: str, version: str
+) -> None:
+    assert set_up(checkout, "python3.12").returncode == 0
+    assert set_up(checkout, named).returncode == 0
+    assert (checkout / ".venv/bin/python").read_text() == PYTHON.replace("@", version)
+    assert set_up(checkout, named).stdout == "", "the second time there is nothing to do"
+
+
+def test_a_python_that_cannot_be_used_is_an_error_also_with_an_environment(checkout: Path) -> None:
+    assert set_up(checkout, "python3.12").returncode == 0
+    refused = set_up(checkout, "none")
+    assert refused.returncode == 1
+    assert "no Python 3.11 or later was found" in refused.stderr
 
 
 @pytest.fixture

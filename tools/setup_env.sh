@@ -29,6 +29,7 @@ current() { [ -f "$venv/.installed-$1" ] && [ "$(cat "$venv/.installed-$1")" = "
 ready() {
     [ ! -e "$unfinished" ] || return 1
     "$venv/bin/python" -c '' 2>/dev/null || return 1
+    chosen || return 1
     current "$kind" || { [ "$kind" = demo ] && current dev; }
 }
 
@@ -45,9 +46,12 @@ find_python() {
       Install one, or name it:  make PYTHON=/path/to/python3.12 ${MAKECMDGOALS:-demo}"
 }
 
+# Who names a Python means that one, also where .venv was made with another before; who names none takes what is there.
+chosen() { [ -z "$named" ] || [ "$("$named" --version)" = "$("$venv/bin/python" --version)" ]; }
+
 make_venv() {
     local python
-    python=$(find_python)
+    python=${named:-$(find_python)}
     "$python" -c 'import venv, ensurepip' >/dev/null 2>&1 || fail "$("$python" --version) has no venv module.
       On Debian or Ubuntu:  apt-get install python3-venv
       or name another one:  make PYTHON=/path/to/python3.12 ${MAKECMDGOALS:-demo}"
@@ -62,6 +66,8 @@ install() {
     fail "pip could not install (the whole log: $log). Is a package index reachable?"
 }
 
+named=
+[ -z "${PYTHON:-}" ] || named=$(find_python)
 ready && exit 0
 mkdir -p .make
 if command -v flock >/dev/null; then # two makes at once: the second one waits, and finds it done
@@ -75,7 +81,7 @@ if [ -e "$unfinished" ] && [ -d "$venv" ]; then
     rm -rf "$venv"
 fi
 touch "$unfinished"
-"$venv/bin/python" -c 'import pip' 2>/dev/null || make_venv
+{ "$venv/bin/python" -c 'import pip' 2>/dev/null && chosen; } || make_venv
 say "installing pawl and what \`$kind\` needs (once) …"
 install --upgrade pip
 # What an older checkout was installed as: two distributions must not own one package.
