@@ -115,7 +115,8 @@ def test_an_observer_bears_a_lost_connection_and_tells_a_lost_server(
 def test_an_observer_that_is_asked_again_after_an_outage_is_as_patient_as_before(
     clean: Server, proxy: Proxy, api: Api
 ) -> None:
-    election = make(api.connect(proxy.url), "election", "n", unavailable_after=0.5, ticket_ttl=TICKET)
+    # Longer than the outage and a pause between two tries: an observer raises where its next try would be too late.
+    election = make(api.connect(proxy.url), "election", "n", unavailable_after=1.5, ticket_ttl=TICKET)
     watch = Made(api, election.do("observe"))
     step = "__anext__" if api.is_async else "__next__"
     assert watch.do(step) is None
