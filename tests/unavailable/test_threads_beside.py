@@ -73,9 +73,12 @@ def test_a_thread_with_connections_to_masters_does_not_ask_while_the_breaker_is_
         acquire()
         other.submit(acquire).result(10)
         with servers[0].paused(), servers[1].paused():
-            for _ in range(2):
-                with pytest.raises(pawl.QuorumNotReached):
+            # The first ones find out: one or two, and more where the machine is busy.
+            for _ in range(10):
+                with pytest.raises(pawl.QuorumNotReached) as refused:
                     acquire()
+                if "request not sent" in str(refused.value):
+                    break
             began = time.monotonic()
             with pytest.raises(pawl.QuorumNotReached, match="request not sent"):
                 other.submit(acquire).result(30)
