@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 from pawl.core.release import release
 from pawl.errors import LeaseLost
@@ -35,8 +35,7 @@ class CancelScope:
     __slots__ = ("_cancelling", "leaving", "requested", "task")
 
     def __init__(self, task: asyncio.Task[object]) -> None:
-        # Weak: it is in a table of all leases, and what a task ended with may refer to the lease.
-        self.task = ref(task)
+        self.task = task
         self._cancelling = task.cancelling()
         self.requested = False
         self.leaving = False
@@ -60,10 +59,9 @@ class CancelScope:
 
     def cancel(self) -> None:
         """The lease is lost: cancel the task while it is inside."""
-        task = self.task()
-        if not self.leaving and not self.requested and task is not None and not task.done():
+        if not self.leaving and not self.requested and not self.task.done():
             self.requested = True
-            task.cancel(msg="the pawl lease was lost")
+            self.task.cancel(msg="the pawl lease was lost")
 
     def drop(self, lease: Losable) -> None:
         """Watch no more; safe to repeat."""
@@ -78,16 +76,16 @@ class CancelScope:
         """End the block: release (or what else ``end`` does), and report a lock loss."""
         scopes = _scopes.get(lease)
         task = asyncio.current_task()
-        found = [s for s in scopes or () if s.task() is task] or scopes or []
+        found = [s for s in scopes or () if s.task is task] or scopes or []
         scope = found[-1] if found else None
         if scope is None:
             await end(lease, error)
             return
         scope.drop(lease)
         ours = False
-        if scope.requested and task is not None and scope.task() is task:
+        if scope.requested and scope.task is task:
             try:
-                ours = await scope.take_back(task, error)
+                ours = await scope.take_back(error)
             except asyncio.CancelledError as outside:
                 await end(lease, outside)
                 raise
@@ -96,16 +94,16 @@ class CancelScope:
         else:
             await end(lease, error)
 
-    async def take_back(self, task: asyncio.Task[object], error: BaseException | None) -> bool:
+    async def take_back(self, error: BaseException | None) -> bool:
         """Undo our cancel request; True unless another one is pending as well."""
         if not isinstance(error, asyncio.CancelledError):
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
-                if task.uncancel() > self._cancelling:
+                if self.task.uncancel() > self._cancelling:
                     raise
                 return True
-        return task.uncancel() <= self._cancelling
+        return self.task.uncancel() <= self._cancelling
 
     async def leave_lost(self, lease: Losable, error: BaseException | None, end: _End) -> None:
         body_error = None if isinstance(error, asyncio.CancelledError) else error

@@ -12,6 +12,7 @@ import pytest
 import pawl
 from pawl.core.keep.engine import Engine
 from pawl.fencing import MemoryFences, http
+from pawl.integrations.django import _settings as django
 from pawl.testing.servers import Server
 from tests.edges.helpers import (
     Script,
@@ -357,20 +358,21 @@ def test_a_signal_handler_forks_inside_an_acquisition(
     eventually(lambda: holder_of(valkey, "x") is None, "nobody holds it")
 
 
-def test_the_service_and_the_fences_of_a_child_wait_for_no_thread_of_the_parent(
+def test_what_several_threads_share_makes_a_child_wait_for_no_thread_of_the_parent(
     valkey: Server, client: pawl.Client
 ) -> None:
-    """Another thread is inside the record of holds, and of the fences that were seen, at the instant of the fork."""
+    """Another thread is inside the service's holds, the fences that were seen, and Django's client at the fork."""
     service, fences = client.service(), MemoryFences()
     service.acquire("held", identifier="parent")
     inside, over = threading.Event(), threading.Event()
 
     def stay() -> None:
-        with client._book._guard, http._noting:
+        with client._book._guard, http._noting, django._making:
             inside.set()
             over.wait(30)
 
     def child() -> str:
+        assert django._making.acquire(timeout=5)
         fences.note(7, "account")
         service.acquire("mine", identifier="child")
         service.release("mine", "child")

@@ -24,6 +24,7 @@ import pawl
 import pawl.metrics
 from pawl.core.acquire import degraded
 from pawl.core.coordinate import once
+from pawl.core.lease.record import HeldLease
 from pawl.core.release import release
 from pawl.testing import Proxy, Server
 from pawl.testing._resp import texts
@@ -601,10 +602,14 @@ def test_row_12_interrupt_at_every_step_of_an_inner_release(
     assert not ended, f"the outer section ended with the inner one, interrupted at {ended}"
 
 
+@pytest.mark.parametrize("kept_lease", [True, False], ids=["as outer", "no lease"])
 def test_row_12_the_outer_section_ends_after_an_inner_one_that_was_interrupted(
-    pair: tuple[pawl.Client, pawl.Client], server: Server
+    pair: tuple[pawl.Client, pawl.Client], server: Server, *, kept_lease: bool
 ) -> None:
-    """An inner level that is not counted off would keep the name after the outer block has ended."""
+    """An inner level that is not counted off would keep the name after the outer block has ended.
+
+    ``with lock:`` drops the lease that it gets, so the inner block makes a new object for it.
+    """
     client, _ = pair
     lock = client.rlock("n", ttl=TTL, ticket_ttl=TICKET)
 
@@ -612,37 +617,18 @@ def test_row_12_the_outer_section_ends_after_an_inner_one_that_was_interrupted(
         with lock:
             pass
 
-    at, where, kept = 0, "?", []
-    while where:
-        at += 1
-        with lock as outer:
-            where, _none = struck(inner, at)
-        if outer:
-            kept.append(where)
-            outer.release()
-        until(lambda: not remains(server), what=f"what was interrupted at {where} is given back")
-    assert at > 20
-    # On its way to the caller, and where `__exit__` begins, nobody knows of it yet, or any more.
-    assert len(kept) <= 2, f"held once more after an interrupt at {kept}"
-
-
-def test_row_12_the_outer_section_that_kept_no_lease_ends_after_an_inner_one_that_was_interrupted(
-    pair: tuple[pawl.Client, pawl.Client], server: Server
-) -> None:
-    """``with lock:`` drops the lease that it gets, so the inner block makes a new object for it."""
-    client, _ = pair
-    lock = client.rlock("n", ttl=TTL, ticket_ttl=TICKET)
-
-    def inner() -> None:
-        with lock:
-            pass
-
-    at, where, kept = 0, "?", []
-    while where:
-        at += 1
+    def section(at: int) -> tuple[str, HeldLease]:
+        if kept_lease:
+            with lock as outer:
+                return struck(inner, at)[0], outer._record
         with lock:
             (_who, record), *_inner = lock._entered
-            where, _none = struck(inner, at)
+            return struck(inner, at)[0], record
+
+    at, where, kept = 0, "?", []
+    while where:
+        at += 1
+        where, record = section(at)
         if not record.released:
             kept.append(where)
             pawl.Lease(record).release()

@@ -337,4 +337,4 @@ async def test_row_12_a_handler_that_raises_in_a_task_leaves_no_block_behind(
 
 
 def _of(server: Server, name: str) -> list[str]:
-    return [one for one in remains(server) if one in {key(name), key(f"{name}-b")}]
+    return [one for one in remains(server) if one in {key(name), key(f"{name}-b"), key(f"%once:{name}")}]

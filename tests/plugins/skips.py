@@ -48,10 +48,10 @@ def reason_of(report: pytest.TestReport) -> str:
 
 
 def crash_of(report: pytest.TestReport) -> str:
-    """Say in a line why a try of a test failed."""
+    """Say in a line why a try of a test failed; where the message has several, the second says what was found."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(report.longrepr) if crash is None else f"{crash.path}:{crash.lineno}: {crash.message}"
-    return text.strip().partition("\n")[0][:300]
+    return " | ".join(line.strip() for line in text.strip().splitlines()[:4])[:600]
 
 
 def lint_skips() -> list[str]:

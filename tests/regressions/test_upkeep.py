@@ -10,12 +10,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 import pawl
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.state.client import OutboxEntry
 from pawl.core.state.local_queue import LocalWaiter
@@ -241,6 +242,39 @@ async def test_blocks_inside_a_reentered_lease_leave_no_watcher_behind(valkey: S
                 async with lock:
                     pass
             assert len(outer._record.server_lease.owner.watchers or ()) == 1
+
+
+async def test_an_inner_block_that_was_interrupted_before_it_began_cancels_nothing(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would cancel the task at a loss, beside the outer block, and nobody would take that back."""
+    valkey.command("FLUSHALL")
+    watch = HeldLease.watch
+
+    def strike(self: HeldLease, watcher: Callable[[], object]) -> None:
+        watch(self, watcher)
+        raise ZeroDivisionError
+
+    async def begin(lock: pawl.AsyncLock) -> None:
+        async with lock:
+            pass
+
+    async def hold(lock: pawl.AsyncLock) -> None:
+        async with lock as lease:
+            with monkeypatch.context() as patched:
+                patched.setattr(HeldLease, "watch", strike)
+                with pytest.raises(ZeroDivisionError):
+                    await begin(lock)
+            record = lease._record
+            record.engine.lose(record.server_lease, pawl.LossReason.TAKEN)
+            await asyncio.sleep(5)
+
+    task = asyncio.current_task()
+    assert task is not None
+    async with pawl.connect_async(valkey.url) as client:
+        with pytest.raises(pawl.LeaseLost):
+            await hold(client.rlock("n"))
+        assert task.cancelling() == 0
 
 
 def test_a_release_after_max_hold_keeps_the_name_closed_for_min_hold(

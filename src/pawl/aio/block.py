@@ -117,7 +117,7 @@ class LeaseBlock(BaseLease):
         check_home(self._record, "enter the block of")
         if not self._record.server_lease.primitive.transferable:
             self._record.bind()
-        watch_loss(self._record)
+        CancelScope.enter(self._record)
         return self
 
     async def __aexit__(

@@ -175,11 +175,7 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
             self._entered += [(who, None)]
             return found
         started = AsyncStarted(found)
-        try:
-            watch_loss(found.lease)
-        except BaseException:
-            once.cut_short(found)
-            raise
+        watch_loss(found.lease)
         found.lease.server_lease.owner.user = who
         if found.lease.engine.activity.closed:
             refuse(found.lease.engine, found.lease)
