@@ -1,6 +1,6 @@
 # Everything runs in .venv, which is made when it is first needed. `make` alone prints the lines below.
 #|
-#| pawl: distributed locks for Python on Redis and Valkey
+#| pawlock: distributed locks for Python on Redis and Valkey
 #|
 #|   make demo        see it work: workers sell a stock, one is killed while it holds the lock (a minute)
 #|   make test        lint, then the tests; needs neither root nor a server; ends with what was skipped and why
@@ -24,7 +24,7 @@ MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 export PYTHON MAKECMDGOALS
-# Some images set it, and each of the commands that the tests start would compile all of pawl anew.
+# Some images set it, and each of the commands that the tests start would compile all of pawlock anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Other images set this one, and output that is buffered, as users have it, would not be tested.
 unexport PYTHONUNBUFFERED
@@ -51,13 +51,13 @@ test: lint
 	echo "tests"
 	# Three for each core at once (tests/conftest.py). A lease of a second can truly be lost on a machine that is
 	# busy elsewhere: two more tries, and the closing line counts them.
-	PAWL_LINT_SKIPS=.make/skips exec $(PY) -m pytest -q -m "not slow" -n auto --dist worksteal --reruns 2 $(ARGS)
+	PAWLOCK_LINT_SKIPS=.make/skips exec $(PY) -m pytest -q -m "not slow" -n auto --dist worksteal --reruns 2 $(ARGS)
 
 test-full: env-dev env-docs
 	exec tools/test_full.sh $(ARGS)
 
 # Into .interop/, from PyPI, npm, the Go proxy and Maven Central; what a machine lacks is skipped with a line.
-# PAWL_INTEROP=require make interop: what is skipped is a failure.
+# PAWLOCK_INTEROP=require make interop: what is skipped is a failure.
 interop: env-dev
 	$(PY) -m tests.interop.install
 	exec $(PY) -m pytest -q -n 2 --dist worksteal tests/interop --durations=5 $(ARGS)

@@ -1,1 +1,1 @@
-"""Benchmarks of pawl against the locks people use today, measured side by side on one machine."""
+"""Benchmarks of pawlock against the locks people use today, measured side by side on one machine."""

@@ -24,8 +24,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     listed = "\n".join(f"  {scenario.name:4} {scenario.title}" for scenario in SCENARIOS.values())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure pawl beside the locks people use today, in turns, on one throw-away server.",
-        epilog=f"scenarios:\n{listed}\n\nexit code: 0 done; 1 a lock did not lock, or pawl failed; "
+        description="Measure pawlock beside the locks people use today, in turns, on one throw-away server.",
+        epilog=f"scenarios:\n{listed}\n\nexit code: 0 done; 1 a lock did not lock, or pawlock failed; "
         "2 a bar was missed and --gate was given; 130 interrupted: what came to an end until then is told and kept",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     print("\n".join(report.lines(chosen, results, facts, rounds)))
     if arguments.json is not None:
         store.write(arguments.json, chosen, results, facts, add=arguments.add)
-    if results.violation or any(key.split()[1].startswith("pawl") for key in results.failures):
+    if results.violation or any(key.split()[1].startswith("pawlock") for key in results.failures):
         return 1
     if results.interrupted:
         return 130

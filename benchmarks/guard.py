@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pawl
+import pawlock
 from benchmarks.server import Server, Snapshot, traffic
 
 __all__ = ["BASELINE", "PATHS", "Costs", "compare", "main", "measure", "this_python"]
@@ -134,9 +134,9 @@ def _pairs(lock: Any) -> Run:  # noqa: ANN401 - of any kind
     return run
 
 
-def _sync(make: Callable[[pawl.Client], Any], *, held: bool = False) -> Callable[[str], Iterator[Run]]:
+def _sync(make: Callable[[pawlock.Client], Any], *, held: bool = False) -> Callable[[str], Iterator[Run]]:
     def path(url: str) -> Iterator[Run]:
-        with pawl.connect(url) as client:
+        with pawlock.connect(url) as client:
             lock = make(client)
             outer = lock.acquire() if held else None
             yield _pairs(lock)
@@ -158,13 +158,13 @@ async def _in_turns(lock: Any, number: int) -> None:  # noqa: ANN401 - of any ki
 
 
 def _async(
-    make: Callable[[pawl.AsyncClient], Any], work: Callable[[Any, int], Awaitable[None]]
+    make: Callable[[pawlock.AsyncClient], Any], work: Callable[[Any, int], Awaitable[None]]
 ) -> Callable[[str], Iterator[Run]]:
     def path(url: str) -> Iterator[Run]:
         with asyncio.Runner() as runner:
 
-            async def opened() -> tuple[pawl.AsyncClient, Any]:
-                client = pawl.connect_async(url)
+            async def opened() -> tuple[pawlock.AsyncClient, Any]:
+                client = pawlock.connect_async(url)
                 return client, make(client)
 
             client, lock = runner.run(opened())

@@ -46,7 +46,7 @@ class Bar:
         subject: Key of the participant that makes the promise.
         must: The least acceptable value (the largest one when `better` is `"lower"`).
         goal: What is hoped for. None where there is no second mark.
-        against: Key of the participant compared with, `"P8:pawl"` for one of another scenario; None compares the plain
+        against: Key of the participant compared with, `"P8:pawlock"` for one of another scenario; None compares the plain
             value.
         better: Which direction is good.
         binding: False prints the line for information; it never counts as short.

@@ -1,6 +1,6 @@
 """`python -m benchmarks.paths`: through which functions and modules do the four paths of a lock pass?
 
-For each path: the calls of pawl's own functions, the modules that they are in, and the moves from one module to another
+For each path: the calls of pawlock's own functions, the modules that they are in, and the moves from one module to another
 in the order of the calls. The transports are left out. `--src` traces another checkout in the same way, and
 `--show PATH` prints the calls themselves.
 
@@ -35,8 +35,8 @@ PATHS = {
 # Run in a process of its own, so that another checkout can be imported: it may use the public API alone.
 _TRACED = r"""
 import asyncio, json, sys, threading, time
-import pawl
-url, root = sys.argv[1], pawl.__file__.rsplit("/", 1)[0] + "/"
+import pawlock
+url, root = sys.argv[1], pawlock.__file__.rsplit("/", 1)[0] + "/"
 LEFT_OUT = ("transport/", "testing/", "embedded/")
 found, log, wanted = {}, [], None
 
@@ -59,7 +59,7 @@ def section(lock):
         pass
 
 def threads():
-    with pawl.connect(url, ttl=30) as client:
+    with pawlock.connect(url, ttl=30) as client:
         lock = client.lock("a")
         for _ in range(20):
             section(lock)
@@ -67,7 +67,7 @@ def threads():
         found["a"] = list(log)
 
 async def tasks():
-    async with pawl.connect_async(url, ttl=30) as client, pawl.connect_async(url, ttl=30) as other:
+    async with pawlock.connect_async(url, ttl=30) as client, pawlock.connect_async(url, ttl=30) as other:
         lock, theirs = client.lock("b"), other.lock("b")
         async def one(lock):
             async with lock:
@@ -105,7 +105,7 @@ def renewal():
     threading.setprofile(note)
     wanted = threading.Thread()  # nobody, until it is known who renews
     before = set(threading.enumerate())
-    with pawl.connect(url, ttl=0.9) as client:
+    with pawlock.connect(url, ttl=0.9) as client:
         with client.lock("c") as lease:
             time.sleep(0.15)
             (background,) = set(threading.enumerate()) - before
@@ -123,7 +123,7 @@ def renewal():
     wanted = None
 
 def handed():
-    with pawl.connect(url, ttl=30, handover=1) as client:
+    with pawlock.connect(url, ttl=30, handover=1) as client:
         lock, order = client.lock("d"), []
         def take(name):
             lease = lock.acquire()
@@ -153,7 +153,7 @@ print(json.dumps(found))
 
 
 def traced(url: str, src: Path) -> dict[str, list[tuple[str, str]]]:
-    """The calls of each path, as module and function, with the pawl in this folder of sources."""
+    """The calls of each path, as module and function, with the pawlock in this folder of sources."""
     done = subprocess.run(
         [sys.executable, "-c", _TRACED, url],
         env={**os.environ, "PYTHONPATH": str(src)},

@@ -56,7 +56,7 @@ def draw(scenarios: Iterable[Scenario], results: Results, folder: Path = FOLDER)
     matplotlib.use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     matplotlib.rcParams["svg.fonttype"] = "none"
-    matplotlib.rcParams["svg.hashsalt"] = "pawl"
+    matplotlib.rcParams["svg.hashsalt"] = "pawlock"
     matplotlib.rcParams["font.size"] = 9
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
@@ -83,7 +83,7 @@ def _bars(axes: Any, scenario: Scenario, _results: Results, rows: list[Row]) -> 
     upward = rows[::-1]
     colours = [
         _OURS
-        if peer.startswith("pawl")
+        if peer.startswith("pawlock")
         else _FLOOR
         if "floor" in peer or peer == "server-benchmark"
         else _OTHERS
@@ -105,7 +105,7 @@ def _lines(axes: Any, scenario: Scenario, results: Results, rows: list[Row]) -> 
     metric = shown(scenario)
     del rows
     for number, (name, points) in enumerate(series(scenario, results).items()):
-        colour = _OURS if name.startswith("pawl") else _OTHERS
+        colour = _OURS if name.startswith("pawlock") else _OTHERS
         style = ("-", "--", ":")[number % 3]
         axes.plot(*zip(*points, strict=True), style, marker="o", color=colour, label=name)
     axes.set_xscale("log")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 
 __all__ = ["Server", "Snapshot", "Stats", "traffic", "used_memory", "version"]
 

@@ -1,1 +1,1 @@
-"""`make demo`: a shop sells more than it has, and with pawl it does not, not even when a seller is killed."""
+"""`make demo`: a shop sells more than it has, and with pawlock it does not, not even when a seller is killed."""

@@ -34,16 +34,16 @@ def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # a ha
 @contextmanager
 def _server(folder: Path) -> Generator[str]:
     """Start an embedded server of the demo's own and yield its URL; it is gone afterwards."""
-    import pawl.embedded
+    import pawlock.embedded
 
     state = folder / "state"
     # Should the demo be killed before it can stop it, the server leaves by itself, and soon.
-    os.environ.setdefault("PAWL_EMBEDDED_IDLE", "10")
-    pawl.embedded.ensure(state)
+    os.environ.setdefault("PAWLOCK_EMBEDDED_IDLE", "10")
+    pawlock.embedded.ensure(state)
     try:
         yield f"embedded://{state}"
     finally:
-        pawl.embedded.stop(state, force=True)
+        pawlock.embedded.stop(state, force=True)
 
 
 def _play(setting: Setting, board: Board) -> int:
@@ -72,7 +72,7 @@ def _show_errors(path: Path) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m demo", description="A shop, without a lock and with pawl."
+        prog="python -m demo", description="A shop, without a lock and with pawlock."
     )
     parser.add_argument("--plain", action="store_true", help="lines only, as when the output is no terminal")
     parser.add_argument("--fast", action="store_true", help="less work for each order")
@@ -92,7 +92,7 @@ def main() -> int:
         signal.signal(number, _stop)
     with ExitStack() as stack:
         try:
-            folder = Path(tempfile.mkdtemp(prefix="pawl-demo-"))
+            folder = Path(tempfile.mkdtemp(prefix="pawlock-demo-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             setting = Setting(folder=folder, think=0.002 if chosen.fast else 0.01)
             board = make_board(plain=chosen.plain or not sys.stdout.isatty())

@@ -1,4 +1,4 @@
-"""The two parts of the demo: without pawl, and with it."""
+"""The two parts of the demo: without pawlock, and with it."""
 
 import time
 from contextlib import closing
@@ -122,7 +122,7 @@ def with_lock(setting: Setting, url: str, board: Board) -> tuple[Books, Witness]
     Returns:
         What the database says, and what was seen.
     """
-    board.title(f"2  With pawl: the same, under the lock `inventory:lamp` (TTL {setting.ttl:g} s)")
+    board.title(f"2  With pawlock: the same, under the lock `inventory:lamp` (TTL {setting.ttl:g} s)")
     path = setting.folder / "with.db"
     create(path, pieces=setting.pieces, orders=setting.orders)
     tasks = setting.tasks(path, url)
@@ -217,7 +217,7 @@ def verdict(setting: Setting, oversold: int, books: Books, witness: Witness) -> 
     latest = setting.ttl + _MARGIN
     return [
         ("without a lock: oversold", "more than 0", str(oversold), oversold > 0),
-        ("with pawl: sold", str(setting.pieces), str(books.sold), books.sold == setting.pieces),
+        ("with pawlock: sold", str(setting.pieces), str(books.sold), books.sold == setting.pieces),
         _row("left in stock", setting.pieces - min(setting.pieces, setting.orders), books.left),
         _row("rejected: sold out", max(0, setting.orders - setting.pieces), books.refused),
         _row("orders unfinished", 0, books.open),

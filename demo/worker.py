@@ -60,11 +60,11 @@ def work_unlocked(task: Task, shop: Shop) -> None:
 
 def work_locked(task: Task, shop: Shop) -> None:
     """Do the same under a lock, and give its fence to the database."""
-    import pawl
+    import pawlock
 
     order: int | None = None
     grants = 0
-    with pawl.connect(task.url, ttl=task.ttl) as client:
+    with pawlock.connect(task.url, ttl=task.ttl) as client:
         lock = client.lock(f"inventory:{PRODUCT}")
         while shop.unfinished():
             order = order or shop.next_order()
@@ -79,7 +79,7 @@ def work_locked(task: Task, shop: Shop) -> None:
                 order = None
             except StaleWrite:
                 tell("stale", order=order)  # nothing was written; the order is tried again
-            except pawl.LeaseLost:
+            except pawlock.LeaseLost:
                 order = None  # lost after the write, which the database took, so nobody came in between
 
 

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from celery import Celery
 
-import pawl
+import pawlock
 
 app = Celery("shop", broker="memory://", backend="cache+memory://")
 app.conf.task_always_eager = True  # a call runs at once, in the thread that calls: the worker's part of it
 
-client = pawl.connect()
+client = pawlock.connect()
 ran: list[str] = []
 together = threading.Barrier(2)
 
@@ -25,7 +25,7 @@ together = threading.Barrier(2)
 @client.lock("report:{day}", on_contended="skip", min_hold=2)
 def report(day: str) -> str:
     """Write the report of a day; whoever finds it under way has nothing to do and returns None."""
-    pawl.current_lease().check()
+    pawlock.current_lease().check()
     ran.append(day)
     time.sleep(0.2)
     return f"report of {day}"

@@ -2,7 +2,7 @@
 
 import time
 
-import pawl
+import pawlock
 
 SKEW = 0.2
 """How far each machine's clock is behind the one before, in seconds."""
@@ -10,7 +10,7 @@ SKEW = 0.2
 
 def run_daily(scheduler: str, done: list[str]) -> None:
     """What cron starts on each machine."""
-    with pawl.connect() as client:
+    with pawlock.connect() as client:
         # Not `with client.lock(…)`: who finds the name taken has nothing to wait for. The job is over in no time;
         # without min_hold, a scheduler whose clock is behind would find the name free again. Five minutes are more
         # than clocks differ, and less than until tomorrow.

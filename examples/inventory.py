@@ -6,8 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pawl
-from pawl.fencing import FencedTable
+import pawlock
+from pawlock.fencing import FencedTable
 
 STOCK = FencedTable("stock", key="product", dialect="sqlite")
 
@@ -18,7 +18,7 @@ def left_of(database: sqlite3.Connection, product: str) -> int:
     return int(left)
 
 
-def sell(client: pawl.Client, path: str, product: str) -> bool:
+def sell(client: pawlock.Client, path: str, product: str) -> bool:
     """Sell one: False if there is none left."""
     database = sqlite3.connect(path, isolation_level=None, timeout=30)
     try:
@@ -35,7 +35,7 @@ def sell(client: pawl.Client, path: str, product: str) -> bool:
         database.close()
 
 
-def sell_late(client: pawl.Client, path: str, product: str) -> bool:
+def sell_late(client: pawlock.Client, path: str, product: str) -> bool:
     """Sell as a process does that read the stock and then slept for longer than its lease."""
     database = sqlite3.connect(path, isolation_level=None, timeout=30)
     try:
@@ -43,11 +43,11 @@ def sell_late(client: pawl.Client, path: str, product: str) -> bool:
             STOCK.claim(database.cursor(), lease, product=product)
             left = left_of(database, product)
             time.sleep(0.5)  # its lease ends here, and another one sells
-            with pawl.connect() as other:
+            with pawlock.connect() as other:
                 sell(other, path, product)
             STOCK.update(database.cursor(), lease, product=product, left=left - 1)
             return True
-    except pawl.StaleFence as error:
+    except pawlock.StaleFence as error:
         print("refused:", error)
         return False
     finally:
@@ -56,7 +56,7 @@ def sell_late(client: pawl.Client, path: str, product: str) -> bool:
 
 def main() -> None:
     """Let twenty buyers come for ten packets of tea."""
-    with tempfile.TemporaryDirectory() as folder, pawl.connect() as client:
+    with tempfile.TemporaryDirectory() as folder, pawlock.connect() as client:
         path = str(Path(folder, "shop.db"))
         database = sqlite3.connect(path)
         database.execute('CREATE TABLE stock (product TEXT PRIMARY KEY, "left" INTEGER)')

@@ -2,14 +2,14 @@
 
 import threading
 
-import pawl
+import pawlock
 
 ROUNDS = 3
 
 
 def worker(name: str, done: list[tuple[str, int]], stop: threading.Event) -> None:
     """Campaign, work while elected, resign, and campaign again, until all is done."""
-    with pawl.connect() as client:
+    with pawlock.connect() as client:
         election = client.election("worker", identity=name, ttl=5)
         while not stop.is_set():
             try:
@@ -19,7 +19,7 @@ def worker(name: str, done: list[tuple[str, int]], stop: threading.Event) -> Non
                         done.append((name, lease.fence))
                     if len(done) >= ROUNDS:
                         stop.set()
-            except pawl.AcquireTimeout:
+            except pawlock.AcquireTimeout:
                 continue  # somebody else leads; look whether to stop
 
 

@@ -5,7 +5,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-import pawl
+import pawlock
 
 VERSION = 2
 
@@ -22,7 +22,7 @@ def start(path: str) -> bool:
     database = sqlite3.connect(path)
     try:
         # Every host waits here for the one that came first. It then looks again: the work may be done by now.
-        with pawl.connect() as client, client.lock("migrate:shop", timeout=60) as lease:
+        with pawlock.connect() as client, client.lock("migrate:shop", timeout=60) as lease:
             if database.execute("PRAGMA user_version").fetchone() == (VERSION,):
                 return False
             lease.check()  # right before what must not be done twice

@@ -7,7 +7,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pawl
+import pawlock
 
 charged: list[int] = []
 
@@ -19,7 +19,7 @@ def charge(amount: int) -> str:
     return uuid.uuid4().hex
 
 
-def pay(client: pawl.Client, path: str, key: str, amount: int) -> tuple[int, str]:
+def pay(client: pawlock.Client, path: str, key: str, amount: int) -> tuple[int, str]:
     """Serve ``POST /payments`` with an ``Idempotency-Key``: the status, and the receipt or what was wrong.
 
     The lock keeps repeats apart while the first one is under way; the table answers those that come later. A crash
@@ -37,7 +37,7 @@ def pay(client: pawl.Client, path: str, key: str, amount: int) -> tuple[int, str
                 # The key is unique: should two ever get here, the second insert fails.
                 database.execute("INSERT INTO payments VALUES (?, ?, ?)", (key, amount, receipt))
             return 201, receipt
-    except pawl.AcquireTimeout:
+    except pawlock.AcquireTimeout:
         return 409, "this payment is under way; ask again"
     finally:
         database.close()
@@ -45,7 +45,7 @@ def pay(client: pawl.Client, path: str, key: str, amount: int) -> tuple[int, str
 
 def main() -> None:
     """Send one payment five times at once, as an impatient client does."""
-    with tempfile.TemporaryDirectory() as folder, pawl.connect() as client:
+    with tempfile.TemporaryDirectory() as folder, pawlock.connect() as client:
         path = str(Path(folder, "bank.db"))
         database = sqlite3.connect(path)
         database.execute("CREATE TABLE payments (key TEXT PRIMARY KEY, amount INTEGER, receipt TEXT)")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-import pawl
+import pawlock
 
 LIMIT = 3
 
@@ -24,7 +24,7 @@ class Service:
         self.answered += 1
 
 
-async def ask(client: pawl.AsyncClient, service: Service) -> None:
+async def ask(client: pawlock.AsyncClient, service: Service) -> None:
     """Call the service under a permit; a caller that dies gives its permit back within the ttl."""
     async with client.semaphore("slow-service", permits=LIMIT, ttl=10, timeout=30):
         await service.call()
@@ -33,7 +33,7 @@ async def ask(client: pawl.AsyncClient, service: Service) -> None:
 async def crowd() -> Service:
     """Let twenty callers in two clients, as in two processes, share the permits."""
     service = Service()
-    async with pawl.connect_async() as one, pawl.connect_async() as two, asyncio.TaskGroup() as group:
+    async with pawlock.connect_async() as one, pawlock.connect_async() as two, asyncio.TaskGroup() as group:
         for number in range(20):
             group.create_task(ask((one, two)[number % 2], service))
     return service

@@ -1,7 +1,7 @@
 /* The hand-off queue, with waiters and holders that die.
  *
- * Models: src/pawl/primitives/mutex/acquire.lua, renew.lua, leave.lua; src/pawl/primitives/_queue.lua (`plan`, `pump`)
- *   and src/pawl/primitives/_tickets.lua. A script and its reply are one atomic step; hand-off messages may be lost.
+ * Models: src/pawlock/primitives/mutex/acquire.lua, renew.lua, leave.lua; src/pawlock/primitives/_queue.lua (`plan`, `pump`)
+ *   and src/pawlock/primitives/_tickets.lua. A script and its reply are one atomic step; hand-off messages may be lost.
  * Claims: exclusion: two clients never believe at once; dead_grant: the name is never held for a client that died as a
  *   waiter for longer than a ticket after its death, however many die; withdrawn: nobody who withdrew is served; live:
  *   client 0, which waits and lives, is served in the end, if each process that can go on does so (weak fairness).

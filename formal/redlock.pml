@@ -1,7 +1,7 @@
 /* Redlock: the fence of a grant by a majority, with write-back and concurrent grants.
  *
- * Models: src/pawl/core/acquire/candidate.py (`_Attempt.run`), src/pawl/core/quorum/votes.py (`GrantVotes.agreed`, `RatifyVotes`),
- *   src/pawl/primitives/redlock/grant.lua, ratify.lua, leave.lua. Each script is one atomic step of one node.
+ * Models: src/pawlock/core/acquire/candidate.py (`_Attempt.run`), src/pawlock/core/quorum/votes.py (`GrantVotes.agreed`, `RatifyVotes`),
+ *   src/pawlock/primitives/redlock/grant.lua, ratify.lua, leave.lua. Each script is one atomic step of one node.
  * Claims: exclusion: no two candidates rely on a grant at once; rising: the fence of a grant that counts is above the
  *   fences of all grants that counted before it.
  * Bounds: three nodes that keep their memory, each with a first fence of its own 0 or 1; two attempts, at once

@@ -1,6 +1,6 @@
 /* The read-write lock, with a writer that waits.
  *
- * Models: src/pawl/primitives/permits/acquire.lua, renew.lua, leave.lua and _holders.lua (`fits`, `plan`, `settle`)
+ * Models: src/pawlock/primitives/permits/acquire.lua, renew.lua, leave.lua and _holders.lua (`fits`, `plan`, `settle`)
  *   with modes 1 (reader) and x (writer). Each script is one atomic step, as on the server.
  * Claims: exclusion: a writer that believes to hold is alone; live: whoever waits, a writer or a reader, holds in
  *   the end, though readers come without end and holders die, if each process that can go on does so (weak fairness).

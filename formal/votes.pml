@@ -1,8 +1,8 @@
 /* Redlock: what becomes of votes where masters restart empty, answers are lost, and renewals win votes back.
  *
- * Models: src/pawl/core/acquire/candidate.py (`_Attempt`), src/pawl/core/keep/majority.py (`renew_votes`, `tell_again`),
- *   src/pawl/core/quorum/votes.py (`Duty`), src/pawl/core/quorum/nodes.py (`Life.objection`),
- *   src/pawl/primitives/redlock/grant.lua, renew.lua, leave.lua. Each script is one atomic step of one node.
+ * Models: src/pawlock/core/acquire/candidate.py (`_Attempt`), src/pawlock/core/keep/majority.py (`renew_votes`, `tell_again`),
+ *   src/pawlock/core/quorum/votes.py (`Duty`), src/pawlock/core/quorum/nodes.py (`Life.objection`),
+ *   src/pawlock/primitives/redlock/grant.lua, renew.lua, leave.lua. Each script is one atomic step of one node.
  * Claims: exclusion: no two clients rely on a lease at once; orphan: a token that its client gave up (a failed attempt, a
  *   release, a loss) is on a node only while its undo is still repeated there, so a name that nobody holds gets free
  *   as its nodes answer, and does not wait for the ttl.

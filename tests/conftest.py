@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawl.testing.servers import EVERY_FLAVOUR, FLAVOURS, Flavour, Server, available
+from pawlock.testing.servers import EVERY_FLAVOUR, FLAVOURS, Flavour, Server, available
 from tests.slow import slow_cases
 
 pytest_plugins = [

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-import pawl
+import pawlock
 
 
 def refused(
-    what: Callable[[], object], word: str, error: type[BaseException] = pawl.ConfigurationError
+    what: Callable[[], object], word: str, error: type[BaseException] = pawlock.ConfigurationError
 ) -> str:
     """Check the class and the text of an error; return the text."""
     with pytest.raises(error) as caught:
@@ -17,8 +17,8 @@ def refused(
     text = str(caught.value)
     assert word in text, text
     assert len(text) < 500, "a text is to be read"
-    assert isinstance(caught.value, pawl.PawlError)
-    if error is pawl.ConfigurationError:
+    assert isinstance(caught.value, pawlock.PawlockError)
+    if error is pawlock.ConfigurationError:
         assert isinstance(caught.value, ValueError)
         assert caught.value.code == "CONFIGURATION"
     assert isinstance(pickle.loads(pickle.dumps(caught.value)), error)

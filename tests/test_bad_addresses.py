@@ -8,8 +8,8 @@ import pytest
 import redis
 import redis.asyncio
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.refusal import refused
 from tests.test_bad_input import Connect, Listener, connect, listener, word_of
 
@@ -83,19 +83,19 @@ def test_urls(connect: Connect, target: object, word: str) -> None:
     assert "pa#ss" not in text
 
 
-LATER = ["http+pawl://h", "https+pawl://h"]
+LATER = ["http+pawlock://h", "https+pawlock://h"]
 
 
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("http+pawl://h", "takes the token before the host"),
-        ("https+pawl://u:p@h", "takes the token before the host"),
-        ("http+pawl://t@h:0x", "port"),
-        ("http+pawl://t@h/pawl", "pass the namespace to connect"),
-        ("http+pawl://t%0a@h", "has invalid characters"),
-        ("http+pawl://t@h?ca=x", "for https"),
-        ("https+pawl://t@h?cafile=x", "unknown option cafile"),
+        ("http+pawlock://h", "takes the token before the host"),
+        ("https+pawlock://u:p@h", "takes the token before the host"),
+        ("http+pawlock://t@h:0x", "port"),
+        ("http+pawlock://t@h/pawlock", "pass the namespace to connect"),
+        ("http+pawlock://t%0a@h", "has invalid characters"),
+        ("http+pawlock://t@h?ca=x", "for https"),
+        ("https+pawlock://t@h?cafile=x", "unknown option cafile"),
     ],
 )
 def test_addresses_of_a_service(connect: Connect, target: str, says: str) -> None:
@@ -151,23 +151,23 @@ def test_a_password_is_never_in_the_text(connect: Connect) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "word"),
     [
-        ("PAWL_URL", "", "PAWL_URL is empty"),
-        ("PAWL_URL", "  ", "PAWL_URL is empty"),
-        ("PAWL_URL", "nonsense", "no scheme"),
-        ("PAWL_TTL", "30s", "PAWL_TTL must be a number of seconds, got '30s'"),
-        ("PAWL_TTL", "nan", "NaN"),
-        ("PAWL_TTL", "0", "PAWL_TTL must be at least 0.05 s, got 0"),
-        ("PAWL_TIMEOUT", "soon", "PAWL_TIMEOUT must be a number of seconds, got 'soon'"),
-        ("PAWL_TIMEOUT", "-1", "got -1"),
-        ("PAWL_FENCE_TTL", "1d", "PAWL_FENCE_TTL must be a number of seconds, got '1d'"),
-        ("PAWL_FENCE_TTL", "-1", "got -1"),
-        ("PAWL_NAMESPACE", "x" * 201, "at most 200 bytes"),
+        ("PAWLOCK_URL", "", "PAWLOCK_URL is empty"),
+        ("PAWLOCK_URL", "  ", "PAWLOCK_URL is empty"),
+        ("PAWLOCK_URL", "nonsense", "no scheme"),
+        ("PAWLOCK_TTL", "30s", "PAWLOCK_TTL must be a number of seconds, got '30s'"),
+        ("PAWLOCK_TTL", "nan", "NaN"),
+        ("PAWLOCK_TTL", "0", "PAWLOCK_TTL must be at least 0.05 s, got 0"),
+        ("PAWLOCK_TIMEOUT", "soon", "PAWLOCK_TIMEOUT must be a number of seconds, got 'soon'"),
+        ("PAWLOCK_TIMEOUT", "-1", "got -1"),
+        ("PAWLOCK_FENCE_TTL", "1d", "PAWLOCK_FENCE_TTL must be a number of seconds, got '1d'"),
+        ("PAWLOCK_FENCE_TTL", "-1", "got -1"),
+        ("PAWLOCK_NAMESPACE", "x" * 201, "at most 200 bytes"),
     ],
 )
 def test_the_environment(
     monkeypatch: pytest.MonkeyPatch, connect: Connect, variable: str, value: str, word: str
 ) -> None:
-    monkeypatch.setenv("PAWL_URL", "redis://127.0.0.1:1")
+    monkeypatch.setenv("PAWLOCK_URL", "redis://127.0.0.1:1")
     monkeypatch.setenv(variable, value)
     text = refused(connect, word)
     assert variable in text, "the text says where to mend it"
@@ -178,7 +178,7 @@ def test_an_ipv6_address_and_a_coded_password(valkey: Server) -> None:
     with Server("valkey", args=["--requirepass", "p@ss:w/rd#%", "--bind", "127.0.0.1", "::1"]) as server:
         for host in ("127.0.0.1", "[::1]"):
             with (
-                pawl.connect(f"redis://:p%40ss%3Aw%2Frd%23%25@{host}:{server.port}/0") as client,
+                pawlock.connect(f"redis://:p%40ss%3Aw%2Frd%23%25@{host}:{server.port}/0") as client,
                 client.lock("x"),
             ):
                 pass

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.refusal import refused
 
-Client = pawl.Client | pawl.AsyncClient
+Client = pawlock.Client | pawlock.AsyncClient
 Connect = Callable[..., Client]
 
 
@@ -48,7 +48,7 @@ def listener() -> Iterator[Listener]:
 @pytest.fixture(params=["threads", "asyncio"])
 def connect(request: pytest.FixtureRequest) -> Connect:
     """`connect` of either API."""
-    return pawl.connect if request.param == "threads" else pawl.connect_async
+    return pawlock.connect if request.param == "threads" else pawlock.connect_async
 
 
 @pytest.fixture
@@ -86,14 +86,14 @@ def test_names(client: Client, kind: str, name: object, word: str) -> None:
 
 @pytest.mark.parametrize("name", [None, b"x", "", "x" * 201])
 def test_names_to_inspect(listener: Listener, name: Any) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(listener.url).inspect(name), "name")
-    refused(lambda: asyncio.run(pawl.connect_async(listener.url).inspect(name)), "name")
+    refused(lambda: pawlock.connect(listener.url).inspect(name), "name")
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).inspect(name)), "name")
 
 
 @pytest.mark.parametrize("name", [None, b"x", "", "x" * 201])
 def test_names_to_force(listener: Listener, name: Any) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(listener.url).force_release(name, reason="x"), "name")
-    refused(lambda: asyncio.run(pawl.connect_async(listener.url).force_release(name, reason="x")), "name")
+    refused(lambda: pawlock.connect(listener.url).force_release(name, reason="x"), "name")
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).force_release(name, reason="x")), "name")
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_names_to_force(listener: Listener, name: Any) -> None:  # noqa: ANN401 
     ],
 )
 def test_reasons_to_force(listener: Listener, reason: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(listener.url).force_release("n", reason=reason), word)
-    refused(lambda: asyncio.run(pawl.connect_async(listener.url).force_release("n", reason=reason)), word)
+    refused(lambda: pawlock.connect(listener.url).force_release("n", reason=reason), word)
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).force_release("n", reason=reason)), word)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, True, 1.5, "3", None])
 def test_limits_of_the_audit(listener: Listener, limit: Any) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(listener.url).audit(limit), "limit")
-    refused(lambda: asyncio.run(pawl.connect_async(listener.url).audit(limit)), "limit")
+    refused(lambda: pawlock.connect(listener.url).audit(limit), "limit")
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).audit(limit)), "limit")
 
 
 @pytest.mark.parametrize("after", [-1, 0.01, nan, inf, "1", True, timedelta(seconds=-1)])
@@ -130,12 +130,12 @@ def test_lengths_of_the_history(connect: Connect, listener: Listener, kept: Any)
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, True, 1.5, "3", None])
 def test_limits_of_the_history(listener: Listener, limit: Any) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(listener.url).history("n", limit), "limit")
-    refused(lambda: asyncio.run(pawl.connect_async(listener.url).history("n", limit)), "limit")
+    refused(lambda: pawlock.connect(listener.url).history("n", limit), "limit")
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).history("n", limit)), "limit")
 
 
 def test_a_history_of_several_masters(connect: Connect) -> None:
-    with pytest.raises(pawl.NotSupported, match="history"):
+    with pytest.raises(pawlock.NotSupported, match="history"):
         connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], history=10)
 
 
@@ -158,10 +158,10 @@ GOOD_NAMES = [
 
 @pytest.mark.parametrize("name", GOOD_NAMES, ids=word_of)
 def test_strange_names_work(valkey: Server, name: str) -> None:
-    with pawl.connect(valkey.url) as client, client.lock(name, ttl=5.0) as lease:
+    with pawlock.connect(valkey.url) as client, client.lock(name, ttl=5.0) as lease:
         assert lease.name == name
         assert client.inspect(name).held
-        with pawl.connect(valkey.url) as other:
+        with pawlock.connect(valkey.url) as other:
             assert other.lock(name).try_acquire() is None
 
 
@@ -170,7 +170,7 @@ BRACES = [("a{{b}}c", "a{b}c"), ("{{", "{"), ("}}}}", "}}"), ("{{{{x}}}}", "{{x}
 
 @pytest.mark.parametrize(("text", "name"), BRACES)
 def test_doubled_braces_stand_for_one(valkey: Server, text: str, name: str) -> None:
-    with pawl.connect(valkey.url) as client, client.lock(text, ttl=5.0) as lease:
+    with pawlock.connect(valkey.url) as client, client.lock(text, ttl=5.0) as lease:
         assert lease.name == name
         assert client.inspect(text).held
         assert client.inspect(text).name == name
@@ -185,17 +185,17 @@ FIELDS = ["a{b}c", "order:{order.id}", "{rows[0]}", "{day:%Y-%m}", "{{{x}}}", "{
 @pytest.mark.parametrize("name", FIELDS)
 @pytest.mark.parametrize("kind", ["lock", "rlock", "fair_lock"])
 def test_fields_that_nobody_fills(listener: Listener, kind: str, name: str) -> None:
-    lock = getattr(pawl.connect(listener.url), kind)(name)
+    lock = getattr(pawlock.connect(listener.url), kind)(name)
     assert lock.name == name
     for use in (lock.acquire, lock.try_acquire, lock.locked, lock.__enter__, lambda: lock.acquire(ttl=3)):
         assert "f-string" in refused(use, "has fields")
-    refused(lambda: pawl.connect(listener.url).inspect(name), "has fields")
-    refused(lambda: pawl.connect(listener.url).rlock(name, owner="me").acquire(), "has fields")
+    refused(lambda: pawlock.connect(listener.url).inspect(name), "has fields")
+    refused(lambda: pawlock.connect(listener.url).rlock(name, owner="me").acquire(), "has fields")
     refused(lambda: asyncio.run(_fields(listener.url, kind, name)), "has fields")
 
 
 async def _fields(url: str, kind: str, name: str) -> None:
-    async with getattr(pawl.connect_async(url), kind)(name):
+    async with getattr(pawlock.connect_async(url), kind)(name):
         pass
 
 
@@ -319,7 +319,7 @@ def test_options(client: Client, options: dict[str, Any], word: str) -> None:
 @pytest.mark.parametrize(("options", "word"), BAD_OPTIONS, ids=word_of)
 def test_options_by_themselves(options: dict[str, Any], word: str) -> None:
     if not word.startswith("unknown"):
-        refused(lambda: pawl.LockOptions(**options), word)
+        refused(lambda: pawlock.LockOptions(**options), word)
 
 
 CLIENT_OPTIONS = ("ttl", "timeout", "renew", "max_hold", "on_lost", "fence_ttl")
@@ -347,11 +347,12 @@ def test_on_lost_of_the_wrong_api(listener: Listener) -> None:
         async def __call__(self, _lease: object) -> None: ...
 
     for wrong in (on_lost, WithCall()):
-        refused(lambda wrong=wrong: pawl.connect(listener.url).lock("x", on_lost=wrong), "coroutine function")  # type: ignore[misc]
-        refused(lambda wrong=wrong: pawl.connect(listener.url, on_lost=wrong), "coroutine function")  # type: ignore[misc]
-        pawl.connect_async(listener.url, on_lost=wrong).lock("x", on_lost=wrong)
-    pawl.connect_async(listener.url).lock("x", on_lost=print)
-    pawl.connect(listener.url).lock("x", on_lost=print)
+        locked = pawlock.connect(listener.url)
+        refused(lambda wrong=wrong, of=locked: of.lock("x", on_lost=wrong), "coroutine function")  # type: ignore[misc]
+        refused(lambda wrong=wrong: pawlock.connect(listener.url, on_lost=wrong), "coroutine function")  # type: ignore[misc]
+        pawlock.connect_async(listener.url, on_lost=wrong).lock("x", on_lost=wrong)
+    pawlock.connect_async(listener.url).lock("x", on_lost=print)
+    pawlock.connect(listener.url).lock("x", on_lost=print)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +401,7 @@ def test_members_of_a_multi_lock(client: Client, members: Any, word: str) -> Non
 def test_locks_that_do_not_fit_into_a_multi_lock(listener: Listener, connect: Connect) -> None:
     client: Any = connect(listener.url)
     other = connect(listener.url)
-    api = pawl.connect if isinstance(client, pawl.AsyncClient) else pawl.connect_async
+    api = pawlock.connect if isinstance(client, pawlock.AsyncClient) else pawlock.connect_async
     refused(lambda: client.multi_lock(["b", other.lock("a")]), "another client")
     refused(lambda: client.multi_lock([api(listener.url).lock("a")]), "another client")
     refused(lambda: client.multi_lock([client.multi_lock(["a"])]), "another multi_lock")
@@ -426,23 +427,23 @@ BAD_TIMEOUTS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("timeout", "word"), BAD_TIMEOUTS)
 def test_timeouts_of_acquire(listener: Listener, timeout: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(listener.url).lock("x").acquire(timeout), word)
+    refused(lambda: pawlock.connect(listener.url).lock("x").acquire(timeout), word)
 
     async def wrong() -> None:
-        await pawl.connect_async(listener.url).lock("x").acquire(timeout)
+        await pawlock.connect_async(listener.url).lock("x").acquire(timeout)
 
     refused(lambda: asyncio.run(wrong()), word)
 
 
 @pytest.mark.parametrize(("timeout", "word"), BAD_TIMEOUTS)
 def test_timeouts_of_close(listener: Listener, timeout: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(listener.url).close(timeout), word)
-    refused(lambda: asyncio.run(pawl.connect_async(listener.url).close(timeout)), word)
+    refused(lambda: pawlock.connect(listener.url).close(timeout), word)
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).close(timeout)), word)
 
 
 @pytest.mark.parametrize("ttl", [0, -1, nan, inf, "30s", True, 0.01])
 def test_ttls_of_calls(valkey: Server, ttl: Any) -> None:  # noqa: ANN401 - what is wrong
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         refused(lambda: client.lock("x").acquire(ttl=ttl), "ttl")
         with client.lock("x") as lease:
             refused(lambda: lease.extend(ttl), "ttl")
@@ -450,32 +451,33 @@ def test_ttls_of_calls(valkey: Server, ttl: Any) -> None:  # noqa: ANN401 - what
 
 
 async def test_ttls_of_async_calls(valkey: Server) -> None:
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
         for ttl in (0, -1, nan, inf, "30s", True):
-            with pytest.raises(pawl.ConfigurationError, match="ttl"):
+            with pytest.raises(pawlock.ConfigurationError, match="ttl"):
                 await client.lock("x").acquire(ttl=ttl)  # type: ignore[arg-type]
             async with client.lock("x") as lease:
-                with pytest.raises(pawl.ConfigurationError, match="ttl"):
+                with pytest.raises(pawlock.ConfigurationError, match="ttl"):
                     await lease.extend(ttl)  # type: ignore[arg-type]
                 lease.check()
 
 
 @pytest.mark.parametrize("waiters", [-1, 1.5, "10", True, None, 10**12])
 def test_waiters_to_list(listener: Listener, waiters: Any) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(listener.url).inspect("x", waiters=waiters), "waiters")
-    refused(lambda: asyncio.run(pawl.connect_async(listener.url).inspect("x", waiters=waiters)), "waiters")
+    refused(lambda: pawlock.connect(listener.url).inspect("x", waiters=waiters), "waiters")
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).inspect("x", waiters=waiters)), "waiters")
 
 
 @pytest.mark.parametrize(
-    "ticket", [None, b"pawl1.x", "", "hello", "pawl1.", "pawl1.!!!!", "pawl1.bm90aGluZw", "pawl9.x"]
+    "ticket",
+    [None, b"pawlock1.x", "", "hello", "pawlock1.", "pawlock1.!!!!", "pawlock1.bm90aGluZw", "pawlock9.x"],
 )
 def test_tickets(listener: Listener, ticket: Any) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(listener.url).adopt(ticket), "ticket")
+    refused(lambda: pawlock.connect(listener.url).adopt(ticket), "ticket")
     refused(lambda: asyncio.run(_adopt(listener.url, ticket)), "ticket")
 
 
 async def _adopt(url: str, ticket: str) -> None:
-    await pawl.connect_async(url).adopt(ticket)
+    await pawlock.connect_async(url).adopt(ticket)
 
 
 # States ---------------------------------------------------------------------------------------------------------------

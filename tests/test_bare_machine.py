@@ -51,7 +51,7 @@ def run_bare(folder: Path, mode: str, *arguments: str) -> str:
         capture_output=True,
         text=True,
         cwd=TESTS.parent,
-        env={**os.environ, "PATH": bare_path(folder), "PAWL_BARE": mode},
+        env={**os.environ, "PATH": bare_path(folder), "PAWLOCK_BARE": mode},
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     return done.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pawl.primitives.registry import REGISTRY
+from pawlock.primitives.registry import REGISTRY
 from tests.conformance import matrix
 from tools import conformance_table
 
@@ -22,7 +22,7 @@ NOT_THERE = {
     "valkey-8": {"TLS", "embedded"},
     "valkey": {"TLS"},
 }
-"""Builds without TLS, and what pawl does not start by itself. Every topology runs on one server at least."""
+"""Builds without TLS, and what pawlock does not start by itself. Every topology runs on one server at least."""
 
 
 @pytest.mark.parametrize("server", matrix.SERVERS)

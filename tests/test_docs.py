@@ -22,9 +22,9 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl._doctor import acl_rules
-from pawl.testing.servers import Server
+import pawlock
+from pawlock._doctor import acl_rules
+from pawlock.testing.servers import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(
@@ -86,7 +86,7 @@ def close_clients(namespace: dict[str, object], runner: asyncio.Runner) -> None:
     """Close the clients that a page left open, since most examples do not show the end of a program."""
     for value in list(namespace.values()):
         kind = type(value)
-        if kind.__module__.partition(".")[0] != "pawl" or not hasattr(value, "close"):
+        if kind.__module__.partition(".")[0] != "pawlock" or not hasattr(value, "close"):
             continue
         if kind.__name__.startswith("Async"):
 
@@ -120,7 +120,7 @@ def test_the_examples_of_a_page_run(
     valkey.command("FLUSHALL")
     if any("from django." in block.code for block in runnable(page)):
         have_a_django_project(tmp_path_factory.getbasetemp())
-    monkeypatch.setenv("PAWL_URL", valkey.url)
+    monkeypatch.setenv("PAWLOCK_URL", valkey.url)
     monkeypatch.chdir(tmp_path)
     # As a module that can be found: some libraries look up the one that a function is from. Celery keeps the tasks of
     # each, by its name, for all of its later apps.
@@ -148,13 +148,13 @@ def test_every_example_is_marked_python_and_none_is_left_out(page: Path) -> None
     assert not left_out, "a python block must run; show what cannot as text"
 
 
-def test_the_account_of_the_security_page_has_the_rights_that_pawl_needs(own_server: Server) -> None:
+def test_the_account_of_the_security_page_has_the_rights_that_pawlock_needs(own_server: Server) -> None:
     page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     (rule,) = [line for line in page.splitlines() if line.startswith("ACL SETUSER")]
-    assert rule == acl_rules("pawl", command=True).strip(), "take over what `pawl doctor --acl` prints"
+    assert rule == acl_rules("pawlock", command=True).strip(), "take over what `pawlock doctor --acl` prints"
     own_server.command(*rule.split())
-    url = own_server.url.replace("redis://", "redis://pawl:CHANGE-THIS-PASSWORD@")
-    with pawl.connect(url) as client, pawl.connect(url) as other, ThreadPoolExecutor(1) as pool:
+    url = own_server.url.replace("redis://", "redis://pawlock:CHANGE-THIS-PASSWORD@")
+    with pawlock.connect(url) as client, pawlock.connect(url) as other, ThreadPoolExecutor(1) as pool:
         held = client.lock("a {{name}}").acquire(timeout=5)
         waiting = pool.submit(other.lock("a {{name}}").acquire, timeout=5)
         while not client.inspect("a {{name}}").queue_length:

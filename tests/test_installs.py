@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ PLACES = (
 )
 KINDS = {".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml", ".html", ".service", ""}
 INSTALL = re.compile(r"pip3? install ([^\n`]*)")
-WITH_EXTRAS = re.compile(r"(?<![\w.])(pawl\w*|/src|\.)\[([a-z, ]+)\]")
+WITH_EXTRAS = re.compile(r"(?<![\w.])(pawlock\w*|/src|\.)\[([a-z, ]+)\]")
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -54,7 +54,7 @@ def test_every_install_line_names_this_distribution() -> None:
         (place, word)
         for place, text in texts()
         for line in INSTALL.findall(text)
-        for word in re.findall(r"(?<![\w./-])pawl\w*", line)
+        for word in re.findall(r"(?<![\w./-])pawlock\w*", line)
     ]
     assert len(lines) > 15, "no line was found: are they written in another way now?"
     assert not [(place, word) for place, word in lines if word != PROJECT["name"]]
@@ -72,10 +72,7 @@ def test_every_extra_that_is_named_exists() -> None:
 
 
 def test_the_checkout_is_installed_once() -> None:
-    """Two distributions that own one package: whichever is uninstalled takes the other's files along."""
-    assert distribution(PROJECT["name"]).version == sys.modules["pawl"].__version__
-    with pytest.raises(PackageNotFoundError):
-        distribution("pawl")
+    assert distribution(PROJECT["name"]).version == sys.modules["pawlock"].__version__
 
 
 PYTHON = """#!/bin/sh
@@ -128,33 +125,3 @@ def test_a_python_that_cannot_be_used_is_an_error_also_with_an_environment(check
     refused = set_up(checkout, "none")
     assert refused.returncode == 1
     assert "no Python 3.11 or later was found" in refused.stderr
-
-
-@pytest.fixture
-def mixed(tmp_path: Path) -> Path:
-    """A folder with a copy of the package."""
-    shutil.copytree(ROOT / "src" / "pawl", tmp_path / "pawl", ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
-
-
-def start(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with the package of a folder."""
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, check=False, capture_output=True, text=True, timeout=60
-    )
-
-
-def test_files_of_the_other_distribution_are_one_clear_error(mixed: Path) -> None:
-    (mixed / "pawl" / "linkedin.py").write_text("")
-    done = start(mixed, "-c", "import pawl")
-    assert done.returncode == 1
-    assert f"ImportError: {mixed}/pawl has files of another distribution" in done.stderr
-    assert "pip install pawlock" in done.stderr
-
-
-def test_the_command_over_which_the_other_was_installed_says_so_in_one_line(mixed: Path) -> None:
-    (mixed / "pawl" / "__init__.py").write_text("")
-    done = start(mixed, "-m", "pawl", "--help")
-    assert done.returncode == 69
-    assert done.stderr.count("\n") == 1
-    assert "pip install pawlock" in done.stderr

@@ -28,7 +28,9 @@ def refused(folder: Path) -> str:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "src" / "pawl", tmp_path / "pawl", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "src" / "pawlock", tmp_path / "pawlock", ignore=shutil.ignore_patterns("__pycache__")
+    )
     return tmp_path
 
 
@@ -41,15 +43,15 @@ LAYERS, CYCLES = (
 @pytest.mark.parametrize(
     ("low", "high", "broken"),
     [
-        ("core/state/records.py", "pawl.core.keep.engine import Engine", LAYERS),
-        ("core/release/release.py", "pawl.core.acquire.first_request import begin", LAYERS),
-        ("core/state/records.py", "pawl.core.state.schedule import Schedule", CYCLES),
-        ("sync/lock.py", "pawl.sync.client import Client", CYCLES),
+        ("core/state/records.py", "pawlock.core.keep.engine import Engine", LAYERS),
+        ("core/release/release.py", "pawlock.core.acquire.first_request import begin", LAYERS),
+        ("core/state/records.py", "pawlock.core.state.schedule import Schedule", CYCLES),
+        ("sync/lock.py", "pawlock.sync.client import Client", CYCLES),
     ],
     ids=["up", "across", "a cycle in a layer", "a cycle of shells"],
 )
 def test_an_import_for_types_alone_counts_as_any_other(copy: Path, low: str, high: str, broken: str) -> None:
-    file = copy / "pawl" / low
+    file = copy / "pawlock" / low
     text = file.read_text(encoding="utf-8")
     assert "if TYPE_CHECKING:\n" in text
     file.write_text(

@@ -54,7 +54,7 @@ def test_a_shell_that_was_changed_without_its_other_fails(
     change(copy / "aio/latch.py", "n: int = 1", "n: int = 2")
     assert MAKE.main(["--check"]) == 1
     said = capsys.readouterr().out
-    assert "not what src/pawl/aio/ gives: latch\n" in said
+    assert "not what src/pawlock/aio/ gives: latch\n" in said
     assert "run `.venv/bin/python tools/make_sync.py`" in said
     assert "+    def count_down(self, n: int = 2" in said
     assert "n: int = 1" in (copy / "sync/latch.py").read_text(encoding="utf-8"), "a check writes nothing"
@@ -71,7 +71,7 @@ def test_a_generated_shell_that_was_changed_by_hand_fails(
 
 
 def test_what_uses_asyncio_itself_is_refused(copy: Path) -> None:
-    change(copy / "aio/latch.py", "from pawl._coordinate", "import asyncio\nfrom pawl._coordinate")
+    change(copy / "aio/latch.py", "from pawlock._coordinate", "import asyncio\nfrom pawlock._coordinate")
     change(copy / "aio/latch.py", "text = latch.check_part(part)", "text = asyncio.sleep(0)")
     with pytest.raises(SystemExit, match="uses asyncio itself"):
         MAKE.main(["--check"])
@@ -112,11 +112,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pawl._inside import engine_here
-from pawl.aio.acquiring import Acquiring, acquired
-from pawl.aio.block import check_home
-from pawl.aio.lease import AsyncLease, given
-from pawl.core.acquire import acquire
+from pawlock._inside import engine_here
+from pawlock.aio.acquiring import Acquiring, acquired
+from pawlock.aio.block import check_home
+from pawlock.aio.lease import AsyncLease, given
+from pawlock.core.acquire import acquire
 
 __all__ = ["AsyncDoor"]
 
@@ -149,10 +149,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pawl._inside import engine_of
-from pawl.core.acquire import acquire
-from pawl.runtimes.threads import run
-from pawl.sync.lease import Lease, given
+from pawlock._inside import engine_of
+from pawlock.core.acquire import acquire
+from pawlock.runtimes.threads import run
+from pawlock.sync.lease import Lease, given
 
 __all__ = ["Door"]
 

@@ -12,31 +12,31 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.aio import AsyncLeaders, AsyncLost
-from pawl.sync import Leaders, Lost
+import pawlock
+from pawlock.aio import AsyncLeaders, AsyncLost
+from pawlock.sync import Leaders, Lost
 
 PAIRS: list[tuple[type, type]] = [
-    (pawl.Client, pawl.AsyncClient),
-    (pawl.Lock, pawl.AsyncLock),
-    (pawl.Lease, pawl.AsyncLease),
-    (pawl.Semaphore, pawl.AsyncSemaphore),
-    (pawl.Latch, pawl.AsyncLatch),
-    (pawl.Barrier, pawl.AsyncBarrier),
-    (pawl.Election, pawl.AsyncElection),
-    (pawl.RWLock, pawl.AsyncRWLock),
-    (pawl.WriteLock, pawl.AsyncWriteLock),
-    (pawl.WriteLease, pawl.AsyncWriteLease),
-    (pawl.MultiLock, pawl.AsyncMultiLock),
-    (pawl.Once, pawl.AsyncOnce),
-    (pawl.Started, pawl.AsyncStarted),
-    (pawl.LockService, pawl.AsyncLockService),
-    (pawl.MultiLease, pawl.AsyncMultiLease),
+    (pawlock.Client, pawlock.AsyncClient),
+    (pawlock.Lock, pawlock.AsyncLock),
+    (pawlock.Lease, pawlock.AsyncLease),
+    (pawlock.Semaphore, pawlock.AsyncSemaphore),
+    (pawlock.Latch, pawlock.AsyncLatch),
+    (pawlock.Barrier, pawlock.AsyncBarrier),
+    (pawlock.Election, pawlock.AsyncElection),
+    (pawlock.RWLock, pawlock.AsyncRWLock),
+    (pawlock.WriteLock, pawlock.AsyncWriteLock),
+    (pawlock.WriteLease, pawlock.AsyncWriteLease),
+    (pawlock.MultiLock, pawlock.AsyncMultiLock),
+    (pawlock.Once, pawlock.AsyncOnce),
+    (pawlock.Started, pawlock.AsyncStarted),
+    (pawlock.LockService, pawlock.AsyncLockService),
+    (pawlock.MultiLease, pawlock.AsyncMultiLease),
     (Lost, AsyncLost),
     (Leaders, AsyncLeaders),
 ]
 INNER = (Lost, Leaders)
-FUNCTIONS = [(pawl.connect, pawl.connect_async)]
+FUNCTIONS = [(pawlock.connect, pawlock.connect_async)]
 
 # The words that differ because threads and tasks do. Everything else is to be the same.
 WORDS = [
@@ -122,7 +122,7 @@ def types_of(function: Callable[..., Any]) -> dict[str, str]:
     written = {
         name: str(kind) for name, kind in inspect.get_annotations(function).items() if name != "return"
     }
-    # A function that pawl calls is a coroutine function in asyncio.
+    # A function that pawlock calls is a coroutine function in asyncio.
     plain = {name: re.sub(r"\bAwaitable\[(\w+)\]", r"\1", kind) for name, kind in written.items()}
     return {name: re.sub(r"\b(Base)?Async(?=[A-Z])", r"\1", kind) for name, kind in plain.items()}
 
@@ -178,19 +178,19 @@ def test_the_doors_are_the_same() -> None:
 
 PARTS = [
     importlib.import_module(name.name)
-    for name in pkgutil.walk_packages(pawl.__path__, "pawl.")
+    for name in pkgutil.walk_packages(pawlock.__path__, "pawlock.")
     # A part of a Django application can be imported only where one is configured.
-    if not name.name.endswith("__main__") and not name.name.startswith("pawl.integrations.django.")
+    if not name.name.endswith("__main__") and not name.name.startswith("pawlock.integrations.django.")
 ]
 
 
 def test_everything_public_is_exported() -> None:
-    """`pawl` gives every public class of its errors, records and APIs, and promises nothing that is not there."""
-    assert len(set(pawl.__all__)) == len(pawl.__all__)
-    assert pawl.__all__ == sorted(pawl.__all__), "in order, so that a gap is seen"
-    for name in pawl.__all__:
-        assert hasattr(pawl, name), name
-    wanted = {name for name, value in vars(pawl.errors).items() if _is_error(value)}
+    """`pawlock` gives every public class of its errors, records and APIs, and promises nothing that is not there."""
+    assert len(set(pawlock.__all__)) == len(pawlock.__all__)
+    assert pawlock.__all__ == sorted(pawlock.__all__), "in order, so that a gap is seen"
+    for name in pawlock.__all__:
+        assert hasattr(pawlock, name), name
+    wanted = {name for name, value in vars(pawlock.errors).items() if _is_error(value)}
     wanted |= {cls.__name__ for pair in PAIRS if pair[0] not in INNER for cls in pair}
     wanted |= {cls.__name__ for pair in PAIRS[:7] for cls in pair}
     wanted |= {
@@ -202,16 +202,18 @@ def test_everything_public_is_exported() -> None:
         "LeaseState",
         "LossReason",
     }
-    assert wanted <= set(pawl.__all__)
+    assert wanted <= set(pawlock.__all__)
     ours = {
-        name for name, value in vars(pawl).items() if str(getattr(value, "__module__", "")).startswith("pawl")
+        name
+        for name, value in vars(pawlock).items()
+        if str(getattr(value, "__module__", "")).startswith("pawlock")
     }
     shown = {name for name in ours if not name.startswith("_")}
-    assert shown <= set(pawl.__all__)
+    assert shown <= set(pawlock.__all__)
 
 
 def _is_error(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, pawl.PawlError)
+    return isinstance(value, type) and issubclass(value, pawlock.PawlockError)
 
 
 @pytest.mark.parametrize("module", PARTS, ids=lambda module: module.__name__)
@@ -238,15 +240,15 @@ def test_each_module_lists_what_it_gives(module: ModuleType) -> None:
 
 def test_every_error_has_a_code_a_cause_and_a_cure() -> None:
     codes: dict[str, type] = {}
-    for name, cls in vars(pawl.errors).items():
+    for name, cls in vars(pawlock.errors).items():
         if not _is_error(cls):
             continue
         assert cls.code not in codes, f"{name} and {codes[cls.code]} share a code"
         codes[cls.code] = cls
-        assert name in str(pawl.errors.__doc__), f"{name} stands in the tree"
+        assert name in str(pawlock.errors.__doc__), f"{name} stands in the tree"
         if not cls.__subclasses__():
             doc = str(cls.__doc__)
             assert ("Cause:" in doc and "Solution:" in doc) or cls in (
-                pawl.NotSupported,
-                pawl.ConfigurationError,
+                pawlock.NotSupported,
+                pawlock.ConfigurationError,
             )

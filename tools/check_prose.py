@@ -27,16 +27,16 @@ PAGES = (
     "pyproject.toml",
 )
 DATA = (
-    "src/pawl/**/*.yaml",
-    "src/pawl/**/*.json",
-    "src/pawl/**/*.html",
-    "src/pawl/**/*.js",
+    "src/pawlock/**/*.yaml",
+    "src/pawlock/**/*.json",
+    "src/pawlock/**/*.html",
+    "src/pawlock/**/*.js",
     "deploy/**/*.yaml",
 )
-SHOWN = ("src/pawl/**/*.py", *DATA)
-# What only people who work on pawl read: comments and docstrings there are reviewed, not counted here.
+SHOWN = ("src/pawlock/**/*.py", *DATA)
+# What only people who work on pawlock read: comments and docstrings there are reviewed, not counted here.
 INSIDE = re.compile(
-    r"src/pawl/(core|primitives|runtimes|transport|topology|testing/(sim|conformance|history))/"
+    r"src/pawlock/(core|primitives|runtimes|transport|topology|testing/(sim|conformance|history))/"
 )
 LEAST_WORDS = 3
 """A text of fewer words is a key or an option, not a sentence."""

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES = 500
 FUNCTION_LINES = 40
-CORE = ("src", "pawl", "core")
+CORE = ("src", "pawlock", "core")
 ATTRIBUTES = 20
 PARAMETERS = 7
 ALLOWED = {

@@ -1,4 +1,4 @@
-"""Ask pyright whether each public symbol of pawl has a known type: `python tools/check_types.py PYTHON`.
+"""Ask pyright whether each public symbol of pawlock has a known type: `python tools/check_types.py PYTHON`.
 
 Drop-ins inherit from classes of redis-py, so that `isinstance` and type checkers take them for these, and what Celery
 and Django load inherits from their classes. Pyright does not follow such a base class when it verifies a package,
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOREIGN_BASES = ("pawl.compat.redis.", "pawl.integrations.celery.", "pawl.integrations.django.")
+FOREIGN_BASES = ("pawlock.compat.redis.", "pawlock.integrations.celery.", "pawlock.integrations.django.")
 ABOUT_BASES = ("Type of metaclass unknown", "Type of base class")
 
 
@@ -18,7 +18,7 @@ def main(python: str) -> int:
     """Print each symbol that has no known type; 1 when there is one."""
     command = [str(Path(python).with_name("pyright")), "--pythonpath", python]
     done = subprocess.run(
-        [*command, "--verifytypes", "pawl", "--ignoreexternal", "--outputjson"],
+        [*command, "--verifytypes", "pawlock", "--ignoreexternal", "--outputjson"],
         capture_output=True,
         text=True,
         check=False,

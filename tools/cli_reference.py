@@ -1,4 +1,4 @@
-"""Write docs/reference/cli.md anew from the help texts of `pawl`; a test holds the two equal."""
+"""Write docs/reference/cli.md anew from the help texts of `pawlock`; a test holds the two equal."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import click
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from pawl.cli.main import group  # noqa: E402  # of this checkout
+from pawlock.cli.main import group  # noqa: E402  # of this checkout
 
 PAGE = ROOT / "docs" / "reference" / "cli.md"
 _WIDTH = 100
 _INTRODUCTION = """\
 # CLI reference
 
-`pip install "pawlock[cli]"` installs `pawl`; `python -m pawl` is the same. This page is the output of
-`pawl COMMAND --help`; [Inspect locks](../how-to/look-at-locks.md) shows the commands at work.
+`pip install "pawlock[cli]"` installs `pawlock`; `python -m pawlock` is the same. This page is the output of
+`pawlock COMMAND --help`; [Inspect locks](../how-to/look-at-locks.md) shows the commands at work.
 
-The server is `--url`, else `PAWL_URL`, else the embedded server of this machine. An error is one line on standard error
+The server is `--url`, else `PAWLOCK_URL`, else the embedded server of this machine. An error is one line on standard error
 with a stable code, which [errors](errors.md) explains, and often with a fix. Colours are used only on terminals, and
 never if `NO_COLOR` is set. `--json` prints output for programs.
 
@@ -62,7 +62,7 @@ def commands(
 def page() -> str:
     """The whole page."""
     parts = [_INTRODUCTION]
-    parts += [f"## {path}\n\n```text\n{text}\n```\n" for path, text in commands(group, "pawl")]
+    parts += [f"## {path}\n\n```text\n{text}\n```\n" for path, text in commands(group, "pawlock")]
     return "\n".join(parts)
 
 

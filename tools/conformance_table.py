@@ -14,9 +14,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pawl.primitives.registry import REGISTRY
-from pawl.testing import Server
-from pawl.testing.servers import Flavour, available
+from pawlock.primitives.registry import REGISTRY
+from pawlock.testing import Server
+from pawlock.testing.servers import Flavour, available
 from tests.conformance import matrix
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,7 +111,7 @@ def carry_out(flavour: Flavour, topology: str) -> dict[str, int] | str:
 
 def main(arguments: list[str]) -> int:
     """Run, record, write; with ``--missing``, only what the record lacks of the version that is there."""
-    logging.getLogger("pawl").setLevel(logging.CRITICAL)
+    logging.getLogger("pawlock").setLevel(logging.CRITICAL)
     missing_only = "--missing" in arguments
     wanted = [argument for argument in arguments if argument != "--missing"]
     for flavour in matrix.SERVERS:

@@ -257,13 +257,13 @@ def redlock() -> Drawing:
 
 def serve() -> Drawing:
     """The lock service and its clients."""
-    d = Drawing("pawl serve: HTTP clients, instances behind a load balancer, and the lock server", 250)
-    for number, name in enumerate(("curl, shell", "Go, Java, Node", "pawl clients", "live page")):
+    d = Drawing("pawlock serve: HTTP clients, instances behind a load balancer, and the lock server", 250)
+    for number, name in enumerate(("curl, shell", "Go, Java, Node", "pawlock clients", "live page")):
         d.box(10, 14 + 58 * number, 140, 44, name)
         d.line((150, 36 + 58 * number), (226, 120))
     d.box(230, 90, 110, 60, "TLS proxy", "or none")
     for number in range(2):
-        d.box(420, 50 + 90 * number, 130, 60, "pawl serve", "tokens, limits, audit", colour=GOOD)
+        d.box(420, 50 + 90 * number, 130, 60, "pawlock serve", "tokens, limits, audit", colour=GOOD)
         d.line((340, 120), (416, 80 + 90 * number))
         d.line((550, 80 + 90 * number), (606, 122))
     d.box(610, 90, 100, 64, "Redis or", "Valkey")

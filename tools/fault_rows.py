@@ -1,4 +1,4 @@
-"""Write the table of the faults that pawl is tested against, from the tests themselves.
+"""Write the table of the faults that pawlock is tested against, from the tests themselves.
 
 A test shows a row when its name begins with `test_row_N_`, or `test_row_N_and_M_` for two. What shows a row under
 another name is listed here, and must exist. `python tools/fault_rows.py` writes docs/reference/faults.md anew; a test
@@ -71,7 +71,7 @@ ROWS = {
     42: "Somebody deletes the lock, or everything",
     43: "The server restarts without its data",
     44: "The server restarts without the last second of its data",
-    45: "The key holds something that is not pawl's",
+    45: "The key holds something that is not pawlock's",
     46: "The key has no expiry",
     47: "The fence is lost",
     48: "The address is a replica's",
@@ -173,7 +173,7 @@ REASONS: dict[int, str] = {}
 HEAD = """# Faults
 
 What can go wrong between a program, its locks and their servers, and the tests that do it on purpose, on a real server
-wherever a server has a part in it. **No test yet** says that no test is known to show the row, not that pawl fails it.
+wherever a server has a part in it. **No test yet** says that no test is known to show the row, not that pawlock fails it.
 The simulator draws many of these faults at random beside them, see [The simulator](../concepts/simulation.md).
 
 This page is written by `tools/fault_rows.py` from the names of the tests. It has {shown} of {all} rows with a test.

@@ -10,17 +10,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from pawl.service.access import Access  # noqa: E402  # of this checkout
-from pawl.service.app import create_app  # noqa: E402
-from pawl.service.config import Limits  # noqa: E402
-from pawl.service.requests import State  # noqa: E402
-from pawl.service.spaces import Spaces  # noqa: E402
+from pawlock.service.access import Access  # noqa: E402  # of this checkout
+from pawlock.service.app import create_app  # noqa: E402
+from pawlock.service.config import Limits  # noqa: E402
+from pawlock.service.requests import State  # noqa: E402
+from pawlock.service.spaces import Spaces  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "http.md"
 _INTRODUCTION = """\
 # HTTP API
 
-This page is made from the OpenAPI document of `pawl serve` (`/openapi.json`). For examples see [Serve locks over
+This page is made from the OpenAPI document of `pawlock serve` (`/openapi.json`). For examples see [Serve locks over
 HTTP](../how-to/serve.md).
 
 Every request except `/healthz` and `/readyz` needs `Authorization: Bearer <token>`. Request and response bodies are

@@ -1,4 +1,4 @@
-"""Write the shells of `src/pawl/sync/` from those of `src/pawl/aio/`, or check that they are what it would write.
+"""Write the shells of `src/pawlock/sync/` from those of `src/pawlock/aio/`, or check that they are what it would write.
 
     python tools/make_sync.py           write them
     python tools/make_sync.py --check   1 if one differs from what its shell of asyncio gives
@@ -32,7 +32,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "src" / "pawl"
+PACKAGE = ROOT / "src" / "pawlock"
 BIN = Path(sys.executable).parent
 
 GENERATED = (
@@ -58,7 +58,7 @@ NAMES = (
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\bMultiAcquiring\b", "MultiLease"),
-    (r"\bpawl\.aio\b", "pawl.sync"),
+    (r"\bpawlock\.aio\b", "pawlock.sync"),
     (r"\bengine_here\b", "engine_of"),
     (r"\b(connect|decorated|decorated_once|guard)_async\b", r"\1"),
 )
@@ -98,7 +98,7 @@ ONLY_ASYNCIO = ("MultiAcquiring", "check_home", "watch_loss")
 CORE = ("self._wait", "self._watch.next")
 """Coroutines of the core that are methods; those that are functions are known by their imports."""
 
-IMPORTS = ("from pawl.core.acquire import acquire\n", "from pawl.runtimes.threads import run\n")
+IMPORTS = ("from pawlock.core.acquire import acquire\n", "from pawlock.runtimes.threads import run\n")
 """What only threads need."""
 
 _Node = ast.expr | ast.stmt
@@ -125,7 +125,7 @@ class Converter(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """Note what is no shell; what only threads need comes behind the first import."""
-        if not str(node.module).startswith("pawl.aio"):
+        if not str(node.module).startswith("pawlock.aio"):
             self._core |= {name.asname or name.name for name in node.names}
         if node.module == "__future__":
             end = self._lines[node.lineno]
@@ -260,7 +260,7 @@ def _replaced(table: tuple[tuple[str, str], ...], text: str) -> str:
 
 def tidied(text: str, name: str) -> str:
     """The same without unused imports, sorted and formatted."""
-    read = ("--quiet", "--config", "pyproject.toml", "--stdin-filename", f"src/pawl/sync/{name}.py", "-")
+    read = ("--quiet", "--config", "pyproject.toml", "--stdin-filename", f"src/pawlock/sync/{name}.py", "-")
     for command in (("check", "--fix", "--select", "F401,I001,RUF022"), ("format",)):
         done = subprocess.run(
             [BIN / "ruff", *command, *read], input=text, capture_output=True, text=True, cwd=ROOT, check=False
@@ -301,7 +301,7 @@ def main(argv: list[str] | None = None) -> int:
         else:
             target.write_text(wanted, encoding="utf-8")
     if check and differing:
-        print(f"src/pawl/sync/ is not what src/pawl/aio/ gives: {', '.join(differing)}")
+        print(f"src/pawlock/sync/ is not what src/pawlock/aio/ gives: {', '.join(differing)}")
         print("change the module in aio/, run `.venv/bin/python tools/make_sync.py`, commit both")
         return 1
     return 0

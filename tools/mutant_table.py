@@ -31,7 +31,7 @@ most of them one of the first. Written by `tools/mutant_table.py`; `tests/simula
 UNSEEN = """
 ## What the simulator does not see
 
-Single wrong lines of scripts that pawl's own client never gets to feel, and designs that need a real process. Tests of
+Single wrong lines of scripts that pawlock's own client never gets to feel, and designs that need a real process. Tests of
 their own find them.
 
 | mutant | why it is not seen here |

@@ -7,14 +7,14 @@ from tools.mutants_why import OPEN, SAME
 
 HEAD = """# Mutation testing
 
-Mutation testing measures how many defects the tests detect. Each mutant is pawl with one change: a comparison, an
+Mutation testing measures how many defects the tests detect. Each mutant is pawlock with one change: a comparison, an
 operator, a number, a key, a return, the order of two statements, or a statement removed. The simulator and every test
 that reaches the changed line run against it, fastest first, until one fails. A seed draws the sample from the names of
 all mutants, so it is the same everywhere:
 
 ```sh
 python tools/mutate.py reach tests/unit tests/scripts …       # once: which test reaches which line
-python tools/mutate.py core --sample {core} --seed {seed}     # src/pawl/core
+python tools/mutate.py core --sample {core} --seed {seed}     # src/pawlock/core
 python tools/mutate.py lua --sample {lua} --seed {seed}      # the scripts
 ```
 
@@ -28,7 +28,7 @@ of 150 in the scripts, by the fastest tests alone. Another one of the core, draw
 with 110 of 150: 73%, with equivalent mutants counted as missed and without the slow tests. The lists below are from
 before the rebuild.
 
-A mutant that behaves exactly like pawl is *equivalent*: it counts neither as detected nor as missed, and the reason is
+A mutant that behaves exactly like pawlock is *equivalent*: it counts neither as detected nor as missed, and the reason is
 given. `python tools/mutate.py report` writes this page.
 """
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "src" / "pawl"
+PACKAGE = ROOT / "src" / "pawlock"
 KEPT = ROOT / ".make" / "mutants"
 """What is recorded: one file of tests, and the sources as they were."""
 FOLDERS = ("core", "primitives")

@@ -1,4 +1,4 @@
-"""Run the tests against a mutant: in a fork of a process that has everything but pawl loaded."""
+"""Run the tests against a mutant: in a fork of a process that has everything but pawlock loaded."""
 
 import compileall
 import os
@@ -29,7 +29,7 @@ HEAVY = [
     *("pytest_asyncio", "pytest_timeout", "pytest_rerunfailures", "xdist.plugin"),
     *("redis", "redis.asyncio", "redis.sentinel", "redis.cluster"),
 ]
-"""Loaded once, before the forks. None of them may load pawl."""
+"""Loaded once, before the forks. None of them may load pawlock."""
 SEEDS, MORE_SEEDS = 100, 500
 """Of the simulator, before the tests and, when it is to be thorough, after them."""
 FIRST, SECONDS, THOROUGH, SLOWEST = 3.0, 8.0, 30.0, 6.0
@@ -80,7 +80,7 @@ def tested(names: Sequence[str]) -> str:
 
 def simulated(begin: int, end: int) -> str:
     """Run seeds of the simulator in this process; which it is, if one breaks a promise or crashes."""
-    from pawl.testing.sim.command import main
+    from pawlock.testing.sim.command import main
 
     for start in range(begin, end, 20):
         try:
@@ -100,10 +100,10 @@ class Ground:
         self.verbose = verbose
         for name in HEAVY:
             __import__(name)
-        loaded = [name for name in sys.modules if name.partition(".")[0] == "pawl"]
+        loaded = [name for name in sys.modules if name.partition(".")[0] == "pawlock"]
         if loaded:
             raise RuntimeError(f"loaded before the fork: {loaded}")
-        shutil.copytree(PACKAGE, folder / "pawl", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PACKAGE, folder / "pawlock", ignore=shutil.ignore_patterns("__pycache__"))
         compileall.compile_dir(folder, quiet=2)
         self.unfit: set[str] = set()
         """Tests that fail without any mutant."""
@@ -112,7 +112,7 @@ class Ground:
     @contextmanager
     def changed(self, mutant: Mutant) -> Iterator[None]:
         """Have a mutant in the copy."""
-        target = self.folder / "pawl" / mutant.file
+        target = self.folder / "pawlock" / mutant.file
         before = target.read_text(encoding="utf-8")
         for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*.pyc"):
             compiled.unlink()
@@ -153,7 +153,7 @@ class Ground:
             os.environ.update(
                 PYTHONPATH=str(self.folder),
                 PYTHONDONTWRITEBYTECODE="1",
-                PAWL_TEST_GRACE="0.5",
+                PAWLOCK_TEST_GRACE="0.5",
                 TMPDIR=temporary,
             )
             answer = task()

@@ -1,7 +1,7 @@
-"""Why a mutant was not noticed: those that nobody can tell from pawl, and those that a test could."""
+"""Why a mutant was not noticed: those that nobody can tell from pawlock, and those that a test could."""
 
 INSTANT = "the two differ only at one very instant of a clock of fractions of a second"
-STRICT = "a check of pawl's own: both always have the same length"
+STRICT = "a check of pawlock's own: both always have the same length"
 DERIVED = "the field follows from the others, which are compared"
 
 LONG_WAY = "the short way is not taken; the long way does the same"
@@ -63,7 +63,7 @@ SAME: dict[str, str] = {
     "core/release/transfer.py _own_adopted: without refuse(engine, lease)": "who closes waits for it, and loses it",
     "core/state/local_queue.py LocalQueue.take_orphan: None for return False (2)": "both are taken for no",
 }
-"""The same to every caller, within what pawl promises."""
+"""The same to every caller, within what pawlock promises."""
 
 OPEN: dict[str, str] = {}
 """Somebody could tell, and no test does."""

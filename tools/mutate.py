@@ -1,6 +1,6 @@
 """Change the code in one place, and see whether a test notices: `python tools/mutate.py core --sample 150 --seed 1`.
 
-`core` changes src/pawl/core, `lua` the scripts. Each mutant is one change, made in a copy of the package. What reaches
+`core` changes src/pawlock/core, `lua` the scripts. Each mutant is one change, made in a copy of the package. What reaches
 the changed line runs against it, the quickest first: the simulator, then tests; the first failure ends it. What reaches
 what is recorded once by `reach tests/…` (some minutes, in .make/). A sample is drawn by its seed from the names of the
 mutants, so that it stays the same while other code changes. Results are kept in tools/mutants.json, and a later call
@@ -77,7 +77,7 @@ def work(path: Path, what: str, mutants: list[Mutant], minutes: float, *, verbos
     from tools.mutants_run import Ground, noticed
 
     end = time.monotonic() + minutes * 60
-    with tempfile.TemporaryDirectory(prefix="pawl-m-") as folder:
+    with tempfile.TemporaryDirectory(prefix="pawlock-m-") as folder:
         ground, reach = Ground(Path(folder), verbose=verbose), Reach()
         for mutant in mutants:
             if time.monotonic() > end:
@@ -103,7 +103,7 @@ def record(minutes: float, tests: list[str]) -> int:
         ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--timeout=60", *tests], plugins=[recorder]
     )
     if SIMULATOR not in {test.name for test in recorded()}:
-        from pawl.testing.sim.campaign import simulate
+        from pawlock.testing.sim.campaign import simulate
 
         tracer = Tracer(PACKAGE)
         tracer.start()

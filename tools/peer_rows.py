@@ -1,4 +1,4 @@
-"""Put other libraries' locks, and pawl's, under the fault rows: `python tools/peer_rows.py` writes the table anew.
+"""Put other libraries' locks, and pawlock's, under the fault rows: `python tools/peer_rows.py` writes the table anew.
 
 Each row runs in a process of its own on a server of its own, a second time where it failed: what fails by a busy
 machine is not to be held against anybody. Results go to docs/reference/peers.md.
@@ -21,8 +21,8 @@ PAGE = ROOT / "docs" / "reference" / "peers.md"
 STORED = ROOT / ".make" / "peers.json"
 HEAD = """# Other locks under the same faults
 
-The locks of other libraries, used as their documentation shows, and pawl's, under those [faults](faults.md) that any
-lock can meet. pawl's tests were written for these faults, so its column says little more than that they pass. The other
+The locks of other libraries, used as their documentation shows, and pawlock's, under those [faults](faults.md) that any
+lock can meet. pawlock's tests were written for these faults, so its column says little more than that they pass. The other
 columns show which faults to consider.
 
 Each row runs on a server of its own, behind a proxy that loses, duplicates or delays exactly the message in question. A
@@ -58,7 +58,7 @@ def page(results: dict[int, dict[str, dict[str, str]]]) -> str:
     Args:
         results: By row and library, what came of it and why.
     """
-    versions = ", ".join(f"{label} {version(label)}" for label in CONTENDERS if label != "pawl")
+    versions = ", ".join(f"{label} {version(label)}" for label in CONTENDERS if label != "pawlock")
     lines = [HEAD.strip().format(versions=versions), ""]
     lines += [
         f"| Row | What goes wrong | {' | '.join(CONTENDERS)} |",

@@ -62,7 +62,7 @@ def svg(lines: list[str]) -> str:
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">'
-        "<title>make demo: workers sell a stock without and with pawl</title>"
+        "<title>make demo: workers sell a stock without and with pawlock</title>"
         "<style>text{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#d6dde6;white-space:pre}"
         ".t{font-weight:700;fill:#fff}.r{fill:#ff8a80}.g{fill:#69d2a4}.d{fill:#8b97a5}</style>"
         f'<rect width="{width}" height="{height}" rx="8" fill="#1b2029"/>{dots}\n'

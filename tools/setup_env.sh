@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv and installs pawl into it: `tools/setup_env.sh demo|dev|docs|bench`.
+# Makes .venv and installs pawlock into it: `tools/setup_env.sh demo|dev|docs|bench`.
 #
 # Done once: a stamp in .venv remembers what was installed from which pyproject.toml. A set-up that was
 # interrupted is noticed and begun anew, since half an installed package is worse than none.
@@ -82,10 +82,8 @@ if [ -e "$unfinished" ] && [ -d "$venv" ]; then
 fi
 touch "$unfinished"
 { "$venv/bin/python" -c 'import pip' 2>/dev/null && chosen; } || make_venv
-say "installing pawl and what \`$kind\` needs (once) …"
+say "installing pawlock and what \`$kind\` needs (once) …"
 install --upgrade pip
-# What an older checkout was installed as: two distributions must not own one package.
-"$venv/bin/python" -m pip uninstall --quiet --yes pawl >>"$log" 2>&1
 install "${wanted[@]}"
 fingerprint >"$venv/.installed-$kind"
 rm -f "$unfinished"

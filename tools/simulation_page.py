@@ -1,6 +1,6 @@
 """Write docs/reference/simulated.md from tools/simulated.json: the results of a campaign of the simulator.
 
-`python -m pawl.testing simulate --seeds N --start M --results tools/simulated.json` adds to the numbers, part by part;
+`python -m pawlock.testing simulate --seeds N --start M --results tools/simulated.json` adds to the numbers, part by part;
 a test holds the page to them.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from pawl.testing.sim.campaign import may_meet  # noqa: E402 - the checkout has to be on the path first
-from pawl.testing.sim.plan import EVERYWHERE, FAULTS, OPERATIONS, TOPOLOGIES  # noqa: E402
+from pawlock.testing.sim.campaign import may_meet  # noqa: E402 - the checkout has to be on the path first
+from pawlock.testing.sim.plan import EVERYWHERE, FAULTS, OPERATIONS, TOPOLOGIES  # noqa: E402
 
 RESULTS = ROOT / "tools" / "simulated.json"
 PAGE = ROOT / "docs" / "reference" / "simulated.md"
@@ -25,7 +25,7 @@ One campaign of the [simulator](../concepts/simulation.md): {seeds:,} seeds and 
 
 It took {hours:.1f} hours of one core on a shared machine, {rate:.0f} seeds a second; a million seeds would have taken
 {million:.0f} hours there. `tools/simulation_page.py` writes this page from the numbers that
-`python -m pawl.testing simulate --results` stores.
+`python -m pawlock.testing simulate --results` stores.
 
 ## Faults and the operations they hit
 

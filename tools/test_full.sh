@@ -75,6 +75,6 @@ fi
 .venv/bin/python tools/lint.py
 echo "tests, all of them"
 # As in `make test`: three for each core at once, and two more tries, which the closing line counts.
-export PAWL_LINT_SKIPS=.make/skips PAWL_FUZZ_SECONDS=${PAWL_FUZZ_SECONDS:-10}
+export PAWLOCK_LINT_SKIPS=.make/skips PAWLOCK_FUZZ_SECONDS=${PAWLOCK_FUZZ_SECONDS:-10}
 exec .venv/bin/python -m pytest -q -n auto --dist worksteal --reruns 2 --durations=15 --durations-min=10 \
     --allowed-skips=tests/allowed_skips.txt "$@"

@@ -141,7 +141,7 @@ class Scenes:
         """Holders of another kind, an operator, and leases that go from hand to hand."""
         scene, run, command = self._stage.scene, self._stage.run, self._stage.command
         scene("A foreign holder")
-        command("SET", "pawl:n", "f47ac10b-58cc-4372-a567-0e02b2c3d479", "PX", 30_000)
+        command("SET", "pawlock:n", "f47ac10b-58cc-4372-a567-0e02b2c3d479", "PX", 30_000)
         run("mutex/acquire", token=A, mode=0)
         run("mutex/acquire", token=A)
         run("mutex/renew", token=A, channel="")
@@ -154,15 +154,15 @@ class Scenes:
         run("mutex/leave", token=A, close_ms=5000)
         run("mutex/acquire", token=B, mode=0)
         run("mutex/acquire", token=B)
-        command("DEL", "pawl:n")
+        command("DEL", "pawlock:n")
         run("mutex/renew", token=B, channel="")
         scene("An operator takes the name: its holder is told on its channel, the next waiter has it")
         run("mutex/peek")
         run("mutex/acquire", token=A)
         run("mutex/acquire", token=B)
         run("mutex/peek")
-        run("mutex/force", value=A, tomb_ms=5000, channel="pawl:wake:a")
-        run("mutex/force", value=A, tomb_ms=5000, channel="pawl:wake:a")
+        run("mutex/force", value=A, tomb_ms=5000, channel="pawlock:wake:a")
+        run("mutex/force", value=A, tomb_ms=5000, channel="pawlock:wake:a")
         run("mutex/renew", token=A, channel="")
         run("mutex/leave", token=A)
         run("mutex/force", value=C, tomb_ms=5000, channel="")
@@ -234,10 +234,10 @@ class Scenes:
         run("mutex/acquire", token=A)
         run("mutex/acquire", token=B, channel="a b")
         scene("A name of another wire version")
-        command("HSET", "{pawl:n}:fence", "v", "2")
+        command("HSET", "{pawlock:n}:fence", "v", "2")
         run("mutex/acquire", token=A)
         scene("A key of another type")
-        command("LPUSH", "pawl:n", "x")
+        command("LPUSH", "pawlock:n", "x")
         run("mutex/acquire", token=A)
         run("mutex/leave", token=A)
 
@@ -342,7 +342,7 @@ class Scenes:
         second = run("latch/wait", token=A, round=0, **two)[3]
         run("latch/wait", token=A, round=second, **two)
         run("latch/leave", token=A, round=second)
-        command("DEL", "{pawl:n}:1:latch")
+        command("DEL", "{pawlock:n}:1:latch")
         run("latch/wait", token=A, round=second, **two)
 
     def barrier(self) -> None:

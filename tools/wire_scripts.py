@@ -1,6 +1,6 @@
 """Write docs/wire/scripts.json and docs/wire/key-scripts.json: the scripts as they are sent, for other languages.
 
-Each is taken from its file under src/pawl/primitives and from its header. `python tools/wire_scripts.py` writes both
+Each is taken from its file under src/pawlock/primitives and from its header. `python tools/wire_scripts.py` writes both
 anew; a test holds them to what this would write.
 """
 
@@ -15,12 +15,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from pawl.core.protocol.names import WIRE_VERSION  # noqa: E402  # of this checkout
-from pawl.core.protocol.scripts import header, load  # noqa: E402
+from pawlock.core.protocol.names import WIRE_VERSION  # noqa: E402  # of this checkout
+from pawlock.core.protocol.scripts import header, load  # noqa: E402
 
 __all__ = ["FILES", "rendered"]
 
-PRIMITIVES = ROOT / "src" / "pawl" / "primitives"
+PRIMITIVES = ROOT / "src" / "pawlock" / "primitives"
 FOLDER = ROOT / "docs" / "wire"
 VARIANTS = ("plain", "redisson")
 SEVERAL = {"mutex/multi", "mutex/renew_all", "session/read"}
@@ -55,9 +55,9 @@ _REDISSON = [
 _SHARED = {"name": "shared", "note": "yield_after_ms yield_for_ms wake: see the wire protocol"}
 _RULES = {
     "key": "the name's key K is <namespace>:<escaped name>; vectors.json has examples",
-    "suffix": "'' is K itself; any other is {K}:<suffix>, or K:pawl:<suffix> if K contains a brace",
+    "suffix": "'' is K itself; any other is {K}:<suffix>, or K:pawlock:<suffix> if K contains a brace",
     "rwlock": "the permits scripts serve read-write locks too, with 1:rwlock instead of 1:permits",
-    "namespace": "of history, K is that of the name; of the other session scripts, the namespace ('pawl:' without one)",
+    "namespace": "of history, K is that of the name; of the other session scripts, the namespace ('pawlock:' without one)",
     "election": "K is <namespace>:%election:<escaped name>; of the once scripts, <namespace>:%once:<escaped name>",
     "rid": "the last argument of every script; every reply repeats it as its second element",
     "several": "a script with this takes its keys once for each name, and its arguments but rid once for each",
@@ -98,7 +98,9 @@ def keys_of(path: Path, field: str) -> list[Entry]:
 def entry(path: Path, variant: str = "") -> Entry:
     """One script: what its header says, and the text that is sent."""
     fields = header(path.read_text("ascii"), path.stem)
-    script = load(".".join(["pawl", *path.parent.relative_to(PRIMITIVES.parent).parts]), path.stem, variant)
+    script = load(
+        ".".join(["pawlock", *path.parent.relative_to(PRIMITIVES.parent).parts]), path.stem, variant
+    )
     keys = keys_of(path, fields["keys"])
     args = [{"name": word} | ({"note": note} if note else {}) for word, note in listed(fields["args"])]
     names = [arg["name"] for arg in args]
@@ -141,14 +143,14 @@ def manifest(scripts: Entry) -> Entry:
 
 
 def ordinary() -> Entry:
-    """Every script, as it runs for a name of pawl."""
+    """Every script, as it runs for a name of pawlock."""
     paths = [*sorted(PRIMITIVES.glob("*/[a-z]*.lua")), PRIMITIVES / "touch.lua"]
     return manifest({name_of(path): entry(path) for path in paths})
 
 
 def of_keys() -> Entry:
     """The scripts of a key that is shared with other programs, on either wire."""
-    from pawl.primitives.key import SCRIPTS  # here, since it loads every script
+    from pawlock.primitives.key import SCRIPTS  # here, since it loads every script
 
     names = sorted({script.name for script in SCRIPTS["plain"].values()})
     paths = [PRIMITIVES / "mutex" / f"{name}.lua" for name in names]

@@ -19,29 +19,29 @@ from redis.crc import key_slot
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
-from pawl.core.protocol.names import WIRE_VERSION, check_namespace, helper_key, key_of  # noqa: E402
-from pawl.errors import ConfigurationError  # noqa: E402
-from pawl.testing.servers import Server  # noqa: E402
+from pawlock.core.protocol.names import WIRE_VERSION, check_namespace, helper_key, key_of  # noqa: E402
+from pawlock.errors import ConfigurationError  # noqa: E402
+from pawlock.testing.servers import Server  # noqa: E402
 from tools.wire_scenes import Scenes  # noqa: E402
 
 __all__ = ["Recorder", "record", "rendered"]
 
 FILE = ROOT / "docs" / "wire" / "vectors.json"
 SCRIPTS = ROOT / "docs" / "wire" / "scripts.json"
-NAMESPACE, CHANNELS, END = "pawl", "pawl:wake:*", "pawl:wake:end"
+NAMESPACE, CHANNELS, END = "pawlock", "pawlock:wake:*", "pawlock:wake:end"
 TOKEN = f"{'0123456789abcdefghijklmn'}@host:1/main"
 
 NAMES = (
-    ("pawl", "order:42"),
-    ("pawl", "a {b} 100%"),
-    ("pawl", "{order}:42"),
-    ("pawl", "tab\tand\u2028line"),
-    ("pawl", "%7B"),
-    ("pawl", "ünï, 鍵 and 🔒"),
-    ("pawl", " two  spaces "),
-    ("pawl", "a:b::c"),
-    ("pawl", "\x7f\x85"),
-    ("pawl", "x" * 200),
+    ("pawlock", "order:42"),
+    ("pawlock", "a {b} 100%"),
+    ("pawlock", "{order}:42"),
+    ("pawlock", "tab\tand\u2028line"),
+    ("pawlock", "%7B"),
+    ("pawlock", "ünï, 鍵 and 🔒"),
+    ("pawlock", " two  spaces "),
+    ("pawlock", "a:b::c"),
+    ("pawlock", "\x7f\x85"),
+    ("pawlock", "x" * 200),
     ("shop:eu", "order"),
     ("a b*[c]?", "order"),
     ("größe", "order"),
@@ -49,16 +49,16 @@ NAMES = (
     ("", "lock:{order}:42"),
     ("", "{order}"),
     # Refused.
-    ("pawl", ""),
-    ("pawl", "x" * 201),
-    ("pawl", "ü" * 101),
-    (" pawl", "order"),
+    ("pawlock", ""),
+    ("pawlock", "x" * 201),
+    ("pawlock", "ü" * 101),
+    (" pawlock", "order"),
     ("pa\nwl", "order"),
     ("", "100%"),
     ("", "{a}{b}"),
     ("", "a{}"),
     ("", "{order}:fence"),
-    ("", "order:pawl:1:queue"),
+    ("", "order:pawlock:1:queue"),
 )
 
 TOKENS = (
@@ -154,7 +154,7 @@ class Recorder:
         return reply if isinstance(reply, list) else [reply]
 
     def command(self, *words: str | int) -> None:
-        """Do something to the keys that no script of pawl does."""
+        """Do something to the keys that no script of pawlock does."""
         self._redis.execute_command(*words)
         self._steps.append({"command": [str(word) for word in words]})
 
@@ -259,7 +259,7 @@ DEFAULTS: dict[str, Any] = {
 def default(name: str, args: dict[str, Any]) -> Json:
     """The value of an argument that a scene does not give: a channel has the first letter of the token."""
     if name == "channel":
-        return f"pawl:wake:{str(args.get('token', '-'))[0]}"
+        return f"pawlock:wake:{str(args.get('token', '-'))[0]}"
     return DEFAULTS[name]
 
 
@@ -292,13 +292,13 @@ def names() -> list[Step]:
 
 
 def tokens(recorder: Recorder) -> list[Step]:
-    """Each value: whether a holder with it is pawl's, what is shown of it, and whether it may be used as a token."""
+    """Each value: whether a holder with it is pawlock's, what is shown of it, and whether it may be used as a token."""
     found: list[Step] = []
     for value in TOKENS:
         recorder.scene("")
-        recorder.command("SET", "pawl:n", value, "PX", 30_000)
+        recorder.command("SET", "pawlock:n", value, "PX", 30_000)
         busy = recorder.run("mutex/acquire", token="z" * 24 + "@z:1/main", mode=0)
-        recorder.command("DEL", "pawl:n")
+        recorder.command("DEL", "pawlock:n")
         taken = recorder.run("mutex/acquire", token=value, mode=0)
         found.append({"value": value, "foreign": busy[3], "shown": busy[4], "accepted": taken[:1] == ["H"]})
     return found

@@ -1,1 +1,1 @@
-"""What `pawl serve` costs, beside a bare route of the framework that it is made with."""
+"""What `pawlock serve` costs, beside a bare route of the framework that it is made with."""

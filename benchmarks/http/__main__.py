@@ -15,7 +15,7 @@ from collections.abc import Generator
 
 from benchmarks.http.load import Door, Line, drive, lock_requests
 from benchmarks.stats import median, percentile
-from pawl.testing.servers import Server, free_port
+from pawlock.testing.servers import Server, free_port
 
 ROUNDS = 5
 WAKE_UPS = 100
@@ -43,19 +43,19 @@ def bare() -> Generator[Door]:
 
 @contextlib.contextmanager
 def service(url: str) -> Generator[Door]:
-    """`pawl serve` with all its defaults, as a process."""
-    command = [sys.executable, "-m", "pawl", "serve", "--url", url, "--port", "0"]
+    """`pawlock serve` with all its defaults, as a process."""
+    command = [sys.executable, "-m", "pawlock", "serve", "--url", url, "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     said, found = b"", None
     end = time.monotonic() + 20
     try:
         while found is None:
             if time.monotonic() > end or process.stderr is None:
-                raise RuntimeError(f"pawl serve did not begin: {said!r}")
+                raise RuntimeError(f"pawlock serve did not begin: {said!r}")
             if select.select([process.stderr], [], [], 0.1)[0]:
                 said += os.read(process.stderr.fileno(), 4096)
             found = re.search(
-                rb"^(pawl_\S+)\n(?:.*\n)*?.*listening on http://[^:]+:(\d+)\n", said, re.MULTILINE
+                rb"^(pawlock_\S+)\n(?:.*\n)*?.*listening on http://[^:]+:(\d+)\n", said, re.MULTILINE
             )
         yield Door(int(found[2]), found[1].decode())
     finally:
@@ -127,7 +127,7 @@ def main() -> None:
                 "scenario": "pairs",
                 "connections": connections,
                 "nothing": round(median(one for one, _ in rounds)),
-                "pawl": round(median(one for _, one in rounds)),
+                "pawlock": round(median(one for _, one in rounds)),
                 "ratio": round(median(one for _, one in rounds) / median(one for one, _ in rounds), 3),
                 "rounds": [round(mine / theirs, 2) for theirs, mine in rounds],
             }
@@ -137,8 +137,8 @@ def main() -> None:
             told = {
                 "scenario": "wake-up",
                 "nothing_us": round(median(noops) * 1e6),
-                "pawl_us": round(median(waits) * 1e6),
-                "pawl_p99_us": round(percentile(waits, 0.99) * 1e6),
+                "pawlock_us": round(median(waits) * 1e6),
+                "pawlock_p99_us": round(percentile(waits, 0.99) * 1e6),
                 "ratio": round(median(waits) / median(noops), 2),
             }
             print(json.dumps(told), flush=True)

@@ -115,7 +115,7 @@ def lock_requests(door: Door, name: str, **body: object) -> tuple[bytes, Callabl
     """What takes a name, and what makes of its answer the request that gives it back."""
     import json
 
-    path = f"/v1/ns/pawl/lock/{name}"
+    path = f"/v1/ns/pawlock/lock/{name}"
     take = door.request(f"{path}/acquire", json.dumps(body).encode())
 
     def give(answer: bytes) -> bytes:

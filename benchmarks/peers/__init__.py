@@ -7,9 +7,9 @@ from benchmarks.peers import (
     floor_mux,
     foreign,
     others,
-    pawl_kinds,
-    pawl_lock,
-    pawl_redlock,
+    pawlock_kinds,
+    pawlock_lock,
+    pawlock_redlock,
     redis_lock_peer,
     redis_py,
     server_benchmark,
@@ -19,10 +19,10 @@ from benchmarks.peers.base import AsyncSession, Handle, Peer, Session
 PEERS: dict[str, Peer] = {
     peer.key: peer
     for peer in (
-        pawl_lock.PEER,
-        pawl_lock.AGAIN,
-        *pawl_kinds.KINDS,
-        pawl_redlock.PEER,
+        pawlock_lock.PEER,
+        pawlock_lock.AGAIN,
+        *pawlock_kinds.KINDS,
+        pawlock_redlock.PEER,
         foreign.NODE,
         foreign.REDSYNC,
         foreign.BSM,
@@ -37,7 +37,7 @@ PEERS: dict[str, Peer] = {
         redis_lock_peer.PEER,
         floor.EVALSHA,
         floor.SET,
-        floor.PAWL_SCRIPTS,
+        floor.PAWLOCK_SCRIPTS,
         floor_mux.PEER,
         server_benchmark.PEER,
     )

@@ -4,9 +4,9 @@ A floor is no lock library. It sends bytes that were packed beforehand over a pl
 (TCP_NODELAY) and lets hiredis read the reply. Three are measured:
 
 * `floor-set`: `SET key token NX PX` and a compare-and-delete script, the fewest bytes that lock;
-* `floor-evalsha`: two tiny scripts called with as many bytes as pawl sends, answered with as many as pawl
+* `floor-evalsha`: two tiny scripts called with as many bytes as pawlock sends, answered with as many as pawlock
   reads; a client written in C could be this fast;
-* `floor-scripts`: pawl's own scripts, called with a fresh token each time. What pawl takes longer than this
+* `floor-scripts`: pawlock's own scripts, called with a fresh token each time. What pawlock takes longer than this
   is spent in its Python, and nowhere else.
 """
 
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from benchmarks.peers.base import Handle, Options, Peer
 
 if TYPE_CHECKING:
-    from pawl.core.protocol.runtime import Call
+    from pawlock.core.protocol.runtime import Call
 
 TTL_MS = 30_000
 RID = 1_000_000_000
@@ -91,17 +91,17 @@ class Wire:
 
 
 def new_token() -> bytes:
-    """Return text with the shape and the size of pawl's tokens."""
+    """Return text with the shape and the size of pawlock's tokens."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(24)).encode() + b"@benchmark:123456/MainThread"
 
 
 def calls_of(name: str, token: bytes) -> tuple[Call, Call]:
-    """Return what pawl sends to take a name and to give it back."""
-    from pawl.primitives.mutex import Mutex
+    """Return what pawlock sends to take a name and to give it back."""
+    from pawlock.primitives.mutex import Mutex
 
-    mutex = Mutex("lock", name, f"pawl:{name}")
+    mutex = Mutex("lock", name, f"pawlock:{name}")
     text = token.decode()
-    channel = f"pawl:wake:{text[:16]}"
+    channel = f"pawlock:wake:{text[:16]}"
     take = mutex.acquire(text, TTL_MS, 3000, wait=True, block=17, channel=channel, max_waiters=10_000)
     return take, mutex.leave(text, 0, 0)
 
@@ -145,7 +145,7 @@ def _expect(wire: Wire, packed: bytes, wanted: object) -> Callable[..., None]:
 
 def _set_handle(wire: Wire, name: str) -> Handle:
     token = new_token()
-    key = b"pawl:" + name.encode()
+    key = b"pawlock:" + name.encode()
     acquire = pack("SET", key, token, "NX", "PX", TTL_MS)
     release = evalsha(wire.load(_COMPARE_AND_DELETE), [key], [token])
     return Handle(acquire=_expect(wire, acquire, b"OK"), release=_expect(wire, release, 1))
@@ -168,7 +168,7 @@ def _scripts_handle(wire: Wire, name: str) -> Handle:
     count = 0
 
     def take() -> bytes:
-        # pawl's tokens are used once; nine digits of a counter keep the size and cost next to nothing.
+        # pawlock's tokens are used once; nine digits of a counter keep the size and cost next to nothing.
         nonlocal count
         count += 1
         fresh = b"%024d" % count + token[24:]
@@ -201,7 +201,9 @@ def _floor(key: str, label: str, make: Callable[[Wire, str], Handle], modules: t
 
 
 SET = _floor("floor-set", "floor: SET NX PX + compare-delete", _set_handle)
-EVALSHA = _floor("floor-evalsha", "floor: EVALSHA of pawl's size", _evalsha_handle, ("pawl.primitives",))
-PAWL_SCRIPTS = _floor(
-    "floor-scripts", "floor: pawl's scripts, raw socket", _scripts_handle, ("pawl.primitives",)
+EVALSHA = _floor(
+    "floor-evalsha", "floor: EVALSHA of pawlock's size", _evalsha_handle, ("pawlock.primitives",)
+)
+PAWLOCK_SCRIPTS = _floor(
+    "floor-scripts", "floor: pawlock's scripts, raw socket", _scripts_handle, ("pawlock.primitives",)
 )

@@ -1,4 +1,4 @@
-"""The floor of asyncio: one connection for all tasks, pawl's own scripts, and nothing that makes a lock of them.
+"""The floor of asyncio: one connection for all tasks, pawlock's own scripts, and nothing that makes a lock of them.
 
 What is written in one turn of the loop leaves in one piece, and a reply goes to whoever asked first: the least that
 a client can do which shares a connection.
@@ -90,8 +90,8 @@ async def _open(url: str, options: Options) -> _Session:
 
 PEER = Peer(
     key="floor-mux",
-    label="floor: pawl's scripts, bare multiplexer",
-    modules=("hiredis", "pawl.primitives"),
+    label="floor: pawlock's scripts, bare multiplexer",
+    modules=("hiredis", "pawlock.primitives"),
     distributions=("hiredis",),
     commands=frozenset({"evalsha"}),
     open_async=_open,

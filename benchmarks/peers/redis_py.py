@@ -1,7 +1,7 @@
 """redis-py's own `Lock` in both APIs, at its defaults but for a timeout (it never expires without).
 
 `best` asks again after a millisecond instead of 100, and speaks RESP2, which parses a little faster. The drop-in is
-`pawl.compat.redis.Lock` as `lock_class` of the same calls.
+`pawlock.compat.redis.Lock` as `lock_class` of the same calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Session:
         )
         self._lock = dict(_LOCK) if options.get("best") else {}
         if options.get("drop_in"):
-            from pawl.compat.redis import Lock
+            from pawlock.compat.redis import Lock
 
             self._lock["lock_class"] = Lock
 
@@ -46,7 +46,7 @@ class _AsyncSession:
         )
         self._lock = dict(_LOCK) if options.get("best") else {}
         if options.get("drop_in"):
-            from pawl.compat.redis import AsyncLock
+            from pawlock.compat.redis import AsyncLock
 
             self._lock["lock_class"] = AsyncLock
 
@@ -82,9 +82,9 @@ async def _drop_in_async(url: str, options: Options) -> _AsyncSession:
 
 
 DROP_IN = Peer(
-    key="pawl-drop-in",
-    label="pawl.compat.redis Lock",
-    modules=("redis", "pawl"),
+    key="pawlock-drop-in",
+    label="pawlock.compat.redis Lock",
+    modules=("redis", "pawlock"),
     distributions=("redis", "hiredis"),
     commands=frozenset({"evalsha", "eval"}),
     open=lambda url, options: _Session(url, {**options, "drop_in": 1}),

@@ -78,7 +78,7 @@ class WaitersRound(_StepRound):
     def _wait_until_queued(self, turn: int) -> None:
         """Wait until the server has heard of all waiters."""
         until = time.monotonic() + PATIENCE
-        queue = f"{{pawl:{self._job.name}-{turn}}}:1:queue"
+        queue = f"{{pawlock:{self._job.name}-{turn}}}:1:queue"
         while self._server.command("ZCARD", queue) != self._size:
             if time.monotonic() > until:
                 raise ParticipantError(f"{self._job.name}: not all of its waiters stand in the queue")

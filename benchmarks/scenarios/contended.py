@@ -16,8 +16,8 @@ _METRICS = (
     Metric("cpu_us_per_pair", "client CPU us", 1),
     Metric("server_us_per_pair", "server CPU us", 1),
 )
-_STRICT = Participant("pawl-strict", "pawl", {"handover": 0})
-_DEFAULT = Participant("pawl", "pawl")
+_STRICT = Participant("pawlock-strict", "pawlock", {"handover": 0})
+_DEFAULT = Participant("pawlock", "pawlock")
 _PRL = Participant("python-redis-lock", "python-redis-lock", workload="contended-threads")
 _REDIS = Participant("redis-py", "redis-py")
 _REDIS_BEST = Participant("redis-py-best", "redis-py", {"best": 1})
@@ -42,16 +42,19 @@ _AHEAD_OF = ("redsync-best", "rueidislock-best", "redisson", "redisson-fair")
 
 def _bars(ahead_of: tuple[str, ...], strict: float = 3.0) -> tuple[Bar, ...]:
     return (
-        Bar("handoffs_per_s", "pawl-strict", strict, 6.0, against="python-redis-lock"),
-        Bar("handoffs_per_s", "pawl", 8.0, 15.0, against="python-redis-lock"),
-        Bar("jain", "pawl-strict", 0.99, None),
-        Bar("jain", "pawl", 0.99, None),
-        Bar("most_to_least", "pawl-strict", 1.1, None, better="lower"),
-        Bar("most_to_least", "pawl", 1.1, None, better="lower"),
-        Bar("commands_per_grant", "pawl-strict", 2.02, 2.0, better="lower"),
-        Bar("commands_per_grant", "pawl", 0.15, None, better="lower"),
-        *(Bar("handoffs_per_s", "pawl", 1.0, None, against=other) for other in ahead_of),
-        *(Bar("commands_per_grant", "pawl", 1.0, None, against=other, better="lower") for other in ahead_of),
+        Bar("handoffs_per_s", "pawlock-strict", strict, 6.0, against="python-redis-lock"),
+        Bar("handoffs_per_s", "pawlock", 8.0, 15.0, against="python-redis-lock"),
+        Bar("jain", "pawlock-strict", 0.99, None),
+        Bar("jain", "pawlock", 0.99, None),
+        Bar("most_to_least", "pawlock-strict", 1.1, None, better="lower"),
+        Bar("most_to_least", "pawlock", 1.1, None, better="lower"),
+        Bar("commands_per_grant", "pawlock-strict", 2.02, 2.0, better="lower"),
+        Bar("commands_per_grant", "pawlock", 0.15, None, better="lower"),
+        *(Bar("handoffs_per_s", "pawlock", 1.0, None, against=other) for other in ahead_of),
+        *(
+            Bar("commands_per_grant", "pawlock", 1.0, None, against=other, better="lower")
+            for other in ahead_of
+        ),
     )
 
 

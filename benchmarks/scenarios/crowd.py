@@ -38,10 +38,10 @@ SCENARIOS = (
         processes=4,
         section_ms=1.0,
         participants=(
-            Participant("pawl-strict", "pawl", {"handover": 0}),
-            Participant("pawl", "pawl"),
-            Participant("pawl-asyncio-strict", "pawl", {"handover": 0}, workload="crowd-tasks"),
-            Participant("pawl-asyncio", "pawl", workload="crowd-tasks"),
+            Participant("pawlock-strict", "pawlock", {"handover": 0}),
+            Participant("pawlock", "pawlock"),
+            Participant("pawlock-asyncio-strict", "pawlock", {"handover": 0}, workload="crowd-tasks"),
+            Participant("pawlock-asyncio", "pawlock", workload="crowd-tasks"),
             Participant("python-redis-lock", "python-redis-lock"),
             Participant("redis-py", "redis-py"),
             Participant("redis-py-best", "redis-py", {"best": 1}),
@@ -52,17 +52,17 @@ SCENARIOS = (
         ),
         metrics=METRICS,
         bars=(
-            Bar("share_of_ceiling", "pawl-strict", 0.85, 0.92),
-            Bar("share_of_ceiling", "pawl", 0.93, 0.97),
-            Bar("share_of_ceiling", "pawl-asyncio-strict", 0.85, 0.92),
-            Bar("share_of_ceiling", "pawl-asyncio", 0.93, 0.97),
-            Bar("wait_p99_to_ideal", "pawl-strict", 1.6, 1.3, better="lower"),
-            Bar("wait_p99_to_ideal", "pawl", 1.6, 1.3, better="lower"),
-            Bar("commands_per_s", "pawl", 400, None, better="lower"),
-            Bar("commands_per_s", "pawl-asyncio", 400, None, better="lower"),
-            *(Bar("handoffs_per_s", "pawl", 1.0, None, against=other) for other in _AHEAD_OF),
+            Bar("share_of_ceiling", "pawlock-strict", 0.85, 0.92),
+            Bar("share_of_ceiling", "pawlock", 0.93, 0.97),
+            Bar("share_of_ceiling", "pawlock-asyncio-strict", 0.85, 0.92),
+            Bar("share_of_ceiling", "pawlock-asyncio", 0.93, 0.97),
+            Bar("wait_p99_to_ideal", "pawlock-strict", 1.6, 1.3, better="lower"),
+            Bar("wait_p99_to_ideal", "pawlock", 1.6, 1.3, better="lower"),
+            Bar("commands_per_s", "pawlock", 400, None, better="lower"),
+            Bar("commands_per_s", "pawlock-asyncio", 400, None, better="lower"),
+            *(Bar("handoffs_per_s", "pawlock", 1.0, None, against=other) for other in _AHEAD_OF),
             *(
-                Bar("commands_per_grant", "pawl", 1.0, None, against=other, better="lower")
+                Bar("commands_per_grant", "pawlock", 1.0, None, against=other, better="lower")
                 for other in _AHEAD_OF
             ),
         ),

@@ -25,15 +25,15 @@ def _each(peer: str, key: str = "", workload: str = "", **options: float) -> tup
 def _bars() -> tuple[Bar, ...]:
     bars: list[Bar] = []
     for delay in _DELAYS:
-        pair, task = f"pawl-{delay}ms", f"pawl-asyncio-{delay}ms"
+        pair, task = f"pawlock-{delay}ms", f"pawlock-asyncio-{delay}ms"
         for key in (pair, task):
             bars += [
                 Bar("commands_per_grant", key, 2.02, 2.0, better="lower"),
                 Bar("trips_waited", key, 2.3, 2.1, better="lower"),
             ]
         bars += [
-            Bar("commands_per_grant", f"pawl-again-{delay}ms", 0.0, None, better="lower"),
-            Bar("commands_per_grant", f"pawl-handover-{delay}ms", 0.15, None, better="lower"),
+            Bar("commands_per_grant", f"pawlock-again-{delay}ms", 0.0, None, better="lower"),
+            Bar("commands_per_grant", f"pawlock-handover-{delay}ms", 0.15, None, better="lower"),
         ]
     return tuple(bars)
 
@@ -45,10 +45,10 @@ SCENARIOS = (
         workload="pair-threads",
         workers=1,
         participants=(
-            *_each("pawl"),
-            *_each("pawl", "pawl-asyncio", "pair-tasks"),
-            *_each("pawl-again"),
-            *_each("pawl", "pawl-handover", "contended-threads", workers=32),
+            *_each("pawlock"),
+            *_each("pawlock", "pawlock-asyncio", "pair-tasks"),
+            *_each("pawlock-again"),
+            *_each("pawlock", "pawlock-handover", "contended-threads", workers=32),
             *_each("redis-py"),
             *_each("python-redis-lock"),
         ),

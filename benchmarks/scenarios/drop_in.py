@@ -1,4 +1,4 @@
-"""D1, D1t, D2, D4: programs that use redis-py's `Lock`, before and after the one line that makes it pawl's."""
+"""D1, D1t, D2, D4: programs that use redis-py's `Lock`, before and after the one line that makes it pawlock's."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _HAND_OFFS = (
     Metric("cpu_us_per_pair", "client CPU us", 1),
 )
 _PARTICIPANTS = (
-    Participant("pawl-drop-in", "pawl-drop-in"),
+    Participant("pawlock-drop-in", "pawlock-drop-in"),
     Participant("redis-py", "redis-py"),
     Participant("redis-py-best", "redis-py", {"best": 1}),
-    Participant("pawl", "pawl"),
+    Participant("pawlock", "pawlock"),
 )
-_NOTES = ("the drop-in is redis-py's `lock(…)` with `lock_class=pawl.compat.redis.Lock`",)
+_NOTES = ("the drop-in is redis-py's `lock(…)` with `lock_class=pawlock.compat.redis.Lock`",)
 
 
 def _not_slower(what: str = "pairs_per_s", must: float = 1.0, goal: float | None = None) -> Bar:
-    return Bar(what, "pawl-drop-in", must, goal, against="redis-py")
+    return Bar(what, "pawlock-drop-in", must, goal, against="redis-py")
 
 
 SCENARIOS = (
     Scenario(
         name="D1",
-        title="one thread, redis-py's Lock and pawl in its place, a free name",
+        title="one thread, redis-py's Lock and pawlock in its place, a free name",
         workload="pair-threads",
         workers=1,
         participants=_PARTICIPANTS,
@@ -59,7 +59,7 @@ SCENARIOS = (
     ),
     Scenario(
         name="D2",
-        title="one asyncio task, redis-py's Lock and pawl in its place, a free name",
+        title="one asyncio task, redis-py's Lock and pawlock in its place, a free name",
         workload="pair-tasks",
         workers=1,
         participants=_PARTICIPANTS,

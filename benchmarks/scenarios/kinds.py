@@ -21,32 +21,32 @@ _HAND_OFFS = (
     Metric("cpu_us_per_pair", "client CPU us", 1),
     Metric("server_us_per_pair", "server CPU us", 1),
 )
-_PERMITS = ("pawl-semaphore", "pawl-read", "pawl-write")
-_LEASED = ("pawl-rlock", "pawl-fair", *_PERMITS, "pawl-multi", "pawl-election", "pawl-service")
+_PERMITS = ("pawlock-semaphore", "pawlock-read", "pawlock-write")
+_LEASED = ("pawlock-rlock", "pawlock-fair", *_PERMITS, "pawlock-multi", "pawlock-election", "pawlock-service")
 _COST_NOTES = (
-    "pawl-multi acquires two names at once; pawl-service uses an identifier",
+    "pawlock-multi acquires two names at once; pawlock-service uses an identifier",
     "a latch with a count of one is reset, counted down and waited for; a barrier of one party is passed",
 )
 _HAND_OFF_NOTES = (
     "a hand-off is a grant to a different worker than the previous one; acquired/s counts every grant",
-    "pawl and pawl-rlock use local hand-off; all others go through the server, in strict order",
-    "the semaphore has one permit; pawl-multi acquires two names; a latch and a barrier have nothing to hand off",
+    "pawlock and pawlock-rlock use local hand-off; all others go through the server, in strict order",
+    "the semaphore has one permit; pawlock-multi acquires two names; a latch and a barrier have nothing to hand off",
 )
 
 
 def _participants(*kinds: str) -> tuple[Participant, ...]:
-    return (Participant("pawl", "pawl"), *(Participant(kind, kind) for kind in kinds))
+    return (Participant("pawlock", "pawlock"), *(Participant(kind, kind) for kind in kinds))
 
 
 def _contended() -> tuple[Participant, ...]:
-    kinds = (kind for kind in _LEASED if kind != "pawl-read")
-    options = {"pawl-semaphore": {"permits": 1.0}}
-    pawls = (Participant(kind, kind, options.get(kind, {})) for kind in kinds)
-    return (Participant("pawl", "pawl"), *pawls)
+    kinds = (kind for kind in _LEASED if kind != "pawlock-read")
+    options = {"pawlock-semaphore": {"permits": 1.0}}
+    pawlocks = (Participant(kind, kind, options.get(kind, {})) for kind in kinds)
+    return (Participant("pawlock", "pawlock"), *pawlocks)
 
 
 def _bars() -> tuple[Bar, ...]:
-    cost = (Bar("cpu_us_per_pair", kind, 2.0, 1.3, against="pawl", better="lower") for kind in _PERMITS)
+    cost = (Bar("cpu_us_per_pair", kind, 2.0, 1.3, against="pawlock", better="lower") for kind in _PERMITS)
     trips = (Bar("commands_per_grant", kind, 2.02, None, better="lower") for kind in _PERMITS)
     return (*cost, *trips)
 
@@ -57,7 +57,7 @@ SCENARIOS = (
         title="one thread, each primitive under a free name, beside the mutex",
         workload="pair-threads",
         workers=1,
-        participants=_participants(*_LEASED, "pawl-latch", "pawl-barrier"),
+        participants=_participants(*_LEASED, "pawlock-latch", "pawlock-barrier"),
         metrics=_COST,
         bars=_bars(),
         slices=4,
@@ -84,8 +84,8 @@ SCENARIOS = (
         participants=(*_contended(), Participant("python-redis-lock", "python-redis-lock")),
         metrics=_HAND_OFFS,
         bars=(
-            Bar("handoffs_per_s", "pawl-fair", 3.0, 6.0, against="python-redis-lock"),
-            Bar("jain", "pawl-fair", 0.99, None),
+            Bar("handoffs_per_s", "pawlock-fair", 3.0, 6.0, against="python-redis-lock"),
+            Bar("jain", "pawlock-fair", 0.99, None),
             *(Bar("handoffs_per_s", kind, 1.0, None, against="python-redis-lock") for kind in _PERMITS[::2]),
         ),
         seconds=0.4,
@@ -102,8 +102,8 @@ SCENARIOS = (
         ),
         metrics=_HAND_OFFS,
         bars=(
-            Bar("handoffs_per_s", "pawl-fair", 4.0, 6.0, against="python-redis-lock"),
-            Bar("jain", "pawl-fair", 0.99, None),
+            Bar("handoffs_per_s", "pawlock-fair", 4.0, 6.0, against="python-redis-lock"),
+            Bar("jain", "pawlock-fair", 0.99, None),
             *(Bar("handoffs_per_s", kind, 1.0, None, against="python-redis-lock") for kind in _PERMITS[::2]),
         ),
         seconds=0.4,

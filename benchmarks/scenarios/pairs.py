@@ -14,9 +14,9 @@ _METRICS = (
     Metric("acquire_p99_us", "p99 us", 0),
     Metric("jain", "Jain", 3),
 )
-_PAWL = Participant("pawl", "pawl")
-_ANEW = Participant("pawl-anew", "pawl", {"anew": 1})
-_UVLOOP = Participant("pawl-uvloop", "pawl", {"uvloop": 1})
+_PAWLOCK = Participant("pawlock", "pawlock")
+_ANEW = Participant("pawlock-anew", "pawlock", {"anew": 1})
+_UVLOOP = Participant("pawlock-uvloop", "pawlock", {"uvloop": 1})
 _REDIS = Participant("redis-py", "redis-py")
 _REDIS_BEST = Participant("redis-py-best", "redis-py", {"best": 1})
 _PRL = Participant("python-redis-lock", "python-redis-lock")
@@ -40,16 +40,16 @@ _FOREIGN = ("redsync", "bsm-redislock", "rueidislock-best", "redisson")
 
 
 def _faster(must: float, goal: float | None, against: str = "redis-py") -> Bar:
-    return Bar("pairs_per_s", "pawl", must, goal, against=against)
+    return Bar("pairs_per_s", "pawlock", must, goal, against=against)
 
 
 def _cpu(must: float, goal: float, against: str) -> Bar:
-    return Bar("cpu_us_per_pair", "pawl", must, goal, against=against, better="lower")
+    return Bar("cpu_us_per_pair", "pawlock", must, goal, against=against, better="lower")
 
 
 _ANEW_BARS = (
-    Bar("cpu_us_per_pair", "pawl-anew", 1.05, None, against="pawl", better="lower"),
-    Bar("cpu_us_per_pair", "redis-py", 1.8, None, against="pawl-anew"),
+    Bar("cpu_us_per_pair", "pawlock-anew", 1.05, None, against="pawlock", better="lower"),
+    Bar("cpu_us_per_pair", "redis-py", 1.8, None, against="pawlock-anew"),
 )
 """A lock that is made for each section costs little more than one that is kept, and less than others' that are kept."""
 
@@ -60,7 +60,7 @@ SCENARIOS = (
         workload="pair-threads",
         workers=1,
         participants=(
-            *(_PAWL, _ANEW, _REDIS, _REDIS_BEST, _PRL, _SHERLOCK, _NG, _POTTERY),
+            *(_PAWLOCK, _ANEW, _REDIS, _REDIS_BEST, _PRL, _SHERLOCK, _NG, _POTTERY),
             *(_NODE, _REDSYNC, _BSM, _RUEIDIS, _RUEIDIS_BEST, _REDISSON),
             *(_SCRIPTS, _EVALSHA, _SET, _SERVER),
         ),
@@ -70,7 +70,7 @@ SCENARIOS = (
             _faster(1.8, 2.2),
             _faster(1.0, None, "redlock-ng"),
             _faster(1.0, None, "node-redlock"),
-            Bar("commands_per_grant", "pawl", 2.02, 2.0, better="lower"),
+            Bar("commands_per_grant", "pawlock", 2.02, 2.0, better="lower"),
             *(_cpu(3.0, 2.0, against) for against in _FOREIGN),
             *_ANEW_BARS,
         ),
@@ -82,7 +82,7 @@ SCENARIOS = (
         title="the same with client and server on one CPU: without the waking of another",
         workload="pair-threads",
         workers=1,
-        participants=(_PAWL, _REDIS, _REDIS_BEST, _PRL, _SHERLOCK, _NG, _SCRIPTS, _EVALSHA),
+        participants=(_PAWLOCK, _REDIS, _REDIS_BEST, _PRL, _SHERLOCK, _NG, _SCRIPTS, _EVALSHA),
         metrics=_METRICS,
         bars=(_cpu(1.5, 1.3, "floor-evalsha"), _faster(1.8, 2.2)),
         slices=3,
@@ -95,7 +95,7 @@ SCENARIOS = (
         workload="pair-threads",
         workers=16,
         participants=(
-            _PAWL,
+            _PAWLOCK,
             _REDIS,
             _PRL,
             _SHERLOCK,
@@ -116,7 +116,7 @@ SCENARIOS = (
         title="one asyncio task, acquire + release of a free name",
         workload="pair-tasks",
         workers=1,
-        participants=(_PAWL, _ANEW, _UVLOOP, _REDIS, _REDIS_BEST, _NG, _AIO, _NODE, _MUX),
+        participants=(_PAWLOCK, _ANEW, _UVLOOP, _REDIS, _REDIS_BEST, _NG, _AIO, _NODE, _MUX),
         metrics=_METRICS,
         bars=(_faster(2.0, 2.5), *_ANEW_BARS),
         slices=3,
@@ -128,7 +128,7 @@ SCENARIOS = (
         title="the same with client and server on one CPU",
         workload="pair-tasks",
         workers=1,
-        participants=(_PAWL, _UVLOOP, _REDIS, _REDIS_BEST, _NG, _MUX),
+        participants=(_PAWLOCK, _UVLOOP, _REDIS, _REDIS_BEST, _NG, _MUX),
         metrics=_METRICS,
         bars=(_faster(2.0, 2.5),),
         slices=3,
@@ -141,7 +141,7 @@ SCENARIOS = (
         title="100 asyncio tasks of one loop, each on a name of its own",
         workload="pair-tasks",
         workers=100,
-        participants=(_PAWL, _UVLOOP, _REDIS, _REDIS_BEST, _NG, _AIO, _NODE, _NODE_BEST, _REDSYNC, _MUX),
+        participants=(_PAWLOCK, _UVLOOP, _REDIS, _REDIS_BEST, _NG, _AIO, _NODE, _NODE_BEST, _REDSYNC, _MUX),
         metrics=_METRICS,
         bars=(_faster(5.5, 8.0), _faster(1.0, None, "node-redlock"), _faster(0.75, 0.9, "floor-mux")),
         slices=2,

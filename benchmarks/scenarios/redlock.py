@@ -11,14 +11,14 @@ _METRICS = (
     Metric("cpu_us_per_pair", "client CPU us", 1, spread=True),
     Metric("commands_per_grant", "commands to one", 2),
 )
-_TASKS = Participant("pawl-asyncio", "pawl-redlock", workload="pair-tasks")
-_THREADS = Participant("pawl", "pawl-redlock")
+_TASKS = Participant("pawlock-asyncio", "pawlock-redlock", workload="pair-tasks")
+_THREADS = Participant("pawlock", "pawlock-redlock")
 _NODE = Participant("node-redlock", "node-redlock")
 _POTTERY = Participant("pottery", "pottery")
 _AIO = Participant("aioredlock", "aioredlock", workload="pair-tasks")
 _NG = Participant("redlock-ng", "redlock-ng")
 _REDSYNC = Participant("redsync-best", "redsync", {"best": 1})
-_KINDS = ("pawl", "pawl-asyncio")
+_KINDS = ("pawlock", "pawlock-asyncio")
 _SURVIVE = ("node-redlock", "redsync-best")
 _NOTES = ("commands to one: the commands that one healthy master received per pair",)
 
@@ -80,7 +80,7 @@ SCENARIOS = (
         section_ms=5.0,
         participants=(
             _THREADS,
-            Participant("pawl-asyncio", "pawl-redlock", workload="crowd-tasks"),
+            Participant("pawlock-asyncio", "pawlock-redlock", workload="crowd-tasks"),
             Participant("redsync", "redsync"),
             _REDSYNC,
         ),

@@ -12,7 +12,10 @@ SERVED = 1_000  # releases that are counted at every length of the queue
 
 
 def _sizes(
-    sizes: Iterable[int], peer: str = "pawl", options: Mapping[str, float] | None = None, workload: str = ""
+    sizes: Iterable[int],
+    peer: str = "pawlock",
+    options: Mapping[str, float] | None = None,
+    workload: str = "",
 ) -> tuple[Participant, ...]:
     return tuple(
         Participant(f"{peer}-{size}", peer, {"size": size, **(options or {})}, workload) for size in sizes
@@ -27,7 +30,7 @@ LEASES = Scenario(
     participants=(
         *_sizes((1_000, 10_000, 100_000)),
         Participant(
-            "pawl-threads-100000", "pawl", {"size": 100_000, "threads": 1}, workload="leases-threads"
+            "pawlock-threads-100000", "pawlock", {"size": 100_000, "threads": 1}, workload="leases-threads"
         ),
         *_sizes((1_000,), "python-redis-lock", {"renewing": 1}, "leases-threads"),
     ),
@@ -41,10 +44,10 @@ LEASES = Scenario(
         Metric("server_bytes", "server bytes", 0),
     ),
     bars=(
-        Bar("core_share", "pawl-100000", 0.08, 0.04, better="lower"),
-        Bar("core_share", "pawl-threads-100000", 0.08, 0.04, better="lower"),
-        Bar("client_bytes", "pawl-100000", 4096, 2048, better="lower"),
-        Bar("client_bytes", "pawl-10000", 4096, 2048, better="lower"),
+        Bar("core_share", "pawlock-100000", 0.08, 0.04, better="lower"),
+        Bar("core_share", "pawlock-threads-100000", 0.08, 0.04, better="lower"),
+        Bar("client_bytes", "pawlock-100000", 4096, 2048, better="lower"),
+        Bar("client_bytes", "pawlock-10000", 4096, 2048, better="lower"),
     ),
     seconds=PERIOD,
     rounds=7,
@@ -60,8 +63,8 @@ WAITERS = Scenario(
     workload="waiters",
     workers=1,
     participants=(
-        *_sizes((10, 100, 1_000, 10_000), "pawl", {"handover": 0}),
-        Participant("pawl-10000-long", "pawl", {"size": 10_000, "handover": 0, "ticket_ttl": 30}),
+        *_sizes((10, 100, 1_000, 10_000), "pawlock", {"handover": 0}),
+        Participant("pawlock-10000-long", "pawlock", {"size": 10_000, "handover": 0, "ticket_ttl": 30}),
     ),
     metrics=(
         Metric("commands_per_release", "commands/release", 2, spread=True),
@@ -73,10 +76,10 @@ WAITERS = Scenario(
         Metric("client_bytes", "client bytes/waiter", 0),
     ),
     bars=(
-        Bar("commands_per_release", "pawl-10000", 1.2, 1.0, against="pawl-1000", better="lower"),
-        Bar("server_us_per_release", "pawl-10000", 1.5, 1.2, against="pawl-1000", better="lower"),
-        Bar("commands_per_release", "pawl-10000", 1.2, 1.0, against="pawl-10", better="lower"),
-        Bar("server_us_per_release", "pawl-10000", 1.5, 1.2, against="pawl-10", better="lower"),
+        Bar("commands_per_release", "pawlock-10000", 1.2, 1.0, against="pawlock-1000", better="lower"),
+        Bar("server_us_per_release", "pawlock-10000", 1.5, 1.2, against="pawlock-1000", better="lower"),
+        Bar("commands_per_release", "pawlock-10000", 1.2, 1.0, against="pawlock-10", better="lower"),
+        Bar("server_us_per_release", "pawlock-10000", 1.5, 1.2, against="pawlock-10", better="lower"),
     ),
     seconds=SERVED,
     rounds=7,
@@ -94,11 +97,11 @@ PROCESSES = Scenario(
     section_ms=1.0,
     participants=tuple(
         Participant(f"{peer}-{processes}", peer, {"size": processes, "processes": processes})
-        for peer in ("pawl", "python-redis-lock")
+        for peer in ("pawlock", "python-redis-lock")
         for processes in (1, 4, 16, 64)
     ),
     metrics=CROWD,
-    bars=(Bar("commands_per_grant", "pawl-64", 2.2, 2.0, better="lower"),),
+    bars=(Bar("commands_per_grant", "pawlock-64", 2.2, 2.0, better="lower"),),
     seconds=1.5,
     rounds=7,
     x="processes",
@@ -108,7 +111,7 @@ NAMES = Scenario(
     title="names, each held by a lease of an hour: memory of one lock",
     workload="names",
     workers=1,
-    participants=_sizes((1, 1_000, 100_000, 1_000_000), "pawl", {"ttl": 3600}),
+    participants=_sizes((1, 1_000, 100_000, 1_000_000), "pawlock", {"ttl": 3600}),
     metrics=(
         Metric("client_bytes", "client bytes/lease", 0),
         Metric("server_bytes", "server bytes", 0),
@@ -116,7 +119,7 @@ NAMES = Scenario(
         Metric("cpu_us_per_acquire", "client CPU us", 1),
         Metric("server_us_per_acquire", "server CPU us", 1),
     ),
-    bars=(Bar("client_bytes", "pawl-1000000", 4096, 2048, better="lower"),),
+    bars=(Bar("client_bytes", "pawlock-1000000", 4096, 2048, better="lower"),),
     seconds=1.0,
     rounds=7,
     x="names",

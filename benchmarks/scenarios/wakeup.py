@@ -11,7 +11,7 @@ SCENARIOS = (
         workload="turns",
         workers=1,
         participants=(
-            Participant("pawl", "pawl"),
+            Participant("pawlock", "pawlock"),
             Participant("python-redis-lock", "python-redis-lock"),
             Participant("redis-py-best", "redis-py", {"best": 1}),
             Participant("node-redlock-best", "node-redlock", {"best": 1}),
@@ -28,10 +28,10 @@ SCENARIOS = (
             Metric("wakes", "wakes", 0),
         ),
         bars=(
-            Bar("wake_p50_ms", "pawl", 0.6, 0.4, against="python-redis-lock", better="lower"),
-            Bar("wake_p99_ms", "pawl", 0.7, 0.5, against="python-redis-lock", better="lower"),
+            Bar("wake_p50_ms", "pawlock", 0.6, 0.4, against="python-redis-lock", better="lower"),
+            Bar("wake_p99_ms", "pawlock", 0.7, 0.5, against="python-redis-lock", better="lower"),
             *(
-                Bar("wake_p99_ms", "pawl", 1.0, None, against=other, better="lower")
+                Bar("wake_p99_ms", "pawlock", 1.0, None, against=other, better="lower")
                 for other in ("redsync-best", "rueidislock-best", "redisson")
             ),
         ),

@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a hook of mkdocs, no package
-"""Keep the table of options equal to what `pawl.LockOptions` says of them, with the variable of each.
+"""Keep the table of options equal to what `pawlock.LockOptions` says of them, with the variable of each.
 
 A build of the documentation ends with an error where they differ. `python docs/.hooks/options.py` writes the page anew.
 """
@@ -40,8 +40,8 @@ def spelled(name: str, default: object) -> str:
 
 def generated() -> str:
     """Write the table."""
-    from pawl._environment import VARIABLES
-    from pawl.core.protocol.options import LockOptions
+    from pawlock._environment import VARIABLES
+    from pawlock.core.protocol.options import LockOptions
 
     text = inspect.cleandoc(LockOptions.__doc__ or "")
     said = {name: re.sub(r"\s+", " ", text) for name, text in ARGUMENT.findall(text)}

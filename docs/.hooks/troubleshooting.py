@@ -1,8 +1,8 @@
 # ruff: noqa: INP001 - a hook of mkdocs, no package
-"""Keep the errors of the troubleshooting page equal to the docstrings of `pawl.errors`.
+"""Keep the errors of the troubleshooting page equal to the docstrings of `pawlock.errors`.
 
 A build of the documentation ends with an error where they differ. `python docs/.hooks/troubleshooting.py` writes the
-page anew. Nothing of pawl is imported: the docstrings are read from the source.
+page anew. Nothing of pawlock is imported: the docstrings are read from the source.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SOURCE = ROOT / "src" / "pawl" / "errors.py"
+SOURCE = ROOT / "src" / "pawlock" / "errors.py"
 PAGE = "how-to/troubleshooting.md"
 BEGIN, END = "<!-- errors: begin -->", "<!-- errors: end -->"
 
@@ -55,7 +55,7 @@ def generated() -> str:
     tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
     lines = [BEGIN, ""]
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name != "PawlError":
+        if isinstance(node, ast.ClassDef) and node.name != "PawlockError":
             lines += section(node)
     return "\n".join([*lines, END])
 

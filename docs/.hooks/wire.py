@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PRIMITIVES = ROOT / "src" / "pawl" / "primitives"
+PRIMITIVES = ROOT / "src" / "pawlock" / "primitives"
 PAGE = "reference/wire.md"
 BEGIN, END = "<!-- scripts: begin -->", "<!-- scripts: end -->"
 FIELD = re.compile(r"^-- (keys|args|returns|invariant):[ \t]*(\S.*)$")

@@ -1,5 +1,5 @@
 // java Counter.java URL NAME FILE ROUNDS: add 1 to the number in FILE, ROUNDS times, each time under the lock NAME.
-// The token comes from $PAWL_TOKEN. Needs Java 17 or later and no library.
+// The token comes from $PAWLOCK_TOKEN. Needs Java 17 or later and no library.
 import java.io.IOException;
 import java.net.URI;
 import java.net.URLEncoder;
@@ -24,19 +24,19 @@ public final class Counter {
         }
     }
 
-    static final class Pawl {
+    static final class Pawlock {
         final HttpClient http = HttpClient.newHttpClient();
         final String url;
         final String token;
 
-        Pawl(String url, String token) {
+        Pawlock(String url, String token) {
             this.url = url;
             this.token = token;
         }
 
         /** The same request again, under the same key, until some instance has answered it. */
         Reply ask(String name, String verb, String body) throws IOException, InterruptedException {
-            var path = url + "/v1/ns/pawl/lock/" + URLEncoder.encode(name, StandardCharsets.UTF_8).replace("+", "%20");
+            var path = url + "/v1/ns/pawlock/lock/" + URLEncoder.encode(name, StandardCharsets.UTF_8).replace("+", "%20");
             var request = HttpRequest.newBuilder(URI.create(path + "/" + verb))
                 .header("Authorization", "Bearer " + token)
                 .header("Idempotency-Key", UUID.randomUUID().toString())
@@ -60,7 +60,7 @@ public final class Counter {
 
     /** A lease that renews itself until it is closed. */
     static final class Lease implements AutoCloseable {
-        final Pawl pawl;
+        final Pawlock pawlock;
         final String name;
         final String token;
         final long fence;
@@ -69,17 +69,17 @@ public final class Counter {
         volatile long until; // by System.nanoTime, which no clock change moves
         volatile boolean lost;
 
-        Lease(Pawl pawl, String name, double ttl) throws IOException, InterruptedException {
+        Lease(Pawlock pawlock, String name, double ttl) throws IOException, InterruptedException {
             long asked;
             Reply grant;
             do { // a minute at a time, for ever
                 asked = System.nanoTime();
-                grant = pawl.ask(name, "acquire", "{\"ttl\": %s, \"wait\": 60}".formatted(ttl));
+                grant = pawlock.ask(name, "acquire", "{\"ttl\": %s, \"wait\": 60}".formatted(ttl));
             } while (grant.status() == 423);
             if (grant.status() != 200) {
                 throw new IOException(grant.body());
             }
-            this.pawl = pawl;
+            this.pawlock = pawlock;
             this.name = name;
             this.ttl = ttl;
             token = grant.field("token");
@@ -92,7 +92,7 @@ public final class Counter {
         private void renew() {
             long before = System.nanoTime();
             try {
-                var told = pawl.ask(name, "renew", "{\"token\": \"%s\", \"ttl\": %s}".formatted(token, ttl));
+                var told = pawlock.ask(name, "renew", "{\"token\": \"%s\", \"ttl\": %s}".formatted(token, ttl));
                 if (told.status() == 200) {
                     until = before + (long) (ttl * 0.99e9);
                 } else {
@@ -116,7 +116,7 @@ public final class Counter {
         public void close() throws IOException, InterruptedException {
             renewal.shutdownNow();
             renewal.awaitTermination(10, TimeUnit.SECONDS);
-            var told = pawl.ask(name, "release", "{\"token\": \"%s\"}".formatted(token));
+            var told = pawlock.ask(name, "release", "{\"token\": \"%s\"}".formatted(token));
             if (told.status() != 200) {
                 throw new IOException("lost before its release: " + told.body());
             }
@@ -124,10 +124,10 @@ public final class Counter {
     }
 
     public static void main(String[] given) throws Exception {
-        var pawl = new Pawl(given[0], System.getenv("PAWL_TOKEN"));
+        var pawlock = new Pawlock(given[0], System.getenv("PAWLOCK_TOKEN"));
         var file = Path.of(given[2]);
         for (int round = 0; round < Integer.parseInt(given[3]); round++) {
-            try (var lease = new Lease(pawl, given[1], 5)) {
+            try (var lease = new Lease(pawlock, given[1], 5)) {
                 int number = Integer.parseInt(Files.readString(file).strip());
                 Thread.sleep(10); // a long time for a computer: without the lock, others would read the same number
                 lease.check();

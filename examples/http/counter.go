@@ -1,5 +1,5 @@
 // go run counter.go URL NAME FILE ROUNDS: add 1 to the number in FILE, ROUNDS times, each time under the lock NAME.
-// The token comes from $PAWL_TOKEN. Needs Go 1.19 or later and its standard library alone.
+// The token comes from $PAWLOCK_TOKEN. Needs Go 1.19 or later and its standard library alone.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 var errLost = errors.New("the lock is lost")
 
-type pawl struct{ url, token string }
+type pawlock struct{ url, token string }
 
 type reply struct {
 	Token  string `json:"token"`
@@ -32,13 +32,13 @@ type reply struct {
 }
 
 // ask sends the same request again, under the same key, until some instance has answered it.
-func (p pawl) ask(ctx context.Context, name, verb string, body map[string]any) (told reply, err error) {
+func (p pawlock) ask(ctx context.Context, name, verb string, body map[string]any) (told reply, err error) {
 	random := make([]byte, 16)
 	if _, err = rand.Read(random); err != nil {
 		return told, err
 	}
 	text, _ := json.Marshal(body)
-	path := p.url + "/v1/ns/pawl/lock/" + url.PathEscape(name) + "/" + verb
+	path := p.url + "/v1/ns/pawlock/lock/" + url.PathEscape(name) + "/" + verb
 	for attempt := 0; attempt < 40; attempt++ {
 		request, _ := http.NewRequestWithContext(ctx, "POST", path, bytes.NewReader(text))
 		request.Header.Set("Authorization", "Bearer "+p.token)
@@ -62,7 +62,7 @@ func (p pawl) ask(ctx context.Context, name, verb string, body map[string]any) (
 }
 
 // locked runs work under the lock. Its context is cancelled when the lock is lost, and errLost returned.
-func (p pawl) locked(ctx context.Context, name string, ttl time.Duration, work func(context.Context, int64) error) error {
+func (p pawlock) locked(ctx context.Context, name string, ttl time.Duration, work func(context.Context, int64) error) error {
 	var grant reply
 	var asked time.Time
 	for grant.status == 0 || grant.status == http.StatusLocked {
@@ -116,7 +116,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "counter URL NAME FILE ROUNDS")
 		os.Exit(64)
 	}
-	server, name, file := pawl{os.Args[1], os.Getenv("PAWL_TOKEN")}, os.Args[2], os.Args[3]
+	server, name, file := pawlock{os.Args[1], os.Getenv("PAWLOCK_TOKEN")}, os.Args[2], os.Args[3]
 	rounds, _ := strconv.Atoi(os.Args[4])
 	for round := 0; round < rounds; round++ {
 		err := server.locked(context.Background(), name, 5*time.Second, func(ctx context.Context, fence int64) error {

@@ -1,11 +1,11 @@
 // node counter.mjs URL NAME FILE ROUNDS: add 1 to the number in FILE, ROUNDS times, each time under the lock NAME.
-// The token comes from $PAWL_TOKEN. Needs Node 18 or later and no package.
+// The token comes from $PAWLOCK_TOKEN. Needs Node 18 or later and no package.
 import { randomUUID } from "node:crypto";
 import { readFile, writeFile } from "node:fs/promises";
 import { performance } from "node:perf_hooks";
 import { setTimeout as sleep } from "node:timers/promises";
 
-class Pawl {
+class Pawlock {
   constructor(url, token) {
     Object.assign(this, { url, token });
   }
@@ -15,7 +15,7 @@ class Pawl {
     const headers = { Authorization: `Bearer ${this.token}`, "Idempotency-Key": randomUUID() };
     for (let attempt = 0; ; attempt++) {
       try {
-        const path = `${this.url}/v1/ns/pawl/lock/${encodeURIComponent(name)}/${verb}`;
+        const path = `${this.url}/v1/ns/pawlock/lock/${encodeURIComponent(name)}/${verb}`;
         const reply = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
         if (reply.status !== 429 && reply.status !== 503) return [reply.status, await reply.json()];
       } catch (error) {
@@ -58,9 +58,9 @@ class Pawl {
 }
 
 const [url, name, file, rounds] = process.argv.slice(2);
-const pawl = new Pawl(url, process.env.PAWL_TOKEN);
+const pawlock = new Pawlock(url, process.env.PAWLOCK_TOKEN);
 for (let round = 0; round < Number(rounds); round++) {
-  await pawl.locked(name, {}, async (lease) => {
+  await pawlock.locked(name, {}, async (lease) => {
     const number = Number(await readFile(file, "utf8"));
     await sleep(10); // a long time for a computer: without the lock, others would read the same number
     lease.signal.throwIfAborted();

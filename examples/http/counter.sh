@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # counter.sh URL NAME FILE ROUNDS: add 1 to the number in FILE, ROUNDS times, each time under the lock NAME.
-# The token comes from $PAWL_TOKEN. Needs bash, curl and sed.
+# The token comes from $PAWLOCK_TOKEN. Needs bash, curl and sed.
 set -euo pipefail
 url=$1 name=$2 file=$3 rounds=$4
-at=$url/v1/ns/pawl/lock/$name
+at=$url/v1/ns/pawlock/lock/$name
 ttl=5
 
 # ask PATH BODY KEY: the same request again, under the same key, until some instance has answered it.
@@ -11,7 +11,7 @@ ask() {
     local try answer
     for try in {1..40}; do
         # The body, then the status on a line of its own.
-        if answer=$(curl -sS --max-time 70 -w '\n%{http_code}' -H "Authorization: Bearer $PAWL_TOKEN" \
+        if answer=$(curl -sS --max-time 70 -w '\n%{http_code}' -H "Authorization: Bearer $PAWLOCK_TOKEN" \
             -H "Idempotency-Key: $3" -d "$2" "$at/$1" 2>/dev/null); then
             status=${answer##*$'\n'} body=${answer%$'\n'*}
             case $status in

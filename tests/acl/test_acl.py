@@ -1,4 +1,4 @@
-"""The rules that pawl ships for a user of its own: enough for everything, and no more than that."""
+"""The rules that pawlock ships for a user of its own: enough for everything, and no more than that."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from urllib.parse import quote
 
 import pytest
 
-import pawl
-from pawl._doctor import acl_rules, examine, needed_commands
-from pawl.testing import ClusterGroup, SentinelGroup
-from pawl.testing.servers import FLAVOURS, Flavour, Server, available
+import pawlock
+from pawlock._doctor import acl_rules, examine, needed_commands
+from pawlock.testing import ClusterGroup, SentinelGroup
+from pawlock.testing.servers import FLAVOURS, Flavour, Server, available
 from tests.edges.helpers import eventually
 
-PACKAGE = Path(pawl.__file__).parent
+PACKAGE = Path(pawlock.__file__).parent
 HANDSHAKE = {
     "auth",
     "client",
@@ -60,7 +60,7 @@ def refusals(*servers: Server) -> list[bytes]:
 
 def as_user(url: str) -> str:
     """The URL for the user of the rules."""
-    return url.replace("://", "://pawl:secret@")
+    return url.replace("://", "://pawlock:secret@")
 
 
 @pytest.fixture(params=FLAVOURS)
@@ -73,9 +73,9 @@ def guarded(request: pytest.FixtureRequest) -> Iterator[tuple[Server, str]]:
         yield server, as_user(server.url)
 
 
-def use_everything(url: str, namespace: str = "pawl") -> None:
+def use_everything(url: str, namespace: str = "pawlock") -> None:
     """Each primitive once, with a waiter where there can be one."""
-    with pawl.connect(url, ttl=5, history=10, namespace=namespace) as client:
+    with pawlock.connect(url, ttl=5, history=10, namespace=namespace) as client:
         for lock in (
             client.lock("a"), client.rlock("b"), client.rlock("c", owner="job"), client.fair_lock("d"),
             client.semaphore("e", permits=2), client.rwlock("f").read, client.rwlock("f").write,
@@ -102,7 +102,7 @@ def use_everything(url: str, namespace: str = "pawl") -> None:
         client.adopt(ticket).release()
 
     async def tasks() -> None:
-        async with pawl.connect_async(url, namespace=namespace) as aclient, aclient.lock("z"):
+        async with pawlock.connect_async(url, namespace=namespace) as aclient, aclient.lock("z"):
             pass
 
     asyncio.run(tasks())
@@ -129,13 +129,13 @@ def test_each_namespace_has_its_rules(own_server: Server, namespace: str) -> Non
     url = own_server.url.replace("://", f"://{user}:secret@")
     own_server.command("ACL", "LOG", "RESET")
     use_everything(url, namespace)
-    env = {**os.environ, "PAWL_URL": url, "PAWL_NAMESPACE": namespace}
+    env = {**os.environ, "PAWLOCK_URL": url, "PAWLOCK_NAMESPACE": namespace}
     for command in (
         ["run", "n", "--", "true"], ["elect", "n", "--", "true"], ["ls"], ["show", "a"], ["audit"],
         ["top", "-n", "1"], ["watch", "-n", "1", "a"], ["force-release", "--yes", "--reason", "r", "a"],
     ):  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-m", "pawl", *command], env=env, capture_output=True, check=False
+            [sys.executable, "-m", "pawlock", *command], env=env, capture_output=True, check=False
         )
         assert done.returncode == 0, (command, done)
     assert not refusals(own_server)
@@ -147,27 +147,27 @@ def test_each_namespace_has_its_rules(own_server: Server, namespace: str) -> Non
     other = {one.check: one for one in examine(url, namespace="other")[0].findings}
     assert (other["rights"].severity, other["wake-ups"].severity) == ("error", "warning")
     assert "other:wake:*" in other["wake-ups"].fix
-    with pawl.connect(url, namespace="other") as client, pytest.raises(pawl.BackendDenied):
+    with pawlock.connect(url, namespace="other") as client, pytest.raises(pawlock.BackendDenied):
         client.lock("a").acquire()
 
 
 def test_bare_names_have_no_rules_of_ours() -> None:
-    with pytest.raises(pawl.ConfigurationError, match="keys are the lock names"):
+    with pytest.raises(pawlock.ConfigurationError, match="keys are the lock names"):
         acl_rules("")
 
 
 def test_a_cluster_works_under_the_rules_while_its_slots_move() -> None:
     with ClusterGroup() as group:
         protect(*group.nodes)
-        slot = group.slot_of("pawl:a")
+        slot = group.slot_of("pawlock:a")
         source = group.owner(slot)
         target = next(node for node in group.nodes if node is not source)
-        with pawl.connect(as_user(group.url)) as client:
+        with pawlock.connect(as_user(group.url)) as client:
             lease = client.lock("a").acquire()
             group.begin_move(slot, source, target)
             group.move_keys(slot, source, target)
             # Only asked for it does the target answer now, and not for keys that are nowhere.
-            with pytest.raises(pawl.BackendUnavailable, match="TRYAGAIN"):
+            with pytest.raises(pawlock.BackendUnavailable, match="TRYAGAIN"):
                 client.semaphore("a", permits=1, unavailable_after=0.3).acquire()
             group.end_move(slot, source, target)
             lease.release()
@@ -181,12 +181,12 @@ def test_a_cluster_works_under_the_rules_while_its_slots_move() -> None:
 def test_sentinels_and_replicas_work_under_the_rules() -> None:
     with SentinelGroup(sentinels=1) as group:
         protect(*group.servers)
-        with pawl.connect(as_user(group.url)) as client:
+        with pawlock.connect(as_user(group.url)) as client:
 
             def is_replicated() -> bool:
                 try:
                     client.lock("r", replicas=1).acquire().release()
-                except pawl.NotReplicated:
+                except pawlock.NotReplicated:
                     return False
                 return True
 
@@ -201,7 +201,7 @@ def test_several_masters_work_under_the_rules(flavour: Flavour) -> None:
         servers = [stack.enter_context(Server(flavour, unix=False)) for _ in range(3)]
         protect(*servers)
         urls = [as_user(server.url) for server in servers]
-        with pawl.connect(urls, redlock=pawl.RedlockOptions(fresh=True)) as client:
+        with pawlock.connect(urls, redlock=pawlock.RedlockOptions(fresh=True)) as client:
             for lock in (
                 client.lock("a"), client.rlock("b"), client.rwlock("f").read, client.rwlock("f").write,
                 client.multi_lock(["g", "h"]),
@@ -211,8 +211,8 @@ def test_several_masters_work_under_the_rules(flavour: Flavour) -> None:
             with client.lock("a") as lease:
                 assert lease.fence_strength == "quorum"
                 lease.extend(20)
-                other = stack.enter_context(pawl.connect(urls, redlock=pawl.RedlockOptions(fresh=True)))
-                with pytest.raises(pawl.AcquireTimeout):
+                other = stack.enter_context(pawlock.connect(urls, redlock=pawlock.RedlockOptions(fresh=True)))
+                with pytest.raises(pawlock.AcquireTimeout):
                     other.lock("a").acquire(timeout=0.2)
             client.inspect("a")
         assert {word.decode() for word in refusals(*servers)} <= BY_NAME
@@ -234,10 +234,10 @@ def test_nothing_else_is_allowed(guarded: tuple[Server, str]) -> None:
         "REPLICAOF",
     ):
         assert command.lower() not in allowed
-    assert "no permissions" in str(server.command("ACL", "DRYRUN", "pawl", "GET", "other:key"))
-    assert "no permissions" in str(server.command("ACL", "DRYRUN", "pawl", "PUBLISH", "other", "x"))
-    assert "no permissions" in str(server.command("ACL", "DRYRUN", "pawl", "FLUSHALL"))
-    assert server.command("ACL", "DRYRUN", "pawl", "GET", "pawl:key") in (b"OK", "OK")
+    assert "no permissions" in str(server.command("ACL", "DRYRUN", "pawlock", "GET", "other:key"))
+    assert "no permissions" in str(server.command("ACL", "DRYRUN", "pawlock", "PUBLISH", "other", "x"))
+    assert "no permissions" in str(server.command("ACL", "DRYRUN", "pawlock", "FLUSHALL"))
+    assert server.command("ACL", "DRYRUN", "pawlock", "GET", "pawlock:key") in (b"OK", "OK")
 
 
 def test_the_rules_name_what_scripts_and_transports_use_and_nothing_more() -> None:
@@ -255,4 +255,4 @@ def test_the_rules_name_what_scripts_and_transports_use_and_nothing_more() -> No
 def test_each_command_has_a_dry_run_that_the_server_understands(guarded: tuple[Server, str]) -> None:
     server, _ = guarded
     for command, words in needed_commands().items():
-        assert server.command("ACL", "DRYRUN", "pawl", command, *words) in (b"OK", "OK"), command
+        assert server.command("ACL", "DRYRUN", "pawlock", command, *words) in (b"OK", "OK"), command

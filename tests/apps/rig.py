@@ -86,7 +86,7 @@ class Rig:
 
 @contextlib.contextmanager
 def rig(folder: Path, environ: dict[str, str]) -> Iterator[Rig]:
-    """Give an application its environment: this checkout's code, and nothing of pawl's settings of the developer."""
+    """Give an application its environment: this checkout's code, and nothing of pawlock's settings of the developer."""
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH"))))
     found = Rig(folder, {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **environ})
     try:

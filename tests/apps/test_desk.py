@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.apps.rig import Rig, ask, listening, rig, until
 
 for package in ("django", "gunicorn", "uvicorn"):
@@ -43,7 +43,7 @@ SERVERS = {
 def desk(valkey: Server, tmp_path: Path) -> Iterator[Rig]:
     valkey.command("FLUSHALL")
     environ = {
-        "PAWL_URL": valkey.url,
+        "PAWLOCK_URL": valkey.url,
         "DESK_DATABASE": str(tmp_path / "desk.db"),
         "DJANGO_SETTINGS_MODULE": "tests.apps.desk.settings",
     }

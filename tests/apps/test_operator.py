@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 
 HERE = Path(__file__).resolve().parent
 
@@ -21,7 +21,7 @@ def test_the_morning_of_an_operator(valkey: Server, tmp_path: Path) -> None:
     environ = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PAWL_URL": valkey.url,
+        "PAWLOCK_URL": valkey.url,
         "PYTHONPATH": path,
     }
     session = subprocess.Popen(

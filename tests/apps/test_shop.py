@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.apps.rig import Rig, ask, listening, rig, until
 
 for package in ("alembic", "apscheduler", "celery", "fastapi", "uvicorn"):
@@ -27,7 +27,7 @@ def shop(valkey: Server, tmp_path: Path) -> Iterator[Rig]:
     valkey.command("FLUSHALL")
     (tmp_path / "alembic.ini").write_text(f"[alembic]\nscript_location = {SHOP}/migrations\n")
     environ = {
-        "PAWL_URL": valkey.url,
+        "PAWLOCK_URL": valkey.url,
         "SHOP_DATABASE": f"sqlite:///{tmp_path}/shop.db",
         "SHOP_BROKER": valkey.url.replace("unix://", "redis+socket://"),
     }
@@ -99,7 +99,7 @@ def test_workers_sell_what_is_there_and_the_job_runs_in_one_of_them(shop: Rig, v
 def test_an_order_whose_worker_is_killed_delays_the_next_by_no_more_than_its_ttl(
     shop: Rig, valkey: Server
 ) -> None:
-    shop.environ["PAWL_TTL"] = "2"
+    shop.environ["PAWLOCK_TTL"] = "2"
     migrate(shop)
     with listening() as gate:
         port = gate.getsockname()[1]
@@ -150,7 +150,7 @@ def test_a_task_that_is_delivered_twice_runs_once(shop: Rig, valkey: Server) -> 
 
 def test_the_shop_answers_503_while_its_lock_server_is_away(shop: Rig, tmp_path: Path) -> None:
     with Server("valkey") as server:
-        shop.environ["PAWL_URL"] = server.url
+        shop.environ["PAWLOCK_URL"] = server.url
         migrate(shop)
         with listening() as gate:
             port = gate.getsockname()[1]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import pawl
+import pawlock
 from benchmarks import guard
-from pawl.core.protocol.runtime import Call
-from pawl.primitives.mutex import Mutex
-from pawl.testing.servers import Server
+from pawlock.core.protocol.runtime import Call
+from pawlock.primitives.mutex import Mutex
+from pawlock.testing.servers import Server
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,13 @@ def test_a_fifth_more_calls_are_found(
 def test_one_more_round_trip_is_found(
     idle: Server, baseline: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release = pawl.Lease.release
+    release = pawlock.Lease.release
 
-    def chatty(lease: pawl.Lease) -> None:
+    def chatty(lease: pawlock.Lease) -> None:
         lease.extend(30)
         release(lease)
 
-    monkeypatch.setattr(pawl.Lease, "release", chatty)
+    monkeypatch.setattr(pawlock.Lease, "release", chatty)
     found = " ".join(guard.compare("lock", guard.measure(idle, "lock"), baseline))
     assert all(f"lock: {what} " in found for what in ("commands", "socket_calls", "bytes_in", "server_calls"))
 

@@ -24,10 +24,10 @@ def test_the_page_and_its_pictures_are_of_the_stored_run() -> None:
 def test_another_figure_gives_another_page() -> None:
     document = store.load()
     other = copy.deepcopy(document)
-    for sample in other["scenarios"]["P1"]["samples"]["pawl"]:
+    for sample in other["scenarios"]["P1"]["samples"]["pawlock"]:
         sample["cpu_us_per_pair"] *= 1.5
     assert page.render(other) != page.render(document)
-    for sample in other["scenarios"]["P1"]["samples"]["pawl"]:
+    for sample in other["scenarios"]["P1"]["samples"]["pawlock"]:
         sample["pairs_per_s"] *= 1.5
     before, after = store.results_of(document), store.results_of(other)
     assert plots.digest(SCENARIOS["P1"], before) != plots.digest(SCENARIOS["P1"], after)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import pawl
+import pawlock
 from benchmarks.process import Child, ParticipantError, Program
 from benchmarks.worker import Job
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.pace import pace
 
 PATIENCE = 30.0
@@ -25,7 +25,7 @@ SOON = {"start": 0.0, "seconds": 0.05, "section": 0.0}
 
 
 def job(server: Server, workload: str = "crowd-threads") -> Job:
-    return Job(peer="pawl", workload=workload, url=server.url, name="crowd", workers=1)
+    return Job(peer="pawlock", workload=workload, url=server.url, name="crowd", workers=1)
 
 
 def family(program: Program) -> list[int]:
@@ -85,7 +85,7 @@ def test_a_sibling_that_dies_is_told_of_and_takes_nobody_along(valkey: Server) -
 
 
 def test_who_is_in_the_middle_of_a_lock_is_ended_all_the_same(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client, client.lock("crowd"):
+    with pawlock.connect(valkey.url) as client, client.lock("crowd"):
         with Program(job(valkey), number=2) as program:
             for child in program.children:
                 child.hear(PATIENCE)
@@ -113,7 +113,7 @@ def test_a_worker_ends_with_its_input_whatever_it_is_doing(valkey: Server) -> No
         wait_until_gone(workers)
 
 
-RUNNER = [sys.executable, "-m", "benchmarks", "P4", "--only", "pawl-strict,pawl"]
+RUNNER = [sys.executable, "-m", "benchmarks", "P4", "--only", "pawlock-strict,pawlock"]
 
 
 def processes() -> dict[int, tuple[int, bytes]]:

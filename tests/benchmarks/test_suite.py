@@ -48,9 +48,9 @@ def small(name: str, keys: Sequence[str], **changes: Any) -> Scenario:  # noqa: 
 
 def test_a_run_gives_every_metric_of_every_participant(tmp_path: Path) -> None:
     scenarios = [
-        small("P1", ["pawl"], seconds=0.05, slices=1),
-        small("P6", ["pawl-asyncio-strict"], seconds=0.1, workers=2, processes=2),
-        small("P10", ["pawl-again-1ms"], seconds=0.05, slices=1),
+        small("P1", ["pawlock"], seconds=0.05, slices=1),
+        small("P6", ["pawlock-asyncio-strict"], seconds=0.1, workers=2, processes=2),
+        small("P10", ["pawlock-again-1ms"], seconds=0.05, slices=1),
     ]
     results = runner.run(scenarios, 1, lambda _line: None)
     assert (results.violation, results.failures, results.left_out) == (None, {}, {})
@@ -58,16 +58,16 @@ def test_a_run_gives_every_metric_of_every_participant(tmp_path: Path) -> None:
         for participant in scenario.participants:
             (sample,) = results.of(scenario.name, participant.key)
             assert {metric.key for metric in scenario.metrics} <= set(sample), participant.key
-    assert results.of("P1", "pawl")[0]["commands_per_grant"] == pytest.approx(2.0, abs=0.02)
-    assert results.of("P10", "pawl-again-1ms")[0]["commands_per_grant"] == 0
-    assert 0 < results.of("P6", "pawl-asyncio-strict")[0]["share_of_ceiling"] < 1
+    assert results.of("P1", "pawlock")[0]["commands_per_grant"] == pytest.approx(2.0, abs=0.02)
+    assert results.of("P10", "pawlock-again-1ms")[0]["commands_per_grant"] == 0
+    assert 0 < results.of("P6", "pawlock-asyncio-strict")[0]["share_of_ceiling"] < 1
 
     path = tmp_path / "run.json"
     facts = {"revision": "a"}
     store.write(path, scenarios[:1], results, facts, add=False)
     store.write(path, scenarios[:1], results, facts, add=True)
     kept = store.results_of(store.load(path))
-    assert [len(kept.of("P1", key)) for key in ("pawl", "redis-py")] == [2, 0]
+    assert [len(kept.of("P1", key)) for key in ("pawlock", "redis-py")] == [2, 0]
 
 
 @pytest.mark.skipif(not placement.possible(), reason="this system gives a process no CPU of its own")

@@ -1,4 +1,4 @@
-"""Running `pawl` as a user does: a process of its own, told by signals, judged by its exit code."""
+"""Running `pawlock` as a user does: a process of its own, told by signals, judged by its exit code."""
 
 import contextlib
 import os
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.pace import pace
 
 if TYPE_CHECKING:
     from tests.cli.screen import Screen
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAWL = (sys.executable, "-m", "pawl")
+PAWLOCK = (sys.executable, "-m", "pawlock")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a command: the checkout's pawl, and no setting of the one who runs the tests."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PAWL_")}
+    """The environment of a command: the checkout's pawlock, and no setting of the one who runs the tests."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PAWLOCK_")}
     return {**kept, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", **more}
 
 
@@ -58,13 +58,13 @@ def default_signals() -> None:
 
 
 class Command:
-    """A running `pawl`."""
+    """A running `pawlock`."""
 
     def __init__(
         self, arguments: Sequence[str], env: dict[str, str], stdin: int = subprocess.DEVNULL
     ) -> None:
         self.process = subprocess.Popen(
-            [*PAWL, *arguments],
+            [*PAWLOCK, *arguments],
             env=env,
             stdin=stdin,
             stdout=subprocess.PIPE,
@@ -95,14 +95,14 @@ class Command:
 
 
 @dataclass
-class Pawl:
-    """Runs `pawl` against one server."""
+class Pawlock:
+    """Runs `pawlock` against one server."""
 
     server: Server
     commands: list[Command]
 
     def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> Command:
-        command = Command(arguments, environment(PAWL_URL=self.server.url), stdin)
+        command = Command(arguments, environment(PAWLOCK_URL=self.server.url), stdin)
         self.commands.append(command)
         return command
 
@@ -126,15 +126,15 @@ class Pawl:
 
     def waiting(self, name: str) -> int:
         """How many tickets stand in the queue of a name."""
-        reply = self.server.command("ZCARD", f"{{pawl:{name}}}:1:queue")
+        reply = self.server.command("ZCARD", f"{{pawlock:{name}}}:1:queue")
         assert isinstance(reply, int)
         return reply
 
 
-def _commands(server: Server) -> Iterator[Pawl]:
-    pawl = Pawl(server, [])
-    yield pawl
-    for command in pawl.commands:
+def _commands(server: Server) -> Iterator[Pawlock]:
+    pawlock = Pawlock(server, [])
+    yield pawlock
+    for command in pawlock.commands:
         if command.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 command.process.send_signal(signal.SIGCONT)
@@ -144,15 +144,15 @@ def _commands(server: Server) -> Iterator[Pawl]:
 
 
 @pytest.fixture
-def pawl(valkey: Server) -> Iterator[Pawl]:
-    """`pawl` on a clean server."""
+def pawlock(valkey: Server) -> Iterator[Pawlock]:
+    """`pawlock` on a clean server."""
     valkey.command("FLUSHALL")
     yield from _commands(valkey)
 
 
 @pytest.fixture
-def pawl_alone() -> Iterator[Pawl]:
-    """`pawl` on a server that the test may break."""
+def pawlock_alone() -> Iterator[Pawlock]:
+    """`pawlock` on a server that the test may break."""
     with Server("valkey") as server:
         yield from _commands(server)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cli.conftest import Pawl, default_signals, environment
+from tests.cli.conftest import Pawlock, default_signals, environment
 from tests.pace import pace
 
 
@@ -71,7 +71,7 @@ class Screen:
         return True
 
 
-def open_screen(screens: list[Screen], pawl: Pawl, *argv: str, term: str = "dumb") -> Screen:
-    screen = Screen(argv, environment(PAWL_URL=pawl.server.url, PS1="$ ", TERM=term))
+def open_screen(screens: list[Screen], pawlock: Pawlock, *argv: str, term: str = "dumb") -> Screen:
+    screen = Screen(argv, environment(PAWLOCK_URL=pawlock.server.url, PS1="$ ", TERM=term))
     screens.append(screen)
     return screen

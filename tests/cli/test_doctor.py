@@ -1,4 +1,4 @@
-"""`pawl doctor`: what it finds on real servers, what it exits with, and that a shy server is not blamed."""
+"""`pawlock doctor`: what it finds on real servers, what it exits with, and that a shy server is not blamed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from pawl._doctor import examine
-from pawl.testing import SentinelGroup
-from pawl.testing.servers import Server
+from pawlock._doctor import examine
+from pawlock.testing import SentinelGroup
+from pawlock.testing.servers import Server
 
 
 def doctor(*arguments: str) -> tuple[int, str, str]:
     """Exit code, output and errors of the command."""
     done = subprocess.run(
-        [sys.executable, "-m", "pawl", "doctor", *arguments],
+        [sys.executable, "-m", "pawlock", "doctor", *arguments],
         check=False,
         capture_output=True,
         text=True,
@@ -153,10 +153,10 @@ def test_a_node_of_a_cluster_is_no_plain_server() -> None:
 def test_wrong_usage(wrong: list[str]) -> None:
     code, _, err = doctor(*wrong)
     assert code == 64
-    assert err.startswith("pawl: ")
+    assert err.startswith("pawlock: ")
 
 
 def test_the_rules_it_prints_are_the_file_in_the_package() -> None:
     code, out, _ = doctor("--acl")
     assert code == 0
-    assert out == (Path(__file__).parents[2] / "src/pawl/pawl.acl").read_text()
+    assert out == (Path(__file__).parents[2] / "src/pawlock/pawlock.acl").read_text()

@@ -1,14 +1,14 @@
-"""`pawl elect`: one leads, a lost lead ends the command, and then it stands again."""
+"""`pawlock elect`: one leads, a lost lead ends the command, and then it stands again."""
 
 import signal
 import time
 
 import pytest
 
-import pawl as library
-from tests.cli.conftest import Command, Pawl, eventually, lives
+import pawlock as library
+from tests.cli.conftest import Command, Pawlock, eventually, lives
 
-LEAD = ("sh", "-c", "echo $$ $PAWL_FENCE; exec sleep 60")
+LEAD = ("sh", "-c", "echo $$ $PAWLOCK_FENCE; exec sleep 60")
 
 
 def leads(command: Command) -> tuple[int, int]:
@@ -17,31 +17,31 @@ def leads(command: Command) -> tuple[int, int]:
     return int(child), int(fence)
 
 
-def standing(pawl: Pawl, name: str) -> int:
-    reply = pawl.server.command("ZCARD", f"{{pawl:%election:{name}}}:1:queue")
+def standing(pawlock: Pawlock, name: str) -> int:
+    reply = pawlock.server.command("ZCARD", f"{{pawlock:%election:{name}}}:1:queue")
     assert isinstance(reply, int)
     return reply
 
 
-def lose(pawl: Pawl, name: str) -> None:
+def lose(pawlock: Pawlock, name: str) -> None:
     """Take the lead away as an operator or a failover would."""
-    assert pawl.server.command("DEL", f"pawl:%election:{name}") == 1
+    assert pawlock.server.command("DEL", f"pawlock:%election:{name}") == 1
 
 
 @pytest.mark.parametrize(
     ("script", "code"), [("exit 0", 0), ("exit 7", 7), ("exit 76", 76), ("kill -9 $$", 137)]
 )
-def test_the_child_decides(pawl: Pawl, script: str, code: int) -> None:
-    assert pawl.run("elect", "boss", "--", "sh", "-c", script) == (code, "", "")
-    assert pawl.left_over() == []
+def test_the_child_decides(pawlock: Pawlock, script: str, code: int) -> None:
+    assert pawlock.run("elect", "boss", "--", "sh", "-c", script) == (code, "", "")
+    assert pawlock.left_over() == []
 
 
-def test_one_leads_and_the_next_follows(pawl: Pawl) -> None:
-    first = pawl.start("elect", "--identity", "one", "boss", "--", *LEAD)
+def test_one_leads_and_the_next_follows(pawlock: Pawlock) -> None:
+    first = pawlock.start("elect", "--identity", "one", "boss", "--", *LEAD)
     _, before = leads(first)
-    second = pawl.start("elect", "--identity", "two", "boss", "--", *LEAD)
-    eventually(lambda: standing(pawl, "boss") == 1)
-    with library.connect(pawl.server.url) as client:
+    second = pawlock.start("elect", "--identity", "two", "boss", "--", *LEAD)
+    eventually(lambda: standing(pawlock, "boss") == 1)
+    with library.connect(pawlock.server.url) as client:
         leader = client.election("boss").leader()
         assert leader == library.Leader("one", before)
         first.send(signal.SIGTERM)
@@ -51,12 +51,12 @@ def test_one_leads_and_the_next_follows(pawl: Pawl) -> None:
     assert after > before
 
 
-def test_a_lost_lead_ends_the_command_and_it_stands_again(pawl: Pawl) -> None:
-    command = pawl.start("elect", "--ttl", "1", "boss", "--", *LEAD)
+def test_a_lost_lead_ends_the_command_and_it_stands_again(pawlock: Pawlock) -> None:
+    command = pawlock.start("elect", "--ttl", "1", "boss", "--", *LEAD)
     child, before = leads(command)
     pid = command.pid
     for _ in range(2):
-        lose(pawl, "boss")
+        lose(pawlock, "boss")
         again, after = leads(command)
         assert not lives(child)
         assert after > before
@@ -68,14 +68,14 @@ def test_a_lost_lead_ends_the_command_and_it_stands_again(pawl: Pawl) -> None:
     assert err.count("the leadership of 'boss' was lost (") == 2
     assert command.pid == pid
     eventually(lambda: not lives(child))
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
-def test_signals_reach_a_later_child_too(pawl: Pawl) -> None:
-    trap = "trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; echo $$ $PAWL_FENCE; while :; do sleep 0.05; done"
-    command = pawl.start("elect", "--ttl", "1", "--kill-after", "0.2", "boss", "--", "sh", "-c", trap)
+def test_signals_reach_a_later_child_too(pawlock: Pawlock) -> None:
+    trap = "trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; echo $$ $PAWLOCK_FENCE; while :; do sleep 0.05; done"
+    command = pawlock.start("elect", "--ttl", "1", "--kill-after", "0.2", "boss", "--", "sh", "-c", trap)
     leads(command)
-    lose(pawl, "boss")
+    lose(pawlock, "boss")
     assert command.line() == "term"
     leads(command)
     command.send(signal.SIGUSR1)
@@ -85,32 +85,32 @@ def test_signals_reach_a_later_child_too(pawl: Pawl) -> None:
     assert (code, out) == (9, "term\n")
 
 
-def test_a_signal_ends_the_wait(pawl: Pawl) -> None:
-    first = pawl.start("elect", "boss", "--", *LEAD)
+def test_a_signal_ends_the_wait(pawlock: Pawlock) -> None:
+    first = pawlock.start("elect", "boss", "--", *LEAD)
     leads(first)
-    second = pawl.start("elect", "boss", "--", "true")
-    eventually(lambda: standing(pawl, "boss") == 1)
+    second = pawlock.start("elect", "boss", "--", "true")
+    eventually(lambda: standing(pawlock, "boss") == 1)
     second.send(signal.SIGINT)
     assert second.end() == (-signal.SIGINT, "", "")
-    assert standing(pawl, "boss") == 0
+    assert standing(pawlock, "boss") == 0
 
 
-def test_the_wait_is_over(pawl: Pawl) -> None:
-    leads(pawl.start("elect", "--identity", "me", "boss", "--", *LEAD))
-    text = "pawl: 'boss' is led by me [LOCK_TIMEOUT]\n"
-    assert pawl.run("elect", "-w", "0.3", "boss", "--", "true") == (75, "", text)
+def test_the_wait_is_over(pawlock: Pawlock) -> None:
+    leads(pawlock.start("elect", "--identity", "me", "boss", "--", *LEAD))
+    text = "pawlock: 'boss' is led by me [LOCK_TIMEOUT]\n"
+    assert pawlock.run("elect", "-w", "0.3", "boss", "--", "true") == (75, "", text)
 
 
 @pytest.mark.slow
-def test_the_server_is_away_for_a_while(pawl_alone: Pawl) -> None:
-    pawl = pawl_alone
-    command = pawl.start("elect", "--ttl", "1", "--kill-after", "0.2", "boss", "--", *LEAD)
+def test_the_server_is_away_for_a_while(pawlock_alone: Pawlock) -> None:
+    pawlock = pawlock_alone
+    command = pawlock.start("elect", "--ttl", "1", "--kill-after", "0.2", "boss", "--", *LEAD)
     child, before = leads(command)
-    pawl.server.kill()
+    pawlock.server.kill()
     eventually(lambda: not lives(child))
     time.sleep(12)  # longer than a campaign bears it, so that one ends in between
     assert command.process.poll() is None
-    pawl.server.restart(keep_data=False)
+    pawlock.server.restart(keep_data=False)
     _, after = leads(command)
     assert after > before
     command.send(signal.SIGTERM)
@@ -118,16 +118,16 @@ def test_the_server_is_away_for_a_while(pawl_alone: Pawl) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_never_was_is_an_error(pawl: Pawl) -> None:
-    code, out, err = pawl.run("elect", "--url", "redis://127.0.0.1:1/0", "boss", "--", "echo", "in")
+def test_a_server_that_never_was_is_an_error(pawlock: Pawlock) -> None:
+    code, out, err = pawlock.run("elect", "--url", "redis://127.0.0.1:1/0", "boss", "--", "echo", "in")
     assert (code, out) == (69, "")
     assert err.count("\n") == 1
 
 
-def test_names_that_look_like_words_of_the_command(pawl: Pawl) -> None:
-    command = pawl.start("elect", "--ttl", "1", "elect", "--", *LEAD)
+def test_names_that_look_like_words_of_the_command(pawlock: Pawlock) -> None:
+    command = pawlock.start("elect", "--ttl", "1", "elect", "--", *LEAD)
     leads(command)
-    lose(pawl, "elect")
+    lose(pawlock, "elect")
     leads(command)
     command.send(signal.SIGTERM)
     assert command.end()[0] == 143

@@ -1,4 +1,4 @@
-"""What `pawl run` answers to the shell, and that it leaves nothing behind."""
+"""What `pawlock run` answers to the shell, and that it leaves nothing behind."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import PAWL, Pawl, environment
+from tests.cli.conftest import PAWLOCK, Pawlock, environment
 from tests.pace import pace
 
 
@@ -18,100 +18,100 @@ from tests.pace import pace
     ("script", "code"),
     [("exit 0", 0), ("exit 7", 7), ("exit 125", 125), ("kill -TERM $$", 143), ("kill -9 $$", 137)],
 )
-def test_the_child_decides(pawl: Pawl, script: str, code: int) -> None:
-    assert pawl.run("run", "job", "--", "sh", "-c", script) == (code, "", "")
-    assert pawl.left_over() == []
+def test_the_child_decides(pawlock: Pawlock, script: str, code: int) -> None:
+    assert pawlock.run("run", "job", "--", "sh", "-c", script) == (code, "", "")
+    assert pawlock.left_over() == []
 
 
-def test_the_child_sees_the_lock(pawl: Pawl) -> None:
-    script = "import os, json; print(json.dumps({k: v for k, v in os.environ.items() if k[:4] == 'PAWL'}))"
+def test_the_child_sees_the_lock(pawlock: Pawlock) -> None:
+    script = "import os, json; print(json.dumps({k: v for k, v in os.environ.items() if k[:4] == 'PAWLOCK'}))"
     before = int(time.time() * 1e6)
-    code, out, _ = pawl.run("run", "--ttl", "2.5", "a b", "--", sys.executable, "-c", script)
+    code, out, _ = pawlock.run("run", "--ttl", "2.5", "a b", "--", sys.executable, "-c", script)
     seen = json.loads(out)
     assert code == 0
-    assert seen.pop("PAWL_URL") == pawl.server.url
-    assert int(seen.pop("PAWL_FENCE")) >= before
-    assert json.loads(seen.pop("PAWL_HELD"))[0][:2] == ["lock", "a b"]
-    assert seen == {"PAWL_LOCK_NAME": "a b", "PAWL_TTL_MS": "2500"}
+    assert seen.pop("PAWLOCK_URL") == pawlock.server.url
+    assert int(seen.pop("PAWLOCK_FENCE")) >= before
+    assert json.loads(seen.pop("PAWLOCK_HELD"))[0][:2] == ["lock", "a b"]
+    assert seen == {"PAWLOCK_LOCK_NAME": "a b", "PAWLOCK_TTL_MS": "2500"}
 
 
-def test_fences_rise(pawl: Pawl) -> None:
-    seen = [int(pawl.run("run", "job", "--", "sh", "-c", "echo $PAWL_FENCE")[1]) for _ in range(3)]
+def test_fences_rise(pawlock: Pawlock) -> None:
+    seen = [int(pawlock.run("run", "job", "--", "sh", "-c", "echo $PAWLOCK_FENCE")[1]) for _ in range(3)]
     assert seen == sorted(set(seen))
 
 
-def test_standard_input_goes_to_the_child(pawl: Pawl) -> None:
-    command = pawl.start("run", "job", "cat", stdin=subprocess.PIPE)
+def test_standard_input_goes_to_the_child(pawlock: Pawlock) -> None:
+    command = pawlock.start("run", "job", "cat", stdin=subprocess.PIPE)
     out, err = command.process.communicate("one\ntwo\n", timeout=15)
     assert (command.process.returncode, out, err) == (0, "one\ntwo\n", "")
 
 
-def test_busy(pawl: Pawl) -> None:
-    holder = pawl.hold("job")
-    code, out, err = pawl.run("run", "-n", "job", "--", "echo", "in")
+def test_busy(pawlock: Pawlock) -> None:
+    holder = pawlock.hold("job")
+    code, out, err = pawlock.run("run", "-n", "job", "--", "echo", "in")
     assert (code, out) == (75, "")
     assert f":{holder.pid}/" in err
-    assert err.startswith("pawl: 'job' is held by ")
+    assert err.startswith("pawlock: 'job' is held by ")
     assert err.count("\n") == 1
-    assert pawl.run("run", "-nq", "-E", "0", "job", "--", "echo", "in") == (0, "", "")
-    assert pawl.run("run", "job", "--conflict-exit-code", "99", "-nq", "--", "echo", "in")[0] == 99
-    assert pawl.waiting("job") == 0
+    assert pawlock.run("run", "-nq", "-E", "0", "job", "--", "echo", "in") == (0, "", "")
+    assert pawlock.run("run", "job", "--conflict-exit-code", "99", "-nq", "--", "echo", "in")[0] == 99
+    assert pawlock.waiting("job") == 0
 
 
-def test_the_wait_is_over(pawl: Pawl) -> None:
-    holder = pawl.hold("job")
+def test_the_wait_is_over(pawlock: Pawlock) -> None:
+    holder = pawlock.hold("job")
     began = time.monotonic()
-    code, out, err = pawl.run("run", "-w", "0.7", "job", "--", "echo", "in")
+    code, out, err = pawlock.run("run", "-w", "0.7", "job", "--", "echo", "in")
     assert (code, out) == (75, "")
     assert 0.7 <= time.monotonic() - began < pace() * 3
     assert f":{holder.pid}/" in err
-    assert pawl.waiting("job") == 0
+    assert pawlock.waiting("job") == 0
 
 
-def test_it_waits_for_its_turn(pawl: Pawl) -> None:
-    holder = pawl.start("run", "job", "--", "sh", "-c", "echo in; sleep 1; echo out")
+def test_it_waits_for_its_turn(pawlock: Pawlock) -> None:
+    holder = pawlock.start("run", "job", "--", "sh", "-c", "echo in; sleep 1; echo out")
     assert holder.line() == "in"
     began = time.monotonic()
-    code, out, _ = pawl.run("run", "-w", "10", "job", "--", "echo", "mine")
+    code, out, _ = pawlock.run("run", "-w", "10", "job", "--", "echo", "mine")
     assert (code, out) == (0, "mine\n")
     assert time.monotonic() - began > 0.5
     assert holder.end()[0] == 0
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
-def test_min_hold_keeps_the_name_closed(pawl: Pawl) -> None:
-    assert pawl.run("run", "--min-hold", "20", "tick", "--", "true")[0] == 0
-    assert pawl.run("run", "-n", "tick", "--", "true")[0] == 75
+def test_min_hold_keeps_the_name_closed(pawlock: Pawlock) -> None:
+    assert pawlock.run("run", "--min-hold", "20", "tick", "--", "true")[0] == 0
+    assert pawlock.run("run", "-n", "tick", "--", "true")[0] == 75
 
 
-def test_max_hold_ends_the_child(pawl: Pawl) -> None:
+def test_max_hold_ends_the_child(pawlock: Pawlock) -> None:
     began = time.monotonic()
-    code, _, err = pawl.run("run", "--max-hold", "1", "job", "--", "sleep", "30")
+    code, _, err = pawlock.run("run", "--max-hold", "1", "job", "--", "sleep", "30")
     assert code == 76
     assert "max_hold" in err
     assert time.monotonic() - began < pace() * 5
 
 
-def test_not_found_and_not_executable(pawl: Pawl, tmp_path: Path) -> None:
-    code, _, err = pawl.run("run", "job", "--", "no-such-program-here")
-    assert (code, err) == (127, "pawl: no-such-program-here: command not found\n")
+def test_not_found_and_not_executable(pawlock: Pawlock, tmp_path: Path) -> None:
+    code, _, err = pawlock.run("run", "job", "--", "no-such-program-here")
+    assert (code, err) == (127, "pawlock: no-such-program-here: command not found\n")
     plain = tmp_path / "plain"
     plain.write_text("text")
-    assert pawl.run("run", "job", "--", str(plain))[0] == 126
-    assert pawl.run("run", "job", "--", str(tmp_path))[0] == 126
+    assert pawlock.run("run", "job", "--", str(plain))[0] == 126
+    assert pawlock.run("run", "job", "--", str(tmp_path))[0] == 126
 
 
-def test_a_program_that_the_system_cannot_start(pawl: Pawl, tmp_path: Path) -> None:
+def test_a_program_that_the_system_cannot_start(pawlock: Pawlock, tmp_path: Path) -> None:
     odd = tmp_path / "odd"
     odd.write_text("no interpreter is named here")
     odd.chmod(0o755)
-    code, _, err = pawl.run("run", "job", "--", str(odd))
-    assert (code, err) == (126, f"pawl: {odd}: Exec format error\n")
+    code, _, err = pawlock.run("run", "job", "--", str(odd))
+    assert (code, err) == (126, f"pawlock: {odd}: Exec format error\n")
     gone = tmp_path / "gone"
     gone.write_text("#!/no/such/interpreter\n")
     gone.chmod(0o755)
-    assert pawl.run("run", "job", "--", str(gone))[0] == 127
-    assert pawl.left_over() == []
+    assert pawlock.run("run", "job", "--", str(gone))[0] == 127
+    assert pawlock.left_over() == []
 
 
 @pytest.mark.parametrize(
@@ -133,42 +133,42 @@ def test_a_program_that_the_system_cannot_start(pawl: Pawl, tmp_path: Path) -> N
         ["no-such-verb"],
     ],
 )
-def test_wrong_usage(pawl: Pawl, arguments: list[str]) -> None:
-    code, out, err = pawl.run(*arguments)
+def test_wrong_usage(pawlock: Pawlock, arguments: list[str]) -> None:
+    code, out, err = pawlock.run(*arguments)
     assert (code, out) == (64, "")
-    assert err.startswith("pawl: ")
+    assert err.startswith("pawlock: ")
     assert err.count("\n") == 1
 
 
-def test_an_unreachable_server_is_no_conflict(pawl: Pawl) -> None:
-    code, out, err = pawl.run("run", "-n", "--url", "redis://127.0.0.1:1/0", "job", "--", "echo", "in")
+def test_an_unreachable_server_is_no_conflict(pawlock: Pawlock) -> None:
+    code, out, err = pawlock.run("run", "-n", "--url", "redis://127.0.0.1:1/0", "job", "--", "echo", "in")
     assert (code, out) == (69, "")
-    assert err.startswith("pawl: ")
+    assert err.startswith("pawlock: ")
     assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("options", [["-n"], ["-n", "-E", "0"], ["-w", "1", "-E", "0"]])
-def test_dead_masters_are_no_conflict(pawl: Pawl, options: list[str]) -> None:
+def test_dead_masters_are_no_conflict(pawlock: Pawlock, options: list[str]) -> None:
     """Not for cron either: with `-E 0` a conflict is a success."""
     masters = "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
-    code, out, err = pawl.run("run", *options, "--json", "--url", masters, "job", "--", "echo", "in")
+    code, out, err = pawlock.run("run", *options, "--json", "--url", masters, "job", "--", "echo", "in")
     assert (code, out) == (69, "")
     assert '"busy"' not in err
 
 
 @pytest.mark.parametrize("fd", [0, 1, 2])
 @pytest.mark.parametrize("code", [0, 3])
-def test_a_closed_descriptor_changes_no_exit_code(pawl: Pawl, fd: int, code: int) -> None:
+def test_a_closed_descriptor_changes_no_exit_code(pawlock: Pawlock, fd: int, code: int) -> None:
     done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {fd}>&-', "sh", *PAWL, "run", "job", "--", "sh", "-c", f"exit {code}"],
-        env=environment(PAWL_URL=pawl.server.url),
+        ["sh", "-c", f'exec "$@" {fd}>&-', "sh", *PAWLOCK, "run", "job", "--", "sh", "-c", f"exit {code}"],
+        env=environment(PAWLOCK_URL=pawlock.server.url),
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
 CLOSED = {
@@ -190,11 +190,11 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("verb", CLOSED)
-def test_a_closed_output_is_one_line(pawl: Pawl, verb: str) -> None:
+def test_a_closed_output_is_one_line(pawlock: Pawlock, verb: str) -> None:
     arguments, code = CLOSED[verb]
     done = subprocess.run(
-        ["sh", "-c", 'exec "$@" >&-', "sh", *PAWL, *arguments],
-        env=environment(PAWL_URL=pawl.server.url),
+        ["sh", "-c", 'exec "$@" >&-', "sh", *PAWLOCK, *arguments],
+        env=environment(PAWLOCK_URL=pawlock.server.url),
         capture_output=True,
         text=True,
         check=False,
@@ -203,10 +203,10 @@ def test_a_closed_output_is_one_line(pawl: Pawl, verb: str) -> None:
     assert "Traceback" not in done.stderr
     assert done.returncode == code, done.stderr
     assert done.stderr.count("\n") == (code in (64, 74)), done.stderr
-    assert pawl.server.command("EXISTS", "pawl:job", "pawl:%election:job", "pawl:%once:job") == 0
+    assert pawlock.server.command("EXISTS", "pawlock:job", "pawlock:%election:job", "pawlock:%once:job") == 0
 
 
-def test_more_than_1024_descriptors_are_inherited(pawl: Pawl) -> None:
+def test_more_than_1024_descriptors_are_inherited(pawlock: Pawlock) -> None:
     script = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -217,8 +217,8 @@ os.execv(sys.argv[1], sys.argv[1:])
         pytest.skip("this process may not have 4,096 descriptors")
     for verb in ("run", "elect", "once"):
         done = subprocess.run(
-            [sys.executable, "-c", script, *PAWL, verb, "job", "--", "sh", "-c", "echo in; exit 3"],
-            env=environment(PAWL_URL=pawl.server.url),
+            [sys.executable, "-c", script, *PAWLOCK, verb, "job", "--", "sh", "-c", "echo in; exit 3"],
+            env=environment(PAWLOCK_URL=pawlock.server.url),
             capture_output=True,
             text=True,
             check=False,
@@ -227,37 +227,37 @@ os.execv(sys.argv[1], sys.argv[1:])
         assert (done.returncode, done.stdout, done.stderr) == (3, "in\n", "")
 
 
-def test_options_on_both_sides_of_the_name(pawl: Pawl) -> None:
-    assert pawl.run("run", "job", "--wait", "3", "--", "sh", "-c", "exit 4", "-x")[0] == 4
-    assert pawl.run("run", "--wait", "3", "job", "sh", "-c", "exit 5", "--wait")[0] == 5
-    assert pawl.run("run", "job", "--", "echo", "a", "--", "b")[1] == "a -- b\n"
+def test_options_on_both_sides_of_the_name(pawlock: Pawlock) -> None:
+    assert pawlock.run("run", "job", "--wait", "3", "--", "sh", "-c", "exit 4", "-x")[0] == 4
+    assert pawlock.run("run", "--wait", "3", "job", "sh", "-c", "exit 5", "--wait")[0] == 5
+    assert pawlock.run("run", "job", "--", "echo", "a", "--", "b")[1] == "a -- b\n"
 
 
-def test_the_namespace_is_taken(pawl: Pawl) -> None:
-    pawl.hold("job", "--namespace", "other")
-    assert "other:job" in pawl.left_over()
-    assert pawl.run("run", "-n", "job", "--", "true")[0] == 0
+def test_the_namespace_is_taken(pawlock: Pawlock) -> None:
+    pawlock.hold("job", "--namespace", "other")
+    assert "other:job" in pawlock.left_over()
+    assert pawlock.run("run", "-n", "job", "--", "true")[0] == 0
 
 
-def test_many_take_turns(pawl: Pawl, tmp_path: Path) -> None:
+def test_many_take_turns(pawlock: Pawlock, tmp_path: Path) -> None:
     log = tmp_path / "log"
     script = f"echo in >> {log}; sleep 0.05; echo out >> {log}"
-    commands = [pawl.start("run", "job", "--", "sh", "-c", script) for _ in range(6)]
+    commands = [pawlock.start("run", "job", "--", "sh", "-c", script) for _ in range(6)]
     assert [command.end(60)[0] for command in commands] == [0] * 6
     assert log.read_text().split() == ["in", "out"] * 6
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
-def test_version_and_help(pawl: Pawl) -> None:
-    import pawl as library
+def test_version_and_help(pawlock: Pawlock) -> None:
+    import pawlock as library
 
-    assert pawl.run("--version") == (0, f"pawl {library.__version__}\n", "")
-    code, out, _ = pawl.run("run", "--help")
+    assert pawlock.run("--version") == (0, f"pawlock {library.__version__}\n", "")
+    code, out, _ = pawlock.run("run", "--help")
     assert code == 0
-    for word in ("Examples:", "Exit codes:", "PAWL_FENCE", "--kill-after"):
+    for word in ("Examples:", "Exit codes:", "PAWLOCK_FENCE", "--kill-after"):
         assert word in out
-    assert "run" in pawl.run("--help")[1]
-    assert pawl.run()[0] == 64
+    assert "run" in pawlock.run("--help")[1]
+    assert pawlock.run()[0] == 64
 
 
 def test_without_click_one_line_says_what_to_do(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_without_click_one_line_says_what_to_do(tmp_path: Path) -> None:
     env = environment()
     env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
     done = subprocess.run(
-        [sys.executable, "-m", "pawl", "run", "job", "--", "true"],
+        [sys.executable, "-m", "pawlock", "run", "job", "--", "true"],
         env=env,
         capture_output=True,
         text=True,
@@ -273,21 +273,21 @@ def test_without_click_one_line_says_what_to_do(tmp_path: Path) -> None:
         timeout=15,
     )
     assert (done.returncode, done.stdout) == (69, "")
-    assert done.stderr == 'pawl: the command needs click: pip install "pawlock[cli]"\n'
+    assert done.stderr == 'pawlock: the command needs click: pip install "pawlock[cli]"\n'
 
 
-def test_a_program_is_told_as_json_what_happens(pawl: Pawl) -> None:
-    code, out, err = pawl.run("run", "--json", "job", "--", "sh", "-c", "echo in; exit 3")
+def test_a_program_is_told_as_json_what_happens(pawlock: Pawlock) -> None:
+    code, out, err = pawlock.run("run", "--json", "job", "--", "sh", "-c", "echo in; exit 3")
     assert (code, out) == (3, "in\n")
     told = [json.loads(line) for line in err.splitlines()]
     assert [one["event"] for one in told] == ["held", "ended"]
     assert told[0]["fence"] > 0
     assert (told[1]["name"], told[1]["exit_code"]) == ("job", 3)
-    pawl.hold("job")
-    code, _, err = pawl.run("run", "--json", "-n", "job", "--", "true")
+    pawlock.hold("job")
+    code, _, err = pawlock.run("run", "--json", "-n", "job", "--", "true")
     told = [json.loads(line) for line in err.splitlines()]
     assert [one["event"] for one in told] == ["busy", "ended"]
     assert (code, told[0]["level"], told[1]["exit_code"]) == (75, "warning", 75)
     assert told[0]["holder"] in told[0]["text"]
-    code, _, err = pawl.run("elect", "--json", "lead", "--", "true")
+    code, _, err = pawlock.run("elect", "--json", "lead", "--", "true")
     assert (code, [json.loads(line)["event"] for line in err.splitlines()]) == (0, ["held", "ended"])

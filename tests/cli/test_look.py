@@ -1,4 +1,4 @@
-"""`pawl ls`, `show`, `watch` and `audit`, as the person on call uses them."""
+"""`pawlock ls`, `show`, `watch` and `audit`, as the person on call uses them."""
 
 import contextlib
 import json
@@ -13,19 +13,19 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl as library
-from tests.cli.conftest import PAWL, Command, Pawl, environment, eventually
+import pawlock as library
+from tests.cli.conftest import PAWLOCK, Command, Pawlock, environment, eventually
 from tests.pace import pace
 
 
 @pytest.fixture
-def client(pawl: Pawl) -> Iterator[library.Client]:
-    with library.connect(pawl.server.url) as client:
+def client(pawlock: Pawlock) -> Iterator[library.Client]:
+    with library.connect(pawlock.server.url) as client:
         yield client
 
 
-def listed(pawl: Pawl, *arguments: str) -> list[dict[str, object]]:
-    code, out, err = pawl.run("ls", "--json", *arguments)
+def listed(pawlock: Pawlock, *arguments: str) -> list[dict[str, object]]:
+    code, out, err = pawlock.run("ls", "--json", *arguments)
     assert (code, err) == (0, "")
     found: list[dict[str, object]] = json.loads(out)
     return found
@@ -35,13 +35,13 @@ def until_listed(client: library.Client, *names: str) -> None:
     eventually(lambda: {info.name for info in client.locks()} >= set(names))
 
 
-def test_ls_lists_what_any_client_holds(pawl: Pawl, client: library.Client) -> None:
+def test_ls_lists_what_any_client_holds(pawlock: Pawlock, client: library.Client) -> None:
     lease = client.lock("order:1", ttl=20).acquire()
     permit = client.semaphore("pool", permits=3).acquire()
     lead = client.election("boss", identity="me").campaign()
-    holder = pawl.hold("order:2")
+    holder = pawlock.hold("order:2")
     until_listed(client, "order:1", "order:2", "pool", "boss")
-    found = {str(one["name"]): one for one in listed(pawl)}
+    found = {str(one["name"]): one for one in listed(pawlock)}
     assert set(found) == {"order:1", "order:2", "pool", "boss"}
     assert [one["kind"] for _, one in sorted(found.items())] == ["election", "lock", "lock", "semaphore"]
     one = found["order:1"]
@@ -56,22 +56,22 @@ def test_ls_lists_what_any_client_holds(pawl: Pawl, client: library.Client) -> N
         held.release()
 
 
-def test_ls_is_a_table_that_can_be_filtered_and_sorted(pawl: Pawl, client: library.Client) -> None:
+def test_ls_is_a_table_that_can_be_filtered_and_sorted(pawlock: Pawlock, client: library.Client) -> None:
     leases = []
     for name in ("b", "a", "other"):
         leases.append(client.lock(name).acquire())
         time.sleep(0.15)  # ages are told in tenths of a second
     until_listed(client, "a", "b", "other")
-    code, out, _ = pawl.run("ls")
+    code, out, _ = pawlock.run("ls")
     head, *rows = out.splitlines()
     assert code == 0
     assert head.split() == ["NAME", "KIND", "HOLDER", "AGE", "TTL", "LEFT", "FENCE", "WAITERS"]
     assert [row.split()[0] for row in rows] == ["a", "b", "other"]
     assert f"{os.getpid()}/MainThread" in rows[0]
     assert "\033" not in out
-    assert [one["name"] for one in listed(pawl, "--filter", "oth")] == ["other"]
+    assert [one["name"] for one in listed(pawlock, "--filter", "oth")] == ["other"]
     holder = rows[0].split()[2]
-    assert holder == listed(pawl)[0]["holder"]
+    assert holder == listed(pawlock)[0]["holder"]
     # Whatever part of a printed cell is pasted.
     for part in (
         holder,
@@ -80,81 +80,83 @@ def test_ls_is_a_table_that_can_be_filtered_and_sorted(pawl: Pawl, client: libra
         "MainThread",
         holder[:-8] + "*",
     ):
-        assert len(listed(pawl, "--filter", part)) == 3
-    assert [one["name"] for one in listed(pawl, "--filter", "?")] == ["a", "b"]
-    assert len(listed(pawl, "--filter", f":{os.getpid()}")) == 3
-    assert [one["name"] for one in listed(pawl, "--sort", "age")] == ["b", "a", "other"]
+        assert len(listed(pawlock, "--filter", part)) == 3
+    assert [one["name"] for one in listed(pawlock, "--filter", "?")] == ["a", "b"]
+    assert len(listed(pawlock, "--filter", f":{os.getpid()}")) == 3
+    assert [one["name"] for one in listed(pawlock, "--sort", "age")] == ["b", "a", "other"]
     for lease in leases:
         lease.release()
 
 
 def test_of_several_holders_a_list_names_one_and_counts_the_others(
-    pawl: Pawl, client: library.Client
+    pawlock: Pawlock, client: library.Client
 ) -> None:
     permits = [client.semaphore("pool", permits=5).acquire() for _ in range(3)]
     readers = [client.rwlock("config").read.acquire() for _ in range(2)]
     until_listed(client, "config", "pool")
     eventually(lambda: [info.count for info in client.locks()][-1] == 3)
-    cells = {line.split()[0]: re.split("  +", line)[2] for line in pawl.run("ls")[1].splitlines()[1:]}
+    cells = {line.split()[0]: re.split("  +", line)[2] for line in pawlock.run("ls")[1].splitlines()[1:]}
     assert re.fullmatch(r"\S+/MainThread \+2", cells["pool"])
-    assert [one["name"] for one in listed(pawl, "--filter", cells["pool"])] == ["pool"]
+    assert [one["name"] for one in listed(pawlock, "--filter", cells["pool"])] == ["pool"]
     assert not cells["config"].endswith("+1"), "one thread that reads twice is one holder"
     for lease in (*permits, *readers):
         lease.release()
 
 
-def test_a_name_cannot_speak_to_the_terminal(pawl: Pawl, client: library.Client) -> None:
+def test_a_name_cannot_speak_to_the_terminal(pawlock: Pawlock, client: library.Client) -> None:
     name = "evil\033[2J\nname"
     with client.lock(name):
         until_listed(client, name)
         for verb in (("ls",), ("show", name), ("watch", "-n", "1", name)):
-            code, out, _ = pawl.run(*verb)
+            code, out, _ = pawlock.run(*verb)
             assert code == 0
             assert "\033" not in out
             assert "evil\\x1b[2J\\nname" in out
 
 
-def test_nothing_is_held(pawl: Pawl) -> None:
-    assert listed(pawl) == []
-    code, out, err = pawl.run("ls")
+def test_nothing_is_held(pawlock: Pawlock) -> None:
+    assert listed(pawlock) == []
+    code, out, err = pawlock.run("ls")
     assert (code, len(out.splitlines())) == (0, 1)
     assert (
         err
-        == f"pawl: no lock is held in namespace 'pawl' ({pawl.server.url}); --all-namespaces lists every namespace\n"
+        == f"pawlock: no lock is held in namespace 'pawlock' ({pawlock.server.url}); --all-namespaces lists every namespace\n"
     )
 
 
-def test_a_filter_that_fits_nothing_says_so(pawl: Pawl, client: library.Client) -> None:
+def test_a_filter_that_fits_nothing_says_so(pawlock: Pawlock, client: library.Client) -> None:
     with client.lock("a"):
         until_listed(client, "a")
-        code, out, err = pawl.run("ls", "--filter", "zz")
+        code, out, err = pawlock.run("ls", "--filter", "zz")
     assert (code, len(out.splitlines())) == (0, 1)
-    assert "no name or holder matches 'zz'; 1 are held in namespace 'pawl'" in err
+    assert "no name or holder matches 'zz'; 1 are held in namespace 'pawlock'" in err
 
 
-def test_ls_of_every_namespace(pawl: Pawl) -> None:
-    assert pawl.run("ls", "--all-namespaces")[2].startswith(
-        "pawl: no lock is held in any namespace of redis://"
+def test_ls_of_every_namespace(pawlock: Pawlock) -> None:
+    assert pawlock.run("ls", "--all-namespaces")[2].startswith(
+        "pawlock: no lock is held in any namespace of redis://"
     )
-    spaces = ["", "a b%", "é:*", "pawl", "shop"]
+    spaces = ["", "a b%", "é:*", "pawlock", "shop"]
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(library.connect(pawl.server.url, namespace=space)) for space in spaces]
+        clients = [
+            stack.enter_context(library.connect(pawlock.server.url, namespace=space)) for space in spaces
+        ]
         for client in clients:
             stack.enter_context(client.lock("job"))
             until_listed(client, "job")
-        found = listed(pawl, "--all-namespaces")
+        found = listed(pawlock, "--all-namespaces")
         assert [(one["namespace"], one["name"]) for one in found] == [
             (space, "job") for space in sorted(spaces)
         ]
-        out = pawl.run("ls", "--all-namespaces")[1]
+        out = pawlock.run("ls", "--all-namespaces")[1]
         assert out.startswith("NAMESPACE ")
-        assert pawl.run("ls", "--all-namespaces", "--namespace", "x")[0] == 64
-    assert pawl.run("ls", "--all-namespaces", "--url", "redlock://a,b,c")[0] == 69
+        assert pawlock.run("ls", "--all-namespaces", "--namespace", "x")[0] == 64
+    assert pawlock.run("ls", "--all-namespaces", "--url", "redlock://a,b,c")[0] == 69
 
 
-def test_one_holder_is_spelled_alike_everywhere(pawl: Pawl) -> None:
+def test_one_holder_is_spelled_alike_everywhere(pawlock: Pawlock) -> None:
     """A thread as Python names it by default, with blanks and brackets: what one command prints, another finds."""
-    with library.connect(pawl.server.url, history=5) as client, contextlib.ExitStack() as stack:
+    with library.connect(pawlock.server.url, history=5) as client, contextlib.ExitStack() as stack:
         ready, over = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -168,7 +170,7 @@ def test_one_holder_is_spelled_alike_everywhere(pawl: Pawl) -> None:
         thread.start()
         assert ready.wait(10)
         until_listed(client, "job")
-        holder = str(listed(pawl)[0]["holder"])
+        holder = str(listed(pawlock)[0]["holder"])
         assert re.fullmatch(r"[\w.-]+:\d+/Thread-\d+__hold_", holder)
         eventually(lambda: client.history("job"))
         for verb in (
@@ -178,12 +180,12 @@ def test_one_holder_is_spelled_alike_everywhere(pawl: Pawl) -> None:
             ["watch", "-n", "1", "job"],
             ["run", "-n", "job", "--", "true"],
         ):
-            _, out, err = pawl.run(*verb)
+            _, out, err = pawlock.run(*verb)
             assert holder in out + err, verb
-        shown = json.loads(pawl.run("show", "--json", "job")[1])
+        shown = json.loads(pawlock.run("show", "--json", "job")[1])
         assert {shown["locks"][0]["holder"], shown["history"][0]["who"]} == {holder}
-        pawl.run("force-release", "--yes", "--reason", "r", "job")
-        assert json.loads(pawl.run("audit", "--json")[1])[0]["holder"] == holder
+        pawlock.run("force-release", "--yes", "--reason", "r", "job")
+        assert json.loads(pawlock.run("audit", "--json")[1])[0]["holder"] == holder
         over.set()
         thread.join()
 
@@ -191,38 +193,38 @@ def test_one_holder_is_spelled_alike_everywhere(pawl: Pawl) -> None:
 @pytest.mark.parametrize(
     "verb", [["ls"], ["show", "job"], ["run", "-n", "job", "--", "true"], ["doctor"], ["audit"]]
 )
-def test_the_server_may_be_named_before_the_command(pawl: Pawl, verb: list[str]) -> None:
-    env = environment(PAWL_URL="redis://127.0.0.1:1", PAWL_TIMEOUT="0")
-    command = Command(["--url", pawl.server.url, "--namespace", "other", *verb], env)
+def test_the_server_may_be_named_before_the_command(pawlock: Pawlock, verb: list[str]) -> None:
+    env = environment(PAWLOCK_URL="redis://127.0.0.1:1", PAWLOCK_TIMEOUT="0")
+    command = Command(["--url", pawlock.server.url, "--namespace", "other", *verb], env)
     assert command.end(60)[0] in ((1,) if verb == ["doctor"] else (0,))
 
 
-def test_what_a_command_is_given_goes_before_what_stands_before_it(pawl: Pawl) -> None:
-    command = Command(["--url", "gopher://x", "ls", "--url", pawl.server.url], environment())
+def test_what_a_command_is_given_goes_before_what_stands_before_it(pawlock: Pawlock) -> None:
+    command = Command(["--url", "gopher://x", "ls", "--url", pawlock.server.url], environment())
     assert command.end()[0] == 0
     assert Command(["--url", "gopher://x", "ls"], environment()).end()[0] == 64
 
 
-def test_messages_are_in_words_of_the_command(pawl: Pawl) -> None:
-    impatient = environment(PAWL_URL="redis://127.0.0.1:1", PAWL_UNAVAILABLE_AFTER="1")
+def test_messages_are_in_words_of_the_command(pawlock: Pawlock) -> None:
+    impatient = environment(PAWLOCK_URL="redis://127.0.0.1:1", PAWLOCK_UNAVAILABLE_AFTER="1")
     code, _, err = Command(["ls"], impatient).end()
     assert code == 69
     assert "sessions" not in err
     assert "unavailable_after" not in err
-    assert "pawl doctor" in err
-    holder = pawl.hold("job")
-    code, _, err = pawl.run("acquire", "-n", "job")
+    assert "pawlock doctor" in err
+    holder = pawlock.hold("job")
+    code, _, err = pawlock.run("acquire", "-n", "job")
     assert code == 75
-    assert re.fullmatch(rf"pawl: 'job' is held by \S+:{holder.pid}/pawl-run \[LOCK_TIMEOUT\]\n", err)
+    assert re.fullmatch(rf"pawlock: 'job' is held by \S+:{holder.pid}/pawlock-run \[LOCK_TIMEOUT\]\n", err)
 
 
-def test_ls_ends_quietly_when_its_reader_has_enough(pawl: Pawl, client: library.Client) -> None:
+def test_ls_ends_quietly_when_its_reader_has_enough(pawlock: Pawlock, client: library.Client) -> None:
     leases = [client.lock(f"{'x' * 150}{number:04}").acquire() for number in range(400)]
     eventually(lambda: len(client.locks()) == 400)
     for pipe in ("| head -1", "| true"):
         done = subprocess.run(
-            ["bash", "-c", f"{shlex.join(PAWL)} ls {pipe}; echo ${{PIPESTATUS[0]}}"],
-            env=environment(PAWL_URL=pawl.server.url),
+            ["bash", "-c", f"{shlex.join(PAWLOCK)} ls {pipe}; echo ${{PIPESTATUS[0]}}"],
+            env=environment(PAWLOCK_URL=pawlock.server.url),
             capture_output=True,
             text=True,
             check=True,
@@ -236,11 +238,11 @@ def test_ls_ends_quietly_when_its_reader_has_enough(pawl: Pawl, client: library.
 
 @pytest.mark.parametrize("words", [["ls"], ["--help"], ["run", "--help"], ["--version"]])
 @pytest.mark.parametrize("buffered", ["", "1"])
-def test_a_full_disk_is_told(pawl: Pawl, words: list[str], buffered: str) -> None:
+def test_a_full_disk_is_told(pawlock: Pawlock, words: list[str], buffered: str) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
         done = subprocess.run(
-            [*PAWL, *words],
-            env=environment(PAWL_URL=pawl.server.url, PYTHONUNBUFFERED=buffered),
+            [*PAWLOCK, *words],
+            env=environment(PAWLOCK_URL=pawlock.server.url, PYTHONUNBUFFERED=buffered),
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -248,20 +250,20 @@ def test_a_full_disk_is_told(pawl: Pawl, words: list[str], buffered: str) -> Non
             timeout=30,
         )
     assert done.returncode == 74
-    assert done.stderr.splitlines()[0].startswith("pawl: ")
+    assert done.stderr.splitlines()[0].startswith("pawlock: ")
 
 
-def test_show_tells_who_waits_in_order(pawl: Pawl, client: library.Client) -> None:
+def test_show_tells_who_waits_in_order(pawlock: Pawlock, client: library.Client) -> None:
     lease = client.lock("job").acquire()
     waiters = []
     for number in range(3):
-        waiters.append(pawl.start("run", "job", "--", "true"))
-        eventually(lambda n=number: pawl.waiting("job") == n + 1)  # type: ignore[misc]
-    found = json.loads(pawl.run("show", "--json", "job")[1])["locks"]
+        waiters.append(pawlock.start("run", "job", "--", "true"))
+        eventually(lambda n=number: pawlock.waiting("job") == n + 1)  # type: ignore[misc]
+    found = json.loads(pawlock.run("show", "--json", "job")[1])["locks"]
     assert [(one["kind"], one["held"], one["queue_length"]) for one in found] == [("lock", True, 3)]
     pids = [int(one["holder"].partition(":")[2].partition("/")[0]) for one in found[0]["waiters"]]
     assert pids == [waiter.pid for waiter in waiters]
-    text = pawl.run("show", "--waiters", "2", "job")[1]
+    text = pawlock.run("show", "--waiters", "2", "job")[1]
     assert f"held by   {found[0]['holder']}" in text
     assert str(lease.fence) in text
     assert "and 1 more" in text
@@ -270,50 +272,50 @@ def test_show_tells_who_waits_in_order(pawl: Pawl, client: library.Client) -> No
     assert [waiter.end()[0] for waiter in waiters] == [0] * 3
 
 
-def test_show_tells_who_had_it(pawl: Pawl) -> None:
-    with library.connect(pawl.server.url, history=5) as client:
+def test_show_tells_who_had_it(pawlock: Pawlock) -> None:
+    with library.connect(pawlock.server.url, history=5) as client:
         with client.lock("a{{b}}") as first:
             pass
         with client.lock("a{{b}}") as second:
             eventually(lambda: len(client.history("a{{b}}")) == 2)
-            code, out, err = pawl.run("show", "a{b}")
+            code, out, err = pawlock.run("show", "a{b}")
             assert (code, err) == (0, "")
             lines = out[out.index("history\n") :].splitlines()
             assert f", held, fence {second.fence}" in lines[1]
             assert f", released after 0.0s, fence {first.fence}" in lines[2]
             assert f":{os.getpid()}/MainThread" in lines[2]
-            told = json.loads(pawl.run("show", "--json", "--history", "1", "a{b}")[1])
+            told = json.loads(pawlock.run("show", "--json", "--history", "1", "a{b}")[1])
             assert [one["fence"] for one in told["history"]] == [second.fence]
-        assert "history" not in pawl.run("show", "--history", "0", "a{b}")[1]
+        assert "history" not in pawlock.run("show", "--history", "0", "a{b}")[1]
 
 
-def test_show_finds_what_a_name_is_used_for(pawl: Pawl, client: library.Client) -> None:
+def test_show_finds_what_a_name_is_used_for(pawlock: Pawlock, client: library.Client) -> None:
     with client.semaphore("n", permits=2), client.election("n", identity="me").campaign():
-        found = json.loads(pawl.run("show", "--json", "n")[1])["locks"]
+        found = json.loads(pawlock.run("show", "--json", "n")[1])["locks"]
         assert [one["kind"] for one in found] == ["semaphore", "election"]
-        text = pawl.run("show", "n")[1]
+        text = pawlock.run("show", "n")[1]
         assert "n (semaphore)" in text
         assert "n (election)\n  held by   me\n" in text
-    code, out, _ = pawl.run("show", "n")
+    code, out, _ = pawlock.run("show", "n")
     assert (code, out.splitlines()[0], "nobody" in out) == (0, "n (lock)", True)
 
 
-def test_a_name_is_taken_as_it_stands(pawl: Pawl, client: library.Client) -> None:
+def test_a_name_is_taken_as_it_stands(pawlock: Pawlock, client: library.Client) -> None:
     with client.lock("a{{b}}"):
-        assert json.loads(pawl.run("show", "--json", "a{b}")[1])["locks"][0]["held"]
-        assert pawl.run("acquire", "-n", "a{b}")[0] == 75
-        assert pawl.run("run", "-n", "a{b}", "--", "true")[0] == 75
-    assert pawl.run("run", "a{b}", "--", "sh", "-c", 'test "$PAWL_LOCK_NAME" = "a{b}"')[0] == 0
+        assert json.loads(pawlock.run("show", "--json", "a{b}")[1])["locks"][0]["held"]
+        assert pawlock.run("acquire", "-n", "a{b}")[0] == 75
+        assert pawlock.run("run", "-n", "a{b}", "--", "true")[0] == 75
+    assert pawlock.run("run", "a{b}", "--", "sh", "-c", 'test "$PAWLOCK_LOCK_NAME" = "a{b}"')[0] == 0
 
 
-def test_watch_tells_each_change(pawl: Pawl, client: library.Client) -> None:
-    command = pawl.start("watch", "--json", "--interval", "0.05", "job")
+def test_watch_tells_each_change(pawlock: Pawlock, client: library.Client) -> None:
+    command = pawlock.start("watch", "--json", "--interval", "0.05", "job")
     first = json.loads(command.line())
     assert (first["event"], first["held"]) == ("free", False)
     lease = client.lock("job").acquire()
     held = json.loads(command.line())
     assert (held["event"], held["fence"], held["pid"]) == ("held", lease.fence, os.getpid())
-    waiter = pawl.start("run", "job", "--", "sleep", "60")
+    waiter = pawlock.start("run", "job", "--", "sleep", "60")
     told = json.loads(command.line())
     assert (told["event"], told["queue_length"]) == ("waiters", 1)
     lease.release()
@@ -326,16 +328,16 @@ def test_watch_tells_each_change(pawl: Pawl, client: library.Client) -> None:
     assert command.end() == (-signal.SIGINT, "", "")
 
 
-def test_watch_in_words_and_counted(pawl: Pawl) -> None:
-    pawl.hold("job")
-    code, out, err = pawl.run("watch", "-n", "1", "job")
+def test_watch_in_words_and_counted(pawlock: Pawlock) -> None:
+    pawlock.hold("job")
+    code, out, err = pawlock.run("watch", "-n", "1", "job")
     assert (code, err) == (0, "")
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}  job \(lock\)  held by \S+, fence \d+, \d+s left\n", out)
 
 
-def test_watch_of_another_kind_tells_its_end(pawl: Pawl, client: library.Client) -> None:
+def test_watch_of_another_kind_tells_its_end(pawlock: Pawlock, client: library.Client) -> None:
     permit = client.semaphore("pool", permits=1).acquire()
-    command = pawl.start("watch", "--json", "--interval", "0.05", "pool")
+    command = pawlock.start("watch", "--json", "--interval", "0.05", "pool")
     assert json.loads(command.line())["kind"] == "semaphore"
     permit.release()
     told = json.loads(command.line())
@@ -347,21 +349,21 @@ def test_watch_of_another_kind_tells_its_end(pawl: Pawl, client: library.Client)
 @pytest.mark.parametrize(
     "verb", [("watch", "--interval", "0.05", "job"), ("top", "--json", "--interval", "0.05")]
 )
-def test_the_server_is_killed_in_the_middle(pawl_alone: Pawl, verb: tuple[str, ...]) -> None:
-    command = Command(verb, environment(PAWL_URL=pawl_alone.server.url, PAWL_UNAVAILABLE_AFTER="2"))
-    pawl_alone.commands.append(command)
+def test_the_server_is_killed_in_the_middle(pawlock_alone: Pawlock, verb: tuple[str, ...]) -> None:
+    command = Command(verb, environment(PAWLOCK_URL=pawlock_alone.server.url, PAWLOCK_UNAVAILABLE_AFTER="2"))
+    pawlock_alone.commands.append(command)
     command.line()
-    pawl_alone.server.kill()
+    pawlock_alone.server.kill()
     code, _, err = command.end(40)
     assert code == 69
     assert "[REDIS_CONNECTION_ERROR]" in err
     assert err.count("\n") == 1
 
 
-def test_ctrl_c_while_the_server_does_not_answer(pawl_alone: Pawl) -> None:
-    command = pawl_alone.start("watch", "--interval", "0.05", "job")
+def test_ctrl_c_while_the_server_does_not_answer(pawlock_alone: Pawlock) -> None:
+    command = pawlock_alone.start("watch", "--interval", "0.05", "job")
     command.line()
-    pawl_alone.server.kill()
+    pawlock_alone.server.kill()
     time.sleep(0.5)
     began = time.monotonic()
     command.send(signal.SIGINT)

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.cli.conftest import Pawl, eventually, lives
+from tests.cli.conftest import Pawlock, eventually, lives
 from tests.pace import pace
 
 
@@ -15,8 +15,8 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_somebody_deletes_the_key(pawl: Pawl) -> None:
-    command = pawl.start(
+def test_somebody_deletes_the_key(pawlock: Pawlock) -> None:
+    command = pawlock.start(
         "run",
         "--ttl",
         "1",
@@ -27,28 +27,28 @@ def test_somebody_deletes_the_key(pawl: Pawl) -> None:
         "trap 'echo told; exit 3' TERM; echo $$; sleep 60 & wait",
     )
     child = int(command.line())
-    pawl.server.command("DEL", "pawl:job")
+    pawlock.server.command("DEL", "pawlock:job")
     began = time.monotonic()
     code, out, err = command.end()
     assert (code, out) == (76, "told\n")
-    assert err.startswith("pawl: the lock 'job' was lost (")
+    assert err.startswith("pawlock: the lock 'job' was lost (")
     assert err.count("\n") == 1
     assert time.monotonic() - began < pace() * 5
     assert not lives(child)
 
 
-def test_somebody_takes_the_key(pawl: Pawl) -> None:
-    command = pawl.hold("job", "--ttl", "1")
-    pawl.server.command("SET", "pawl:job", "somebody-else", "PX", "60000")
+def test_somebody_takes_the_key(pawlock: Pawlock) -> None:
+    command = pawlock.hold("job", "--ttl", "1")
+    pawlock.server.command("SET", "pawlock:job", "somebody-else", "PX", "60000")
     code, _, err = command.end()
     assert code == 76
     assert "(taken)" in err
-    assert pawl.server.command("GET", "pawl:job") == b"somebody-else"
+    assert pawlock.server.command("GET", "pawlock:job") == b"somebody-else"
 
 
-def test_the_server_is_gone(pawl_alone: Pawl) -> None:
-    command = pawl_alone.hold("job", "--ttl", "1.5")
-    pawl_alone.server.kill()
+def test_the_server_is_gone(pawlock_alone: Pawlock) -> None:
+    command = pawlock_alone.hold("job", "--ttl", "1.5")
+    pawlock_alone.server.kill()
     began = time.monotonic()
     code, _, err = command.end()
     assert code == 76
@@ -57,9 +57,9 @@ def test_the_server_is_gone(pawl_alone: Pawl) -> None:
     assert 0.5 < time.monotonic() - began < pace() * 8, "not at the end of `unavailable_after`"
 
 
-def test_the_server_hangs(pawl_alone: Pawl) -> None:
-    command = pawl_alone.hold("job", "--ttl", "1.5")
-    with pawl_alone.server.paused():
+def test_the_server_hangs(pawlock_alone: Pawlock) -> None:
+    command = pawlock_alone.hold("job", "--ttl", "1.5")
+    with pawlock_alone.server.paused():
         began = time.monotonic()
         code, _, err = command.end()
         assert code == 76
@@ -67,16 +67,16 @@ def test_the_server_hangs(pawl_alone: Pawl) -> None:
         assert 0.5 < time.monotonic() - began < pace() * 8
 
 
-def test_a_short_outage_is_no_loss(pawl_alone: Pawl) -> None:
-    command = pawl_alone.start("run", "--ttl", "4", "job", "--", "sh", "-c", "echo in; sleep 3; exit 5")
+def test_a_short_outage_is_no_loss(pawlock_alone: Pawlock) -> None:
+    command = pawlock_alone.start("run", "--ttl", "4", "job", "--", "sh", "-c", "echo in; sleep 3; exit 5")
     assert command.line() == "in"
-    with pawl_alone.server.paused():
+    with pawlock_alone.server.paused():
         time.sleep(1.5)
     assert command.end() == (5, "", "")
 
 
-def test_warn_lets_the_child_go_on(pawl: Pawl) -> None:
-    command = pawl.start(
+def test_warn_lets_the_child_go_on(pawlock: Pawlock) -> None:
+    command = pawlock.start(
         "run",
         "--ttl",
         "0.5",
@@ -89,35 +89,37 @@ def test_warn_lets_the_child_go_on(pawl: Pawl) -> None:
         "echo in; sleep 2; echo done; exit 3",
     )
     assert command.line() == "in"
-    pawl.server.command("DEL", "pawl:job")
+    pawlock.server.command("DEL", "pawlock:job")
     code, out, err = command.end()
     assert (code, out) == (3, "done\n")
     assert "keeps running" in err
     assert err.count("\n") == 1
 
 
-def test_kill_comes_after_term(pawl: Pawl) -> None:
+def test_kill_comes_after_term(pawlock: Pawlock) -> None:
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('in', flush=True); time.sleep(60)"
-    command = pawl.start("run", "--ttl", "3", "--kill-after", "1", "job", "--", sys.executable, "-c", script)
+    command = pawlock.start(
+        "run", "--ttl", "3", "--kill-after", "1", "job", "--", sys.executable, "-c", script
+    )
     assert command.line() == "in"
-    pawl.server.command("DEL", "pawl:job")
+    pawlock.server.command("DEL", "pawlock:job")
     began = time.monotonic()
     assert command.end()[0] == 76
     assert 1 <= time.monotonic() - began < pace() * 3
 
 
-def test_all_of_the_group_is_ended(pawl: Pawl) -> None:
+def test_all_of_the_group_is_ended(pawlock: Pawlock) -> None:
     script = "(trap '' TERM; echo $(exec sh -c 'echo $PPID'); while :; do sleep 0.1; done) & wait"
-    command = pawl.start("run", "--ttl", "3", "--kill-after", "1", "job", "--", "sh", "-c", script)
+    command = pawlock.start("run", "--ttl", "3", "--kill-after", "1", "job", "--", "sh", "-c", script)
     stubborn = int(command.line())
-    pawl.server.command("DEL", "pawl:job")
+    pawlock.server.command("DEL", "pawlock:job")
     assert command.end()[0] == 76
     assert not lives(stubborn)
 
 
-def test_a_stopped_command_ends_the_child_at_the_end_of_the_lease(pawl: Pawl) -> None:
-    """Although `pawl run` itself does not run: another waits for exactly this moment."""
-    command = pawl.start("run", "--ttl", "1", "job", "--", "sh", "-c", "echo $$; exec sleep 60")
+def test_a_stopped_command_ends_the_child_at_the_end_of_the_lease(pawlock: Pawlock) -> None:
+    """Although `pawlock run` itself does not run: another waits for exactly this moment."""
+    command = pawlock.start("run", "--ttl", "1", "job", "--", "sh", "-c", "echo $$; exec sleep 60")
     child = int(command.line())
     command.send(signal.SIGSTOP)
     began = time.monotonic()
@@ -129,48 +131,48 @@ def test_a_stopped_command_ends_the_child_at_the_end_of_the_lease(pawl: Pawl) ->
     assert "was lost" in err or "was not renewed" in err
 
 
-def test_a_stopped_group_ends_the_child_first_thing(pawl: Pawl) -> None:
+def test_a_stopped_group_ends_the_child_first_thing(pawlock: Pawlock) -> None:
     """A freezer or a debugger stops everything but the child; when it lets go, the child ends at once."""
-    command = pawl.start("run", "--ttl", "1", "job", "--", "sh", "-c", "echo $$; exec sleep 60")
+    command = pawlock.start("run", "--ttl", "1", "job", "--", "sh", "-c", "echo $$; exec sleep 60")
     child = int(command.line())
     between = parent(child)
     for pid in (between, command.pid):
         os.kill(pid, signal.SIGSTOP)
     time.sleep(1.5)
     assert lives(child)
-    assert pawl.run("run", "-w", "3", "job", "--", "true")[0] == 0
+    assert pawlock.run("run", "-w", "3", "job", "--", "true")[0] == 0
     os.kill(command.pid, signal.SIGCONT)
     os.kill(between, signal.SIGCONT)
     eventually(lambda: not lives(child), 0.5)
     assert command.end(5)[0] == 76
 
 
-def test_a_stopped_process_between_is_woken(pawl: Pawl) -> None:
-    command = pawl.start("run", "--ttl", "1", "job", "--", "sh", "-c", "echo $$; exec sleep 60")
+def test_a_stopped_process_between_is_woken(pawlock: Pawlock) -> None:
+    command = pawlock.start("run", "--ttl", "1", "job", "--", "sh", "-c", "echo $$; exec sleep 60")
     child = int(command.line())
     os.kill(parent(child), signal.SIGSTOP)
-    pawl.server.command("DEL", "pawl:job")
+    pawlock.server.command("DEL", "pawlock:job")
     assert command.end(5)[0] == 76
     assert not lives(child)
 
 
-def test_a_short_stop_is_no_loss(pawl: Pawl) -> None:
-    command = pawl.start("run", "--ttl", "3", "job", "--", "sh", "-c", "echo in; sleep 2; exit 6")
+def test_a_short_stop_is_no_loss(pawlock: Pawlock) -> None:
+    command = pawlock.start("run", "--ttl", "3", "job", "--", "sh", "-c", "echo in; sleep 2; exit 6")
     assert command.line() == "in"
     command.send(signal.SIGSTOP)
     time.sleep(1)
     command.send(signal.SIGCONT)
     assert command.end() == (6, "", "")
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
-def test_a_long_job_keeps_its_lock(pawl: Pawl) -> None:
+def test_a_long_job_keeps_its_lock(pawlock: Pawlock) -> None:
     script = "echo in; read x; exit 2"
-    command = pawl.start("run", "--ttl", "1", "job", "--", "sh", "-c", script, stdin=subprocess.PIPE)
+    command = pawlock.start("run", "--ttl", "1", "job", "--", "sh", "-c", script, stdin=subprocess.PIPE)
     assert command.line() == "in"
     end = time.monotonic() + 3
     while time.monotonic() < end:
-        assert pawl.run("run", "-n", "job", "--", "true")[0] == 75
+        assert pawlock.run("run", "-n", "job", "--", "true")[0] == 75
     assert command.process.stdin is not None
     command.process.stdin.write("go\n")
     assert command.end() == (2, "", "")

@@ -1,4 +1,4 @@
-"""One command at a time, judged by a witness that knows nothing of pawl: a lock of the kernel, held until death."""
+"""One command at a time, judged by a witness that knows nothing of pawlock: a lock of the kernel, held until death."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import PAWL, Command, Pawl, default_signals, environment, eventually
+from tests.cli.conftest import PAWLOCK, Command, Pawlock, default_signals, environment, eventually
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs flock, process groups and signals")
 
@@ -32,11 +32,11 @@ time.sleep(float(sys.argv[2]) if first else 0)
 
 
 class Grouped(Command):
-    """A `pawl` that leads a process group, as a shell starts a job."""
+    """A `pawlock` that leads a process group, as a shell starts a job."""
 
     def __init__(self, arguments: Sequence[str], env: dict[str, str]) -> None:
         self.process = subprocess.Popen(
-            [*PAWL, *arguments],
+            [*PAWLOCK, *arguments],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -47,31 +47,31 @@ class Grouped(Command):
         )
 
 
-def nothing(_: Pawl, __: Command) -> None:
+def nothing(_: Pawlock, __: Command) -> None:
     """What ends the first command is its own option."""
 
 
-def stop_the_wrapper(_: Pawl, first: Command) -> None:
+def stop_the_wrapper(_: Pawlock, first: Command) -> None:
     first.send(signal.SIGSTOP)
 
 
-def stop_the_group(_: Pawl, first: Command) -> None:
+def stop_the_group(_: Pawlock, first: Command) -> None:
     os.killpg(first.pid, signal.SIGSTOP)
 
 
-def kill_the_wrapper(_: Pawl, first: Command) -> None:
+def kill_the_wrapper(_: Pawlock, first: Command) -> None:
     first.process.kill()
 
 
-def kill_the_group(_: Pawl, first: Command) -> None:
+def kill_the_group(_: Pawlock, first: Command) -> None:
     os.killpg(first.pid, signal.SIGKILL)
 
 
-def refuse_writes(pawl: Pawl, _: Command) -> None:
-    pawl.server.command("CLIENT", "PAUSE", "3500", "WRITE")
+def refuse_writes(pawlock: Pawlock, _: Command) -> None:
+    pawlock.server.command("CLIENT", "PAUSE", "3500", "WRITE")
 
 
-TROUBLE: dict[str, tuple[Sequence[str], Callable[[Pawl, Command], None]]] = {
+TROUBLE: dict[str, tuple[Sequence[str], Callable[[Pawlock, Command], None]]] = {
     "at max_hold, with a short lease": (("--ttl", "1.5", "--max-hold", "1"), nothing),
     "at max_hold, a long time after TERM": (
         ("--ttl", "4.5", "--max-hold", "1", "--kill-after", "1.5"),
@@ -104,17 +104,19 @@ def _cases() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("verb", "trouble"), list(_cases()))
 def test_the_next_command_does_not_meet_the_one_before(
-    pawl: Pawl, tmp_path: Path, verb: str, trouble: str
+    pawlock: Pawlock, tmp_path: Path, verb: str, trouble: str
 ) -> None:
     options, happen = TROUBLE[trouble]
     witness = [sys.executable, "-c", WITNESS, str(tmp_path / "witness")]
-    first = Grouped([verb, *options, "job", "--", *witness, "60"], environment(PAWL_URL=pawl.server.url))
-    pawl.commands.append(first)
+    first = Grouped(
+        [verb, *options, "job", "--", *witness, "60"], environment(PAWLOCK_URL=pawlock.server.url)
+    )
+    pawlock.commands.append(first)
     assert first.line() == "in"
-    second = pawl.start(verb, "--wait", "30", "job", "--", *witness, "0")
+    second = pawlock.start(verb, "--wait", "30", "job", "--", *witness, "0")
     if happen is not nothing:  # it goes on its own, and the second one may come late
-        eventually(lambda: pawl.waiting("job" if verb == "run" else "%election:job") == 1)
-    happen(pawl, first)
+        eventually(lambda: pawlock.waiting("job" if verb == "run" else "%election:job") == 1)
+    happen(pawlock, first)
     code, out, err = second.end(40)
     assert (code, out) == (0, "in\n"), err
     if first.process.poll() is None:
@@ -125,30 +127,34 @@ def test_the_next_command_does_not_meet_the_one_before(
         assert first.end()[0] == 76
 
 
-def test_kill_after_must_fit_into_the_lease(pawl: Pawl) -> None:
-    code, _, err = pawl.run("run", "--ttl", "10", "--kill-after", "5", "job", "--", "echo", "in")
+def test_kill_after_must_fit_into_the_lease(pawlock: Pawlock) -> None:
+    code, _, err = pawlock.run("run", "--ttl", "10", "--kill-after", "5", "job", "--", "echo", "in")
     assert code == 64
     assert "--ttl 15 or more, or --kill-after 3.33 or less" in err
-    assert pawl.run("run", "--ttl", "15", "--kill-after", "5", "job", "--", "echo", "in") == (0, "in\n", "")
+    assert pawlock.run("run", "--ttl", "15", "--kill-after", "5", "job", "--", "echo", "in") == (
+        0,
+        "in\n",
+        "",
+    )
     # Such a lease may be lost on a busy machine; it is not refused.
-    assert pawl.run("run", "--ttl", "0.2", "job", "--", "echo", "in")[0] in (0, 76)
-    assert pawl.left_over() == []
+    assert pawlock.run("run", "--ttl", "0.2", "job", "--", "echo", "in")[0] in (0, 76)
+    assert pawlock.left_over() == []
 
 
-def test_it_is_renewed_until_the_command_is_gone(pawl: Pawl) -> None:
+def test_it_is_renewed_until_the_command_is_gone(pawlock: Pawlock) -> None:
     """At max_hold the command may take longer to end than a lease without renewals lives."""
     script = "trap 'sleep 2; echo done; exit 3' TERM; echo in; sleep 60 & wait"
     options = ("--ttl", "1", "--max-hold", "0.5", "--kill-after", "10", "--on-lost", "warn")
-    command = pawl.start("run", *options, "job", "--", "sh", "-c", script)
+    command = pawlock.start("run", *options, "job", "--", "sh", "-c", script)
     assert command.line() == "in"
     code, out, err = command.end()
     assert (code, out) == (76, "done\n")
-    assert err == "pawl: the lock 'job' was held for 0.5 s (max_hold): ending the command\n"
-    assert pawl.left_over() == []
+    assert err == "pawlock: the lock 'job' was held for 0.5 s (max_hold): ending the command\n"
+    assert pawlock.left_over() == []
 
 
-def test_a_signal_wakes_a_stopped_process_between(pawl: Pawl) -> None:
-    command = pawl.hold("job", "--ttl", "60")
+def test_a_signal_wakes_a_stopped_process_between(pawlock: Pawlock) -> None:
+    command = pawlock.hold("job", "--ttl", "60")
     children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
     if not children.exists():
         pytest.skip("needs /proc to find the process between")
@@ -158,32 +164,34 @@ def test_a_signal_wakes_a_stopped_process_between(pawl: Pawl) -> None:
 
 
 @pytest.mark.parametrize("verb", ["run", "elect", "acquire"])
-def test_what_would_wait_for_itself_is_refused_at_once(pawl: Pawl, verb: str) -> None:
+def test_what_would_wait_for_itself_is_refused_at_once(pawlock: Pawlock, verb: str) -> None:
     outer = "elect" if verb == "elect" else "run"
-    inner = [*PAWL, verb, "a", *([] if verb == "acquire" else ["--", "echo", "in"])]
+    inner = [*PAWLOCK, verb, "a", *([] if verb == "acquire" else ["--", "echo", "in"])]
     # Also with another lock in between.
-    for middle in ([], [*PAWL, outer, "b", "--"]):
-        code, out, err = pawl.run(outer, "a", "--", *middle, *inner)
+    for middle in ([], [*PAWLOCK, outer, "b", "--"]):
+        code, out, err = pawlock.run(outer, "a", "--", *middle, *inner)
         assert (code, out) == (64, "")
         assert "which would wait for itself" in err
         assert err.count("\n") == 1
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
-def test_only_the_same_lock_is_refused(pawl: Pawl) -> None:
+def test_only_the_same_lock_is_refused(pawlock: Pawlock) -> None:
     """Not one of another namespace or kind, nor one that was let go, nor a name that is not waited for."""
-    inner = [*PAWL, "run", "-w", "5", "a", "--", "echo", "in"]
-    assert pawl.run("run", "--namespace", "other", "a", "--", *inner)[:2] == (0, "in\n")
-    assert pawl.run("elect", "a", "--", *inner)[:2] == (0, "in\n")
-    assert pawl.run("run", "a", "--", *PAWL, "run", "-n", "a", "--", "echo", "in")[0] == 75
+    inner = [*PAWLOCK, "run", "-w", "5", "a", "--", "echo", "in"]
+    assert pawlock.run("run", "--namespace", "other", "a", "--", *inner)[:2] == (0, "in\n")
+    assert pawlock.run("elect", "a", "--", *inner)[:2] == (0, "in\n")
+    assert pawlock.run("run", "a", "--", *PAWLOCK, "run", "-n", "a", "--", "echo", "in")[0] == 75
     ended = json.dumps([["lock", "a", 1]])
     command = Command(
-        ["run", "a", "--", "echo", "in"], environment(PAWL_URL=pawl.server.url, PAWL_HELD=ended)
+        ["run", "a", "--", "echo", "in"], environment(PAWLOCK_URL=pawlock.server.url, PAWLOCK_HELD=ended)
     )
     assert command.end() == (0, "in\n", "")
 
 
 @pytest.mark.parametrize("odd", ["", "x", "[1]", '{"a": 1}', '[["lock", "a"]]', '[["lock", "a", "z"]]'])
-def test_a_variable_that_others_wrote_disturbs_nothing(pawl: Pawl, odd: str) -> None:
-    command = Command(["run", "a", "--", "echo", "in"], environment(PAWL_URL=pawl.server.url, PAWL_HELD=odd))
+def test_a_variable_that_others_wrote_disturbs_nothing(pawlock: Pawlock, odd: str) -> None:
+    command = Command(
+        ["run", "a", "--", "echo", "in"], environment(PAWLOCK_URL=pawlock.server.url, PAWLOCK_HELD=odd)
+    )
     assert command.end() == (0, "in\n", "")

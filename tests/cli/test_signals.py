@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command, Pawl, eventually, lives
+from tests.cli.conftest import Command, Pawlock, eventually, lives
 from tests.pace import pace
 
 TRAP = """
@@ -24,57 +24,57 @@ while True: time.sleep(0.05)
 """
 
 
-def trapping(pawl: Pawl, *options: str) -> tuple[Command, int]:
-    command = pawl.start("run", *options, "job", "--", sys.executable, "-u", "-c", TRAP)
+def trapping(pawlock: Pawlock, *options: str) -> tuple[Command, int]:
+    command = pawlock.start("run", *options, "job", "--", sys.executable, "-u", "-c", TRAP)
     return command, int(command.line())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
-def test_a_signal_ends_the_wait_at_once(pawl: Pawl, number: signal.Signals) -> None:
-    pawl.hold("job")
-    waiter = pawl.start("run", "job", "--", "echo", "in")
-    eventually(lambda: pawl.waiting("job") == 1)
+def test_a_signal_ends_the_wait_at_once(pawlock: Pawlock, number: signal.Signals) -> None:
+    pawlock.hold("job")
+    waiter = pawlock.start("run", "job", "--", "echo", "in")
+    eventually(lambda: pawlock.waiting("job") == 1)
     began = time.monotonic()
     waiter.send(number)
     # Of what a terminal sends it dies, so that a script around it ends, too.
     died = number in (signal.SIGINT, signal.SIGQUIT)
     assert waiter.end() == (-number if died else 128 + number, "", "")
     assert time.monotonic() - began < pace() * 1.5
-    assert pawl.waiting("job") == 0
+    assert pawlock.waiting("job") == 0
     # Who waited for a second told of its session, which runs out by itself.
-    assert [key for key in pawl.left_over() if "session" not in key] == ["pawl:job"]
+    assert [key for key in pawlock.left_over() if "session" not in key] == ["pawlock:job"]
 
 
-def test_a_signal_before_there_is_anything_to_stop(pawl: Pawl) -> None:
-    pawl.hold("job")
+def test_a_signal_before_there_is_anything_to_stop(pawlock: Pawlock) -> None:
+    pawlock.hold("job")
     for delay in (0.05, 0.15, 0.2, 0.25, 0.3, 0.4):
-        waiter = pawl.start("run", "job", "--", "echo", "in")
+        waiter = pawlock.start("run", "job", "--", "echo", "in")
         time.sleep(delay)
         waiter.process.terminate()
         out, _ = waiter.process.communicate(timeout=15)
         assert waiter.process.returncode in (143, -signal.SIGTERM)
         assert out == ""
-    assert pawl.waiting("job") == 0
+    assert pawlock.waiting("job") == 0
 
 
-def test_signals_are_passed_on(pawl: Pawl) -> None:
-    command, _ = trapping(pawl)
+def test_signals_are_passed_on(pawlock: Pawlock) -> None:
+    command, _ = trapping(pawlock)
     for name in ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGQUIT", "SIGWINCH"):
         command.send(getattr(signal, name))
         assert command.line() == name
     command.send(signal.SIGTERM)
     assert command.end() == (9, "SIGTERM\n", "")
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
-def test_a_signal_that_ends_the_child_is_told(pawl: Pawl) -> None:
-    command = pawl.hold("job")
+def test_a_signal_that_ends_the_child_is_told(pawlock: Pawlock) -> None:
+    command = pawlock.hold("job")
     command.send(signal.SIGINT)
     assert command.end()[0] == -signal.SIGINT
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
-def test_what_was_ignored_stays_ignored(pawl: Pawl) -> None:
+def test_what_was_ignored_stays_ignored(pawlock: Pawlock) -> None:
     def nohup() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -84,7 +84,7 @@ def test_what_was_ignored_stays_ignored(pawl: Pawl) -> None:
     argv = [
         sys.executable,
         "-m",
-        "pawl",
+        "pawlock",
         "run",
         "job",
         "--",
@@ -92,7 +92,7 @@ def test_what_was_ignored_stays_ignored(pawl: Pawl) -> None:
         "-c",
         f"trap '' TERM; exec {sys.executable} -c '{script}'",
     ]
-    env = {**os.environ, "PAWL_URL": pawl.server.url}
+    env = {**os.environ, "PAWLOCK_URL": pawlock.server.url}
     done = subprocess.run(
         argv, env=env, preexec_fn=nohup, capture_output=True, text=True, timeout=15, check=False
     )
@@ -100,30 +100,32 @@ def test_what_was_ignored_stays_ignored(pawl: Pawl) -> None:
     assert done.stdout == "SIG_IGN SIG_IGN\n"
 
 
-def test_the_child_starts_with_clean_signals(pawl: Pawl) -> None:
-    code, out, _ = pawl.run("run", "job", "--", "sh", "-c", "exec grep -E '^Sig(Blk|Ign)' /proc/self/status")
+def test_the_child_starts_with_clean_signals(pawlock: Pawlock) -> None:
+    code, out, _ = pawlock.run(
+        "run", "job", "--", "sh", "-c", "exec grep -E '^Sig(Blk|Ign)' /proc/self/status"
+    )
     assert code == 0
     # 32 and 33 belong to the C library: whoever starts the tests may have left them ignored.
     reserved = 1 << 31 | 1 << 32
     assert [int(line.split()[1], 16) & ~reserved for line in out.splitlines()] == [0, 0]
 
 
-def test_the_child_inherits_no_files(pawl: Pawl) -> None:
-    _, out, _ = pawl.run(
+def test_the_child_inherits_no_files(pawlock: Pawlock) -> None:
+    _, out, _ = pawlock.run(
         "run", "job", "--", sys.executable, "-c", "import os; print(os.listdir('/proc/self/fd'))"
     )
     assert out == "['0', '1', '2', '3']\n"  # 3 is the listing's own
 
 
-def test_the_child_dies_with_a_killed_command(pawl: Pawl) -> None:
-    command = pawl.start("run", "--ttl", "60", "job", "--", "sh", "-c", "sleep 60 & echo $$ $!; wait")
+def test_the_child_dies_with_a_killed_command(pawlock: Pawlock) -> None:
+    command = pawlock.start("run", "--ttl", "60", "job", "--", "sh", "-c", "sleep 60 & echo $$ $!; wait")
     shell, grandchild = map(int, command.line().split())
     command.process.kill()
     eventually(lambda: not lives(shell) and not lives(grandchild), 3)
 
 
-def test_a_child_that_ignores_term_dies_within_the_lease(pawl: Pawl) -> None:
-    command = pawl.start(
+def test_a_child_that_ignores_term_dies_within_the_lease(pawlock: Pawlock) -> None:
+    command = pawlock.start(
         "run", "--ttl", "2", "job", "--", "sh", "-c", "trap '' TERM; echo $$; while :; do sleep 0.1; done"
     )
     child = int(command.line())
@@ -131,12 +133,12 @@ def test_a_child_that_ignores_term_dies_within_the_lease(pawl: Pawl) -> None:
     command.process.kill()
     eventually(lambda: not lives(child), 4)
     assert 0.2 < time.monotonic() - began < pace() * 2
-    assert pawl.run("run", "-w", "5", "job", "--", "true")[0] == 0
+    assert pawlock.run("run", "-w", "5", "job", "--", "true")[0] == 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the process between")
-def test_the_child_dies_with_everything_killed(pawl: Pawl) -> None:
-    command = pawl.hold("job")
+def test_the_child_dies_with_everything_killed(pawlock: Pawlock) -> None:
+    command = pawlock.hold("job")
     between = int(Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split()[0])
     child = int(Path(f"/proc/{between}/task/{between}/children").read_text().split()[0])
     os.kill(command.pid, signal.SIGSTOP)
@@ -145,5 +147,5 @@ def test_the_child_dies_with_everything_killed(pawl: Pawl) -> None:
     os.kill(command.pid, signal.SIGCONT)
     code, _, err = command.end()
     assert code == 137
-    assert err.startswith("pawl: ")
-    assert pawl.left_over() == []
+    assert err.startswith("pawlock: ")
+    assert pawlock.left_over() == []

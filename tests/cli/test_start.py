@@ -11,17 +11,17 @@ from tests.cli.conftest import environment
 
 SHOW = """
 import json, sys
-sys.argv = ["pawl", *json.loads(sys.argv[1])]
+sys.argv = ["pawlock", *json.loads(sys.argv[1])]
 import atexit
 atexit.register(lambda: sys.stderr.write("\\nLOADED " + json.dumps(sorted(sys.modules))))
-from pawl.__main__ import main
+from pawlock.__main__ import main
 sys.exit(main())
 """
 
 HEAVY = (
-    "rich", "pawl.aio", "pawl.testing", "pawl.service", "pawl.metrics", "pawl.fencing", "pawl.runtimes.aio",
-    "pawl.runtimes.cluster", "pawl.runtimes.sentinel", "pawl.runtimes.http", "pawl.runtimes.quorum_aio",
-    "pawl.runtimes.quorum_threads", "sqlalchemy", "prometheus_client", "pytest",
+    "rich", "pawlock.aio", "pawlock.testing", "pawlock.service", "pawlock.metrics", "pawlock.fencing", "pawlock.runtimes.aio",
+    "pawlock.runtimes.cluster", "pawlock.runtimes.sentinel", "pawlock.runtimes.http", "pawlock.runtimes.quorum_aio",
+    "pawlock.runtimes.quorum_threads", "sqlalchemy", "prometheus_client", "pytest",
 )  # fmt: skip
 """What no command of one server needs, and what takes long to load."""
 
@@ -41,12 +41,12 @@ def loaded(*arguments: str, **variables: str) -> set[str]:
 
 
 def own(modules: set[str]) -> set[str]:
-    return {name for name in modules if name.partition(".")[0] == "pawl"}
+    return {name for name in modules if name.partition(".")[0] == "pawlock"}
 
 
 def test_help_loads_next_to_nothing() -> None:
     modules = loaded("--help")
-    assert own(modules) == {"pawl", "pawl.__main__", "pawl.cli", "pawl.cli.verbs"}
+    assert own(modules) == {"pawlock", "pawlock.__main__", "pawlock.cli", "pawlock.cli.verbs"}
     assert not modules & {"click", "redis", "asyncio", "socket"}
     plain = subprocess.run(
         [sys.executable, "-c", "import sys, json, logging, atexit; print(len(sys.modules))"],
@@ -60,14 +60,14 @@ def test_help_loads_next_to_nothing() -> None:
 
 
 def test_the_help_of_a_verb_needs_no_client() -> None:
-    assert not loaded("run", "--help") & {"redis", "asyncio", "pawl.sync", "pawl.core.keep.engine"}
+    assert not loaded("run", "--help") & {"redis", "asyncio", "pawlock.sync", "pawlock.core.keep.engine"}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups and signals")
 def test_a_command_loads_what_one_server_needs() -> None:
     for arguments in (["run", "-n", "job", "--", "true"], ["acquire", "-n", "job"], ["ls"]):
-        modules = loaded(*arguments, PAWL_URL="redis://127.0.0.1:1", PAWL_TIMEOUT="0")
-        assert "pawl.sync.client" in modules
+        modules = loaded(*arguments, PAWLOCK_URL="redis://127.0.0.1:1", PAWLOCK_TIMEOUT="0")
+        assert "pawlock.sync.client" in modules
         heavy = {name for name in modules if any(name == one or name.startswith(f"{one}.") for one in HEAVY)}
         assert not heavy
         # Each layer of the core is a package, and counts.

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.cli.conftest import PAWL, Pawl, eventually, lives
+from tests.cli.conftest import PAWLOCK, Pawlock, eventually, lives
 from tests.cli.screen import Screen, open_screen
 from tests.pace import pace
 
@@ -28,8 +28,8 @@ sys.exit(4)
 
 
 def in_sh(script: str) -> tuple[str, ...]:
-    """A script in which `pawl` is this pawl."""
-    return ("sh", "-c", f'pawl() {{ {shlex.join(PAWL)} "$@"; }}; {script}')
+    """A script in which `pawlock` is this pawlock."""
+    return ("sh", "-c", f'pawlock() {{ {shlex.join(PAWLOCK)} "$@"; }}; {script}')
 
 
 def count_ctrl_c(screen: Screen) -> int:
@@ -43,39 +43,41 @@ def count_ctrl_c(screen: Screen) -> int:
 
 
 @pytest.mark.parametrize("verb", ["run", "once"])
-def test_ctrl_c_reaches_the_child_once(screens: list[Screen], pawl: Pawl, verb: str) -> None:
-    screen = open_screen(screens, pawl, *PAWL, verb, "job", "--", sys.executable, "-c", COUNT)
+def test_ctrl_c_reaches_the_child_once(screens: list[Screen], pawlock: Pawlock, verb: str) -> None:
+    screen = open_screen(screens, pawlock, *PAWLOCK, verb, "job", "--", sys.executable, "-c", COUNT)
     assert count_ctrl_c(screen) == 1
     assert screen.end() == 4
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
 @pytest.mark.parametrize("verb", ["run", "once"])
-def test_ctrl_c_reaches_the_child_once_in_a_pipeline(screens: list[Screen], pawl: Pawl, verb: str) -> None:
+def test_ctrl_c_reaches_the_child_once_in_a_pipeline(
+    screens: list[Screen], pawlock: Pawlock, verb: str
+) -> None:
     """There the terminal stays with the pipeline, and we pass the signal on."""
     script = (
-        f"trap : INT; pawl {verb} job -- {shlex.join([sys.executable, '-c', COUNT])} | (trap '' INT; cat)"
+        f"trap : INT; pawlock {verb} job -- {shlex.join([sys.executable, '-c', COUNT])} | (trap '' INT; cat)"
     )
-    screen = open_screen(screens, pawl, *in_sh(script))
+    screen = open_screen(screens, pawlock, *in_sh(script))
     assert count_ctrl_c(screen) == 1
     screen.end()
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
-def test_ctrl_c_ends_the_wait(screens: list[Screen], pawl: Pawl) -> None:
-    holder = pawl.hold("job")
-    screen = open_screen(screens, pawl, *PAWL, "run", "job", "--", "echo", "in")
+def test_ctrl_c_ends_the_wait(screens: list[Screen], pawlock: Pawlock) -> None:
+    holder = pawlock.hold("job")
+    screen = open_screen(screens, pawlock, *PAWLOCK, "run", "job", "--", "echo", "in")
     screen.until(rf"waiting for 'job', held by [^ ]+:{holder.pid}/\S+ … \(\d+ s\)")
     screen.type("\x03")
     began = time.monotonic()
     assert screen.end() == -signal.SIGINT
     assert time.monotonic() - began < pace() * 2
-    assert pawl.waiting("job") == 0
+    assert pawlock.waiting("job") == 0
 
 
-def test_the_child_may_read_the_terminal(screens: list[Screen], pawl: Pawl) -> None:
+def test_the_child_may_read_the_terminal(screens: list[Screen], pawlock: Pawlock) -> None:
     screen = open_screen(
-        screens, pawl, *PAWL, "run", "job", "--", "sh", "-c", "echo name?; read x; echo hello $x"
+        screens, pawlock, *PAWLOCK, "run", "job", "--", "sh", "-c", "echo name?; read x; echo hello $x"
     )
     screen.until(r"name\?\n")
     screen.type("world\n")
@@ -83,10 +85,10 @@ def test_the_child_may_read_the_terminal(screens: list[Screen], pawl: Pawl) -> N
     assert screen.end() == 0
 
 
-def test_the_child_may_read_the_terminal_in_a_pipeline(screens: list[Screen], pawl: Pawl) -> None:
-    """Such as a password prompt of `pawl run deploy -- ssh … | tee log`."""
+def test_the_child_may_read_the_terminal_in_a_pipeline(screens: list[Screen], pawlock: Pawlock) -> None:
+    """Such as a password prompt of `pawlock run deploy -- ssh … | tee log`."""
     screen = open_screen(
-        screens, pawl, *in_sh("pawl run job -- sh -c 'echo name?; read x; echo hello $x' | cat")
+        screens, pawlock, *in_sh("pawlock run job -- sh -c 'echo name?; read x; echo hello $x' | cat")
     )
     screen.until(r"name\?\n")
     screen.type("world\n")
@@ -94,8 +96,10 @@ def test_the_child_may_read_the_terminal_in_a_pipeline(screens: list[Screen], pa
     assert screen.end() == 0
 
 
-def test_a_script_has_its_terminal_back(screens: list[Screen], pawl: Pawl) -> None:
-    screen = open_screen(screens, pawl, *in_sh("pawl run job -- true; echo name?; read x; echo hello $x"))
+def test_a_script_has_its_terminal_back(screens: list[Screen], pawlock: Pawlock) -> None:
+    screen = open_screen(
+        screens, pawlock, *in_sh("pawlock run job -- true; echo name?; read x; echo hello $x")
+    )
     screen.until(r"name\?\n")
     screen.type("world\n")
     screen.until("hello world\n")
@@ -103,20 +107,20 @@ def test_a_script_has_its_terminal_back(screens: list[Screen], pawl: Pawl) -> No
 
 
 @pytest.mark.parametrize("verb", ["run", "once"])
-def test_ctrl_c_ends_the_script_around(screens: list[Screen], pawl: Pawl, verb: str) -> None:
+def test_ctrl_c_ends_the_script_around(screens: list[Screen], pawlock: Pawlock, verb: str) -> None:
     screen = open_screen(
-        screens, pawl, *in_sh(f"pawl {verb} job -- sh -c 'echo in; exec sleep 30'; echo after; true")
+        screens, pawlock, *in_sh(f"pawlock {verb} job -- sh -c 'echo in; exec sleep 30'; echo after; true")
     )
     screen.until("in\n")
     screen.type("\x03")
     screen.end()
     assert "after" not in screen.text
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, which goes on unless a command died")
 @pytest.mark.parametrize("how", ["running", "waiting", "watch"])
-def test_ctrl_c_ends_the_bash_script_around(screens: list[Screen], pawl: Pawl, how: str) -> None:
+def test_ctrl_c_ends_the_bash_script_around(screens: list[Screen], pawlock: Pawlock, how: str) -> None:
     """Bash goes on after a command that exits with 130: only one that died of the signal ends the script."""
     verb = {
         "running": "run job -- sh -c 'echo in; exec sleep 30'",
@@ -124,9 +128,9 @@ def test_ctrl_c_ends_the_bash_script_around(screens: list[Screen], pawl: Pawl, h
         "watch": "watch job",
     }
     if how == "waiting":
-        pawl.hold("job")
-    script = f'pawl() {{ {shlex.join(PAWL)} "$@"; }}; pawl {verb[how]}; echo after; true'
-    screen = open_screen(screens, pawl, "bash", "-c", script)
+        pawlock.hold("job")
+    script = f'pawlock() {{ {shlex.join(PAWLOCK)} "$@"; }}; pawlock {verb[how]}; echo after; true'
+    screen = open_screen(screens, pawlock, "bash", "-c", script)
     screen.until({"running": "in\n", "waiting": "waiting for 'job'", "watch": "free"}[how])
     screen.type("\x03")
     screen.end()
@@ -134,11 +138,11 @@ def test_ctrl_c_ends_the_bash_script_around(screens: list[Screen], pawl: Pawl, h
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its loop at the prompt")
-def test_ctrl_c_ends_the_loop_at_the_prompt(screens: list[Screen], pawl: Pawl) -> None:
-    screen = open_screen(screens, pawl, "bash", "--norc", "--noprofile", "-i")
+def test_ctrl_c_ends_the_loop_at_the_prompt(screens: list[Screen], pawlock: Pawlock) -> None:
+    screen = open_screen(screens, pawlock, "bash", "--norc", "--noprofile", "-i")
     screen.until(r"\$ ")
     screen.type(
-        f"for i in 1 2 3; do {shlex.join(PAWL)} run job -- sh -c 'echo r''ound; exec sleep 30'; done\n"
+        f"for i in 1 2 3; do {shlex.join(PAWLOCK)} run job -- sh -c 'echo r''ound; exec sleep 30'; done\n"
     )
     screen.until("round\n")
     screen.type("\x03")
@@ -147,29 +151,29 @@ def test_ctrl_c_ends_the_loop_at_the_prompt(screens: list[Screen], pawl: Pawl) -
     screen.until("rc=130\n")
     screen.end()
     assert "round" not in screen.text
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
 @pytest.mark.parametrize("verb", ["run", "once"])
-def test_hang_up_ends_the_child(screens: list[Screen], pawl: Pawl, verb: str) -> None:
-    screen = open_screen(screens, pawl, *PAWL, verb, "job", "--", "sh", "-c", "echo in; exec sleep 30")
+def test_hang_up_ends_the_child(screens: list[Screen], pawlock: Pawlock, verb: str) -> None:
+    screen = open_screen(screens, pawlock, *PAWLOCK, verb, "job", "--", "sh", "-c", "echo in; exec sleep 30")
     screen.until("in\n")
     screen.close()
     screens.clear()
-    assert pawl.run(verb, "-w", "5", "job", "--", "true")[0] == 0
+    assert pawlock.run(verb, "-w", "5", "job", "--", "true")[0] == 0
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
 @pytest.mark.parametrize("verb", ["run", "once"])
-def test_ctrl_z_and_fg(screens: list[Screen], pawl: Pawl, verb: str) -> None:
-    screen = open_screen(screens, pawl, "bash", "--norc", "--noprofile", "-i")
+def test_ctrl_z_and_fg(screens: list[Screen], pawlock: Pawlock, verb: str) -> None:
+    screen = open_screen(screens, pawlock, "bash", "--norc", "--noprofile", "-i")
     screen.until(r"\$ ")
     # Built-in commands only: a shell that is stopped between vfork and exec of another one is not reported as stopped.
     script = "echo beg''in; read x; echo mid''dle $x; read y; echo got $y; exit 3"
-    screen.type(f"{shlex.join(PAWL)} {verb} --ttl 20 job -- sh -c {shlex.quote(script)}\n")
+    screen.type(f"{shlex.join(PAWLOCK)} {verb} --ttl 20 job -- sh -c {shlex.quote(script)}\n")
     screen.until("begin\n")
     screen.type("\x1a")
-    screen.until(r"pawl: stopped; the lock expires if this lasts longer than \d+ s")
+    screen.until(r"pawlock: stopped; the lock expires if this lasts longer than \d+ s")
     screen.until("Stopped")
     screen.until(r"\$ ")
     screen.type("fg\n")
@@ -182,21 +186,21 @@ def test_ctrl_z_and_fg(screens: list[Screen], pawl: Pawl, verb: str) -> None:
     screen.until("rc=3\n")
     screen.type("exit\n")
     screen.end()
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
-def test_stopped_for_too_long(screens: list[Screen], pawl: Pawl) -> None:
-    screen = open_screen(screens, pawl, "bash", "--norc", "--noprofile", "-i")
+def test_stopped_for_too_long(screens: list[Screen], pawlock: Pawlock) -> None:
+    screen = open_screen(screens, pawlock, "bash", "--norc", "--noprofile", "-i")
     screen.until(r"\$ ")
-    screen.type(f"{shlex.join(PAWL)} run --ttl 1 job -- sh -c 'echo child $$; exec sleep 30'\n")
+    screen.type(f"{shlex.join(PAWLOCK)} run --ttl 1 job -- sh -c 'echo child $$; exec sleep 30'\n")
     child = int(screen.until(r"child (\d+)\n"))
     screen.type("\x1a")
     screen.until("Stopped")
     eventually(lambda: not lives(child), 3)
-    assert pawl.run("run", "-w", "3", "job", "--", "true")[0] == 0
+    assert pawlock.run("run", "-w", "3", "job", "--", "true")[0] == 0
     screen.type("fg\n")
-    screen.until("pawl: the lock 'job' was lost")
+    screen.until("pawlock: the lock 'job' was lost")
     screen.type("echo rc=$?\n")
     screen.until("rc=76\n")
     screen.type("exit\n")
@@ -204,11 +208,11 @@ def test_stopped_for_too_long(screens: list[Screen], pawl: Pawl) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
-def test_in_the_background_and_then_in_front(screens: list[Screen], pawl: Pawl) -> None:
-    screen = open_screen(screens, pawl, "bash", "--norc", "--noprofile", "-i")
+def test_in_the_background_and_then_in_front(screens: list[Screen], pawlock: Pawlock) -> None:
+    screen = open_screen(screens, pawlock, "bash", "--norc", "--noprofile", "-i")
     screen.until(r"\$ ")
     script = "echo na''me?; read x; echo hel''lo $x"
-    screen.type(f"{shlex.join(PAWL)} run --ttl 20 job -- sh -c {shlex.quote(script)} &\n")
+    screen.type(f"{shlex.join(PAWLOCK)} run --ttl 20 job -- sh -c {shlex.quote(script)} &\n")
     screen.until(r"name\?\n")
     time.sleep(1)
     screen.type("\n")
@@ -220,4 +224,4 @@ def test_in_the_background_and_then_in_front(screens: list[Screen], pawl: Pawl) 
     screen.until("hello world\n")
     screen.type("exit\n")
     screen.end()
-    assert pawl.left_over() == []
+    assert pawlock.left_over() == []

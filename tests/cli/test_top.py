@@ -1,4 +1,4 @@
-"""`pawl top` at a terminal: what it shows, its keys, and that the terminal is as it was."""
+"""`pawlock top` at a terminal: what it shows, its keys, and that the terminal is as it was."""
 
 import json
 import os
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import pawl as library
-from pawl.cli._screen import footer, heading
-from pawl.cli._view import KEYS, Contention, View
-from pawl.model import LockInfo
-from tests.cli.conftest import PAWL, Pawl, eventually
+import pawlock as library
+from pawlock.cli._screen import footer, heading
+from pawlock.cli._view import KEYS, Contention, View
+from pawlock.model import LockInfo
+from tests.cli.conftest import PAWLOCK, Pawlock, eventually
 from tests.cli.screen import Screen, open_screen
 from tests.pace import pace
 
@@ -23,8 +23,8 @@ TERM = "xterm-256color"
 
 
 @pytest.fixture
-def held(pawl: Pawl) -> Iterator[library.Client]:
-    with library.connect(pawl.server.url) as client:
+def held(pawlock: Pawlock) -> Iterator[library.Client]:
+    with library.connect(pawlock.server.url) as client:
         leases = [client.lock(name).acquire() for name in ("apple", "pear", "plum")]
         eventually(lambda: len(client.locks()) == 3)
         yield client
@@ -34,15 +34,15 @@ def held(pawl: Pawl) -> Iterator[library.Client]:
 
 def rows(text: str) -> list[str]:
     """The names on the last whole screen."""
-    return re.findall(r"\b(apple|pear|plum)\b", text.rpartition("pawl top")[2])
+    return re.findall(r"\b(apple|pear|plum)\b", text.rpartition("pawlock top")[2])
 
 
 def test_it_shows_what_is_held_and_sorts_and_filters(
-    pawl: Pawl, held: library.Client, screens: list[Screen]
+    pawlock: Pawlock, held: library.Client, screens: list[Screen]
 ) -> None:
-    waiter = pawl.start("run", "plum", "--", "true")
-    eventually(lambda: pawl.waiting("plum") == 1)
-    screen = open_screen(screens, pawl, *PAWL, "top", "--interval", "0.3", term=TERM)
+    waiter = pawlock.start("run", "plum", "--", "true")
+    eventually(lambda: pawlock.waiting("plum") == 1)
+    screen = open_screen(screens, pawlock, *PAWLOCK, "top", "--interval", "0.3", term=TERM)
     screen.until(r"3 held for 1 s or more   1 waiting(?s:.*?)plum(?s:.*?)apple(?s:.*?)pear")
     screen.type("n")
     screen.until(r"(?s)apple.*?pear.*?plum.*?by name ")
@@ -61,13 +61,13 @@ def test_it_shows_what_is_held_and_sorts_and_filters(
     waiter.send(signal.SIGTERM)
 
 
-def test_the_terminal_is_as_it_was(pawl: Pawl, held: library.Client, screens: list[Screen]) -> None:
+def test_the_terminal_is_as_it_was(pawlock: Pawlock, held: library.Client, screens: list[Screen]) -> None:
     screen = open_screen(
         screens,
-        pawl,
+        pawlock,
         "sh",
         "-c",
-        f'trap : INT; "{PAWL[0]}" -m pawl top; echo "rc=$?"; read x; echo got $x',
+        f'trap : INT; "{PAWLOCK[0]}" -m pawlock top; echo "rc=$?"; read x; echo got $x',
         term=TERM,
     )
     screen.until("apple")
@@ -80,38 +80,40 @@ def test_the_terminal_is_as_it_was(pawl: Pawl, held: library.Client, screens: li
     assert screen.end() == 0
 
 
-def test_a_signal_gives_the_terminal_back(pawl: Pawl, held: library.Client, screens: list[Screen]) -> None:
-    screen = open_screen(screens, pawl, *PAWL, "top", term=TERM)
+def test_a_signal_gives_the_terminal_back(
+    pawlock: Pawlock, held: library.Client, screens: list[Screen]
+) -> None:
+    screen = open_screen(screens, pawlock, *PAWLOCK, "top", term=TERM)
     screen.until("apple")
     os.kill(screen.pid, signal.SIGTERM)
     screen.until(r"\033\[\?1049l")
     assert screen.end() == 143
 
 
-def test_no_colours_on_request(pawl: Pawl, held: library.Client, screens: list[Screen]) -> None:
-    screen = open_screen(screens, pawl, *PAWL, "top", term=TERM)  # the tests set NO_COLOR
+def test_no_colours_on_request(pawlock: Pawlock, held: library.Client, screens: list[Screen]) -> None:
+    screen = open_screen(screens, pawlock, *PAWLOCK, "top", term=TERM)  # the tests set NO_COLOR
     screen.until("plum")
     screen.type("q")
     screen.end()
     assert not re.search(r"\033\[[0-9;]*3[0-7][0-9;]*m", screen.text)
 
 
-def test_it_goes_on_while_the_server_is_away(pawl_alone: Pawl, screens: list[Screen]) -> None:
-    screen = open_screen(screens, pawl_alone, *PAWL, "top", "--interval", "0.2", term=TERM)
+def test_it_goes_on_while_the_server_is_away(pawlock_alone: Pawlock, screens: list[Screen]) -> None:
+    screen = open_screen(screens, pawlock_alone, *PAWLOCK, "top", "--interval", "0.2", term=TERM)
     screen.until("0 held")
-    pawl_alone.server.kill()
+    pawlock_alone.server.kill()
     screen.until(r"server not responding for \d+ s|last answer \d+ s ago")
-    pawl_alone.server.restart(keep_data=False)
-    with library.connect(pawl_alone.server.url) as client, client.lock("back"):
+    pawlock_alone.server.restart(keep_data=False)
+    with library.connect(pawlock_alone.server.url) as client, client.lock("back"):
         screen.until("back", 30)
         screen.type("q")
         assert screen.end() == 0
 
 
-def test_quitting_does_not_wait_for_a_dead_server(pawl_alone: Pawl, screens: list[Screen]) -> None:
-    screen = open_screen(screens, pawl_alone, *PAWL, "top", "--interval", "0.2", term=TERM)
+def test_quitting_does_not_wait_for_a_dead_server(pawlock_alone: Pawlock, screens: list[Screen]) -> None:
+    screen = open_screen(screens, pawlock_alone, *PAWLOCK, "top", "--interval", "0.2", term=TERM)
     screen.until("0 held")
-    pawl_alone.server.kill()
+    pawlock_alone.server.kill()
     screen.until("not responding")
     began = time.monotonic()
     screen.type("q")
@@ -119,12 +121,12 @@ def test_quitting_does_not_wait_for_a_dead_server(pawl_alone: Pawl, screens: lis
     assert time.monotonic() - began < pace() * 4
 
 
-def test_where_there_is_no_terminal(pawl: Pawl, held: library.Client) -> None:
-    code, out, err = pawl.run("top")
+def test_where_there_is_no_terminal(pawlock: Pawlock, held: library.Client) -> None:
+    code, out, err = pawlock.run("top")
     assert (code, err) == (0, "")
-    assert rows("pawl top" + out) == ["apple", "pear", "plum"]
+    assert rows("pawlock top" + out) == ["apple", "pear", "plum"]
     assert "\033" not in out
-    code, out, err = pawl.run("top", "--json", "-n", "2", "--interval", "0.1", "--filter", "p*")
+    code, out, err = pawlock.run("top", "--json", "-n", "2", "--interval", "0.1", "--filter", "p*")
     looks = [json.loads(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
     assert [[one["name"] for one in look["locks"]] for look in looks] == [["pear", "plum"]] * 2
@@ -197,7 +199,7 @@ def test_q_in_the_filter_is_a_letter() -> None:
 
 
 def test_a_narrow_terminal_still_shows_names() -> None:
-    from pawl.cli._screen import HEADS, fitting
+    from pawlock.cli._screen import HEADS, fitting
 
     row = [
         "order:" + "x" * 30,
@@ -220,15 +222,15 @@ def test_a_narrow_terminal_still_shows_names() -> None:
 
 
 @pytest.mark.slow
-def test_five_hundred_locks_cost_less_than_a_tenth_of_a_core(pawl: Pawl, screens: list[Screen]) -> None:
+def test_five_hundred_locks_cost_less_than_a_tenth_of_a_core(pawlock: Pawlock, screens: list[Screen]) -> None:
     def used(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    with library.connect(pawl.server.url) as client:
+    with library.connect(pawlock.server.url) as client:
         leases = [client.lock(f"order:{number:04}").acquire() for number in range(500)]
         eventually(lambda: len(client.locks()) == 500)
-        screen = open_screen(screens, pawl, *PAWL, "top", "--sort", "name", term=TERM)
+        screen = open_screen(screens, pawlock, *PAWLOCK, "top", "--sort", "name", term=TERM)
         screen.until("500 held(?s:.*?)order:0000")
         before, began = used(screen.pid), time.monotonic()
         while time.monotonic() - began < 10:

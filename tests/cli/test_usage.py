@@ -1,4 +1,4 @@
-"""Wrong arguments, help, completion, and what `pawl --help` may cost."""
+"""Wrong arguments, help, completion, and what `pawlock --help` may cost."""
 
 import resource
 import subprocess
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.cli.conftest import PAWL, ROOT, Pawl, environment
+from tests.cli.conftest import PAWLOCK, ROOT, Pawlock, environment
 
 VERBS = (
     "acquire",
@@ -50,11 +50,11 @@ WRONG: list[Sequence[str]] = [
     ("acquire", "x" * 300),
     ("release",),
     ("release", "no-ticket"),
-    ("release", "pawl1.AAAA"),
+    ("release", "pawlock1.AAAA"),
     ("release", "a", "b"),
     ("renew",),
     ("renew", "no-ticket"),
-    ("renew", "pawl1.AAAA"),
+    ("renew", "pawlock1.AAAA"),
     ("renew", "--ttl", "-1", "a"),
     ("renew", "a", "b"),
     ("force-release",),
@@ -86,18 +86,18 @@ WRONG: list[Sequence[str]] = [
 
 
 @pytest.mark.parametrize("arguments", WRONG, ids=lambda one: " ".join(one)[:40])
-def test_wrong_usage_is_one_line_and_64(pawl: Pawl, arguments: Sequence[str]) -> None:
-    code, out, err = pawl.run(*arguments)
+def test_wrong_usage_is_one_line_and_64(pawlock: Pawlock, arguments: Sequence[str]) -> None:
+    code, out, err = pawlock.run(*arguments)
     assert (code, out) == (64, "")
-    assert err.startswith("pawl: ")
+    assert err.startswith("pawlock: ")
     assert err.count("\n") == 1
-    assert pawl.server.command("DBSIZE") == 0
+    assert pawlock.server.command("DBSIZE") == 0
 
 
-def test_refused_by_the_server(pawl: Pawl) -> None:
-    pawl.server.command("SET", "{pawl:x}:1:queue", "not a queue")
+def test_refused_by_the_server(pawlock: Pawlock) -> None:
+    pawlock.server.command("SET", "{pawlock:x}:1:queue", "not a queue")
     for verb in (("show", "x"), ("force-release", "-y", "--reason", "r", "x")):
-        code, out, err = pawl.run(*verb)
+        code, out, err = pawlock.run(*verb)
         assert (code, out) == (69, "")
         assert "[WRONG_KEY]" in err
         assert "Fix: use another lock name or namespace." in err
@@ -105,12 +105,12 @@ def test_refused_by_the_server(pawl: Pawl) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_has_examples_and_exit_codes(pawl: Pawl, verb: str) -> None:
-    code, out, err = pawl.run(verb, "--help")
+def test_help_has_examples_and_exit_codes(pawlock: Pawlock, verb: str) -> None:
+    code, out, err = pawlock.run(verb, "--help")
     assert (code, err) == (0, "")
     assert "Examples:" in out
     assert "Exit codes:" in out
-    assert f"pawl {verb}" in out
+    assert f"pawlock {verb}" in out
 
 
 def test_the_page_says_what_the_help_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,23 +128,27 @@ def test_the_page_says_what_the_help_says(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(pawl: Pawl, shell: str) -> None:
-    code, out, err = pawl.run("completion", shell)
+def test_completion_scripts(pawlock: Pawlock, shell: str) -> None:
+    code, out, err = pawlock.run("completion", shell)
     assert (code, err) == (0, "")
-    assert "_PAWL_COMPLETE" in out
+    assert "_PAWLOCK_COMPLETE" in out
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=out, text=True, check=True, timeout=10)
 
 
 @pytest.mark.parametrize(
     ("words", "wanted"),
-    [("pawl fo", "force-release"), ("pawl ls --js", "--json"), ("pawl top --sort con", "contention")],
+    [
+        ("pawlock fo", "force-release"),
+        ("pawlock ls --js", "--json"),
+        ("pawlock top --sort con", "contention"),
+    ],
 )
 def test_completion_completes(words: str, wanted: str) -> None:
     env = environment(
-        COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1), _PAWL_COMPLETE="bash_complete"
+        COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1), _PAWLOCK_COMPLETE="bash_complete"
     )
-    done = subprocess.run([*PAWL], env=env, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run([*PAWLOCK], env=env, capture_output=True, text=True, check=False, timeout=20)
     assert done.stdout.split() == [f"plain,{wanted}"]
 
 
@@ -152,7 +156,7 @@ def imported(*arguments: str, **more: str) -> set[str]:
     """The modules that a command imports."""
     env = environment(PYTHONPROFILEIMPORTTIME="1", **more)
     done = subprocess.run(
-        [*PAWL, *arguments], env=env, capture_output=True, text=True, check=True, timeout=30
+        [*PAWLOCK, *arguments], env=env, capture_output=True, text=True, check=True, timeout=30
     )
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 
@@ -160,9 +164,9 @@ def imported(*arguments: str, **more: str) -> set[str]:
 def test_help_imports_nothing_heavy() -> None:
     found = imported("--help")
     assert found.isdisjoint(
-        {"asyncio", "click", "json", "redis", "hiredis", "rich", "socket", "pawl.core", "pawl.sync"}
+        {"asyncio", "click", "json", "redis", "hiredis", "rich", "socket", "pawlock.core", "pawlock.sync"}
     )
-    assert {name for name in found if name.startswith("pawl.cli.")} == {"pawl.cli.verbs"}
+    assert {name for name in found if name.startswith("pawlock.cli.")} == {"pawlock.cli.verbs"}
 
 
 def cost(*arguments: str) -> float:
@@ -177,17 +181,17 @@ def cost(*arguments: str) -> float:
 
 
 def test_help_costs_little() -> None:
-    assert cost("-m", "pawl", "--help") <= 4 * cost("-c", "pass")
+    assert cost("-m", "pawlock", "--help") <= 4 * cost("-c", "pass")
 
 
-def test_rich_is_for_the_display_alone(pawl: Pawl) -> None:
+def test_rich_is_for_the_display_alone(pawlock: Pawlock) -> None:
     for verb in ("ls", "top"):
-        assert "rich" not in imported(verb, PAWL_URL=pawl.server.url)
+        assert "rich" not in imported(verb, PAWLOCK_URL=pawlock.server.url)
     assert "redis" not in imported("completion", "zsh")
 
 
-def test_both_ways_to_the_overview_say_the_same(pawl: Pawl) -> None:
-    code, short, _ = pawl.run("--help")
+def test_both_ways_to_the_overview_say_the_same(pawlock: Pawlock) -> None:
+    code, short, _ = pawlock.run("--help")
     assert code == 0
     assert all(f"  {verb} " in short for verb in VERBS)
-    assert pawl.run()[2] == short
+    assert pawlock.run()[2] == short

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pawl.testing.servers import Server, available, find_binary
+from pawlock.testing.servers import Server, available, find_binary
 
 __all__ = ["ShiftedServer", "why_not"]
 
@@ -45,7 +45,7 @@ class ShiftedServer(Server):
         self._file.write_bytes(struct.pack("=q", 0))
         wrapper = folder / f"server-{id(self)}"
         wrapper.write_text(
-            f'#!/bin/sh\nexec env LD_PRELOAD="{_shim(folder)}" PAWL_TEST_CLOCK="{self._file}" '
+            f'#!/bin/sh\nexec env LD_PRELOAD="{_shim(folder)}" PAWLOCK_TEST_CLOCK="{self._file}" '
             f'"{find_binary("valkey")}" "$@"\n'
         )
         wrapper.chmod(0o700)

@@ -17,7 +17,7 @@ static int64_t offset_us(void)
 {
     static volatile int64_t *shift;
     if (!shift) {
-        const char *path = getenv("PAWL_TEST_CLOCK");
+        const char *path = getenv("PAWLOCK_TEST_CLOCK");
         int file = path ? open(path, O_RDONLY) : -1;
         void *map = file < 0 ? MAP_FAILED : mmap(NULL, 8, PROT_READ, MAP_SHARED, file, 0);
         if (file >= 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import pawl
+import pawlock
 from tests.clock.shifted import ShiftedServer, why_not
 from tests.edges.helpers import eventually
 from tests.pace import pace
@@ -54,7 +54,7 @@ def test_row_26_a_jump_forward_ends_the_lease_early_and_the_fence_still_rises(
         while held.state != "lost" and time.monotonic() - began < 3:
             await nap(api, 0.02)
         assert time.monotonic() - began < pace() * 2
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             held.check()
         newer.check()
         await done(newer.release())
@@ -71,7 +71,7 @@ def test_row_27_a_jump_back_keeps_the_holder_safe_and_fences_rising(server: Shif
         held = await done(first.lock("a", ttl=2).acquire())
         server.jump(-60)
         # Nobody else gets in while it is held and renewed, however far the clock is.
-        with pytest.raises(pawl.AcquireTimeout):
+        with pytest.raises(pawlock.AcquireTimeout):
             await done(second.lock("a", ttl=2).acquire(timeout=1.5))
         held.check()
         await done(held.release())
@@ -88,10 +88,10 @@ def test_row_27_a_jump_back_keeps_the_holder_safe_and_fences_rising(server: Shif
 
 
 def test_row_27_a_waiter_is_served_after_a_jump_back(server: ShiftedServer) -> None:
-    with pawl.connect(server.url) as client, pawl.connect(server.url) as other:
+    with pawlock.connect(server.url) as client, pawlock.connect(server.url) as other:
         held = client.lock("b", ttl=5).acquire()
         waiting = other.lock("b", ttl=5, ticket_ttl=1)
-        got: list[pawl.Lease] = []
+        got: list[pawlock.Lease] = []
 
         waiter = threading.Thread(target=lambda: got.append(waiting.acquire(timeout=10)))
         waiter.start()
@@ -106,7 +106,7 @@ def test_row_27_a_waiter_is_served_after_a_jump_back(server: ShiftedServer) -> N
 
 
 def test_a_fence_lost_with_the_memory_rises_on_a_clock_that_is_not_behind(server: ShiftedServer) -> None:
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         with client.lock("c") as lease:
             before = lease.fence
         server.command("FLUSHALL")
@@ -121,7 +121,7 @@ def test_a_masters_clock_that_jumps_does_no_harm_to_a_majority(tmp_path: Path, a
     servers = [ShiftedServer(tmp_path, unix=False).start() for _ in range(3)]
 
     async def scenario() -> None:
-        options = pawl.RedlockOptions(fresh=True)
+        options = pawlock.RedlockOptions(fresh=True)
         urls = [server.url for server in servers]
         first, second = (connect(api, urls, redlock=options, ttl=5) for _ in range(2))
         fences = []

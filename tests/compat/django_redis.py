@@ -1,6 +1,6 @@
 """Runs django-redis' own lock tests, unmodified, with the drop-in: ``python -m tests.compat.django_redis``.
 
-They come from its source distribution, and run in an environment of their own with this checkout's pawl. Only the
+They come from its source distribution, and run in an environment of their own with this checkout's pawlock. Only the
 address of the server and the client class are written into their settings.
 """
 
@@ -20,11 +20,11 @@ VERSION = "7.0.0"
 SETTINGS = ("sqlite", "sqlite_herd", "sqlite_json", "sqlite_sharding", "sqlite_zlib")
 """Those that need one server and nothing besides; each in a process, since Django can be set up once."""
 
-_OPTION = '"OPTIONS": {"REDIS_CLIENT_CLASS": "pawl.compat.redis.Redis", '
+_OPTION = '"OPTIONS": {"REDIS_CLIENT_CLASS": "pawlock.compat.redis.Redis", '
 
 
 OURS = """
-from pawl.compat.redis import Lock
+from pawlock.compat.redis import Lock
 
 def test_lock_is_ours(cache):
     assert isinstance(cache.lock("foobar"), Lock)
@@ -60,7 +60,7 @@ def prepared(folder: Path) -> Path:
 
 def run(url: str) -> list[subprocess.CompletedProcess[str]]:
     """Run the tests with each of the settings."""
-    with tempfile.TemporaryDirectory(prefix="pawl-compat-") as made:
+    with tempfile.TemporaryDirectory(prefix="pawlock-compat-") as made:
         folder = Path(made)
         python = prepared(folder)
         source = folder / f"django_redis-{VERSION}"
@@ -78,7 +78,7 @@ def run(url: str) -> list[subprocess.CompletedProcess[str]]:
             "-p",
             "no:cacheprovider",
             "-p",
-            "no:pawl",
+            "no:pawlock",
             "-c",
             "/dev/null",
         ]
@@ -99,7 +99,7 @@ def run(url: str) -> list[subprocess.CompletedProcess[str]]:
 
 def main() -> int:
     """Run the tests; 1 if any failed."""
-    from pawl.testing.servers import Server
+    from pawlock.testing.servers import Server
 
     with Server("valkey") as server:
         done = run(server.url)

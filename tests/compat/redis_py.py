@@ -1,7 +1,7 @@
 """Runs redis-py's own lock tests, unmodified, against the drop-in: ``python -m tests.compat.redis_py 5.0.8 8.1.0``.
 
 Each version's source distribution is fetched from the package index and installed in an environment of its own,
-with this checkout's pawl. Only the fixtures around the tests are ours: a client for a server that is started here.
+with this checkout's pawlock. Only the fixtures around the tests are ours: a client for a server that is started here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 VERSIONS = ("5.0.8", "5.3.1", "6.4.0", "7.4.0", "8.1.0")
 
 LEFT_OUT = {
-    "test_lock": "asks for a key without a TTL; pawl renews a lock of 30 seconds instead, so that a crash frees it",
-    "test_lock_token": "gives a token of its own; pawl's are secrets that it makes itself",
+    "test_lock": "asks for a key without a TTL; pawlock renews a lock of 30 seconds instead, so that a crash frees it",
+    "test_lock_token": "gives a token of its own; pawlock's are secrets that it makes itself",
     "test_lock_token_thread_local_false": "as above",
-    "test_blocking_timeout": "counts the sleeps of redis-py's loop; pawl is woken",
+    "test_blocking_timeout": "counts the sleeps of redis-py's loop; pawlock is woken",
     "test_context_manager_blocking_timeout": "as above",
 }
 """Tests of redis-py that the drop-in does not pass, each with its reason."""
@@ -35,7 +35,7 @@ import redis.asyncio
 import redis.asyncio.lock
 import redis.lock
 
-from pawl.compat.redis import AsyncLock, Lock
+from pawlock.compat.redis import AsyncLock, Lock
 
 redis.lock.Lock = Lock  # what the tests import
 redis.asyncio.lock.Lock = AsyncLock
@@ -110,7 +110,7 @@ def prepared(version: str, folder: Path) -> Path:
 
 def run(version: str, url: str) -> subprocess.CompletedProcess[str]:
     """Run one version's tests."""
-    with tempfile.TemporaryDirectory(prefix="pawl-compat-") as made:
+    with tempfile.TemporaryDirectory(prefix="pawlock-compat-") as made:
         folder = Path(made)
         python = prepared(version, folder)
         command = [
@@ -121,7 +121,7 @@ def run(version: str, url: str) -> subprocess.CompletedProcess[str]:
             "-p",
             "no:cacheprovider",
             "-p",
-            "no:pawl",
+            "no:pawlock",
             "-W",
             "ignore",
             "-rfE",
@@ -146,7 +146,7 @@ def run(version: str, url: str) -> subprocess.CompletedProcess[str]:
 
 def main(versions: list[str]) -> int:
     """Run the tests of the versions that are named, or of all; 1 if any failed."""
-    from pawl.testing.servers import Server
+    from pawlock.testing.servers import Server
 
     failed = 0
     with Server("valkey") as server:

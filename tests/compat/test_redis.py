@@ -21,8 +21,8 @@ import redis.asyncio
 import redis.asyncio.lock
 import redis.lock
 
-import pawl
-from pawl.compat.redis import (
+import pawlock
+from pawlock.compat.redis import (
     AsyncLock,
     AsyncRedis,
     AsyncRedisLocks,
@@ -32,7 +32,7 @@ from pawl.compat.redis import (
     Redis,
     RedisLocks,
 )
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.compat import django_redis, redis_py
 from tests.pace import pace
 
@@ -45,7 +45,7 @@ class Api:
         self.client: Any = (redis.asyncio if asynchronous else redis).Redis.from_url(url)
         self.lock_class: Any = AsyncLock if asynchronous else Lock
 
-    def lock(self, name: str | pawl.Key, **options: object) -> Any:  # noqa: ANN401 - a lock of either API
+    def lock(self, name: str | pawlock.Key, **options: object) -> Any:  # noqa: ANN401 - a lock of either API
         return self.client.lock(name, lock_class=self.lock_class, **options)
 
     def run(self, value: Any) -> Any:  # noqa: ANN401 - whatever the call returns
@@ -91,8 +91,8 @@ def test_a_program_that_moved_and_one_that_did_not_exclude_each_other(api: Api, 
 def test_a_key_stands_where_a_name_may(api: Api, theirs: redis.Redis) -> None:
     told = theirs.pubsub()
     told.subscribe("orders-channel:orders:42")
-    lock = api.lock(pawl.Key.spring("orders", "42"), timeout=10)
-    assert lock.name == pawl.Key.spring("orders", "42")
+    lock = api.lock(pawlock.Key.spring("orders", "42"), timeout=10)
+    assert lock.name == pawlock.Key.spring("orders", "42")
     assert theirs.lock("orders:42", timeout=10).acquire(blocking=False) is True
     assert api.run(lock.locked()) is True
     assert api.run(lock.acquire(blocking=False)) is False
@@ -112,13 +112,13 @@ def test_a_key_stands_where_a_name_may(api: Api, theirs: redis.Redis) -> None:
 
 
 def test_a_key_of_redisson_is_a_hash(api: Api, theirs: redis.Redis) -> None:
-    lock = api.lock(pawl.Key.redisson("job"), timeout=10)
+    lock = api.lock(pawlock.Key.redisson("job"), timeout=10)
     assert api.run(lock.acquire()) is True
     assert list(theirs.hgetall("job").values()) == [b"1"]
     assert 0 < theirs.pttl("job") <= 10_000
     api.run(lock.release())
     theirs.set("job", "theirs")
-    with pytest.raises(pawl.WrongKey):
+    with pytest.raises(pawlock.WrongKey):
         api.run(lock.acquire(blocking=False))
     assert theirs.get("job") == b"theirs"
 
@@ -149,11 +149,11 @@ def test_the_fencing_token_increases_and_is_asked_of_a_held_lock_only(api: Api) 
     assert tokens == sorted(set(tokens))
 
 
-def test_errors_are_those_of_redis_py_and_of_pawl_at_once(api: Api, theirs: redis.Redis) -> None:
+def test_errors_are_those_of_redis_py_and_of_pawlock_at_once(api: Api, theirs: redis.Redis) -> None:
     lock = api.lock("job", timeout=10)
     with pytest.raises(redis.exceptions.LockError) as unlocked:
         api.run(lock.release())
-    assert isinstance(unlocked.value, pawl.PawlError)
+    assert isinstance(unlocked.value, pawlock.PawlockError)
     assert unlocked.value.lock_name == unlocked.value.name == "job"
     api.run(lock.acquire())
     theirs.set("job", "another")
@@ -176,7 +176,7 @@ def test_a_dead_server_is_an_error_of_both_and_never_false(*, asynchronous: bool
     api = Api("redis://127.0.0.1:1", asynchronous=asynchronous)
     with pytest.raises(redis.exceptions.ConnectionError) as dead:
         api.run(api.lock("job", timeout=1).acquire(blocking=False))
-    assert isinstance(dead.value, pawl.BackendUnavailable)
+    assert isinstance(dead.value, pawlock.BackendUnavailable)
     api.close()
 
 
@@ -243,7 +243,7 @@ def test_a_thread_waits_for_its_own_lock_to_expire_and_is_told_of_one_that_never
     assert api.run(held.acquire())
     assert api.run(api.lock("renewed").acquire(blocking=False)) is False
     if api.loop is None:  # each run of a loop is a task of its own
-        with pytest.raises(pawl.DeadlockDetected):
+        with pytest.raises(pawlock.DeadlockDetected):
             api.lock("renewed").acquire()
     api.run(held.release())
 
@@ -318,7 +318,7 @@ def test_a_pool_that_is_gone_leaves_no_client_and_no_thread(valkey: Server) -> N
     code = """
 import gc, sys, threading, time, weakref
 import redis
-from pawl.compat.redis import Lock
+from pawlock.compat.redis import Lock
 
 made = []
 for _ in range(3):
@@ -349,11 +349,11 @@ def test_the_first_lock_of_a_pool_needs_nothing_that_a_fork_or_a_handler_may_fin
     """A process forks, or a signal comes, while a thread makes the client of another pool, for as long as it likes."""
     code = """
 import os, signal, sys, threading
-import pawl, redis
-from pawl.compat.redis import Lock
+import pawlock, redis
+from pawlock.compat.redis import Lock
 
 url, where = sys.argv[1:]
-connect, inside, go_on = pawl.connect, threading.Event(), threading.Event()
+connect, inside, go_on = pawlock.connect, threading.Event(), threading.Event()
 
 def take(signum=None, frame=None):
     taken = redis.Redis.from_url(url).lock("two", timeout=10, lock_class=Lock)
@@ -369,7 +369,7 @@ def slow(target, **options):
         signal.raise_signal(signal.SIGUSR1)
     return connect(target, **options)
 
-pawl.connect = slow
+pawlock.connect = slow
 signal.signal(signal.SIGUSR1, take)
 first = redis.Redis.from_url(url).lock("one", timeout=10, lock_class=Lock)
 if where == "handler":

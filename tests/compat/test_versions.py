@@ -1,4 +1,4 @@
-"""pawl works with each major version of redis-py that its metadata allows."""
+"""pawlock works with each major version of redis-py that its metadata allows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 
 PROGRAM = Path(__file__).with_name("versions.py")
 OLDEST = "5.0.0"

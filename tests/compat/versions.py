@@ -1,4 +1,4 @@
-"""What pawl uses of redis-py, once: run in a process of its own with another version of it."""
+"""What pawlock uses of redis-py, once: run in a process of its own with another version of it."""
 
 import asyncio
 import sys
@@ -10,13 +10,13 @@ warnings.simplefilter("error")
 
 import redis  # noqa: E402 - imports may warn, too
 
-import pawl  # noqa: E402
+import pawlock  # noqa: E402
 
 URL = sys.argv[1]
 
 
 def threads() -> None:
-    with pawl.connect(URL) as one, pawl.connect(URL) as other:
+    with pawlock.connect(URL) as one, pawlock.connect(URL) as other:
         first = one.lock("versions").acquire()
         seen: list[int] = []
 
@@ -36,12 +36,12 @@ def threads() -> None:
         with one.lock("versions-t", ttl=1) as lease:
             time.sleep(1.5)
             lease.check()
-    with pawl.connect(redis.Redis.from_url(URL)) as handed, handed.lock("versions"):
+    with pawlock.connect(redis.Redis.from_url(URL)) as handed, handed.lock("versions"):
         pass
 
 
 async def tasks() -> None:
-    async with pawl.connect_async(URL) as client:
+    async with pawlock.connect_async(URL) as client:
 
         async def one() -> None:
             async with client.lock("versions"):

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pawl
-from pawl import embedded
-from pawl.primitives.registry import REGISTRY
-from pawl.testing import ClusterGroup, SentinelGroup, Server
-from pawl.testing.conformance import APIS, CHECKS, Api, Result, run
-from pawl.testing.groups import tls_args
-from pawl.testing.servers import Flavour, find_binary, free_port
+import pawlock
+from pawlock import embedded
+from pawlock.primitives.registry import REGISTRY
+from pawlock.testing import ClusterGroup, SentinelGroup, Server
+from pawlock.testing.conformance import APIS, CHECKS, Api, Result, run
+from pawlock.testing.groups import tls_args
+from pawlock.testing.servers import Flavour, find_binary, free_port
 
 __all__ = [
     "ELSEWHERE",
@@ -117,14 +117,14 @@ def redlock(count: int) -> Callable[[Flavour], Any]:
         with ExitStack() as stack:
             nodes = [stack.enter_context(Server(flavour, unix=False)).url for _ in range(count)]
             listed = ",".join(node.removeprefix("redis://").removesuffix("/0") for node in nodes)
-            yield Place(f"redlock://{listed}", nodes, {"redlock": pawl.RedlockOptions(fresh=True)}, True)
+            yield Place(f"redlock://{listed}", nodes, {"redlock": pawlock.RedlockOptions(fresh=True)}, True)
 
     return masters
 
 
 @contextmanager
 def local(flavour: Flavour) -> Generator[Place]:
-    """The server that pawl starts by itself."""
+    """The server that pawlock starts by itself."""
     with tempfile.TemporaryDirectory() as folder:
         running = embedded.ensure(folder)
         try:
@@ -147,7 +147,7 @@ TOPOLOGIES: dict[str, Callable[[Flavour], Any]] = {
 def why_not(topology: str, flavour: Flavour) -> str | None:
     """Why there is no such cell; None if there is."""
     if topology == "embedded":
-        return None if flavour == "valkey" else "pawl starts Valkey 9"
+        return None if flavour == "valkey" else "pawlock starts Valkey 9"
     if topology != "TLS":
         return None
     if shutil.which("openssl") is None:

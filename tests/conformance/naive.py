@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import redis
 
-import pawl
-from pawl.aio import AsyncLock
-from pawl.runtimes.shared import now
-from pawl.testing.conformance.world import drive, settle
+import pawlock
+from pawlock.aio import AsyncLock
+from pawlock.runtimes.shared import now
+from pawlock.testing.conformance.world import drive, settle
 from tests.conformance.toy import Edit, Variant
 
 __all__ = ["ANYBODY", "NAIVE", "UNSAFE_COUNT"]
@@ -34,7 +34,7 @@ class Around:
     @property
     def is_async(self) -> bool:
         """Whether it is of asyncio."""
-        return isinstance(self.client, pawl.AsyncClient)
+        return isinstance(self.client, pawlock.AsyncClient)
 
     def acquire(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """What ``taking`` does, in the lock's API."""
@@ -91,7 +91,7 @@ class OneAfterTheOther(Around):
             if votes >= 2:
                 return await settle(self.lock.acquire(timeout=timeout))
             await self.sleep(0.1)
-        raise pawl.QuorumNotReached("too few nodes")
+        raise pawlock.QuorumNotReached("too few nodes")
 
     def vote(self, url: str, key: str) -> bool:
         """One node's."""

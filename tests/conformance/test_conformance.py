@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from pawl.primitives.registry import REGISTRY
-from pawl.testing import Server
-from pawl.testing.conformance import APIS, CHECKS, Api, Result, checks_of, run
-from pawl.testing.servers import EVERY_FLAVOUR
+from pawlock.primitives.registry import REGISTRY
+from pawlock.testing import Server
+from pawlock.testing.conformance import APIS, CHECKS, Api, Result, checks_of, run
+from pawlock.testing.servers import EVERY_FLAVOUR
 from tests.conformance.toy import broken, play_calmly
 from tests.conftest import started
 
 
 @pytest.fixture(scope="module", params=[*EVERY_FLAVOUR, pytest.param("valkey-8", marks=pytest.mark.slow)])
 def any_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server of each flavour, down to the oldest that pawl runs on."""
+    """A server of each flavour, down to the oldest that pawlock runs on."""
     with started(request.param) as server:
         yield server
 

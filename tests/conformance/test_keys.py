@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pawl import Key
-from pawl.primitives.registry import REGISTRY
-from pawl.testing import Server
-from pawl.testing.conformance import APIS, Api, Result, checks_of, run
+from pawlock import Key
+from pawlock.primitives.registry import REGISTRY
+from pawlock.testing import Server
+from pawlock.testing.conformance import APIS, Api, Result, checks_of, run
 from tests.conformance.toy import broken, play_calmly
 from tests.service.rig import Instance, Tokens
 from tests.service.test_client import url

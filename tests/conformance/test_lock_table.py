@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from pawl.primitives.registry import REGISTRY
-from pawl.testing.conformance import APIS, Api, Result, checks_of, run
-from pawl.testing.lock_table import LockTable
-from pawl.testing.lock_table.ballots import Ballots
-from pawl.testing.lock_table.clock import Moment
-from pawl.testing.lock_table.exclusive import Exclusive
-from pawl.testing.lock_table.fences import Fences
-from pawl.testing.lock_table.mail import Mail
-from pawl.testing.lock_table.permits import Permits
-from pawl.testing.lock_table.tickets import Queue, Ticket
-from pawl.testing.lock_table.tombs import Tombs
+from pawlock.primitives.registry import REGISTRY
+from pawlock.testing.conformance import APIS, Api, Result, checks_of, run
+from pawlock.testing.lock_table import LockTable
+from pawlock.testing.lock_table.ballots import Ballots
+from pawlock.testing.lock_table.clock import Moment
+from pawlock.testing.lock_table.exclusive import Exclusive
+from pawlock.testing.lock_table.fences import Fences
+from pawlock.testing.lock_table.mail import Mail
+from pawlock.testing.lock_table.permits import Permits
+from pawlock.testing.lock_table.tickets import Queue, Ticket
+from pawlock.testing.lock_table.tombs import Tombs
 from tests.conformance.toy import broken, play_calmly
 
 KINDS = ("lock", "rlock", "fair_lock", "semaphore", "election", "multi_lock")

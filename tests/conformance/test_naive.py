@@ -5,10 +5,10 @@ from importlib.resources import files
 
 import pytest
 
-from pawl.core.protocol.scripts import load
-from pawl.primitives.registry import REGISTRY
-from pawl.testing import Server
-from pawl.testing.conformance import APIS, run
+from pawlock.core.protocol.scripts import load
+from pawlock.primitives.registry import REGISTRY
+from pawlock.testing import Server
+from pawlock.testing.conformance import APIS, run
 from tests.conformance.naive import NAIVE, UNSAFE_COUNT
 from tests.conformance.test_toy import BROKEN
 from tests.conformance.toy import Variant, registered

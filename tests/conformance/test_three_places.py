@@ -1,4 +1,4 @@
-"""A primitive is three places: what reads the registry knows one that no file of pawl names (`turnstile.py`)."""
+"""A primitive is three places: what reads the registry knows one that no file of pawlock names (`turnstile.py`)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl.primitives.registry import REGISTRY
-from pawl.testing import Server
-from pawl.testing.conformance import APIS, Api, checks_of, run
-from pawl.testing.sim.command import main as simulate
-from pawl.testing.sim.drawing import draw
+import pawlock
+from pawlock.primitives.registry import REGISTRY
+from pawlock.testing import Server
+from pawlock.testing.conformance import APIS, Api, checks_of, run
+from pawlock.testing.sim.command import main as simulate
+from pawlock.testing.sim.drawing import draw
 from tests.conformance import turnstile
 from tests.conformance.toy import broken, play_calmly
 from tests.faults.rig import until
@@ -26,10 +26,10 @@ BOOT = """
 import runpy, sys
 from tests.conformance.turnstile import know
 know()
-sys.argv = ["pawl", *sys.argv[4:]]
-runpy.run_module("pawl", run_name="__main__")
+sys.argv = ["pawlock", *sys.argv[4:]]
+runpy.run_module("pawlock", run_name="__main__")
 """
-"""What runs the command in a process that knows of it; called as ``python -c BOOT python -m pawl …``."""
+"""What runs the command in a process that knows of it; called as ``python -c BOOT python -m pawlock …``."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def known() -> Iterator[None]:
     turnstile.forget()
 
 
-def test_no_file_of_pawl_knows_of_it() -> None:
+def test_no_file_of_pawlock_knows_of_it() -> None:
     sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.lua"), *(ROOT / "docs").rglob("*.md")]
     assert [str(path) for path in sources if "turnstile" in path.read_text(encoding="utf-8").lower()] == []
     assert len(sources) > 300
@@ -68,10 +68,10 @@ def test_the_simulator_draws_it(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_service_holds_it(valkey: Server, tmp_path: Path) -> None:
     service = Instance(valkey.url, Tokens(tmp_path), before=(sys.executable, "-c", BOOT))
     try:
-        at = "/v1/ns/pawl/turnstile/t"
+        at = "/v1/ns/pawlock/turnstile/t"
         held = service.ask("POST", f"{at}/acquire", {"ttl": 20})
         assert (held.status, held.body["kind"]) == (200, "turnstile")
-        with pawl.connect(valkey.url) as client:
+        with pawlock.connect(valkey.url) as client:
             assert turnstile.turnstile(client, "t").try_acquire() is None
             with client.lock("t", timeout=0):
                 pass  # another name
@@ -84,12 +84,23 @@ def test_the_service_holds_it(valkey: Server, tmp_path: Path) -> None:
 
 
 def test_the_command_lists_it(valkey: Server) -> None:
-    command = [sys.executable, "-c", BOOT, sys.executable, "-m", "pawl", "ls", "--url", valkey.url, "--json"]
+    command = [
+        sys.executable,
+        "-c",
+        BOOT,
+        sys.executable,
+        "-m",
+        "pawlock",
+        "ls",
+        "--url",
+        valkey.url,
+        "--json",
+    ]
 
     def listed() -> list[str]:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT)
         found = json.loads(done.stdout or "[]")
         return [one["kind"] for one in (found["locks"] if isinstance(found, dict) else found)]
 
-    with pawl.connect(valkey.url) as client, turnstile.turnstile(client, "t", ttl=20):
+    with pawlock.connect(valkey.url) as client, turnstile.turnstile(client, "t", ttl=20):
         until(lambda: listed() == ["turnstile"], timeout=20, what="it is listed")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pawl.primitives.registry import REGISTRY
-from pawl.testing.conformance import APIS, Api
-from pawl.testing.servers import Flavour, available
+from pawlock.primitives.registry import REGISTRY
+from pawlock.testing.conformance import APIS, Api
+from pawlock.testing.servers import Flavour, available
 from tests.conformance import matrix
 from tests.conformance.toy import broken
 

@@ -1,4 +1,4 @@
-"""A primitive that is not pawl's is picked up by being registered; broken on purpose, it is found out."""
+"""A primitive that is not pawlock's is picked up by being registered; broken on purpose, it is found out."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.primitives.registry import REGISTRY
-from pawl.testing import Server
-from pawl.testing.conformance import APIS, CHECKS, Result, checks_of, report, run, suite
+import pawlock
+from pawlock.primitives.registry import REGISTRY
+from pawlock.testing import Server
+from pawlock.testing.conformance import APIS, CHECKS, Result, checks_of, report, run, suite
 from tests.conformance.toy import Edit, Variant, broken, registered
 from tests.pace import pace
 
@@ -129,7 +129,7 @@ def test_the_suite_is_a_class_of_tests(valkey: Server) -> None:
 
 
 def test_the_command_tells_what_is_kept(valkey: Server) -> None:
-    command = [sys.executable, "-m", "pawl.testing", "conformance"]
+    command = [sys.executable, "-m", "pawlock.testing", "conformance"]
     done = subprocess.run(
         [*command, valkey.url, "lock"], capture_output=True, text=True, timeout=110, check=False
     )
@@ -147,11 +147,11 @@ def test_the_command_tells_what_is_kept(valkey: Server) -> None:
 
 
 def test_a_wrong_name_is_refused() -> None:
-    with pytest.raises(pawl.ConfigurationError, match="no such primitive: nolock"):
+    with pytest.raises(pawlock.ConfigurationError, match="no such primitive: nolock"):
         run("redis://127.0.0.1:1/0", ["nolock"])
-    with pytest.raises(pawl.ConfigurationError, match="no such check: nothing"):
+    with pytest.raises(pawlock.ConfigurationError, match="no such check: nothing"):
         run("redis://127.0.0.1:1/0", only=["nothing"])
-    with pytest.raises(pawl.ConfigurationError, match="no such primitive: nolock"):
+    with pytest.raises(pawlock.ConfigurationError, match="no such primitive: nolock"):
         suite("redis://127.0.0.1:1/0", ["nolock"])
 
 

@@ -1,4 +1,4 @@
-"""A primitive that is not pawl's: a lock with keys of its own, and what breaks it, in its scripts or around them."""
+"""A primitive that is not pawlock's: a lock with keys of its own, and what breaks it, in its scripts or around them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pawl.core.protocol.runtime import Call
-from pawl.core.protocol.scripts import Script, with_source
-from pawl.primitives.registry import REGISTRY, Entry, register, unregister
-from pawl.testing.conformance import Result
+from pawlock.core.protocol.runtime import Call
+from pawlock.core.protocol.scripts import Script, with_source
+from pawlock.primitives.registry import REGISTRY, Entry, register, unregister
+from pawlock.testing.conformance import Result
 
 _TRIES_ALONE = 2
 
@@ -90,7 +90,7 @@ class Variant:
 @contextmanager
 def registered(variant: Variant, kind: str = "toy", family: str = "") -> Iterator[Entry]:
     """The variant as a primitive of its own for a while."""
-    # Its names are its own, so nobody of pawl's is of its family, and `client.inspect` knows nothing of it.
+    # Its names are its own, so nobody of pawlock's is of its family, and `client.inspect` knows nothing of it.
     sound = replace(REGISTRY[variant.of], family=family, inspects=False, args=(), kwargs={}, part="")
     entry = replace(sound, kind=kind, summary="A toy.", factory=variant.make)
     try:

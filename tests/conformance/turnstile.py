@@ -1,4 +1,4 @@
-"""A primitive of somebody else, in three places: its requests, its factory, its entry. No file of pawl knows of it.
+"""A primitive of somebody else, in three places: its requests, its factory, its entry. No file of pawlock knows of it.
 
 A turnstile lets one owner through at a time, like a lock, under keys of its own: a lock of the same name is another.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pawl
-from pawl._factory import exclusive_plan
-from pawl._inside import settings_of
-from pawl.aio.lock import AsyncLock
-from pawl.core.protocol.names import key_of
-from pawl.primitives.mutex import Mutex
-from pawl.primitives.registry import Entry, register, unregister
-from pawl.sync.lock import Lock
+import pawlock
+from pawlock._factory import exclusive_plan
+from pawlock._inside import settings_of
+from pawlock.aio.lock import AsyncLock
+from pawlock.core.protocol.names import key_of
+from pawlock.primitives.mutex import Mutex
+from pawlock.primitives.registry import Entry, register, unregister
+from pawlock.sync.lock import Lock
 
 if TYPE_CHECKING:
-    from pawl.core.protocol.engine import ServerEngine
-    from pawl.core.protocol.terms import Terms
+    from pawlock.core.protocol.engine import ServerEngine
+    from pawlock.core.protocol.terms import Terms
 
 __all__ = ["ENTRY", "forget", "know"]
 
@@ -45,7 +45,7 @@ def turnstile(client: Any, name: str, **given: Any) -> Any:  # noqa: ANN401 - of
     settings = settings_of(client)
     options = settings.lock_options(given)
     plan = exclusive_plan(_requests(settings.engine, settings.namespace, name, options), options)
-    shell: Any = Lock if isinstance(client, pawl.Client) else AsyncLock
+    shell: Any = Lock if isinstance(client, pawlock.Client) else AsyncLock
     return shell(client, plan, ("turnstile", name, given, None))
 
 
@@ -58,7 +58,7 @@ ENTRY = Entry(
     family="turnstile",
     handover=True,
     record=_requests,
-    scripts="pawl.primitives.mutex",
+    scripts="pawlock.primitives.mutex",
     page="concepts/mutex.md",
 )
 

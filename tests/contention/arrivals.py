@@ -13,14 +13,14 @@ import sys
 import threading
 from typing import Any
 
-import pawl
+import pawlock
 
 
 def by_threads(url: str, options: dict[str, Any]) -> None:
     """Serve the lines with threads."""
-    client = pawl.connect(url)
-    lock: pawl.Lock = getattr(client, options.pop("kind", "lock"))("x", **options)
-    kept: list[pawl.Lease] = []
+    client = pawlock.connect(url)
+    lock: pawlock.Lock = getattr(client, options.pop("kind", "lock"))("x", **options)
+    kept: list[pawlock.Lease] = []
 
     def wait(who: str) -> None:
         with lock as lease:
@@ -38,9 +38,9 @@ def by_threads(url: str, options: dict[str, Any]) -> None:
 
 async def by_tasks(url: str, options: dict[str, Any]) -> None:
     """Serve the lines with tasks."""
-    async with pawl.connect_async(url) as client:
-        lock: pawl.AsyncLock = getattr(client, options.pop("kind", "lock"))("x", **options)
-        kept: list[pawl.AsyncLease] = []
+    async with pawlock.connect_async(url) as client:
+        lock: pawlock.AsyncLock = getattr(client, options.pop("kind", "lock"))("x", **options)
+        kept: list[pawlock.AsyncLease] = []
 
         async def wait(who: str) -> None:
             async with lock as lease:

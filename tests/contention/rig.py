@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pawl.core.keep.engine import Engine
-from pawl.testing.servers import Server
+from pawlock.core.keep.engine import Engine
+from pawlock.testing.servers import Server
 from tests.contention.worker import Order
 from tests.pace import pace
 
@@ -92,14 +92,14 @@ def run_threads(works: Iterable[Callable[[], None]]) -> None:
 
 def queue_length(server: Server, name: str) -> int:
     """How many tickets stand in the queue of a name."""
-    length = server.command("ZCARD", f"{{pawl:{name}}}:1:queue")
+    length = server.command("ZCARD", f"{{pawlock:{name}}}:1:queue")
     assert isinstance(length, int)
     return length
 
 
 def left_over(server: Server, name: str) -> list[str]:
     """What a name has left on the server besides its fence and its tombstones."""
-    keys = (f"pawl:{name}", f"{{pawl:{name}}}:1:queue", f"{{pawl:{name}}}:1:tickets")
+    keys = (f"pawlock:{name}", f"{{pawlock:{name}}}:1:queue", f"{{pawlock:{name}}}:1:tickets")
     return [key for key in keys if server.command("EXISTS", key)]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.contention.rig import Crowd, Span, judge, left_over
 
 PROCESSES, EACH, TURNS = 4, 8, 625

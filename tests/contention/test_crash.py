@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.runtimes.shared import now
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.runtimes.shared import now
+from pawlock.testing.servers import Server
 from tests.contention.rig import Crowd, eventually, judge, left_over, send
 
 TTL = 1.0
@@ -92,7 +92,7 @@ def test_one_is_killed_and_one_is_stopped_past_its_ttl(
         ]
         assert late == [], "it did nothing more under the lost lease"
     # The next comer finds the dead ones' tickets, and clears them away.
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         client.lock("crowd", ttl=TTL).acquire(timeout=TTL + 5.0).release()
     assert left_over(valkey, "crowd") == []
 
@@ -111,7 +111,7 @@ def test_a_stopped_task_that_never_checks_is_told_at_its_next_await(valkey: Serv
     with Crowd(valkey, tmp_path, ["tasks"], **orders) as crowd:
         crowd.go()
         last = stop_in_its_turn(crowd, 0)
-        with pawl.connect(valkey.url) as client:
+        with pawlock.connect(valkey.url) as client:
             lease = client.lock("crowd").acquire(timeout=10.0)
             crowd_guard(tmp_path, lease.fence)
             resumed_at = now()

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.contention.rig import aeventually, eventually, left_over, queue_length, send
 from tests.contention.test_queue import SLACK, Process, processes
 from tests.pace import pace
@@ -46,7 +46,7 @@ def granted(crowd: list[Process], arrivals: list[tuple[int, str]]) -> list[str]:
 
 
 def test_the_order_of_arrival_is_the_order_of_the_grants(server: Server) -> None:
-    with processes(server, APIS, **FAIR) as crowd, pawl.connect(server.url) as client:
+    with processes(server, APIS, **FAIR) as crowd, pawlock.connect(server.url) as client:
         lease = client.fair_lock("x").acquire()
         arrivals = queue_up(server, crowd, 40)
         lease.release()
@@ -59,7 +59,7 @@ def test_the_killed_at_the_head_cost_one_ticket_and_the_living_keep_their_order(
     """Half of the processes are killed while they wait, with waiters at the head and all through the queue."""
     with (
         processes(server, APIS, ticket_ttl=0.9, **FAIR) as crowd,
-        pawl.connect(server.url) as client,
+        pawlock.connect(server.url) as client,
     ):
         lease = client.fair_lock("x").acquire()
         for which in (0, 1, 0, 1, 0):
@@ -92,7 +92,7 @@ def test_a_live_waiter_that_was_away_is_served_and_it_is_counted(server: Server,
     """Stopped for longer than its ticket lives, a waiter loses its place, not its turn: it queues again, at the end."""
     with (
         processes(server, [api, api], ticket_ttl=0.6, **FAIR) as [local_waiter, other],
-        pawl.connect(server.url) as client,
+        pawlock.connect(server.url) as client,
     ):
         lease = client.fair_lock("x", ticket_ttl=0.6).acquire()
         local_waiter.say("wait local_waiter")
@@ -108,11 +108,11 @@ def test_a_live_waiter_that_was_away_is_served_and_it_is_counted(server: Server,
 
 
 def test_fair_and_plain_locks_keep_each_other_out(server: Server) -> None:
-    with pawl.connect(server.url) as client, pawl.connect(server.url) as other:
+    with pawlock.connect(server.url) as client, pawlock.connect(server.url) as other:
         with client.fair_lock("x") as lease:
             assert other.lock("x").try_acquire() is None
             assert other.fair_lock("x").try_acquire() is None
-            with pytest.raises(pawl.DeadlockDetected):
+            with pytest.raises(pawlock.DeadlockDetected):
                 client.fair_lock("x").acquire()
             assert client.fair_lock("x").locked()
             fence = lease.fence
@@ -123,10 +123,10 @@ def test_fair_and_plain_locks_keep_each_other_out(server: Server) -> None:
 
 def test_threads_of_one_client_take_turns_with_other_clients(server: Server) -> None:
     """No local hand-over: between two waiters of one client the other client has its turn."""
-    with pawl.connect(server.url) as mine, pawl.connect(server.url) as other:
+    with pawlock.connect(server.url) as mine, pawlock.connect(server.url) as other:
         order: list[tuple[int, str]] = []
 
-        def wait(client: pawl.Client, who: str) -> None:
+        def wait(client: pawlock.Client, who: str) -> None:
             with client.fair_lock("x") as lease:
                 order.append((lease.fence, who))
 
@@ -146,7 +146,7 @@ def test_threads_of_one_client_take_turns_with_other_clients(server: Server) -> 
 
 
 def test_a_fair_lock_can_be_pickled_and_decorates(server: Server) -> None:
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         again = pickle.loads(pickle.dumps(client.fair_lock("a{{b}}")))
         assert again._plan.primitive.kind == "fair_lock"
         with again as lease:
@@ -156,7 +156,7 @@ def test_a_fair_lock_can_be_pickled_and_decorates(server: Server) -> None:
 
 
 async def test_tasks_queue_in_order(server: Server) -> None:
-    async with pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as client:
         order: list[int] = []
 
         async def wait(number: int) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.model import LossReason
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.model import LossReason
+from pawlock.testing.servers import Server
 from tests.contention.rig import (
     PATIENCE,
     aeventually,
@@ -39,7 +39,7 @@ class Record:
         self.grants: list[tuple[str, int, str]] = []
         self.inside = 0
 
-    def enter(self, who: str, lease: pawl.Lease | pawl.AsyncLease) -> None:
+    def enter(self, who: str, lease: pawlock.Lease | pawlock.AsyncLease) -> None:
         assert self.inside == 0, "two owners at once"
         self.inside += 1
         self.grants.append((who, lease.fence, lease._record.label))
@@ -56,7 +56,7 @@ class Record:
 
 def test_each_thread_gets_a_fence_and_a_token_of_its_own(server: Server) -> None:
     record = Record()
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         lock = client.lock("x")
 
         def serve(number: int) -> None:
@@ -74,7 +74,7 @@ def test_each_thread_gets_a_fence_and_a_token_of_its_own(server: Server) -> None
 
 async def test_each_task_gets_a_fence_and_a_token_of_its_own(server: Server) -> None:
     record = Record()
-    async with pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as client:
         lock = client.lock("x")
 
         async def serve(number: int) -> None:
@@ -99,7 +99,7 @@ def longest_run(record: Record) -> int:
 
 def test_a_run_of_threads_has_no_more_owners_than_its_grant_has_fences(server: Server) -> None:
     record = Record()
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         lock = client.lock("x")
 
         def serve() -> None:
@@ -116,7 +116,7 @@ def test_a_run_of_threads_has_no_more_owners_than_its_grant_has_fences(server: S
 
 async def test_a_run_of_tasks_has_no_more_owners_than_its_grant_has_fences(server: Server) -> None:
     record = Record()
-    async with pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as client:
         lock = client.lock("x")
 
         async def serve() -> None:
@@ -145,7 +145,7 @@ BOUNDS = [
 
 @pytest.mark.parametrize(("handover", "hold", "most"), BOUNDS)
 def test_threads_pass_it_on_only_so_often(
-    valkey: Server, clients: list[pawl.Client], handover: int, hold: float, most: int
+    valkey: Server, clients: list[pawlock.Client], handover: int, hold: float, most: int
 ) -> None:
     greedy, other = clients
     record = Record()
@@ -194,14 +194,14 @@ def judge_one_wait(server: Server, record: Record, turn: Callable[[], None], mos
 
 def queued(server: Server, who: str) -> bool:
     """Whether a waiter of this thread or task stands in the queue."""
-    members = server.command("ZRANGE", "{pawl:x}:1:queue", "0", "-1")
+    members = server.command("ZRANGE", "{pawlock:x}:1:queue", "0", "-1")
     assert isinstance(members, list)
     return any(bytes(member).decode().endswith(who) for member in members)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("handover", "hold", "most"), BOUNDS)
 async def test_tasks_pass_it_on_only_so_often(
-    valkey: Server, aclients: list[pawl.AsyncClient], handover: int, hold: float, most: int
+    valkey: Server, aclients: list[pawlock.AsyncClient], handover: int, hold: float, most: int
 ) -> None:
     greedy, other = aclients
     record = Record()
@@ -245,7 +245,7 @@ async def test_tasks_pass_it_on_only_so_often(
 
 
 async def test_the_loss_of_the_next_owner_is_not_told_to_the_one_before(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     """The first owner releases inside its block and goes on; what it held is lost by the one who took over."""
     client = aclients[0]
@@ -261,14 +261,14 @@ async def test_the_loss_of_the_next_owner_is_not_told_to_the_one_before(
         await asyncio.sleep(0)
         await lease.release()
         await aeventually(lambda: client._engine().reports.counters["handed_over"], "it took over")
-        valkey.command("SET", "pawl:x", "somebody-else", "PX", "500")
-        with pytest.raises(pawl.LeaseLost):
+        valkey.command("SET", "pawlock:x", "somebody-else", "PX", "500")
+        with pytest.raises(pawlock.LeaseLost):
             await waiter
         await asyncio.sleep(0.01)
 
 
 async def test_max_hold_counts_from_the_grant_of_each_owner(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     lock = aclients[0].lock("x", ttl=1.0, max_hold=0.9)
 
@@ -286,13 +286,13 @@ async def test_max_hold_counts_from_the_grant_of_each_owner(
     await asyncio.sleep(0.3)
     released_at = time.monotonic()
     await lease.release()
-    with pytest.raises(pawl.LeaseLost) as caught:
+    with pytest.raises(pawlock.LeaseLost) as caught:
         await waiter
     assert caught.value.reason == "max_hold"
     assert time.monotonic() - released_at >= 0.85
 
 
-async def test_a_lock_handed_to_an_rlock_is_re_entered(aclients: list[pawl.AsyncClient]) -> None:
+async def test_a_lock_handed_to_an_rlock_is_re_entered(aclients: list[pawlock.AsyncClient]) -> None:
     client = aclients[0]
     lease = await client.lock("x").acquire()
 
@@ -308,7 +308,7 @@ async def test_a_lock_handed_to_an_rlock_is_re_entered(aclients: list[pawl.Async
 
 
 async def test_a_lease_given_back_to_a_local_waiter_is_renewed_no_more(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     """A turn that may not be handed over goes through the server, and its old lease ends there."""
     client = aclients[0]
@@ -327,7 +327,7 @@ async def test_a_lease_given_back_to_a_local_waiter_is_renewed_no_more(
     assert not [what for what in engine.reports.counters if what.startswith("lost")]
 
 
-def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[pawl.Client]) -> None:
+def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[pawlock.Client]) -> None:
     """Lost between the hand-over and the waiter's waking: it stands in line again, and is granted anew."""
     client, lock = clients[0], clients[0].lock("x", ttl=2.0)
     engine = client._engine

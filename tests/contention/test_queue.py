@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.contention.rig import (
     aeventually,
     all_at_rest,
@@ -92,7 +92,7 @@ def test_strict_order_across_processes(server: Server) -> None:
     """With handover=0 the order of arrival is the order of the grants, whoever arrives from wherever."""
     dice = random.Random(7)
     apis = ["threads", "tasks", "threads", "tasks"]
-    with processes(server, apis, handover=0) as crowd, pawl.connect(server.url) as client:
+    with processes(server, apis, handover=0) as crowd, pawlock.connect(server.url) as client:
         lease = client.lock("x").acquire()
         arrivals: list[tuple[int, str]] = []
         for number in range(40):
@@ -118,7 +118,7 @@ def test_strict_order_across_processes(server: Server) -> None:
 @pytest.mark.parametrize("api", ["threads", "tasks"])
 def test_dead_waiters_cost_one_ticket_life_in_all(server: Server, api: str) -> None:
     options: dict[str, Any] = {"ttl": 30.0, "ticket_ttl": 0.9, "handover": 0}
-    with processes(server, [api], **options) as [doomed], pawl.connect(server.url) as client:
+    with processes(server, [api], **options) as [doomed], pawlock.connect(server.url) as client:
         lock = client.lock("x", **options)
         lease = lock.acquire()
         for number in range(6):
@@ -147,7 +147,7 @@ def test_a_killed_holder_frees_the_queue_within_its_ttl(server: Server, api: str
     ttl, ticket_ttl = 1.5, 0.9
     with (
         processes(server, [api], ttl=ttl, ticket_ttl=ticket_ttl) as [doomed],
-        pawl.connect(server.url) as client,
+        pawlock.connect(server.url) as client,
     ):
         doomed.say("hold")
         assert doomed.line() == "held"
@@ -176,10 +176,10 @@ NOTABLE: list[dict[str, Any]] = [{}, {"handover": 0}, {"renew": False}]
 
 
 def test_a_thread_that_gives_up_leaves_the_queue(server: Server) -> None:
-    with pawl.connect(server.url) as holder, pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as holder, pawlock.connect(server.url) as client:
         lease = holder.lock("x").acquire()
         for options in NOTABLE:
-            with pytest.raises(pawl.AcquireTimeout) as caught:
+            with pytest.raises(pawlock.AcquireTimeout) as caught:
                 client.lock("x", **options).acquire(timeout=0.03)
             assert caught.value.waited >= 0.03
             assert caught.value.position == 0
@@ -189,10 +189,10 @@ def test_a_thread_that_gives_up_leaves_the_queue(server: Server) -> None:
 
 
 async def test_a_task_that_gives_up_leaves_the_queue(server: Server) -> None:
-    async with pawl.connect_async(server.url) as holder, pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as holder, pawlock.connect_async(server.url) as client:
         lease = await holder.lock("x").acquire()
         for options in NOTABLE:
-            with pytest.raises(pawl.AcquireTimeout):
+            with pytest.raises(pawlock.AcquireTimeout):
                 await client.lock("x", **options).acquire(timeout=0.03)
             assert queue_length(server, "x") == 0, "before the caller goes on"
             waiter = asyncio.create_task(_taken(client.lock("x", **options)))
@@ -205,7 +205,7 @@ async def test_a_task_that_gives_up_leaves_the_queue(server: Server) -> None:
         assert left_over(server, "x") == []
 
 
-async def _taken(lock: pawl.AsyncLock) -> pawl.AsyncLease:
+async def _taken(lock: pawlock.AsyncLock) -> pawlock.AsyncLease:
     return await lock.acquire()
 
 
@@ -221,7 +221,9 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def test_locks_with_differing_options_exclude_each_other(valkey: Server, clients: list[pawl.Client]) -> None:
+def test_locks_with_differing_options_exclude_each_other(
+    valkey: Server, clients: list[pawlock.Client]
+) -> None:
     value = 0
     fences: list[int] = []
 
@@ -244,7 +246,7 @@ def test_locks_with_differing_options_exclude_each_other(valkey: Server, clients
 
 
 async def test_async_locks_with_differing_options_exclude_each_other(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     value = 0
 
@@ -290,16 +292,16 @@ def test_a_client_and_an_async_client_exclude_each_other(valkey: Server) -> None
                     await asyncio.sleep(0)
                     value = seen + 1
 
-        async with pawl.connect_async(valkey.url) as aclient:
+        async with pawlock.connect_async(valkey.url) as aclient:
             await asyncio.gather(*(serve() for _ in range(4)))
 
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         run_threads([*[by_thread] * 4, lambda: asyncio.run(by_tasks())])
     assert value == 800
 
 
 async def test_many_names_do_not_wait_for_each_other(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     held = [await aclients[0].lock(f"n{number}").acquire() for number in range(500)]
     assert len({lease.token for lease in held}) == 500
@@ -313,10 +315,10 @@ async def test_many_names_do_not_wait_for_each_other(
             await lease.release()
     engines = [client._engine() for client in aclients]
     await aeventually(lambda: all(map(at_rest, engines)), "the clients are at rest")
-    assert valkey.command("KEYS", "pawl:n*") == []
+    assert valkey.command("KEYS", "pawlock:n*") == []
 
 
-def test_many_names_in_many_threads(valkey: Server, clients: list[pawl.Client]) -> None:
+def test_many_names_in_many_threads(valkey: Server, clients: list[pawlock.Client]) -> None:
     counts = [0] * 40
 
     def serve(number: int) -> None:
@@ -335,9 +337,9 @@ def test_many_names_in_many_threads(valkey: Server, clients: list[pawl.Client]) 
 
 def test_a_shared_owner_gets_a_fence_also_after_the_server_lost_it(server: Server) -> None:
     """The name lives on and its fence key is gone (evicted): each hold still gets a fence, and at once."""
-    with pawl.connect(server.url) as first, pawl.connect(server.url) as second:
+    with pawlock.connect(server.url) as first, pawlock.connect(server.url) as second:
         lease = first.rlock("x", owner="job").acquire()
-        server.command("DEL", "{pawl:x}:fence")
+        server.command("DEL", "{pawlock:x}:fence")
         again = second.rlock("x", owner="job").acquire(timeout=2.0)
         assert again.fence > lease.fence
         third = second.rlock("x", owner="job").acquire(timeout=2.0)

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.protocol.terms import Terms
-from pawl.core.state.records import Waiter
-from pawl.core.state.strict_handover import resign
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.protocol.terms import Terms
+from pawlock.core.state.records import Waiter
+from pawlock.core.state.strict_handover import resign
+from pawlock.testing.servers import Server
 from tests.pace import pace
 
-QUEUE = "{pawl:n}:1:queue"
+QUEUE = "{pawlock:n}:1:queue"
 
 
 def until(done: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -50,7 +50,7 @@ class _Threads:
         self.failed: dict[str, BaseException] = {}
         self._threads: list[threading.Thread] = []
 
-    def come(self, lock: pawl.Lock, who: str, hold: float = 0.0, timeout: float | None = 20.0) -> None:
+    def come(self, lock: pawlock.Lock, who: str, hold: float = 0.0, timeout: float | None = 20.0) -> None:
         """Start one, and wait until the server has it in its queue."""
         before = self.server.command("ZCARD", QUEUE)
         assert isinstance(before, int)
@@ -59,17 +59,17 @@ class _Threads:
         self._threads.append(thread)
         until(_waiting(self.server, before + 1))
 
-    def _take(self, lock: pawl.Lock, who: str, hold: float, timeout: float | None) -> None:
+    def _take(self, lock: pawlock.Lock, who: str, hold: float, timeout: float | None) -> None:
         try:
             lease = lock.acquire(timeout=timeout)
-        except pawl.PawlError as error:
+        except pawlock.PawlockError as error:
             self.failed[who] = error
             return
         self.grants.append((who, lease.fence))
         time.sleep(hold)
         try:
             lease.release()
-        except pawl.PawlError as error:
+        except pawlock.PawlockError as error:
             self.failed[who] = error
 
     def end(self) -> list[str]:
@@ -80,7 +80,7 @@ class _Threads:
         return [who for who, _ in self.grants]
 
 
-def test_threads_follow_each_other_without_the_server(valkey: Server, clients: list[pawl.Client]) -> None:
+def test_threads_follow_each_other_without_the_server(valkey: Server, clients: list[pawlock.Client]) -> None:
     crowd = _Threads(valkey)
     holder = clients[1].fair_lock("n").acquire()
     lock = clients[0].fair_lock("n")
@@ -91,12 +91,12 @@ def test_threads_follow_each_other_without_the_server(valkey: Server, clients: l
     assert crowd.end() == [f"a{number}" for number in range(12)]
     # The release of the holder; of the twelve one end of the run, and a straggler whose ticket was raised meanwhile.
     assert _scripts(valkey) - before <= 5
-    assert valkey.command("EXISTS", QUEUE, "{pawl:n}:1:tickets", "pawl:n") == 0
+    assert valkey.command("EXISTS", QUEUE, "{pawlock:n}:1:tickets", "pawlock:n") == 0
 
 
 @pytest.mark.asyncio
 async def test_tasks_follow_each_other_without_the_server(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     holder = await aclients[1].fair_lock("n").acquire()
     lock = aclients[0].fair_lock("n")
@@ -116,7 +116,7 @@ async def test_tasks_follow_each_other_without_the_server(
     assert [number for number, _ in grants] == list(range(12))
     assert all(a < b for (_, a), (_, b) in pairwise(grants))
     assert _scripts(valkey) - before <= 3
-    assert valkey.command("EXISTS", QUEUE, "{pawl:n}:1:tickets", "pawl:n") == 0
+    assert valkey.command("EXISTS", QUEUE, "{pawlock:n}:1:tickets", "pawlock:n") == 0
 
 
 async def _queue(valkey: Server, comers: list[Callable[[], Awaitable[None]]]) -> list[asyncio.Task[None]]:
@@ -132,7 +132,7 @@ async def _run(comer: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_thread_that_may_be_told_to_stop_is_served_at_once(
-    valkey: Server, clients: list[pawl.Client]
+    valkey: Server, clients: list[pawlock.Client]
 ) -> None:
     """It slept in short pieces, and only in the first of them heard that its turn had come."""
     holder = clients[1].fair_lock("n").acquire()
@@ -158,7 +158,7 @@ def test_a_thread_that_may_be_told_to_stop_is_served_at_once(
 
 @pytest.mark.asyncio
 async def test_a_task_that_may_be_told_to_stop_is_served_at_once(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     holder = await aclients[1].fair_lock("n").acquire()
     lock = aclients[0].fair_lock("n", ticket_ttl=20)
@@ -175,7 +175,7 @@ async def test_a_task_that_may_be_told_to_stop_is_served_at_once(
 
 
 def test_clients_take_their_turns_between_the_threads_of_another(
-    valkey: Server, clients: list[pawl.Client]
+    valkey: Server, clients: list[pawlock.Client]
 ) -> None:
     crowd = _Threads(valkey)
     holder = clients[1].fair_lock("n").acquire()
@@ -187,7 +187,7 @@ def test_clients_take_their_turns_between_the_threads_of_another(
     assert crowd.end() == order
 
 
-def test_a_follower_that_gave_up_is_passed_over(valkey: Server, clients: list[pawl.Client]) -> None:
+def test_a_follower_that_gave_up_is_passed_over(valkey: Server, clients: list[pawlock.Client]) -> None:
     crowd = _Threads(valkey)
     holder = clients[1].fair_lock("n").acquire()
     lock = clients[0].fair_lock("n")
@@ -196,14 +196,14 @@ def test_a_follower_that_gave_up_is_passed_over(valkey: Server, clients: list[pa
     crowd.come(lock, "a2")
     holder.release()
     assert crowd.end() == ["a0", "a2"]
-    assert isinstance(crowd.failed["a1"], pawl.AcquireTimeout)
-    assert valkey.command("EXISTS", QUEUE, "{pawl:n}:1:tickets", "pawl:n") == 0
+    assert isinstance(crowd.failed["a1"], pawlock.AcquireTimeout)
+    assert valkey.command("EXISTS", QUEUE, "{pawlock:n}:1:tickets", "pawlock:n") == 0
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("turns", [0, 1, 2])
 async def test_a_follower_cancelled_in_the_instant_of_its_turn_passes_it_on(
-    valkey: Server, aclients: list[pawl.AsyncClient], turns: int
+    valkey: Server, aclients: list[pawlock.AsyncClient], turns: int
 ) -> None:
     holder = await aclients[1].fair_lock("n").acquire()
     lock = aclients[0].fair_lock("n")
@@ -235,10 +235,10 @@ async def test_a_follower_cancelled_in_the_instant_of_its_turn_passes_it_on(
     assert grants[0] == "first"
     assert grants[-1] == "third"
     await asyncio.sleep(0.05)
-    assert valkey.command("EXISTS", QUEUE, "{pawl:n}:1:tickets", "pawl:n") == 0
+    assert valkey.command("EXISTS", QUEUE, "{pawlock:n}:1:tickets", "pawlock:n") == 0
 
 
-def test_a_loss_in_the_middle_of_a_run_ends_it(valkey: Server, clients: list[pawl.Client]) -> None:
+def test_a_loss_in_the_middle_of_a_run_ends_it(valkey: Server, clients: list[pawlock.Client]) -> None:
     crowd = _Threads(valkey)
     holder = clients[1].fair_lock("n").acquire()
     lock = clients[0].fair_lock("n", ttl=0.6, ticket_ttl=0.6)
@@ -248,14 +248,14 @@ def test_a_loss_in_the_middle_of_a_run_ends_it(valkey: Server, clients: list[paw
     holder.release()
     until(lambda: len(crowd.grants) == 2)
     # Somebody deletes the key: the owner, the second of the run, is told; its ticket goes, and the third is served.
-    valkey.command("DEL", "pawl:n")
+    valkey.command("DEL", "pawlock:n")
     until(lambda: len(crowd.grants) == 3)
     assert crowd.end() == ["a0", "a1", "a2"]
-    assert isinstance(crowd.failed["a1"], pawl.NotHeld)
-    assert valkey.command("EXISTS", QUEUE, "{pawl:n}:1:tickets", "pawl:n") == 0
+    assert isinstance(crowd.failed["a1"], pawlock.NotHeld)
+    assert valkey.command("EXISTS", QUEUE, "{pawlock:n}:1:tickets", "pawlock:n") == 0
 
 
-def test_locks_with_other_options_are_no_followers(valkey: Server, clients: list[pawl.Client]) -> None:
+def test_locks_with_other_options_are_no_followers(valkey: Server, clients: list[pawlock.Client]) -> None:
     crowd = _Threads(valkey)
     holder = clients[1].fair_lock("n").acquire()
     crowd.come(clients[0].fair_lock("n", ttl=20.0), "a0")
@@ -266,7 +266,7 @@ def test_locks_with_other_options_are_no_followers(valkey: Server, clients: list
 
 
 def _terms(**options: Any) -> Terms:  # noqa: ANN401 - of a lock
-    return Terms(pawl.LockOptions(**options))
+    return Terms(pawlock.LockOptions(**options))
 
 
 def test_who_may_follow() -> None:
@@ -280,7 +280,7 @@ def test_who_may_follow() -> None:
     assert not _terms(handover=0, max_waiters=3).runs
 
 
-def test_a_follower_holds_as_long_as_it_wants(valkey: Server, clients: list[pawl.Client]) -> None:
+def test_a_follower_holds_as_long_as_it_wants(valkey: Server, clients: list[pawlock.Client]) -> None:
     crowd = _Threads(valkey)
     holder = clients[1].fair_lock("n").acquire()
     # Longer on a busy machine, where a ticket of 0.3 s may lapse with its waiter alive, and lose its place.
@@ -293,7 +293,7 @@ def test_a_follower_holds_as_long_as_it_wants(valkey: Server, clients: list[pawl
     assert not crowd.failed
 
 
-def test_a_detached_run_frees_the_tickets_it_served(valkey: Server, clients: list[pawl.Client]) -> None:
+def test_a_detached_run_frees_the_tickets_it_served(valkey: Server, clients: list[pawlock.Client]) -> None:
     holder = clients[1].fair_lock("n").acquire()
     lock = clients[0].fair_lock("n")
     tickets: list[str] = []
@@ -317,7 +317,7 @@ def test_a_detached_run_frees_the_tickets_it_served(valkey: Server, clients: lis
     assert not other.is_alive()
 
 
-def test_a_waiter_gets_up_only_between_two_steps_of_a_hand_over(clients: list[pawl.Client]) -> None:
+def test_a_waiter_gets_up_only_between_two_steps_of_a_hand_over(clients: list[pawlock.Client]) -> None:
     engine = clients[0]._engine
     waiter = Waiter("token@h")
     engine.queues.followers[waiter.token] = waiter

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing._resp import ReplyError
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing._resp import ReplyError
+from pawlock.testing.servers import Server
 from tests.contention.rig import (
     PATIENCE,
     aeventually,
@@ -36,7 +36,7 @@ MIXED: list[dict[str, Any]] = [{}, {}, {"handover": 2}, {"handover": 0}, {"ttl":
 # Everything at random ------------------------------------------------------------------------------------------------
 
 
-def test_threads_at_random(valkey: Server, clients: list[pawl.Client]) -> None:
+def test_threads_at_random(valkey: Server, clients: list[pawlock.Client]) -> None:
     inside: list[int] = []
     granted: list[int] = []
 
@@ -45,13 +45,13 @@ def test_threads_at_random(valkey: Server, clients: list[pawl.Client]) -> None:
         client = clients[seed % len(clients)]
         lock = client.lock("x", **MIXED[seed % len(MIXED)])
         for _ in range(60):
-            lease: pawl.Lease | None = None
+            lease: pawlock.Lease | None = None
             step = dice.random()
             if step < 0.2:
                 lease = lock.try_acquire()
             elif step < 0.6:
                 # On a busy machine no answer comes within milliseconds: then nobody knows whether the name is free.
-                with contextlib.suppress(pawl.AcquireTimeout, pawl.BackendUnavailable):
+                with contextlib.suppress(pawlock.AcquireTimeout, pawlock.BackendUnavailable):
                     lease = lock.acquire(timeout=dice.random() * 0.02)
             else:
                 lease = lock.acquire()
@@ -70,18 +70,18 @@ def test_threads_at_random(valkey: Server, clients: list[pawl.Client]) -> None:
     all_at_rest(valkey, [client._engine for client in clients], "x")
 
 
-async def test_tasks_at_random(valkey: Server, aclients: list[pawl.AsyncClient]) -> None:
+async def test_tasks_at_random(valkey: Server, aclients: list[pawlock.AsyncClient]) -> None:
     inside: list[int] = []
     granted: list[int] = []
 
-    async def one(dice: random.Random, lock: pawl.AsyncLock, seed: int) -> None:
-        lease: pawl.AsyncLease | None = None
+    async def one(dice: random.Random, lock: pawlock.AsyncLock, seed: int) -> None:
+        lease: pawlock.AsyncLease | None = None
         step = dice.random()
         if step < 0.2:
             lease = await lock.try_acquire()
         elif step < 0.6:
             # On a busy machine no answer comes within milliseconds: then nobody knows whether the name is free.
-            with contextlib.suppress(pawl.AcquireTimeout, pawl.BackendUnavailable):
+            with contextlib.suppress(pawlock.AcquireTimeout, pawlock.BackendUnavailable):
                 lease = await lock.acquire(timeout=dice.random() * 0.02)
         else:
             lease = await lock.acquire()
@@ -118,18 +118,18 @@ async def test_tasks_at_random(valkey: Server, aclients: list[pawl.AsyncClient])
 # The same while an administrator runs amok --------------------------------------------------------------------------
 
 AMOK: list[tuple[str, ...]] = [
-    ("DEL", "pawl:x"),
-    ("SET", "pawl:x", "somebody-else", "PX", "30"),
-    ("DEL", "{pawl:x}:1:queue"),
-    ("DEL", "{pawl:x}:1:tickets"),
-    ("DEL", "{pawl:x}:fence"),
+    ("DEL", "pawlock:x"),
+    ("SET", "pawlock:x", "somebody-else", "PX", "30"),
+    ("DEL", "{pawlock:x}:1:queue"),
+    ("DEL", "{pawlock:x}:1:tickets"),
+    ("DEL", "{pawlock:x}:fence"),
     ("FLUSHALL",),
     ("SCRIPT", "FLUSH"),
     ("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),
     ("CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"),
     ("CLIENT", "PAUSE", "20", "ALL"),
 ]
-TOLD = (pawl.AcquireTimeout, pawl.LeaseLost, pawl.NotHeld, pawl.BackendUnavailable)
+TOLD = (pawlock.AcquireTimeout, pawlock.LeaseLost, pawlock.NotHeld, pawlock.BackendUnavailable)
 
 
 class Amok:
@@ -156,7 +156,9 @@ class Amok:
 
 @pytest.mark.fault
 @pytest.mark.parametrize("seed", range(3))
-def test_threads_under_an_amok_administrator(valkey: Server, clients: list[pawl.Client], seed: int) -> None:
+def test_threads_under_an_amok_administrator(
+    valkey: Server, clients: list[pawlock.Client], seed: int
+) -> None:
     granted: list[list[int]] = [[] for _ in range(10)]
 
     def serve(number: int) -> None:
@@ -180,7 +182,7 @@ def test_threads_under_an_amok_administrator(valkey: Server, clients: list[pawl.
 @pytest.mark.fault
 @pytest.mark.parametrize("seed", range(3))
 async def test_tasks_under_an_amok_administrator(
-    valkey: Server, aclients: list[pawl.AsyncClient], seed: int
+    valkey: Server, aclients: list[pawlock.AsyncClient], seed: int
 ) -> None:
     granted: list[list[int]] = [[] for _ in range(10)]
 
@@ -205,27 +207,29 @@ async def test_tasks_under_an_amok_administrator(
 # The moments in which a turn could get lost --------------------------------------------------------------------------
 
 
-def test_threads_granted_in_the_instant_of_their_timeout(valkey: Server, clients: list[pawl.Client]) -> None:
+def test_threads_granted_in_the_instant_of_their_timeout(
+    valkey: Server, clients: list[pawlock.Client]
+) -> None:
     """Released just when a waiter gives up, by another client or the same: granted or timed out, never both."""
     dice = random.Random(3)
     outcomes: set[bool] = set()
 
-    def wait(client: pawl.Client) -> None:
+    def wait(client: pawlock.Client) -> None:
         try:
             client.lock("x").acquire(timeout=0.01).release()
-        except (pawl.AcquireTimeout, pawl.BackendUnavailable):  # the second on a busy machine
+        except (pawlock.AcquireTimeout, pawlock.BackendUnavailable):  # the second on a busy machine
             outcomes.add(False)
         else:
             outcomes.add(True)
 
-    def hold(lease: list[pawl.Lease]) -> None:
+    def hold(lease: list[pawlock.Lease]) -> None:
         lease.append(clients[0].lock("x").acquire())
 
     for number in range(150):
-        held: list[pawl.Lease] = []
+        held: list[pawlock.Lease] = []
         run_threads([partial(hold, held)])
 
-        def give_back(lease: pawl.Lease = held[0]) -> None:
+        def give_back(lease: pawlock.Lease = held[0]) -> None:
             time.sleep(0.008 + dice.random() * 0.005)
             lease.release()
 
@@ -237,15 +241,15 @@ def test_threads_granted_in_the_instant_of_their_timeout(valkey: Server, clients
 
 
 async def test_tasks_granted_in_the_instant_of_their_timeout(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     dice = random.Random(3)
     outcomes: set[str] = set()
 
-    async def wait(client: pawl.AsyncClient) -> None:
+    async def wait(client: pawlock.AsyncClient) -> None:
         try:
             await (await client.lock("x").acquire(timeout=0.01)).release()
-        except (pawl.AcquireTimeout, pawl.BackendUnavailable):  # the second on a busy machine
+        except (pawlock.AcquireTimeout, pawlock.BackendUnavailable):  # the second on a busy machine
             outcomes.add("timeout")
         except asyncio.CancelledError:
             outcomes.add("cancelled")
@@ -275,12 +279,12 @@ async def test_tasks_granted_in_the_instant_of_their_timeout(
 
 
 async def test_the_speaker_goes_and_the_others_go_on(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     """The task that speaks to the server for all times out, is cancelled, or is stopped, and keeps its place."""
     holder, client = aclients
     engine = client._engine()
-    third = pawl.connect_async(valkey.url)
+    third = pawlock.connect_async(valkey.url)
     for number in range(40):
         lease = await holder.lock("x").acquire()
         speaker = asyncio.create_task(_take(client, 0.02 if number % 2 else None))
@@ -288,7 +292,7 @@ async def test_the_speaker_goes_and_the_others_go_on(
         others = [asyncio.create_task(_take(client, None)) for _ in range(3)]
         await asyncio.sleep(0)
         if number % 2:
-            with pytest.raises(pawl.AcquireTimeout):
+            with pytest.raises(pawlock.AcquireTimeout):
                 await speaker
         else:
             speaker.cancel()
@@ -307,13 +311,13 @@ async def test_the_speaker_goes_and_the_others_go_on(
     await third.close()
 
 
-async def _take(client: pawl.AsyncClient, timeout: float | None) -> int:
+async def _take(client: pawlock.AsyncClient, timeout: float | None) -> int:
     async with client.lock("x").acquire(timeout=timeout) as lease:
         return lease.fence
 
 
 def test_the_speaking_thread_times_out_and_the_others_go_on(
-    valkey: Server, clients: list[pawl.Client]
+    valkey: Server, clients: list[pawlock.Client]
 ) -> None:
     holder, client = clients
     for _ in range(20):
@@ -322,7 +326,7 @@ def test_the_speaking_thread_times_out_and_the_others_go_on(
         gave_up = threading.Event()
 
         def give_up(gave_up: threading.Event = gave_up) -> None:
-            with pytest.raises(pawl.AcquireTimeout):
+            with pytest.raises(pawlock.AcquireTimeout):
                 client.lock("x").acquire(timeout=0.03)
             gave_up.set()
 
@@ -331,7 +335,7 @@ def test_the_speaking_thread_times_out_and_the_others_go_on(
             with client.lock("x").acquire() as mine:
                 fences.append(mine.fence)
 
-        def give_back(lease: pawl.Lease = lease, gave_up: threading.Event = gave_up) -> None:
+        def give_back(lease: pawlock.Lease = lease, gave_up: threading.Event = gave_up) -> None:
             assert gave_up.wait(PATIENCE)
             eventually(lambda: len(client._engine.queues.local), "the others wait")
             place = next(iter(client._engine.queues.local.by_key.values()))
@@ -348,14 +352,14 @@ def test_the_speaking_thread_times_out_and_the_others_go_on(
 def test_threads_whose_server_stops_are_all_told_and_can_go_on(own_server: Server) -> None:
     """The speaker gets the error; the others get theirs, none sleeps for ever, and the client works again."""
     options: dict[str, Any] = {"unavailable_after": 0.5, "ttl": 3.0}
-    with pawl.connect(own_server.url) as client, pawl.connect(own_server.url) as holder:
+    with pawlock.connect(own_server.url) as client, pawlock.connect(own_server.url) as holder:
         lease = holder.lock("x", **options).acquire()
         told: list[str] = []
 
         def wait() -> None:
             try:
                 client.lock("x", **options).acquire()
-            except pawl.BackendUnavailable:
+            except pawlock.BackendUnavailable:
                 told.append("unavailable")
 
         def stop() -> None:
@@ -377,13 +381,16 @@ def test_threads_whose_server_stops_are_all_told_and_can_go_on(own_server: Serve
 @pytest.mark.fault
 async def test_tasks_whose_server_stops_are_all_told_and_can_go_on(own_server: Server) -> None:
     options: dict[str, Any] = {"unavailable_after": 0.5, "ttl": 3.0}
-    async with pawl.connect_async(own_server.url) as client, pawl.connect_async(own_server.url) as holder:
+    async with (
+        pawlock.connect_async(own_server.url) as client,
+        pawlock.connect_async(own_server.url) as holder,
+    ):
         lease = await holder.lock("x", **options).acquire()
 
         async def wait() -> str:
             try:
                 await client.lock("x", **options).acquire()
-            except pawl.BackendUnavailable:
+            except pawlock.BackendUnavailable:
                 return "unavailable"
             return "granted"
 
@@ -404,7 +411,7 @@ async def test_tasks_whose_server_stops_are_all_told_and_can_go_on(own_server: S
 
 
 async def test_the_owners_lease_is_lost_and_the_local_waiters_go_on(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     """Taken by an administrator, out of max_hold, detached, or extended: its waiters speak for themselves."""
     client = aclients[0]
@@ -415,7 +422,7 @@ async def test_the_owners_lease_is_lost_and_the_local_waiters_go_on(
         await asyncio.sleep(0)
         kind = number % 4
         if kind == 0:
-            valkey.command("DEL", "pawl:x")
+            valkey.command("DEL", "pawlock:x")
         elif kind == 2:
             lease.detach()
         elif kind == 3:
@@ -427,22 +434,22 @@ async def test_the_owners_lease_is_lost_and_the_local_waiters_go_on(
         assert fences[0] > lease.fence
         if kind < 2:
             await aeventually(partial(_is_lost, lease), "the owner learns of it")
-            with contextlib.suppress(pawl.NotHeld):
+            with contextlib.suppress(pawlock.NotHeld):
                 await lease.release()
         await aeventually(lambda: at_rest(client._engine()), "the client is at rest")
 
 
-def _is_lost(lease: pawl.AsyncLease) -> bool:
+def _is_lost(lease: pawlock.AsyncLease) -> bool:
     return bool(lease.lost)
 
 
-async def _taken_fence(lock: pawl.AsyncLock) -> int:
+async def _taken_fence(lock: pawlock.AsyncLock) -> int:
     async with lock as lease:
         return lease.fence
 
 
 def test_the_owners_lease_is_dropped_and_the_local_waiters_go_on(
-    valkey: Server, clients: list[pawl.Client]
+    valkey: Server, clients: list[pawlock.Client]
 ) -> None:
     """A lease that is garbage-collected is not released: its waiters come when its ttl is over."""
     client = clients[0]

@@ -6,8 +6,8 @@ import asyncio
 import threading
 from typing import Any
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.contention.rig import PATIENCE, aeventually, eventually, queue_length
 
 
@@ -25,12 +25,12 @@ def subscribed(server: Server) -> int:
 
 
 async def test_the_next_task_queues_while_the_last_of_a_run_holds(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     greedy, other = aclients
     lock, engine, order = greedy.lock("x", handover=1), greedy._engine(), list[str]()
 
-    async def serve(who: str, lock: pawl.AsyncLock, done: asyncio.Event) -> None:
+    async def serve(who: str, lock: pawlock.AsyncLock, done: asyncio.Event) -> None:
         async with lock:
             order.append(who)
             await done.wait()
@@ -61,18 +61,18 @@ async def test_the_next_task_queues_while_the_last_of_a_run_holds(
 
 
 def test_the_next_thread_queues_while_the_last_of_a_run_holds(
-    valkey: Server, clients: list[pawl.Client]
+    valkey: Server, clients: list[pawlock.Client]
 ) -> None:
     greedy, other = clients
     lock, engine, order = greedy.lock("x", handover=1), greedy._engine, list[str]()
     done = {who: threading.Event() for who in ("a1", "a2", "a3", "b")}
 
-    def serve(who: str, lock: pawl.Lock) -> None:
+    def serve(who: str, lock: pawlock.Lock) -> None:
         with lock:
             order.append(who)
             assert done[who].wait(PATIENCE)
 
-    def start(who: str, lock: pawl.Lock) -> threading.Thread:
+    def start(who: str, lock: pawlock.Lock) -> threading.Thread:
         thread = threading.Thread(target=serve, args=(who, lock), daemon=True)
         thread.start()
         return thread
@@ -101,7 +101,7 @@ def test_the_next_thread_queues_while_the_last_of_a_run_holds(
 
 
 async def test_after_a_run_the_next_client_is_told_before_the_one_that_released(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     first, second = aclients
     for _ in range(2):  # the connection hears as before, and has the right answers
@@ -119,7 +119,7 @@ async def test_after_a_run_the_next_client_is_told_before_the_one_that_released(
 
 
 async def test_a_hand_off_to_a_lone_waiter_costs_no_request_more(
-    valkey: Server, aclients: list[pawl.AsyncClient]
+    valkey: Server, aclients: list[pawlock.AsyncClient]
 ) -> None:
     first, second = aclients
     held = await first.lock("x").acquire()
@@ -132,7 +132,7 @@ async def test_a_hand_off_to_a_lone_waiter_costs_no_request_more(
 
 
 def test_after_a_run_of_threads_the_next_client_is_told_before_the_one_that_released(
-    valkey: Server, clients: list[pawl.Client]
+    valkey: Server, clients: list[pawlock.Client]
 ) -> None:
     first, second = clients
     told: list[int] = []

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pawl
-from pawl.runtimes.shared import now
+import pawlock
+from pawlock.runtimes.shared import now
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Work:
                 time.sleep(self.order.gap)
             os.pwrite(self.file, b"%020d" % (value + 1), 0)
 
-    def note(self, event: str, lease: pawl.Lease | pawl.AsyncLease, **more: object) -> None:
+    def note(self, event: str, lease: pawlock.Lease | pawlock.AsyncLease, **more: object) -> None:
         """Write one line of the journal in one step."""
         if self.order.journal:
             line = {
@@ -89,7 +89,7 @@ class Work:
             return db.execute("UPDATE guarded SET fence = :f WHERE fence <= :f", {"f": fence}).rowcount
 
 
-def turn(work: Work, lease: pawl.Lease) -> None:
+def turn(work: Work, lease: pawlock.Lease) -> None:
     """One turn of a thread."""
     work.note("granted", lease)
     work.add()
@@ -102,7 +102,7 @@ def turn(work: Work, lease: pawl.Lease) -> None:
     work.done += 1
 
 
-async def aturn(work: Work, lease: pawl.AsyncLease) -> None:
+async def aturn(work: Work, lease: pawlock.AsyncLease) -> None:
     """One turn of a task."""
     work.note("granted", lease)
     work.add()
@@ -116,7 +116,7 @@ async def aturn(work: Work, lease: pawl.AsyncLease) -> None:
     work.done += 1
 
 
-def after_loss(work: Work, lease: pawl.Lease | pawl.AsyncLease, how: BaseException) -> None:
+def after_loss(work: Work, lease: pawlock.Lease | pawlock.AsyncLease, how: BaseException) -> None:
     """Say how the loss was told, and try the write that the fence must stop."""
     work.note("lost", lease, how=repr(how), rows=work.write_with_fence(lease.fence))
 
@@ -124,7 +124,7 @@ def after_loss(work: Work, lease: pawl.Lease | pawl.AsyncLease, how: BaseExcepti
 def by_threads(work: Work) -> None:
     """The crowd as threads of one client."""
     order = work.order
-    client = pawl.connect(order.url)
+    client = pawlock.connect(order.url)
     lock = client.lock(order.name, **order.lock_options)
 
     def serve() -> None:
@@ -133,7 +133,7 @@ def by_threads(work: Work) -> None:
             try:
                 with lease:
                     turn(work, lease)
-            except pawl.LeaseLost as error:
+            except pawlock.LeaseLost as error:
                 after_loss(work, lease, error)
 
     threads = [threading.Thread(target=serve) for _ in range(order.crowd)]
@@ -147,7 +147,7 @@ def by_threads(work: Work) -> None:
 async def by_tasks(work: Work) -> None:
     """The crowd as tasks of one client."""
     order = work.order
-    async with pawl.connect_async(order.url) as client:
+    async with pawlock.connect_async(order.url) as client:
         lock = client.lock(order.name, **order.lock_options)
 
         async def serve() -> None:
@@ -156,7 +156,7 @@ async def by_tasks(work: Work) -> None:
                 try:
                     async with lease:
                         await aturn(work, lease)
-                except pawl.LeaseLost as error:
+                except pawlock.LeaseLost as error:
                     after_loss(work, lease, error)
 
         await asyncio.gather(*(serve() for _ in range(order.crowd)))

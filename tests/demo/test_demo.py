@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start the demo with a temporary folder of its own, so that all it leaves can be seen."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PAWL_")}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PAWLOCK_")}
     env = {**kept, "PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(folder)}
     return subprocess.Popen(
         [sys.executable, "-m", "demo", *arguments],
@@ -54,7 +54,7 @@ def nothing_left(folder: Path) -> None:
     while processes_with(str(folder)) and time.monotonic() < end:
         time.sleep(0.05)
     assert processes_with(str(folder)) == []
-    assert [path for path in folder.iterdir() if path.name.startswith("pawl")] == []
+    assert [path for path in folder.iterdir() if path.name.startswith("pawlock")] == []
 
 
 def test_it_ends_well(tmp_path: Path) -> None:
@@ -99,10 +99,10 @@ def test_killed_it_leaves_no_worker(tmp_path: Path) -> None:
     while workers := [line for line in processes_with(str(tmp_path)) if "demo.worker" in line]:
         assert time.monotonic() < end, workers
         time.sleep(0.05)
-    import pawl.embedded
+    import pawlock.embedded
 
-    for state in tmp_path.glob("pawl-demo-*/state"):
-        pawl.embedded.stop(state, force=True)
+    for state in tmp_path.glob("pawlock-demo-*/state"):
+        pawlock.embedded.stop(state, force=True)
 
 
 def test_an_old_fence_is_refused(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_the_verdict_sees_what_is_wrong(tmp_path: Path) -> None:
         return [row[0] for row in rows if not row[3]]
 
     assert wrong() == []
-    assert wrong(sold=2) == ["with pawl: sold"]
+    assert wrong(sold=2) == ["with pawlock: sold"]
     assert wrong(fences=(6, 5)) == ["fences of the writes"]
     assert wrong(fences=(5, 5)) == ["fences of the writes"]
     assert wrong(left=1) == ["left in stock"]

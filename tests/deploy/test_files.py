@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from pawl.cli.serve import serve
-from pawl.testing.servers import Server, free_port
+from pawlock.cli.serve import serve
+from pawlock.testing.servers import Server, free_port
 from tests.pace import pace
 from tests.service.rig import Tokens
 
@@ -35,8 +35,8 @@ _yaml: Any = importlib.import_module("yaml")
 
 
 def options_of(command: Sequence[str]) -> dict[str, Any]:
-    """What `pawl serve` makes of its arguments; it must know them all."""
-    return dict(serve.make_context("pawl serve", list(command)).params)
+    """What `pawlock serve` makes of its arguments; it must know them all."""
+    return dict(serve.make_context("pawlock serve", list(command)).params)
 
 
 def dockerfile() -> dict[str, list[str]]:
@@ -49,7 +49,7 @@ def dockerfile() -> dict[str, list[str]]:
 
 
 def manifests() -> dict[str, Any]:
-    text = (DEPLOY / "kubernetes" / "pawl.yaml").read_text()
+    text = (DEPLOY / "kubernetes" / "pawlock.yaml").read_text()
     return {one["kind"]: one for one in _yaml.safe_load_all(text)}
 
 
@@ -69,7 +69,7 @@ def arguments() -> list[str]:
 def unit() -> dict[str, str]:
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(DEPLOY / "pawl.service")
+    parser.read(DEPLOY / "pawlock.service")
     return dict(parser["Service"])
 
 
@@ -148,19 +148,19 @@ def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path) -> None:
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("no systemd-analyze on PATH")
-    text = (DEPLOY / "pawl.service").read_text().replace("/opt/pawl/bin/pawl", sys.executable)
-    (tmp_path / "pawl.service").write_text(text)
+    text = (DEPLOY / "pawlock.service").read_text().replace("/opt/pawlock/bin/pawlock", sys.executable)
+    (tmp_path / "pawlock.service").write_text(text)
     done = subprocess.run(
-        [program, "verify", "--man=no", str(tmp_path / "pawl.service")],
+        [program, "verify", "--man=no", str(tmp_path / "pawlock.service")],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    told = [line for line in done.stderr.splitlines() if "pawl.service" in line]
+    told = [line for line in done.stderr.splitlines() if "pawlock.service" in line]
     assert told == []
 
 
 # A container in small: a process tree, a host name and a file system that cannot be written, all of its own.
 INSIDE = """
-hostname pawl-0
+hostname pawlock-0
 mount --bind / /
 mount -o remount,bind,ro /
 exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
@@ -180,7 +180,7 @@ def contained(command: Sequence[str]) -> list[str]:
         "bash",
         "-ec",
         INSIDE,
-        "pawl",
+        "pawlock",
     ]
     try:
         allowed = (
@@ -193,7 +193,7 @@ def contained(command: Sequence[str]) -> list[str]:
 
 @pytest.fixture
 def as_deployed(valkey: Server, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`pawl serve` with the arguments of the image, its files elsewhere, and its address."""
+    """`pawlock serve` with the arguments of the image, its files elsewhere, and its address."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl on PATH")
     subprocess.run(
@@ -205,8 +205,8 @@ def as_deployed(valkey: Server, tmp_path: Path) -> Iterator[tuple[subprocess.Pop
     port = free_port()
     own = [str(tmp_path / Path(one).name) if one.startswith("/etc/") else one for one in arguments()]
     own[own.index("0.0.0.0")] = "127.0.0.1"
-    command = contained([sys.executable, "-m", "pawl", "serve", *own, "--port", str(port)])
-    environ = {**os.environ, "PAWL_URL": valkey.url, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nowhere"}
+    command = contained([sys.executable, "-m", "pawlock", "serve", *own, "--port", str(port)])
+    environ = {**os.environ, "PAWLOCK_URL": valkey.url, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nowhere"}
     process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
     yield process, f"https://127.0.0.1:{port}"
     process.kill()

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 
-WHO = "import os, socket\nos.getpid = lambda: 1\nsocket.gethostname = lambda: 'pawl-0'\n"
-"""Said before pawl is imported, so that it works where no namespaces may be made."""
+WHO = "import os, socket\nos.getpid = lambda: 1\nsocket.gethostname = lambda: 'pawlock-0'\n"
+"""Said before pawlock is imported, so that it works where no namespaces may be made."""
 
 
 class Twin:
     """A process that looks like all the others."""
 
     def __init__(self, url: str, program: str) -> None:
-        text = WHO + "import asyncio, sys, time, pawl\nurl = sys.argv[1]\n" + textwrap.dedent(program)
+        text = WHO + "import asyncio, sys, time, pawlock\nurl = sys.argv[1]\n" + textwrap.dedent(program)
         command = [sys.executable, "-c", text, url]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
 
@@ -37,7 +37,7 @@ class Twin:
 
 
 COUNTING = """
-    with pawl.connect(url) as client:
+    with pawlock.connect(url) as client:
         for _ in range(15):
             with client.lock("counter", handover=0) as lease, client.rlock("again") as one, client.rlock("again"):
                 with client.semaphore("two", permits=2):
@@ -57,12 +57,12 @@ def test_twins_count_exactly_and_have_no_token_in_common(valkey: Server, tmp_pat
     twins = [Twin(valkey.url, COUNTING.format(path=str(path))) for _ in range(4)]
     tokens = [token for twin in twins for token in twin.end()]
     assert len(set(tokens)) == len(tokens) == 4 * 15 * 2
-    assert {token.partition("@")[2].partition("/")[0] for token in tokens} == {"pawl-0:1"}
+    assert {token.partition("@")[2].partition("/")[0] for token in tokens} == {"pawlock-0:1"}
     assert path.read_text() == "60"
 
 
 HOLDING = """
-    with pawl.connect(url) as client, client.lock({held!r}) as lease:
+    with pawlock.connect(url) as client, client.lock({held!r}) as lease:
         print(lease.fence, flush=True)
         if {wanted!r}:
             with client.lock({wanted!r}).acquire(timeout=20):
@@ -74,7 +74,7 @@ HOLDING = """
 
 def test_a_chain_of_twins_is_no_deadlock(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         last = Twin(valkey.url, HOLDING.format(held="c", wanted=""))
         assert last.says()
         middle = Twin(valkey.url, HOLDING.format(held="b", wanted="c"))
@@ -100,21 +100,21 @@ def test_a_twin_can_release_only_its_own(valkey: Server) -> None:
     other = Twin(
         valkey.url,
         """
-        with pawl.connect(url) as client:
+        with pawlock.connect(url) as client:
             print(client.lock("mine").try_acquire(), client.rlock("mine").try_acquire())
         """,
     )
     assert other.end() == ["None", "None"]
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         assert client.inspect("mine").fence == fence
-        assert client.inspect("mine").holder.startswith("pawl-0:1/")
+        assert client.inspect("mine").holder.startswith("pawlock-0:1/")
     twin.end()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="namespaces are Linux's")
 def test_in_real_namespaces(valkey: Server) -> None:
     """The same with the kernel's own word for it, where this user may have it; else what was said before stands."""
-    text = "import pawl, sys\nwith pawl.connect(sys.argv[1]).lock('x') as lease: print(lease.token)"
+    text = "import pawlock, sys\nwith pawlock.connect(sys.argv[1]).lock('x') as lease: print(lease.token)"
     around = ["unshare", "-p", "-u", "-f", "--mount-proc", "bash", "-ec", 'hostname web; exec "$@"', "x"]
     environ = {**os.environ, "PYTHONWARNINGS": "ignore"}
     found: list[str] = []

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-import pawl
+import pawlock
 
 __all__ = ["block", "blocked", "gone_within", "relieved"]
 
@@ -20,7 +20,7 @@ def relieved() -> list[threading.Thread]:
     return [
         thread
         for thread in threading.enumerate()
-        if thread.name.startswith("pawl-renewal") and thread.is_alive()
+        if thread.name.startswith("pawlock-renewal") and thread.is_alive()
     ]
 
 
@@ -32,7 +32,7 @@ def gone_within(seconds: float) -> bool:
     return not relieved()
 
 
-def block(lease: pawl.AsyncLease, seconds: float) -> None:
+def block(lease: pawlock.AsyncLease, seconds: float) -> None:
     """Block the loop, and look all the while whether the lease is good."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -44,7 +44,7 @@ def blocked(url: str | list[str], seconds: float = 1.5, *, ttl: float = 0.5, **o
     """Run a body that blocks its loop from its first line on, for longer than its TTL; then one that does not."""
 
     async def main() -> None:
-        async with pawl.connect_async(url, **options) as client:
+        async with pawlock.connect_async(url, **options) as client:
             async with client.lock("n", ttl=ttl) as lease:
                 block(lease, seconds)
             # It serves leases as before.

@@ -5,35 +5,35 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 
 
 @pytest.fixture
-def client(valkey: Server) -> Iterator[pawl.Client]:
+def client(valkey: Server) -> Iterator[pawlock.Client]:
     """A client of threads on a server without keys."""
     valkey.command("FLUSHALL")
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         yield client
 
 
 @pytest.fixture
-def other(valkey: Server) -> Iterator[pawl.Client]:
+def other(valkey: Server) -> Iterator[pawlock.Client]:
     """Another client of the same server: for the server it is another process."""
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         yield client
 
 
 @pytest_asyncio.fixture
-async def aclient(valkey: Server) -> AsyncIterator[pawl.AsyncClient]:
+async def aclient(valkey: Server) -> AsyncIterator[pawlock.AsyncClient]:
     """A client of asyncio on a server without keys."""
     valkey.command("FLUSHALL")
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
         yield client
 
 
 @pytest_asyncio.fixture
-async def aother(valkey: Server) -> AsyncIterator[pawl.AsyncClient]:
+async def aother(valkey: Server) -> AsyncIterator[pawlock.AsyncClient]:
     """Another client of asyncio of the same server."""
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
         yield client

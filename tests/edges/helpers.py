@@ -19,8 +19,8 @@ from typing import Any, Self, TypeVar
 
 import redis
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.pace import pace
 
 __all__ = [
@@ -50,13 +50,13 @@ def eventually(condition: Callable[[], object], what: str, timeout: float = 10.0
         time.sleep(0.005)
 
 
-def holder_of(server: Server, name: str, namespace: str = "pawl") -> str | None:
+def holder_of(server: Server, name: str, namespace: str = "pawlock") -> str | None:
     """The value of a name's key as the server has it; None when the name is free."""
     value = server.command("GET", f"{namespace}:{name}")
     return None if value is None else bytes(value).decode()  # type: ignore[arg-type]
 
 
-def wait_for_renewal(server: Server, name: str, namespace: str = "pawl") -> None:
+def wait_for_renewal(server: Server, name: str, namespace: str = "pawlock") -> None:
     """Wait until a holder pushes the expiry of a name on."""
     key = f"{namespace}:{name}"
     before = server.command("PEXPIRETIME", key)
@@ -72,7 +72,7 @@ def script_calls(server: Server) -> int:
     return sum(int(n) for n in re.findall(rb"cmdstat_eval(?:sha)?:calls=(\d+)", stats))
 
 
-def local_waiters(client: pawl.Client) -> int:
+def local_waiters(client: pawlock.Client) -> int:
     """How many threads sleep in the local queues of a client."""
     return sum(len(queue.local_waiters) for queue in client._engine.queues.local.by_key.values())
 
@@ -80,7 +80,9 @@ def local_waiters(client: pawl.Client) -> int:
 def free(server: Server, name: str) -> bool:
     """Whether nobody holds or waits for a name, by the server's own keys."""
     return (
-        server.command("EXISTS", f"pawl:{name}", f"{{pawl:{name}}}:1:queue", f"{{pawl:{name}}}:1:tickets")
+        server.command(
+            "EXISTS", f"pawlock:{name}", f"{{pawlock:{name}}}:1:queue", f"{{pawlock:{name}}}:1:tickets"
+        )
         == 0
     )
 
@@ -194,7 +196,7 @@ def started_threads(*works: Callable[[], object]) -> Generator[list[object]]:
         raise errors[0]
 
 
-def count_up(lock: pawl.Lock, url: str, rounds: int) -> int:
+def count_up(lock: pawlock.Lock, url: str, rounds: int) -> int:
     """Count a number up in two steps under a lock: the work of a pool's worker."""
     plain = redis.Redis.from_url(url)
     for _ in range(rounds):
@@ -208,8 +210,8 @@ def outcome(work: Callable[[], object]) -> str:
     """What a step gave: the class of its error with the reason of a loss, or "done"."""
     try:
         work()
-    except pawl.LeaseLost as error:
+    except pawlock.LeaseLost as error:
         return f"LeaseLost:{error.reason}"
-    except pawl.PawlError as error:
+    except pawlock.PawlockError as error:
         return type(error).__name__
     return "done"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-import pawl
+import pawlock
 
-client = pawl.connect(os.environ["ENDS_URL"], ttl=60.0, ticket_ttl=30.0)
-kept: list[pawl.Lease] = []
+client = pawlock.connect(os.environ["ENDS_URL"], ttl=60.0, ticket_ttl=30.0)
+kept: list[pawlock.Lease] = []
 
 
 def keep() -> None:

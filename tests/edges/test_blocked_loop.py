@@ -11,24 +11,24 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import pawl
-import pawl.runtimes.quorum_aio
-import pawl.runtimes.quorum_threads
-from pawl.testing.groups import ClusterGroup, SentinelGroup
-from pawl.testing.servers import Server
+import pawlock
+import pawlock.runtimes.quorum_aio
+import pawlock.runtimes.quorum_threads
+from pawlock.testing.groups import ClusterGroup, SentinelGroup
+from pawlock.testing.servers import Server
 from tests.edges.blocking import block, blocked, gone_within, relieved
 from tests.edges.helpers import Script, eventually, holder_of, in_child, run_script, wait_for_renewal
 
 
 def test_a_blocked_body_keeps_its_lease(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "pawl"):
+    with caplog.at_level(logging.WARNING, "pawlock"):
         blocked(server.url)
         assert gone_within(3)
-    began, ended = (record for record in caplog.records if hasattr(record, "pawl_blocked"))
-    stack = getattr(began, "pawl_stack", "")
+    began, ended = (record for record in caplog.records if hasattr(record, "pawlock_blocked"))
+    stack = getattr(began, "pawlock_stack", "")
     assert "block(lease, seconds)" in stack
     assert "block(lease, seconds)" in began.getMessage()
-    assert getattr(ended, "pawl_blocked", 0.0) > 1.0
+    assert getattr(ended, "pawlock_blocked", 0.0) > 1.0
 
 
 def test_a_body_that_blocks_in_a_log_handler(valkey: Server) -> None:
@@ -42,7 +42,7 @@ def test_a_body_that_blocks_in_a_log_handler(valkey: Server) -> None:
                 time.sleep(1.5)
 
     async def main() -> None:
-        async with pawl.connect_async(valkey.url) as client, client.lock("n", ttl=0.5) as lease:
+        async with pawlock.connect_async(valkey.url) as client, client.lock("n", ttl=0.5) as lease:
             logging.getLogger("app").warning("anything")
             assert lease.state == "held"
             assert holder_of(valkey, "n") == lease.token
@@ -55,14 +55,14 @@ def test_a_body_that_blocks_in_a_log_handler(valkey: Server) -> None:
     finally:
         logging.getLogger().removeHandler(handler)
     assert seen[0] == "app"
-    assert "pawl.asyncio" in seen
+    assert "pawlock.asyncio" in seen
 
 
 def test_it_is_counted(valkey: Server) -> None:
     counted: list[str] = []
 
     async def main() -> None:
-        async with pawl.connect_async(valkey.url) as client, client.lock("n", ttl=0.3) as lease:
+        async with pawlock.connect_async(valkey.url) as client, client.lock("n", ttl=0.3) as lease:
             block(lease, 0.8)
             assert holder_of(valkey, "n") == lease.token
             counters = next(iter(client._known_engines())).reports.counters
@@ -76,13 +76,13 @@ def test_it_is_counted(valkey: Server) -> None:
 @pytest.mark.parametrize("which", ["lock", "client", "environment"])
 def test_it_can_be_left_to_the_loop(valkey: Server, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if which == "environment":
-        monkeypatch.setenv("PAWL_RENEW", "loop")
+        monkeypatch.setenv("PAWLOCK_RENEW", "loop")
 
     async def main() -> None:
         client = (
-            pawl.connect_async(valkey.url, renew="loop")
+            pawlock.connect_async(valkey.url, renew="loop")
             if which == "client"
-            else pawl.connect_async(valkey.url)
+            else pawlock.connect_async(valkey.url)
         )
         lock = client.lock("n", ttl=0.2, renew="loop") if which == "lock" else client.lock("n", ttl=0.2)
         async with client, lock as lease:
@@ -90,15 +90,15 @@ def test_it_can_be_left_to_the_loop(valkey: Server, which: str, monkeypatch: pyt
             await asyncio.sleep(0.3)
             block(lease, 0.5)
 
-    with pytest.raises(pawl.LeaseLost, match="expired"):
+    with pytest.raises(pawlock.LeaseLost, match="expired"):
         asyncio.run(main())
 
 
 def test_max_hold_bounds_it(valkey: Server) -> None:
     async def main() -> float:
-        async with pawl.connect_async(valkey.url) as client:
+        async with pawlock.connect_async(valkey.url) as client:
             began = time.monotonic()
-            with pytest.raises(pawl.LeaseLost) as lost:
+            with pytest.raises(pawlock.LeaseLost) as lost:
                 async with client.lock("n", ttl=0.4, max_hold=0.9) as lease:
                     block(lease, 10)
             assert lost.value.reason == "max_hold"
@@ -108,7 +108,7 @@ def test_max_hold_bounds_it(valkey: Server) -> None:
 
 
 def test_a_lease_that_is_taken_is_seen_in_the_body(valkey: Server) -> None:
-    def body(lease: pawl.AsyncLease) -> None:
+    def body(lease: pawlock.AsyncLease) -> None:
         # It would be valid for as long as the loop is blocked, by the clock alone, if nobody asked.
         end = time.monotonic() + 5
         while not lease.lost and time.monotonic() < end:
@@ -117,11 +117,11 @@ def test_a_lease_that_is_taken_is_seen_in_the_body(valkey: Server) -> None:
         lease.check()
 
     async def main() -> None:
-        with pawl.connect(valkey.url) as operator:
-            async with pawl.connect_async(valkey.url) as client:
+        with pawlock.connect(valkey.url) as operator:
+            async with pawlock.connect_async(valkey.url) as client:
                 lease = await client.lock("n", ttl=0.6).acquire()
                 operator.force_release("n", reason="a test")
-                with pytest.raises(pawl.LeaseLost) as lost:
+                with pytest.raises(pawlock.LeaseLost) as lost:
                     body(lease)
                 assert lost.value.reason in ("taken", "expired")
 
@@ -130,7 +130,7 @@ def test_a_lease_that_is_taken_is_seen_in_the_body(valkey: Server) -> None:
 
 def test_a_server_that_is_away_for_a_moment(own_server: Server) -> None:
     async def main() -> None:
-        async with pawl.connect_async(own_server.url) as client, client.lock("n", ttl=1.5) as lease:
+        async with pawlock.connect_async(own_server.url) as client, client.lock("n", ttl=1.5) as lease:
             block(lease, 0.6)
             with own_server.paused():
                 block(lease, 0.5)
@@ -142,10 +142,10 @@ def test_a_server_that_is_away_for_a_moment(own_server: Server) -> None:
 
 def test_a_server_that_stays_away_ends_it(own_server: Server) -> None:
     async def main() -> None:
-        async with pawl.connect_async(own_server.url) as client:
+        async with pawlock.connect_async(own_server.url) as client:
             lease = await client.lock("n", ttl=0.6).acquire()
             own_server.kill()
-            with pytest.raises(pawl.LeaseLost):
+            with pytest.raises(pawlock.LeaseLost):
                 block(lease, 5)
 
     asyncio.run(main())
@@ -154,7 +154,7 @@ def test_a_server_that_stays_away_ends_it(own_server: Server) -> None:
 
 def test_a_loop_that_serves_opens_no_connection(valkey: Server) -> None:
     async def main() -> None:
-        async with pawl.connect_async(valkey.url) as client, client.lock("n", ttl=0.3):
+        async with pawlock.connect_async(valkey.url) as client, client.lock("n", ttl=0.3):
             await asyncio.sleep(0.2)
             before = len(bytes(valkey.command("CLIENT", "LIST")).splitlines())  # type: ignore[arg-type]
             for _ in range(8):
@@ -166,7 +166,7 @@ def test_a_loop_that_serves_opens_no_connection(valkey: Server) -> None:
 
 def test_many_leases_have_one_thread(valkey: Server) -> None:
     async def main() -> None:
-        async with pawl.connect_async(valkey.url) as client:
+        async with pawlock.connect_async(valkey.url) as client:
             started: set[int | None] = set()
             for number in range(200):
                 async with client.lock(f"n{number}"):
@@ -179,13 +179,13 @@ def test_many_leases_have_one_thread(valkey: Server) -> None:
 
 def test_a_close_elsewhere_ends_it(valkey: Server) -> None:
     """A client of two loops: one is blocked, and the client is closed in the other."""
-    client = pawl.connect_async(valkey.url)
+    client = pawlock.connect_async(valkey.url)
     holds, lost = threading.Event(), threading.Event()
 
     async def held() -> None:
         lease = await client.lock("n", ttl=0.5).acquire()
         holds.set()
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             block(lease, 10)
         lost.set()
         # Time to close what this loop has open.
@@ -208,13 +208,13 @@ def test_a_loop_that_ended_is_not_renewed(valkey: Server) -> None:
     """In a process of its own: that loop leaves its connection and its lease behind."""
     text = """
     import asyncio, logging, sys, threading, time
-    import pawl
+    import pawlock
 
     logging.disable()
     kept = []
 
     async def main():
-        client = pawl.connect_async(sys.argv[1])
+        client = pawlock.connect_async(sys.argv[1])
         kept.extend([client, await client.lock("n", ttl=0.5).acquire()])
         time.sleep(0.8)
         kept[1].check()
@@ -222,7 +222,7 @@ def test_a_loop_that_ended_is_not_renewed(valkey: Server) -> None:
     asyncio.run(main())
     time.sleep(1.8)
     print([thread.name for thread in threading.enumerate()])
-    with pawl.connect(sys.argv[1]) as client:
+    with pawlock.connect(sys.argv[1]) as client:
         lease = client.lock("n").try_acquire()
         print(lease is not None)
         lease.release()
@@ -233,11 +233,11 @@ def test_a_loop_that_ended_is_not_renewed(valkey: Server) -> None:
 def test_a_program_ends_while_its_loop_is_blocked(valkey: Server) -> None:
     text = """
     import asyncio, logging, sys, time
-    import pawl
+    import pawlock
     logging.disable()
 
     async def main():
-        lease = await pawl.connect_async(sys.argv[1]).lock("n", ttl=0.4).acquire(timeout=5)
+        lease = await pawlock.connect_async(sys.argv[1]).lock("n", ttl=0.4).acquire(timeout=5)
         time.sleep(0.6)
         lease.check()
         print("held")
@@ -251,24 +251,24 @@ def test_a_program_ends_while_its_loop_is_blocked(valkey: Server) -> None:
 def test_a_process_that_was_stopped_for_too_long_revives_nothing(valkey: Server) -> None:
     text = """
     import asyncio, logging, sys, time
-    import pawl
+    import pawlock
 
     logging.disable()
 
     async def main():
-        lease = await pawl.connect_async(sys.argv[1]).lock("n", ttl=1).acquire()
+        lease = await pawlock.connect_async(sys.argv[1]).lock("n", ttl=1).acquire()
         print("held", flush=True)
         try:
             while True:
                 time.sleep(0.001)
                 lease.check()
-        except pawl.LeaseLost as error:
+        except pawlock.LeaseLost as error:
             print(error.reason, flush=True)
             sys.stdin.readline()
 
     asyncio.run(main())
     """
-    with Script(text, valkey.url) as script, pawl.connect(valkey.url) as client:
+    with Script(text, valkey.url) as script, pawlock.connect(valkey.url) as client:
         assert script.line() == "held"
         wait_for_renewal(valkey, "n")
         script.process.send_signal(signal.SIGSTOP)
@@ -286,14 +286,14 @@ def test_a_loop_that_stands_still_is_renewed_when_it_goes_on(valkey: Server, *, 
     """A loop that is run piece by piece: each piece may block from its first line on."""
     loop = asyncio.new_event_loop()
 
-    async def begin() -> tuple[pawl.AsyncClient, pawl.AsyncLease]:
-        client = pawl.connect_async(valkey.url)
+    async def begin() -> tuple[pawlock.AsyncClient, pawlock.AsyncLease]:
+        client = pawlock.connect_async(valkey.url)
         return client, await client.lock("n", ttl=0.6).acquire()
 
-    async def go_on(lease: pawl.AsyncLease) -> None:
+    async def go_on(lease: pawlock.AsyncLease) -> None:
         block(lease, 1.2)
 
-    async def end(client: pawl.AsyncClient, lease: pawl.AsyncLease) -> None:
+    async def end(client: pawlock.AsyncClient, lease: pawlock.AsyncLease) -> None:
         await lease.release()
         await client.close()
 
@@ -309,10 +309,10 @@ def test_a_loop_that_stands_still_is_renewed_when_it_goes_on(valkey: Server, *, 
 
 
 def test_a_thread_that_ended_idle_is_there_again(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pawl.runtimes.renewal_thread._IDLE_FOR", 0.0)
+    monkeypatch.setattr("pawlock.runtimes.renewal_thread._IDLE_FOR", 0.0)
 
     async def main() -> None:
-        async with pawl.connect_async(valkey.url) as client:
+        async with pawlock.connect_async(valkey.url) as client:
             for _ in range(2):
                 async with client.lock("n", ttl=0.3) as lease:
                     block(lease, 0.6)
@@ -322,7 +322,7 @@ def test_a_thread_that_ended_idle_is_there_again(valkey: Server, monkeypatch: py
 
 
 def test_several_loops_in_several_threads(valkey: Server) -> None:
-    client = pawl.connect_async(valkey.url)
+    client = pawlock.connect_async(valkey.url)
     kept: list[str] = []
 
     async def body(name: str) -> None:
@@ -353,7 +353,7 @@ def test_several_loops_in_several_threads(valkey: Server) -> None:
 
 def test_a_child_does_not_renew(valkey: Server) -> None:
     async def main() -> None:
-        async with pawl.connect_async(valkey.url) as client, client.lock("n", ttl=0.5) as lease:
+        async with pawlock.connect_async(valkey.url) as client, client.lock("n", ttl=0.5) as lease:
             block(lease, 0.6)
             assert in_child(lambda: str([bool(lease), len(relieved())])) == "[False, 0]"
             block(lease, 0.6)
@@ -371,7 +371,7 @@ def masters() -> Iterator[list[str]]:
 
 
 def test_independent_masters(masters: list[str]) -> None:
-    blocked(masters, redlock=pawl.RedlockOptions(fresh=True))
+    blocked(masters, redlock=pawlock.RedlockOptions(fresh=True))
 
 
 @pytest.fixture
@@ -383,24 +383,24 @@ def replicated() -> Iterator[tuple[Server, Server]]:
         yield one, two
 
 
-async def in_step(client: pawl.AsyncClient) -> pawl.AsyncLease:
+async def in_step(client: pawlock.AsyncClient) -> pawlock.AsyncLease:
     """A lease, as soon as the replica is in step."""
     for _ in range(200):
         try:
             return await client.lock("n", ttl=1).acquire(timeout=1)
-        except pawl.NotReplicated:
+        except pawlock.NotReplicated:
             await asyncio.sleep(0.05)
     raise AssertionError("the replica is not in step")
 
 
 def test_a_replica_must_have_the_renewal(replicated: tuple[Server, Server]) -> None:
     async def main() -> None:
-        async with pawl.connect_async(replicated[0].url, replicas=1) as client:
+        async with pawlock.connect_async(replicated[0].url, replicas=1) as client:
             lease = await in_step(client)
             block(lease, 1.8)
             # Without its replica, a renewal does not count.
             replicated[1].command("REPLICAOF", "NO", "ONE")
-            with pytest.raises(pawl.LeaseLost):
+            with pytest.raises(pawlock.LeaseLost):
                 block(lease, 10)
 
     asyncio.run(main())
@@ -428,7 +428,7 @@ def renewals(server: Server) -> int:
 @pytest.mark.slow
 def test_ten_seconds_at_a_ttl_of_two(server: Server) -> None:
     async def main() -> None:
-        async with pawl.connect_async(server.url) as client, client.lock("n", ttl=2) as lease:
+        async with pawlock.connect_async(server.url) as client, client.lock("n", ttl=2) as lease:
             before = renewals(server) if b"cmdstat_pexpireat" in server.command("INFO", "commandstats") else 0  # type: ignore[operator]
             block(lease, 10)
             assert 10 <= renewals(server) - before <= 40
@@ -439,9 +439,9 @@ def test_ten_seconds_at_a_ttl_of_two(server: Server) -> None:
 @pytest.mark.slow
 def test_five_seconds_at_most(server: Server) -> None:
     async def main() -> None:
-        async with pawl.connect_async(server.url) as client:
+        async with pawlock.connect_async(server.url) as client:
             began = time.monotonic()
-            with pytest.raises(pawl.LeaseLost, match="max_hold"):
+            with pytest.raises(pawlock.LeaseLost, match="max_hold"):
                 async with client.lock("n", ttl=2, max_hold=5) as lease:
                     block(lease, 10)
             assert 4.9 <= time.monotonic() - began <= 7
@@ -462,7 +462,7 @@ def test_row_12_a_handler_that_raises_while_the_thread_is_started(
     raised: list[str] = []
 
     def interrupted(thread: threading.Thread) -> None:
-        if thread.name != "pawl-renewal" or raised:
+        if thread.name != "pawlock-renewal" or raised:
             return start(thread)
         raised.append(thread.name)
         if not runs:
@@ -475,13 +475,13 @@ def test_row_12_a_handler_that_raises_while_the_thread_is_started(
             raise RuntimeError("cannot release un-acquired lock")
 
     async def main() -> None:
-        async with pawl.connect_async(valkey.url) as client:
+        async with pawlock.connect_async(valkey.url) as client:
             with pytest.raises(_HandlerError):
                 await client.lock("first").acquire()
             async with client.lock("n", ttl=0.3) as lease:
                 block(lease, 0.9)
                 assert holder_of(valkey, "n") == lease.token
-                assert [thread.name for thread in relieved()].count("pawl-renewal") == 1
+                assert [thread.name for thread in relieved()].count("pawlock-renewal") == 1
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     asyncio.run(main())

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 
 
 async def settled() -> None:
@@ -26,7 +26,7 @@ async def settled() -> None:
 
 def lose(server: Server, *names: str) -> None:
     for name in names:
-        server.command("DEL", f"pawl:{name}")
+        server.command("DEL", f"pawlock:{name}")
 
 
 TTL = 0.6
@@ -35,9 +35,9 @@ LASTS = 30.0
 """For what is to be held: a busy machine may not run a program for as long as a short lease lives."""
 
 
-async def test_inside_a_timeout(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_inside_a_timeout(valkey: Server, aclient: pawlock.AsyncClient) -> None:
     """The loss comes first: the timeout is not blamed."""
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         async with asyncio.timeout(20) as scope:
             async with aclient.lock("a", ttl=TTL):
                 lose(valkey, "a")
@@ -46,8 +46,8 @@ async def test_inside_a_timeout(valkey: Server, aclient: pawl.AsyncClient) -> No
     await settled()
 
 
-async def test_around_a_timeout(valkey: Server, aclient: pawl.AsyncClient) -> None:
-    with pytest.raises(pawl.LeaseLost):
+async def test_around_a_timeout(valkey: Server, aclient: pawlock.AsyncClient) -> None:
+    with pytest.raises(pawlock.LeaseLost):
         async with aclient.lock("a", ttl=TTL):
             lose(valkey, "a")
             async with asyncio.timeout(20):
@@ -55,19 +55,19 @@ async def test_around_a_timeout(valkey: Server, aclient: pawl.AsyncClient) -> No
     await settled()
 
 
-async def test_an_outer_timeout_is_never_told_as_a_loss(aclient: pawl.AsyncClient) -> None:
+async def test_an_outer_timeout_is_never_told_as_a_loss(aclient: pawlock.AsyncClient) -> None:
     with pytest.raises(TimeoutError) as caught:
         async with asyncio.timeout(None) as scope:
             async with aclient.lock("a", ttl=LASTS) as lease:
                 scope.reschedule(asyncio.get_running_loop().time() + 0.1)
                 await asyncio.sleep(30)
-    assert not isinstance(caught.value, pawl.PawlError)
+    assert not isinstance(caught.value, pawlock.PawlockError)
     assert lease.state == "released"
     assert not await aclient.lock("a").locked()
     await settled()
 
 
-async def test_an_inner_timeout_stays_inside(aclient: pawl.AsyncClient) -> None:
+async def test_an_inner_timeout_stays_inside(aclient: pawlock.AsyncClient) -> None:
     async with aclient.lock("a", ttl=LASTS) as lease:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
@@ -78,7 +78,7 @@ async def test_an_inner_timeout_stays_inside(aclient: pawl.AsyncClient) -> None:
 
 @pytest.mark.parametrize("outer", [True, False])
 async def test_a_timeout_and_a_loss_in_one_instant(
-    valkey: Server, aclient: pawl.AsyncClient, outer: bool
+    valkey: Server, aclient: pawlock.AsyncClient, outer: bool
 ) -> None:
     """Both cancels are on their way when the task awakes: each block takes back its own, and none is left."""
 
@@ -95,12 +95,12 @@ async def test_a_timeout_and_a_loss_in_one_instant(
                     await asyncio.sleep(5)
 
     for _ in range(3):
-        with pytest.raises((TimeoutError, pawl.LeaseLost)):
+        with pytest.raises((TimeoutError, pawlock.LeaseLost)):
             await both()
         await settled()
 
 
-async def test_in_a_task_group(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_in_a_task_group(valkey: Server, aclient: pawlock.AsyncClient) -> None:
     """The loss of one child ends the group: the others are cancelled, their locks released, the loss is told."""
     entered = asyncio.Barrier(4)
     ended: list[str] = []
@@ -122,14 +122,14 @@ async def test_in_a_task_group(valkey: Server, aclient: pawl.AsyncClient) -> Non
             lose(valkey, "a")
             await asyncio.sleep(30)
     (error,) = caught.value.exceptions
-    assert isinstance(error, pawl.LeaseLost)
+    assert isinstance(error, pawlock.LeaseLost)
     assert error.name == "a"
     assert sorted(ended) == ["b", "c"]
     assert not await aclient.lock("b").locked()
     await settled()
 
 
-async def test_a_group_inside_the_block(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_a_group_inside_the_block(valkey: Server, aclient: pawlock.AsyncClient) -> None:
     """The cancel of the loss ends the children of the group that the body runs."""
     ended: list[int] = []
 
@@ -139,7 +139,7 @@ async def test_a_group_inside_the_block(valkey: Server, aclient: pawl.AsyncClien
         finally:
             ended.append(n)
 
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         async with aclient.lock("a", ttl=TTL):
             async with asyncio.TaskGroup() as group:
                 for n in range(3):
@@ -150,14 +150,14 @@ async def test_a_group_inside_the_block(valkey: Server, aclient: pawl.AsyncClien
     await settled()
 
 
-async def test_a_shielded_part_runs_on(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_a_shielded_part_runs_on(valkey: Server, aclient: pawlock.AsyncClient) -> None:
     finished = asyncio.Event()
 
     async def part() -> None:
         await asyncio.sleep(TTL * 2)
         finished.set()
 
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         async with aclient.lock("a", ttl=TTL):
             lose(valkey, "a")
             await asyncio.shield(part())
@@ -169,10 +169,10 @@ async def test_a_shielded_part_runs_on(valkey: Server, aclient: pawl.AsyncClient
 @pytest.mark.parametrize("lost", ["outer", "inner", "both"])
 @pytest.mark.parametrize("awaits", [True, False])
 async def test_two_blocks_one_in_the_other(
-    valkey: Server, aclient: pawl.AsyncClient, lost: str, awaits: bool
+    valkey: Server, aclient: pawlock.AsyncClient, lost: str, awaits: bool
 ) -> None:
     names = {"outer": ("outer",), "inner": ("inner",), "both": ("outer", "inner")}[lost]
-    with pytest.raises(pawl.LeaseLost) as caught:
+    with pytest.raises(pawlock.LeaseLost) as caught:
         life = {name: TTL if name in names or not awaits else LASTS for name in ("outer", "inner")}
         outer_lock, inner_lock = (aclient.lock(name, ttl=ttl) for name, ttl in life.items())
         async with outer_lock as outer, inner_lock as inner:
@@ -199,10 +199,10 @@ async def test_two_blocks_one_in_the_other(
 
 
 async def test_the_loss_of_the_inner_one_leaves_the_outer_one_alone(
-    valkey: Server, aclient: pawl.AsyncClient
+    valkey: Server, aclient: pawlock.AsyncClient
 ) -> None:
     async with aclient.lock("outer") as outer:
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             async with aclient.lock("inner", ttl=TTL):
                 lose(valkey, "inner")
                 await asyncio.sleep(30)
@@ -211,8 +211,8 @@ async def test_the_loss_of_the_inner_one_leaves_the_outer_one_alone(
     assert not await aclient.lock("outer").locked()
 
 
-async def test_a_reentered_block(valkey: Server, aclient: pawl.AsyncClient) -> None:
-    with pytest.raises(pawl.LeaseLost):
+async def test_a_reentered_block(valkey: Server, aclient: pawlock.AsyncClient) -> None:
+    with pytest.raises(pawlock.LeaseLost):
         async with aclient.rlock("a", ttl=TTL), aclient.rlock("a", ttl=TTL):
             lose(valkey, "a")
             await asyncio.sleep(30)
@@ -221,7 +221,7 @@ async def test_a_reentered_block(valkey: Server, aclient: pawl.AsyncClient) -> N
         assert lease.count == 1
 
 
-async def test_an_outside_cancel_is_passed_on(aclient: pawl.AsyncClient) -> None:
+async def test_an_outside_cancel_is_passed_on(aclient: pawlock.AsyncClient) -> None:
     states: list[str] = []
     entered = asyncio.Event()
 
@@ -244,10 +244,10 @@ async def test_an_outside_cancel_is_passed_on(aclient: pawl.AsyncClient) -> None
 
 @pytest.mark.parametrize("first", ["loss", "outside"])
 async def test_an_outside_cancel_beside_the_loss_is_passed_on(
-    valkey: Server, aclient: pawl.AsyncClient, first: str
+    valkey: Server, aclient: pawlock.AsyncClient, first: str
 ) -> None:
     """Whichever comes first: the outside cancel stays a cancel, and the lease is ended in any case."""
-    leases: list[pawl.AsyncLease] = []
+    leases: list[pawlock.AsyncLease] = []
     entered = asyncio.Event()
 
     async def work() -> None:
@@ -276,10 +276,10 @@ async def test_an_outside_cancel_beside_the_loss_is_passed_on(
 
 
 async def test_an_outside_cancel_and_the_loss_before_one_await(
-    valkey: Server, aclient: pawl.AsyncClient
+    valkey: Server, aclient: pawlock.AsyncClient
 ) -> None:
     """Both requests are made while the body does not await, and the body ends without one."""
-    leases: list[pawl.AsyncLease] = []
+    leases: list[pawlock.AsyncLease] = []
 
     async def work() -> None:
         async with aclient.lock("a", ttl=0.3, renew=False) as lease:
@@ -299,23 +299,23 @@ async def test_an_outside_cancel_and_the_loss_before_one_await(
 
 
 async def test_a_body_that_swallows_the_cancel_is_told_again(
-    valkey: Server, aclient: pawl.AsyncClient
+    valkey: Server, aclient: pawlock.AsyncClient
 ) -> None:
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         async with aclient.lock("a", ttl=TTL) as lease:
             lose(valkey, "a")
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(30)
             await asyncio.sleep(0.01)  # it runs on: nobody can stop it ...
             for _ in range(2):
-                with pytest.raises(pawl.LeaseLost):  # ... but every check tells
+                with pytest.raises(pawlock.LeaseLost):  # ... but every check tells
                     lease.check()
     await settled()
 
 
-async def test_a_blocked_loop_is_told_at_the_next_await(aclient: pawl.AsyncClient) -> None:
+async def test_a_blocked_loop_is_told_at_the_next_await(aclient: pawlock.AsyncClient) -> None:
     reached: list[str] = []
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         async with aclient.lock("a", ttl=0.4, renew="loop"):
             time.sleep(0.8)  # noqa: ASYNC251
             await asyncio.sleep(10)
@@ -324,26 +324,26 @@ async def test_a_blocked_loop_is_told_at_the_next_await(aclient: pawl.AsyncClien
     await settled()
 
 
-async def test_a_blocked_loop_without_another_await_is_told_at_the_exit(aclient: pawl.AsyncClient) -> None:
+async def test_a_blocked_loop_without_another_await_is_told_at_the_exit(aclient: pawlock.AsyncClient) -> None:
     for lock in (aclient.lock("a", ttl=0.3, renew="loop"), aclient.lock("b", ttl=0.3, renew=False)):
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             async with lock:
                 time.sleep(0.6)  # noqa: ASYNC251
         await settled()
 
 
 async def test_a_cancel_asked_for_but_not_delivered_stays_in_the_block(
-    aclient: pawl.AsyncClient,
+    aclient: pawlock.AsyncClient,
 ) -> None:
     """The loss is found by a check, which asks for the cancel; then the body ends without an await."""
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         async with aclient.lock("a", ttl=0.3, renew=False) as lease:
             time.sleep(0.5)  # noqa: ASYNC251
             assert lease.lost
     await settled()
 
 
-async def test_an_error_of_the_body_with_a_cancel_on_its_way(aclient: pawl.AsyncClient) -> None:
+async def test_an_error_of_the_body_with_a_cancel_on_its_way(aclient: pawlock.AsyncClient) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         async with aclient.lock("a", ttl=0.3, renew=False) as lease:
             time.sleep(0.5)  # noqa: ASYNC251
@@ -353,17 +353,17 @@ async def test_an_error_of_the_body_with_a_cancel_on_its_way(aclient: pawl.Async
     await settled()
 
 
-async def test_release_inside_the_block_ends_the_watch(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_release_inside_the_block_ends_the_watch(valkey: Server, aclient: pawlock.AsyncClient) -> None:
     async with aclient.lock("a", ttl=0.3) as lease:
         await lease.release()
         await asyncio.sleep(0.6)
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             await lease.release()
     await settled()
 
 
 async def test_a_lease_entered_in_the_task_that_got_it_from_another(
-    valkey: Server, aclient: pawl.AsyncClient
+    valkey: Server, aclient: pawlock.AsyncClient
 ) -> None:
     """The cancel goes to the task that is inside the block, not to the one that acquired."""
     lease = await aclient.lock("a", ttl=TTL).acquire()
@@ -373,7 +373,7 @@ async def test_a_lease_entered_in_the_task_that_got_it_from_another(
             async with lease:
                 lose(valkey, "a")
                 await asyncio.sleep(30)
-        except pawl.LeaseLost:
+        except pawlock.LeaseLost:
             return "told"
         return "not told"
 
@@ -381,11 +381,11 @@ async def test_a_lease_entered_in_the_task_that_got_it_from_another(
     await settled()
 
 
-async def test_entering_a_lease_that_is_lost_already(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_entering_a_lease_that_is_lost_already(valkey: Server, aclient: pawlock.AsyncClient) -> None:
     lease = await aclient.lock("a", ttl=0.3, renew=False).acquire()
     assert await lease.lost.wait(10)
     reached: list[str] = []
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         async with lease:
             await asyncio.sleep(10)
             reached.append("beyond")

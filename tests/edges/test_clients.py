@@ -22,8 +22,8 @@ import redis.sentinel
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.edges.helpers import holder_of
 
 HAS_VALKEY = importlib.util.find_spec("valkey") is not None
@@ -64,7 +64,7 @@ def test_each_api_takes_each_client(valkey: Server, library: str, settings: dict
     valkey.command("FLUSHALL")
     theirs = make(library, host="127.0.0.1", port=valkey.port, db=3, **settings)
     before = dict(theirs.connection_pool.connection_kwargs)
-    with pawl.connect(theirs) as client, client.lock("handed") as lease:
+    with pawlock.connect(theirs) as client, client.lock("handed") as lease:
         keys = valkey.command("INFO", "keyspace")
         assert isinstance(keys, bytes)
         assert b"db3" in keys
@@ -72,7 +72,7 @@ def test_each_api_takes_each_client(valkey: Server, library: str, settings: dict
         lease.extend(9)
 
     async def main() -> None:
-        async with pawl.connect_async(theirs) as client, client.lock("handed") as lease:
+        async with pawlock.connect_async(theirs) as client, client.lock("handed") as lease:
             await lease.extend(9)
         await dispose(theirs)
 
@@ -85,7 +85,7 @@ def test_retries_of_the_client_stay_with_it(valkey: Server) -> None:
     theirs = redis.Redis(
         port=valkey.port, retry=Retry(ExponentialBackoff(), 50), retry_on_error=[ConnectionError]
     )
-    with pawl.connect(theirs) as client, client.lock("retries"):
+    with pawlock.connect(theirs) as client, client.lock("retries"):
         assert "retry" not in client._runtime._endpoint().settings
     assert theirs.get_retry() is not None
     theirs.close()
@@ -96,7 +96,7 @@ def test_a_pool_in_use_stays_in_use(valkey: Server) -> None:
     theirs = redis.Redis(port=valkey.port, max_connections=1)
     pubsub = theirs.pubsub()
     pubsub.subscribe("mine")
-    with pawl.connect(theirs) as client, client.lock("busy"):
+    with pawlock.connect(theirs) as client, client.lock("busy"):
         pass
     assert pubsub.get_message(timeout=5) is not None
     pubsub.close()
@@ -106,17 +106,17 @@ def test_a_pool_in_use_stays_in_use(valkey: Server) -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_unix_sockets(valkey: Server, library: str) -> None:
     theirs = make(library, unix_socket_path=valkey.socket_path, db=2)
-    with pawl.connect(theirs) as client, client.lock("unix"):
+    with pawlock.connect(theirs) as client, client.lock("unix"):
         assert str(valkey.socket_path) in client._runtime._endpoint().shown
 
     async def main() -> None:
-        async with pawl.connect_async(theirs) as client, client.lock("unix"):
+        async with pawlock.connect_async(theirs) as client, client.lock("unix"):
             pass
         await dispose(theirs)
 
     asyncio.run(main())
     url = redis.Redis.from_url(valkey.unix_url)
-    with pawl.connect(url) as client, client.lock("unix url"):
+    with pawlock.connect(url) as client, client.lock("unix url"):
         assert holder_of(valkey, "unix url") is not None
     url.close()
 
@@ -130,14 +130,14 @@ def test_user_and_password(valkey: Server) -> None:
                 {"credential_provider": _provider(library)},
             ):
                 theirs = make(library, port=valkey.port, **settings)
-                with pawl.connect(theirs) as client, client.lock("user"):
+                with pawlock.connect(theirs) as client, client.lock("user"):
                     who = valkey.command("CLIENT", "LIST")
                     assert isinstance(who, bytes)
                     assert b"user=keeper" in who
                 asyncio.run(dispose(theirs))
         wrong = redis.Redis(port=valkey.port, username="keeper", password="wrong")
-        with pytest.raises(pawl.BackendDenied) as caught:
-            pawl.connect(wrong).lock("user").acquire()
+        with pytest.raises(pawlock.BackendDenied) as caught:
+            pawlock.connect(wrong).lock("user").acquire()
         assert "wrong" not in str(caught.value).replace("WRONGPASS", "")
         wrong.close()
     finally:
@@ -170,7 +170,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tls(certificates: Path) -> Iterator[int]:
-    from pawl.testing.servers import free_port
+    from pawlock.testing.servers import free_port
 
     port = free_port()
     files = {"cert": "cert.pem", "key": "key.pem", "ca-cert": "cert.pem"}
@@ -191,18 +191,18 @@ class OwnConnection(redis.SSLConnection):
 def test_tls_settings_are_kept(tls: int, certificates: Path) -> None:
     ca = str(certificates / "cert.pem")
     good = redis.Redis(host="localhost", port=tls, ssl=True, ssl_ca_certs=ca)
-    with pawl.connect(good) as client, client.lock("tls"):
+    with pawlock.connect(good) as client, client.lock("tls"):
         assert client._runtime._endpoint().scheme == "rediss"
 
     async def main() -> None:
-        async with pawl.connect_async(good) as client, client.lock("tls"):
+        async with pawlock.connect_async(good) as client, client.lock("tls"):
             pass
 
     asyncio.run(main())
     pool = redis.ConnectionPool(OwnConnection, host="localhost", port=tls, ssl_ca_certs=ca)
     by_url = redis.Redis.from_url(f"rediss://localhost:{tls}?ssl_ca_certs={ca}")
     for theirs in (redis.Redis(connection_pool=pool), by_url):
-        with pawl.connect(theirs) as client, client.lock("tls"):
+        with pawlock.connect(theirs) as client, client.lock("tls"):
             pass
         theirs.close()
     good.close()
@@ -213,8 +213,8 @@ def test_a_tls_check_that_one_api_lacks_is_not_dropped(tls: int, certificates: P
     theirs = redis.Redis(host="localhost", port=tls, ssl=True, ssl_ca_certs=ca, ssl_validate_ocsp=True)
 
     async def main() -> None:
-        async with pawl.connect_async(theirs) as client:
-            with pytest.raises(pawl.NotSupported, match="ssl_validate_ocsp"):
+        async with pawlock.connect_async(theirs) as client:
+            with pytest.raises(pawlock.NotSupported, match="ssl_validate_ocsp"):
                 await client.lock("tls").acquire()
 
     asyncio.run(main())
@@ -233,11 +233,11 @@ def test_tls_that_does_not_verify_is_refused(tls: int, certificates: Path) -> No
     ]
     for settings in cases:
         theirs = redis.Redis(port=tls, ssl=True, **settings)
-        with pytest.raises(pawl.BackendUnavailable, match="TLS"):
-            pawl.connect(theirs).lock("tls", unavailable_after=0.2).acquire()
+        with pytest.raises(pawlock.BackendUnavailable, match="TLS"):
+            pawlock.connect(theirs).lock("tls", unavailable_after=0.2).acquire()
         theirs.close()
     lax = redis.Redis(host="localhost", port=tls, ssl=True, ssl_cert_reqs="none", ssl_check_hostname=False)
-    with pawl.connect(lax) as client, client.lock("tls"):
+    with pawlock.connect(lax) as client, client.lock("tls"):
         pass
     lax.close()
 
@@ -245,7 +245,7 @@ def test_tls_that_does_not_verify_is_refused(tls: int, certificates: Path) -> No
 # What is not a client
 
 
-def _bad() -> list[tuple[str, Callable[[], Any], type[pawl.PawlError], str]]:
+def _bad() -> list[tuple[str, Callable[[], Any], type[pawlock.PawlockError], str]]:
     def cluster() -> Any:
         return redis.cluster.RedisCluster.__new__(redis.cluster.RedisCluster)
 
@@ -253,42 +253,42 @@ def _bad() -> list[tuple[str, Callable[[], Any], type[pawl.PawlError], str]]:
         return redis.asyncio.cluster.RedisCluster(host="h", address_remap=lambda address: address)
 
     return [
-        ("pipeline", lambda: redis.Redis().pipeline(), pawl.ConfigurationError, "Pipeline"),
-        ("async pipeline", lambda: redis.asyncio.Redis().pipeline(), pawl.ConfigurationError, "Pipeline"),
-        ("pubsub", lambda: redis.Redis().pubsub(), pawl.ConfigurationError, "PubSub"),
-        ("async pubsub", lambda: redis.asyncio.Redis().pubsub(), pawl.ConfigurationError, "PubSub"),
+        ("pipeline", lambda: redis.Redis().pipeline(), pawlock.ConfigurationError, "Pipeline"),
+        ("async pipeline", lambda: redis.asyncio.Redis().pipeline(), pawlock.ConfigurationError, "Pipeline"),
+        ("pubsub", lambda: redis.Redis().pubsub(), pawlock.ConfigurationError, "PubSub"),
+        ("async pubsub", lambda: redis.asyncio.Redis().pubsub(), pawlock.ConfigurationError, "PubSub"),
         (
             "monitor",
             lambda: redis.client.Monitor.__new__(redis.client.Monitor),
-            pawl.ConfigurationError,
+            pawlock.ConfigurationError,
             "Monitor",
         ),
-        ("cluster", cluster, pawl.ConfigurationError, "RedisCluster"),
-        ("remapped cluster", remapped, pawl.NotSupported, "address_remap"),
-        ("sentinel", lambda: redis.sentinel.Sentinel([("h", 1)]), pawl.ConfigurationError, "Sentinel"),
+        ("cluster", cluster, pawlock.ConfigurationError, "RedisCluster"),
+        ("remapped cluster", remapped, pawlock.NotSupported, "address_remap"),
+        ("sentinel", lambda: redis.sentinel.Sentinel([("h", 1)]), pawlock.ConfigurationError, "Sentinel"),
         (
             "replicas",
             lambda: redis.sentinel.Sentinel([("h", 1)]).slave_for("m"),
-            pawl.ConfigurationError,
+            pawlock.ConfigurationError,
             "replicas",
         ),
-        ("pool", redis.ConnectionPool, pawl.ConfigurationError, "ConnectionPool"),
-        ("class", lambda: redis.Redis, pawl.ConfigurationError, "Redis"),
-        ("bytes", lambda: b"redis://localhost", pawl.ConfigurationError, "bytes"),
-        ("number", lambda: 6379, pawl.ConfigurationError, "int"),
-        ("dict", lambda: {"host": "h"}, pawl.ConfigurationError, "dict"),
+        ("pool", redis.ConnectionPool, pawlock.ConfigurationError, "ConnectionPool"),
+        ("class", lambda: redis.Redis, pawlock.ConfigurationError, "Redis"),
+        ("bytes", lambda: b"redis://localhost", pawlock.ConfigurationError, "bytes"),
+        ("number", lambda: 6379, pawlock.ConfigurationError, "int"),
+        ("dict", lambda: {"host": "h"}, pawlock.ConfigurationError, "dict"),
     ]
 
 
 @pytest.mark.parametrize(
     ("make_it", "error", "word"), [case[1:] for case in _bad()], ids=[c[0] for c in _bad()]
 )
-@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+@pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning"
 )
 def test_what_is_not_a_client(
-    connect: Callable[[Any], object], make_it: Callable[[], Any], error: type[pawl.PawlError], word: str
+    connect: Callable[[Any], object], make_it: Callable[[], Any], error: type[pawlock.PawlockError], word: str
 ) -> None:
     with pytest.raises(error, match=word):
         connect(make_it())

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 from tests.edges.helpers import eventually, free, local_waiters, outcome, started_threads
 from tests.pace import pace
 
@@ -21,7 +21,7 @@ SOON = 2.0
 
 def test_leases_are_given_back_and_told(valkey: Server) -> None:
     told: list[str] = []
-    client = pawl.connect(valkey.url, ttl=60, on_lost=lambda lease: told.append(lease.name))
+    client = pawlock.connect(valkey.url, ttl=60, on_lost=lambda lease: told.append(lease.name))
     leases = [client.lock(f"held {n}").acquire() for n in range(20)]
     began = time.monotonic()
     client.close()
@@ -34,10 +34,10 @@ def test_leases_are_given_back_and_told(valkey: Server) -> None:
 
 
 def test_a_refusal_that_cannot_pass_does_not_hold_up_the_end(valkey: Server) -> None:
-    valkey.command("LPUSH", "pawl:wrong", "x")
+    valkey.command("LPUSH", "pawlock:wrong", "x")
     valkey.command("ACL", "SETUSER", "few", "on", ">secret", "~elsewhere*", "+@all")
-    few = pawl.connect(f"redis://few:secret@127.0.0.1:{valkey.port}")
-    for client, error in ((pawl.connect(valkey.url), pawl.WrongKey), (few, pawl.BackendDenied)):
+    few = pawlock.connect(f"redis://few:secret@127.0.0.1:{valkey.port}")
+    for client, error in ((pawlock.connect(valkey.url), pawlock.WrongKey), (few, pawlock.BackendDenied)):
         with pytest.raises(error):
             client.lock("wrong").acquire()
         began = time.monotonic()
@@ -46,9 +46,9 @@ def test_a_refusal_that_cannot_pass_does_not_hold_up_the_end(valkey: Server) -> 
     valkey.command("ACL", "DELUSER", "few")
 
 
-def test_waiters_hear_of_it(valkey: Server, other: pawl.Client) -> None:
+def test_waiters_hear_of_it(valkey: Server, other: pawlock.Client) -> None:
     """In the server's queue, in the local queue behind another, and behind a lease of the client itself."""
-    client = pawl.connect(valkey.url)
+    client = pawlock.connect(valkey.url)
     ends: list[tuple[str, float]] = []
 
     def wait(name: str) -> None:
@@ -72,7 +72,7 @@ def test_waiters_hear_of_it(valkey: Server, other: pawl.Client) -> None:
 
 def test_a_waiter_for_an_unreachable_server_hears_of_it(own_server: Server) -> None:
     with Proxy(own_server) as proxy:
-        client = pawl.connect(proxy.url)
+        client = pawlock.connect(proxy.url)
         with client.lock("warm"):
             pass
         proxy.refuse()
@@ -90,7 +90,7 @@ def test_a_waiter_for_an_unreachable_server_hears_of_it(own_server: Server) -> N
 
 
 def test_a_second_close_and_every_use_afterwards(valkey: Server) -> None:
-    client = pawl.connect(valkey.url)
+    client = pawlock.connect(valkey.url)
     lock = client.lock("later")
     ticket = client.lock("given").acquire().detach()
     client.close()
@@ -105,17 +105,17 @@ def test_a_second_close_and_every_use_afterwards(valkey: Server) -> None:
         lambda: client.inspect("later"),
         lambda: client.adopt(ticket),
     ):
-        with pytest.raises(pawl.ClientClosed, match="closed"):
+        with pytest.raises(pawlock.ClientClosed, match="closed"):
             use()
     assert "closed" in repr(client)
-    unused = pawl.connect(valkey.url)
+    unused = pawlock.connect(valkey.url)
     unused.close()
     assert outcome(unused.lock("x").acquire) == "ClientClosed"
 
 
 def test_leaving_a_block_after_the_close_tells_the_loss(valkey: Server) -> None:
-    client = pawl.connect(valkey.url)
-    with pytest.raises(pawl.LeaseLost) as caught, client.lock("inside"):
+    client = pawlock.connect(valkey.url)
+    with pytest.raises(pawlock.LeaseLost) as caught, client.lock("inside"):
         client.close()
     assert caught.value.reason == "closed"
     assert free(valkey, "inside")
@@ -125,7 +125,7 @@ def still_there(server: Server, name: str) -> list[object]:
     """What keeps a name from being free: its keys and what they hold."""
     if free(server, name):
         return []
-    key, queue = f"pawl:{name}", f"{{pawl:{name}}}:1:queue"
+    key, queue = f"pawlock:{name}", f"{{pawlock:{name}}}:1:queue"
     return [name, server.command("GET", key), server.command("ZRANGE", queue, "0", "-1", "WITHSCORES")]
 
 
@@ -133,18 +133,18 @@ def test_close_against_threads_in_the_middle_of_it(valkey: Server) -> None:
     """Whatever instant it comes at: afterwards every name is free and every thread has ended."""
     valkey.command("FLUSHALL")
     for round_ in range(25):
-        client = pawl.connect(valkey.url, ttl=60)
+        client = pawlock.connect(valkey.url, ttl=60)
         started = threading.Event()
         names = [f"race {round_} {n % 2}" for n in range(4)]
 
-        def work(name: str, client: pawl.Client = client, started: threading.Event = started) -> str:
+        def work(name: str, client: pawlock.Client = client, started: threading.Event = started) -> str:
             try:
                 while True:
                     with client.lock(name, handover=len(name) % 2):
                         started.set()
-            except pawl.ClientClosed:
+            except pawlock.ClientClosed:
                 return "closed"
-            except pawl.LeaseLost as error:
+            except pawlock.LeaseLost as error:
                 return error.reason
 
         with started_threads(*[lambda name=name: work(name) for name in names]) as results:
@@ -159,12 +159,12 @@ def test_close_against_threads_in_the_middle_of_it(valkey: Server) -> None:
 def test_close_waits_for_a_release_that_another_call_repeats(valkey: Server) -> None:
     """The second release of a lease is refused while the first one is on its way, which close waits for."""
     with Proxy(valkey) as proxy:
-        client = pawl.connect(proxy.url, ttl=60)
+        client = pawlock.connect(proxy.url, ttl=60)
         lease = client.lock("twice").acquire()
-        request = proxy.hold_request(lambda request: request.contains("pawl:twice"))
+        request = proxy.hold_request(lambda request: request.contains("pawlock:twice"))
         with started_threads(lease.release):
             proxy.wait_hit(request)
-            with pytest.raises(pawl.NotHeld):
+            with pytest.raises(pawlock.NotHeld):
                 lease.release()
             with started_threads(client.close) as closing:
                 time.sleep(0.2)
@@ -175,12 +175,12 @@ def test_close_waits_for_a_release_that_another_call_repeats(valkey: Server) -> 
 
 async def test_aclose_waits_for_a_release_that_another_call_repeats(valkey: Server) -> None:
     with Proxy(valkey) as proxy:
-        client = pawl.connect_async(proxy.url, ttl=60)
+        client = pawlock.connect_async(proxy.url, ttl=60)
         lease = await client.lock("twice").acquire()
-        request = proxy.hold_request(lambda request: request.contains("pawl:twice"))
+        request = proxy.hold_request(lambda request: request.contains("pawlock:twice"))
         first = asyncio.create_task(lease.release())
         await asyncio.to_thread(proxy.wait_hit, request)
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             await lease.release()
         closing = asyncio.create_task(client.close())
         await asyncio.wait([closing], timeout=0.2)
@@ -192,7 +192,7 @@ async def test_aclose_waits_for_a_release_that_another_call_repeats(valkey: Serv
 
 
 def test_close_does_not_wait_for_a_server_that_is_gone(own_server: Server) -> None:
-    client = pawl.connect(own_server.url, ttl=60)
+    client = pawlock.connect(own_server.url, ttl=60)
     lease = client.lock("gone").acquire()
     with own_server.paused():
         began = time.monotonic()
@@ -201,8 +201,8 @@ def test_close_does_not_wait_for_a_server_that_is_gone(own_server: Server) -> No
     assert lease.state == "lost"
 
 
-async def test_leases_and_waiters_of_tasks(valkey: Server, aother: pawl.AsyncClient) -> None:
-    client = pawl.connect_async(valkey.url, ttl=60)
+async def test_leases_and_waiters_of_tasks(valkey: Server, aother: pawlock.AsyncClient) -> None:
+    client = pawlock.connect_async(valkey.url, ttl=60)
     leases = [await client.lock(f"held {n}").acquire() for n in range(20)]
     async with aother.lock("theirs"):
         waiters = [asyncio.create_task(_wait(client, "theirs")) for _ in range(3)]
@@ -218,27 +218,27 @@ async def test_leases_and_waiters_of_tasks(valkey: Server, aother: pawl.AsyncCli
     await client.close()
     assert await _wait(client, "later") == "ClientClosed"
     for use in (client.lock("x").try_acquire(), client.lock("x").locked(), client.inspect("x")):
-        with pytest.raises(pawl.ClientClosed):
+        with pytest.raises(pawlock.ClientClosed):
             await use
 
 
 def free_queue(server: Server) -> bool:
-    return server.command("EXISTS", "{pawl:theirs}:1:queue") == 0
+    return server.command("EXISTS", "{pawlock:theirs}:1:queue") == 0
 
 
-async def _wait(client: pawl.AsyncClient, name: str) -> str:
+async def _wait(client: pawlock.AsyncClient, name: str) -> str:
     try:
         await client.lock(name).acquire()
-    except pawl.PawlError as error:
+    except pawlock.PawlockError as error:
         return type(error).__name__
     return "held"
 
 
 async def test_closing_inside_a_block_of_the_client_is_carried_through(valkey: Server) -> None:
     """The task that closes is cancelled for the loss of its own lease; the closing is not."""
-    client = pawl.connect_async(valkey.url, ttl=60)
+    client = pawlock.connect_async(valkey.url, ttl=60)
     other_lease = await client.lock("another").acquire()
-    with pytest.raises(pawl.LeaseLost) as caught:  # noqa: PT012
+    with pytest.raises(pawlock.LeaseLost) as caught:  # noqa: PT012
         async with client.lock("inside"):
             await client.close()
             await asyncio.sleep(10)
@@ -246,24 +246,24 @@ async def test_closing_inside_a_block_of_the_client_is_carried_through(valkey: S
     assert free(valkey, "inside")
     assert free(valkey, "another")
     assert other_lease.state == "lost"
-    assert [t.get_name() for t in asyncio.all_tasks() if t.get_name().startswith("pawl")] == []
+    assert [t.get_name() for t in asyncio.all_tasks() if t.get_name().startswith("pawlock")] == []
     await client.close()
 
 
 async def test_close_against_tasks_in_the_middle_of_it(valkey: Server) -> None:
     valkey.command("FLUSHALL")
     for round_ in range(25):
-        client = pawl.connect_async(valkey.url, ttl=60)
+        client = pawlock.connect_async(valkey.url, ttl=60)
         names = [f"race {round_} {n % 2}" for n in range(6)]
 
-        async def work(name: str, client: pawl.AsyncClient = client) -> str:
+        async def work(name: str, client: pawlock.AsyncClient = client) -> str:
             try:
                 while True:
                     lease = await client.lock(name).acquire()
                     await lease.release()
-            except pawl.ClientClosed:
+            except pawlock.ClientClosed:
                 return "closed"
-            except pawl.NotHeld:
+            except pawlock.NotHeld:
                 return "closed"
 
         tasks = [asyncio.create_task(work(name)) for name in names]
@@ -275,7 +275,7 @@ async def test_close_against_tasks_in_the_middle_of_it(valkey: Server) -> None:
 
 async def test_a_close_that_is_cancelled_while_it_ends_the_maintenance_is_cancelled(valkey: Server) -> None:
     """The maintenance is cancelled as well: its end is not taken for the caller's."""
-    client = pawl.connect_async(valkey.url)
+    client = pawlock.connect_async(valkey.url)
     await (await client.lock("n").acquire()).release()
     runtime: Any = client._engine().runtime
     asked, may_end = asyncio.Event(), asyncio.Event()

@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-import pawl
-from pawl.core.protocol.scripts import load
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.protocol.scripts import load
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 from tests.edges.helpers import Script, eventually, free, holder_of, outcome, run_script, wait_for_renewal
 
 
-def test_another_process_goes_on(client: pawl.Client, valkey: Server) -> None:
+def test_another_process_goes_on(client: pawlock.Client, valkey: Server) -> None:
     lease = client.lock("passed", ttl=30).acquire()
     fence = lease.fence
     ticket = lease.detach()
@@ -21,8 +21,8 @@ def test_another_process_goes_on(client: pawl.Client, valkey: Server) -> None:
     assert outcome(lease.release) == "NotHeld"
     assert outcome(lease.check) == "LeaseLost:closed"
     text = """
-        import sys, time, pawl
-        client = pawl.connect(sys.argv[1])
+        import sys, time, pawlock
+        client = pawlock.connect(sys.argv[1])
         with client.adopt(sys.argv[2], renew_every=0.2) as lease:
             print(lease.name, lease.fence, lease.ttl, flush=True)
             sys.stdin.readline()
@@ -38,19 +38,19 @@ def test_another_process_goes_on(client: pawl.Client, valkey: Server) -> None:
     assert free(valkey, "passed")
 
 
-def test_the_threads_of_one_client_wait_on(client: pawl.Client, other: pawl.Client) -> None:
+def test_the_threads_of_one_client_wait_on(client: pawlock.Client, other: pawlock.Client) -> None:
     """Waiters behind the lease queue on the server now; the giver itself may wait as well."""
     lock = client.lock("passed", timeout=10)
     ticket = lock.acquire().detach()
     adopted = other.adopt(ticket)
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         lock.acquire(timeout=0.05)
     adopted.release()
     with lock as lease:
         assert lease.fence > adopted.fence
 
 
-def test_a_ticket_serves_once(client: pawl.Client, other: pawl.Client) -> None:
+def test_a_ticket_serves_once(client: pawlock.Client, other: pawlock.Client) -> None:
     """Two owners of one lease would each believe that they are alone."""
     lease = client.lock("once").acquire()
     ticket = lease.detach()
@@ -64,80 +64,82 @@ def test_a_ticket_serves_once(client: pawl.Client, other: pawl.Client) -> None:
     assert outcome(lambda: client.adopt(ticket)) == "NotHeld"
 
 
-def test_a_ticket_that_comes_too_late(client: pawl.Client, other: pawl.Client, valkey: Server) -> None:
+def test_a_ticket_that_comes_too_late(client: pawlock.Client, other: pawlock.Client, valkey: Server) -> None:
     ticket = client.lock("late", ttl=0.4).acquire().detach()
     eventually(lambda: free(valkey, "late"), "it runs out unrenewed", 5)
-    with pytest.raises(pawl.NotHeld, match="adopt 'late'"):
+    with pytest.raises(pawlock.NotHeld, match="adopt 'late'"):
         other.adopt(ticket)
     with client.lock("late") as lease:
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             other.adopt(ticket)
         lease.check()
 
 
-def test_another_namespace(client: pawl.Client, valkey: Server) -> None:
+def test_another_namespace(client: pawlock.Client, valkey: Server) -> None:
     ticket = client.lock("spaced").acquire().detach()
     with (
-        pawl.connect(valkey.url, namespace="elsewhere") as stranger,
-        pytest.raises(pawl.ConfigurationError, match="namespace"),
+        pawlock.connect(valkey.url, namespace="elsewhere") as stranger,
+        pytest.raises(pawlock.ConfigurationError, match="namespace"),
     ):
         stranger.adopt(ticket)
     client.adopt(ticket).release()
 
 
-def test_damaged_tickets(client: pawl.Client) -> None:
+def test_damaged_tickets(client: pawlock.Client) -> None:
     ticket = client.lock("damaged").acquire().detach()
     secret = ticket[6:]
     damaged: list[object] = [
-        "", "x", None, 7, ticket.encode(), ticket[:-3], ticket[:20], ticket + "A", "pawl9." + ticket[6:],
-        "pawl1.", "pawl1.!!!!", "pawl1.bnVsbA", "pawl1.WzEsMl0", "pawl1.W251bGwsbnVsbCxudWxsLG51bGwsbnVsbF0",
-        "pawl1.eyJhIjoxfQ",
+        "", "x", None, 7, ticket.encode(), ticket[:-3], ticket[:20], ticket + "A", "pawlock9." + ticket[6:],
+        "pawlock1.", "pawlock1.!!!!", "pawlock1.bnVsbA", "pawlock1.WzEsMl0", "pawlock1.W251bGwsbnVsbCxudWxsLG51bGwsbnVsbF0",
+        "pawlock1.eyJhIjoxfQ",
     ]  # fmt: skip
     for text in damaged:
-        with pytest.raises(pawl.ConfigurationError) as caught:
+        with pytest.raises(pawlock.ConfigurationError) as caught:
             client.adopt(text)  # type: ignore[arg-type]
         assert secret[:12] not in str(caught.value), "the secret is in the text"
     client.adopt(ticket).release()
 
 
-def test_detaching_what_cannot_be_given_away(client: pawl.Client) -> None:
+def test_detaching_what_cannot_be_given_away(client: pawlock.Client) -> None:
     lock = client.rlock("twice")
-    with lock as lease, lock, pytest.raises(pawl.NotHeld, match="2 times"):
+    with lock as lease, lock, pytest.raises(pawlock.NotHeld, match="2 times"):
         lease.detach()
     assert outcome(lease.detach) == "NotHeld"
     with client.rlock("owned", owner="job") as held:
-        with pytest.raises(pawl.NotSupported, match="owner"):
+        with pytest.raises(pawlock.NotSupported, match="owner"):
             held.detach()
         held.check()
 
 
-def test_an_adoption_whose_reply_is_lost_is_asked_again(client: pawl.Client, valkey: Server) -> None:
+def test_an_adoption_whose_reply_is_lost_is_asked_again(client: pawlock.Client, valkey: Server) -> None:
     ticket = client.lock("resent").acquire().detach()
-    with Proxy(valkey) as proxy, pawl.connect(proxy.url) as there:
-        proxy.swallow_reply(load("pawl.primitives.mutex", "adopt").sha)
+    with Proxy(valkey) as proxy, pawlock.connect(proxy.url) as there:
+        proxy.swallow_reply(load("pawlock.primitives.mutex", "adopt").sha)
         with there.adopt(ticket) as lease:
             assert holder_of(valkey, "resent") == lease.token
     assert free(valkey, "resent")
 
 
-def test_an_adoption_that_fails_leaves_the_name_to_nobody(client: pawl.Client, valkey: Server) -> None:
+def test_an_adoption_that_fails_leaves_the_name_to_nobody(client: pawlock.Client, valkey: Server) -> None:
     """Its late copy finds its token dead, and the name runs out by the life it had."""
     lease = client.lock("failed", ttl=1.5).acquire()
     ticket = lease.detach()
-    with Proxy(valkey) as proxy, pawl.connect(proxy.url) as there:
+    with Proxy(valkey) as proxy, pawlock.connect(proxy.url) as there:
         with there.lock("warm"):
             pass
-        rule = proxy.swallow_reply(load("pawl.primitives.mutex", "adopt").sha, times=None)
-        with pytest.raises(pawl.BackendUnavailable):
+        rule = proxy.swallow_reply(load("pawlock.primitives.mutex", "adopt").sha, times=None)
+        with pytest.raises(pawlock.BackendUnavailable):
             there.adopt(ticket, unavailable_after=0.3)
         assert rule.hits >= 1
         eventually(lambda: free(valkey, "failed"), "the adopted token is left", 1.2)
 
 
-def test_close_waits_for_an_adoption_and_nobody_gets_the_lease(client: pawl.Client, valkey: Server) -> None:
+def test_close_waits_for_an_adoption_and_nobody_gets_the_lease(
+    client: pawlock.Client, valkey: Server
+) -> None:
     ticket = client.lock("closed").acquire().detach()
     with Proxy(valkey) as proxy:
-        there = pawl.connect(proxy.url)
+        there = pawlock.connect(proxy.url)
         with there.lock("warm"):
             pass
         proxy.delay(requests=0.3)
@@ -152,7 +154,7 @@ def test_close_waits_for_an_adoption_and_nobody_gets_the_lease(client: pawl.Clie
         assert found == ["ClientClosed"]
 
 
-def test_options_of_the_adopted_lease(client: pawl.Client, other: pawl.Client) -> None:
+def test_options_of_the_adopted_lease(client: pawlock.Client, other: pawlock.Client) -> None:
     ticket = client.lock("options", ttl=20).acquire().detach()
     lease = other.adopt(ticket, ttl=3, max_hold=0.5)
     assert lease.ttl == 3
@@ -161,12 +163,12 @@ def test_options_of_the_adopted_lease(client: pawl.Client, other: pawl.Client) -
     assert outcome(lease.release) == "NotHeld"
 
 
-def test_a_receiver_that_dies_frees_it_after_its_own_ttl(client: pawl.Client, valkey: Server) -> None:
+def test_a_receiver_that_dies_frees_it_after_its_own_ttl(client: pawlock.Client, valkey: Server) -> None:
     """The long life was for the way: a lease of an hour that is adopted for half a second ends with its holder."""
     ticket = client.lock("way", ttl=3600).acquire().detach()
     text = """
-        import os, sys, pawl
-        lease = pawl.connect(sys.argv[1]).adopt(sys.argv[2], ttl=0.5)
+        import os, sys, pawlock
+        lease = pawlock.connect(sys.argv[1]).adopt(sys.argv[2], ttl=0.5)
         assert lease.remaining() <= 0.5, lease
         print("held", flush=True)
         os.kill(os.getpid(), 9)
@@ -178,7 +180,7 @@ def test_a_receiver_that_dies_frees_it_after_its_own_ttl(client: pawl.Client, va
         assert script.end()[0] == -9
 
 
-def test_an_adopted_lease_is_this_threads(client: pawl.Client) -> None:
+def test_an_adopted_lease_is_this_threads(client: pawlock.Client) -> None:
     ticket = client.lock("mine").acquire().detach()
     with client.adopt(ticket):
         assert outcome(lambda: client.lock("mine").acquire()) == "DeadlockDetected"
@@ -187,7 +189,7 @@ def test_an_adopted_lease_is_this_threads(client: pawl.Client) -> None:
 
 
 async def test_from_threads_to_a_task_and_back(
-    client: pawl.Client, aclient: pawl.AsyncClient, valkey: Server
+    client: pawlock.Client, aclient: pawlock.AsyncClient, valkey: Server
 ) -> None:
     with pytest.warns(RuntimeWarning, match="blocks this event loop"):
         lease = client.lock("apis", ttl=1.2).acquire()
@@ -201,11 +203,13 @@ async def test_from_threads_to_a_task_and_back(
     assert free(valkey, "apis")
 
 
-def test_a_process_that_ends_after_detaching_keeps_the_name_held(client: pawl.Client, valkey: Server) -> None:
+def test_a_process_that_ends_after_detaching_keeps_the_name_held(
+    client: pawlock.Client, valkey: Server
+) -> None:
     """Not released at its exit: the lease is nobody's of that process any more."""
     text = """
-        import sys, pawl
-        print(pawl.connect(sys.argv[1], ttl=20).lock("bequeathed").acquire().detach())
+        import sys, pawlock
+        print(pawlock.connect(sys.argv[1], ttl=20).lock("bequeathed").acquire().detach())
     """
     ticket = run_script(text, valkey.url)
     assert holder_of(valkey, "bequeathed") is not None

@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-import pawl
-from pawl.testing._resp import texts
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing._resp import texts
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 from tests.edges.helpers import Script, eventually, free, holder_of, run_script
 from tests.pace import pace
 
@@ -24,10 +24,10 @@ QUICK = 8.0
 
 def test_a_lease_held_at_the_end_is_released(valkey: Server) -> None:
     text = """
-        import sys, pawl
-        client = pawl.connect(sys.argv[1], ttl=60)
+        import sys, pawlock
+        client = pawlock.connect(sys.argv[1], ttl=60)
         lease = client.lock("at exit").acquire()
-        print(pawl.connect(sys.argv[1]).lock("at exit").locked())
+        print(pawlock.connect(sys.argv[1]).lock("at exit").locked())
     """
     assert run_script(text, valkey.url) == "True"
     assert free(valkey, "at exit")
@@ -36,9 +36,9 @@ def test_a_lease_held_at_the_end_is_released(valkey: Server) -> None:
 def test_a_lease_whose_client_is_out_of_sight_is_released_at_the_end(valkey: Server) -> None:
     """Nothing but the lease itself refers to its client."""
     text = """
-        import gc, sys, pawl
+        import gc, sys, pawlock
         def take():
-            return pawl.connect(sys.argv[1], ttl=60).lock("unseen").acquire()
+            return pawlock.connect(sys.argv[1], ttl=60).lock("unseen").acquire()
         lease = take()
         gc.collect()
         lease.check()
@@ -49,8 +49,8 @@ def test_a_lease_whose_client_is_out_of_sight_is_released_at_the_end(valkey: Ser
 
 def test_sys_exit_inside_a_block(valkey: Server) -> None:
     text = """
-        import sys, pawl
-        with pawl.connect(sys.argv[1], ttl=60) as client, client.lock("sys.exit"):
+        import sys, pawlock
+        with pawlock.connect(sys.argv[1], ttl=60) as client, client.lock("sys.exit"):
             sys.exit(7)
     """
     with Script(text, valkey.url) as script:
@@ -60,8 +60,8 @@ def test_sys_exit_inside_a_block(valkey: Server) -> None:
 
 def test_an_uncaught_error_inside_a_block(valkey: Server) -> None:
     text = """
-        import sys, pawl
-        client = pawl.connect(sys.argv[1], ttl=60)
+        import sys, pawlock
+        client = pawlock.connect(sys.argv[1], ttl=60)
         with client.lock("error"):
             raise KeyError("of the body")
     """
@@ -69,14 +69,14 @@ def test_an_uncaught_error_inside_a_block(valkey: Server) -> None:
         status, _, err = script.end()
     assert status == 1
     assert "KeyError: 'of the body'" in err
-    assert "pawl" not in err
+    assert "pawlock" not in err
     assert free(valkey, "error")
 
 
 def test_os_exit_leaves_the_lease_to_its_ttl(valkey: Server) -> None:
     text = """
-        import os, sys, pawl
-        lease = pawl.connect(sys.argv[1], ttl=1.5).lock("os._exit").acquire()
+        import os, sys, pawlock
+        lease = pawlock.connect(sys.argv[1], ttl=1.5).lock("os._exit").acquire()
         os._exit(0)
     """
     run_script(text, valkey.url)
@@ -86,8 +86,8 @@ def test_os_exit_leaves_the_lease_to_its_ttl(valkey: Server) -> None:
 
 def test_ctrl_c_inside_a_block(valkey: Server) -> None:
     text = """
-        import sys, time, pawl
-        client = pawl.connect(sys.argv[1], ttl=60)
+        import sys, time, pawlock
+        client = pawlock.connect(sys.argv[1], ttl=60)
         try:
             with client.lock("ctrl-c"):
                 print("inside", flush=True)
@@ -104,28 +104,28 @@ def test_ctrl_c_inside_a_block(valkey: Server) -> None:
 
 def test_ctrl_c_while_waiting(valkey: Server) -> None:
     text = """
-        import sys, pawl
-        client = pawl.connect(sys.argv[1], ttl=60)
+        import sys, pawlock
+        client = pawlock.connect(sys.argv[1], ttl=60)
         print("waiting", flush=True)
         try:
             client.lock("waited for").acquire()
         except KeyboardInterrupt:
             print("interrupted")
     """
-    valkey.command("SET", "pawl:waited for", "somebody@else:1/x", "PX", "60000")
+    valkey.command("SET", "pawlock:waited for", "somebody@else:1/x", "PX", "60000")
     with Script(text, valkey.url) as script:
         assert script.line() == "waiting"
-        eventually(lambda: valkey.command("EXISTS", "{pawl:waited for}:1:queue") == 1, "it queues")
+        eventually(lambda: valkey.command("EXISTS", "{pawlock:waited for}:1:queue") == 1, "it queues")
         script.process.send_signal(signal.SIGINT)
         assert script.end() == (0, "interrupted\n", "")
-    assert valkey.command("EXISTS", "{pawl:waited for}:1:queue", "{pawl:waited for}:1:tickets") == 0
+    assert valkey.command("EXISTS", "{pawlock:waited for}:1:queue", "{pawlock:waited for}:1:tickets") == 0
 
 
 @pytest.mark.parametrize("kind", ["gone", "hung", "frozen network"])
 def test_an_exit_without_a_server_does_not_hang(own_server: Server, kind: str) -> None:
     text = """
-        import logging, sys, pawl
-        leases = [pawl.connect(sys.argv[1], ttl=60).lock(f"name {n}").acquire() for n in range(2)]
+        import logging, sys, pawlock
+        leases = [pawlock.connect(sys.argv[1], ttl=60).lock(f"name {n}").acquire() for n in range(2)]
         print("held", flush=True)
         sys.stdin.readline()
     """
@@ -149,8 +149,8 @@ def test_an_exit_without_a_server_does_not_hang(own_server: Server, kind: str) -
 
 def test_daemon_threads_that_hold_and_that_wait(valkey: Server) -> None:
     text = """
-        import sys, threading, time, pawl
-        client = pawl.connect(sys.argv[1], ttl=60)
+        import sys, threading, time, pawlock
+        client = pawlock.connect(sys.argv[1], ttl=60)
         ready = threading.Barrier(3)
 
         def hold():
@@ -162,7 +162,7 @@ def test_daemon_threads_that_hold_and_that_wait(valkey: Server) -> None:
             ready.wait()
             try:
                 client.lock("daemon's").acquire()
-            except pawl.ClientClosed:
+            except pawlock.ClientClosed:
                 pass
 
         for work in (hold, wait):
@@ -178,8 +178,8 @@ def test_daemon_threads_that_hold_and_that_wait(valkey: Server) -> None:
 def test_daemon_threads_on_a_far_server(valkey: Server) -> None:
     """What leaves their tokens goes over a connection that is only opened for it, at several round trips."""
     text = """
-        import sys, threading, time, pawl
-        client = pawl.connect(sys.argv[1], ttl=60)
+        import sys, threading, time, pawlock
+        client = pawlock.connect(sys.argv[1], ttl=60)
         held = threading.Event()
 
         def turns():
@@ -188,7 +188,7 @@ def test_daemon_threads_on_a_far_server(valkey: Server) -> None:
                     with client.lock("far"):
                         held.set()
                         time.sleep(60)
-            except pawl.ClientClosed:
+            except pawlock.ClientClosed:
                 pass
 
         for _ in range(3):
@@ -203,8 +203,8 @@ def test_daemon_threads_on_a_far_server(valkey: Server) -> None:
 
 def test_an_ordinary_thread_finishes_its_block_first(valkey: Server) -> None:
     text = """
-        import sys, threading, time, pawl
-        client = pawl.connect(sys.argv[1], ttl=0.9)
+        import sys, threading, time, pawlock
+        client = pawlock.connect(sys.argv[1], ttl=0.9)
         inside = threading.Event()
 
         def hold():
@@ -225,8 +225,8 @@ def test_an_ordinary_thread_finishes_its_block_first(valkey: Server) -> None:
 def test_on_lost_at_the_end_hinders_nothing(valkey: Server) -> None:
     """Starting a thread for the callback is refused by later Pythons once the interpreter ends."""
     text = """
-        import sys, pawl
-        client = pawl.connect(sys.argv[1], ttl=60)
+        import sys, pawlock
+        client = pawlock.connect(sys.argv[1], ttl=60)
         leases = [client.lock(f"told {n}", on_lost=lambda lease: None).acquire() for n in range(3)]
     """
     run_script(text, valkey.url)
@@ -236,8 +236,8 @@ def test_on_lost_at_the_end_hinders_nothing(valkey: Server) -> None:
 def test_a_loop_that_is_closed_with_a_lease_held(valkey: Server) -> None:
     """The task's lease runs out by its ttl; nothing hangs, and nothing but Python's own warnings is printed."""
     text = """
-        import asyncio, gc, sys, pawl
-        client = pawl.connect_async(sys.argv[1], ttl=0.6)
+        import asyncio, gc, sys, pawlock
+        client = pawlock.connect_async(sys.argv[1], ttl=0.6)
 
         async def main():
             return await client.lock("loop").acquire()
@@ -265,10 +265,10 @@ def test_a_loop_that_is_closed_with_a_lease_held(valkey: Server) -> None:
 def test_asyncio_run_ends_blocks_before_the_loop(valkey: Server) -> None:
     """Ctrl-C cancels the main task: the block releases as it is left."""
     text = """
-        import asyncio, sys, pawl
+        import asyncio, sys, pawlock
 
         async def main():
-            async with pawl.connect_async(sys.argv[1], ttl=60) as client:
+            async with pawlock.connect_async(sys.argv[1], ttl=60) as client:
                 async with client.lock("main"):
                     print("inside", flush=True)
                     await asyncio.sleep(60)
@@ -288,10 +288,10 @@ def test_asyncio_run_ends_blocks_before_the_loop(valkey: Server) -> None:
 def test_asyncio_run_ends_who_waits_without_noise(valkey: Server) -> None:
     """What leaves their tokens begins when the run has already listed which tasks it ends."""
     text = """
-        import asyncio, sys, pawl
+        import asyncio, sys, pawlock
 
         async def main():
-            clients = [pawl.connect_async(sys.argv[1]) for _ in range(2)]
+            clients = [pawlock.connect_async(sys.argv[1]) for _ in range(2)]
 
             async def work(client):
                 async with client.lock("left waiting"):
@@ -310,17 +310,17 @@ def test_asyncio_run_ends_who_waits_without_noise(valkey: Server) -> None:
 
 def test_a_client_that_goes_with_its_module_says_nothing() -> None:
     """Its finalizer runs when the names that it would use are gone already."""
-    connect = "client = pawl.connect('redis://localhost:1')"
-    program = f"import pawl.sync.lifecycle as at, pawl\n{connect}\ndel at._owes\ndel client"
+    connect = "client = pawlock.connect('redis://localhost:1')"
+    program = f"import pawlock.sync.lifecycle as at, pawlock\n{connect}\ndel at._owes\ndel client"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
 
 
 THREADS = """
-    import sys, time, pawl
+    import sys, time, pawlock
     from concurrent.futures import ThreadPoolExecutor
-    client = pawl.connect(sys.argv[1], ttl=60, ticket_ttl=30)
+    client = pawlock.connect(sys.argv[1], ttl=60, ticket_ttl=30)
     inside = []
 
     def work(name):
@@ -367,23 +367,25 @@ def test_a_pool_of_processes_at_the_end(valkey: Server, start: str) -> None:
     with Script(PROCESSES, valkey.url, start, ENDS_URL=valkey.url) as script:
         assert script.end() == (0, "", "")
     assert free(valkey, "pooled")
-    eventually(lambda: texts(valkey.command("KEYS", "pawl:worker *")) == [], "the workers' locks are free", 3)
+    eventually(
+        lambda: texts(valkey.command("KEYS", "pawlock:worker *")) == [], "the workers' locks are free", 3
+    )
 
 
 @pytest.mark.parametrize("first", ["client", "atexit"])
 def test_a_client_that_atexit_closes(valkey: Server, first: str) -> None:
-    """Before or after what pawl itself does at the end; a thread waits all the while."""
+    """Before or after what pawlock itself does at the end; a thread waits all the while."""
     text = """
-        import atexit, contextlib, sys, threading, pawl
+        import atexit, contextlib, sys, threading, pawlock
         if sys.argv[2] == "atexit":
             atexit.register(lambda: client.close())
-        client = pawl.connect(sys.argv[1], ttl=60)
+        client = pawlock.connect(sys.argv[1], ttl=60)
         if sys.argv[2] == "client":
             atexit.register(client.close)
         lease = client.lock("closed by atexit").acquire()
 
         def wait():
-            with contextlib.suppress(pawl.ClientClosed):
+            with contextlib.suppress(pawlock.ClientClosed):
                 client.lock("closed by atexit").acquire()
 
         threading.Thread(target=wait, daemon=True).start()
@@ -396,9 +398,9 @@ def test_a_client_that_atexit_closes(valkey: Server, first: str) -> None:
 def test_a_handler_that_closes_and_exits_while_a_multi_lock_waits_for_a_slow_server(valkey: Server) -> None:
     """The server takes the names when it goes on; they must not be held until their TTL for nobody."""
     text = """
-        import os, signal, sys, threading, pawl
+        import os, signal, sys, threading, pawlock
         url, pid_of_server = sys.argv[1], int(sys.argv[2])
-        client = pawl.connect(url)
+        client = pawlock.connect(url)
         client.multi_lock(["a", "b"]).acquire().release()
 
         def handle(*_):
@@ -415,7 +417,7 @@ def test_a_handler_that_closes_and_exits_while_a_multi_lock_waits_for_a_slow_ser
         run_script(text, valkey.url, str(valkey.pid))
     finally:
         os.kill(valkey.pid, signal.SIGCONT)
-    with pawl.connect(valkey.url) as other:
+    with pawlock.connect(valkey.url) as other:
         eventually(lambda: not other.inspect("a").held and not other.inspect("b").held, "both are free")
 
 
@@ -423,8 +425,8 @@ def test_a_handler_that_closes_and_exits_while_a_multi_lock_waits_for_a_slow_ser
 def test_a_handler_that_closes_and_exits_in_asyncio(valkey: Server, handler: str) -> None:
     """`close()` of the sync client and `sys.exit(0)`, out of the loop in the middle of a block of the async one."""
     text = """
-        import asyncio, signal, sys, pawl
-        sync = pawl.connect(sys.argv[1], ttl=60)
+        import asyncio, signal, sys, pawlock
+        sync = pawlock.connect(sys.argv[1], ttl=60)
 
         def end(*_):
             sync.close()
@@ -436,7 +438,7 @@ def test_a_handler_that_closes_and_exits_in_asyncio(valkey: Server, handler: str
                 signal.signal(signal.SIGTERM, end)
             else:
                 loop.add_signal_handler(signal.SIGTERM, end)
-            async with pawl.connect_async(sys.argv[1], ttl=60) as client:
+            async with pawlock.connect_async(sys.argv[1], ttl=60) as client:
                 waiters = [asyncio.create_task(client.lock("task").acquire()) for _ in range(2)]
                 await asyncio.sleep(0)
                 async with client.lock("other task"):
@@ -454,19 +456,19 @@ def test_a_handler_that_closes_and_exits_in_asyncio(valkey: Server, handler: str
     assert all(free(valkey, name) for name in ("sync", "task", "other task"))
 
 
-def test_a_forked_worker_that_is_the_first_to_use_pawl(valkey: Server) -> None:
-    """Its parent has imported pawl, and made no client: what ends a worker's clients is only loaded in the worker."""
+def test_a_forked_worker_that_is_the_first_to_use_pawlock(valkey: Server) -> None:
+    """Its parent has imported pawlock, and made no client: what ends a worker's clients is only loaded in the worker."""
     text = """
-        import multiprocessing, sys, pawl
+        import multiprocessing, sys, pawlock
 
         def work(url):
             global lease
-            lease = pawl.connect(url, ttl=60).lock("first in the worker").acquire()
+            lease = pawlock.connect(url, ttl=60).lock("first in the worker").acquire()
 
         worker = multiprocessing.get_context("fork").Process(target=work, args=(sys.argv[1],))
         worker.start()
         worker.join()
-        print(worker.exitcode, "pawl.sync" in sys.modules)
+        print(worker.exitcode, "pawlock.sync" in sys.modules)
     """
     assert run_script(text, valkey.url) == "0 False"
     assert free(valkey, "first in the worker")

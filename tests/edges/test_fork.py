@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-import pawl
-from pawl.core.keep.engine import Engine
-from pawl.fencing import MemoryFences, http
-from pawl.integrations.django import _settings as django
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.keep.engine import Engine
+from pawlock.fencing import MemoryFences, http
+from pawlock.integrations.django import _settings as django
+from pawlock.testing.servers import Server
 from tests.edges.helpers import (
     Script,
     eventually,
@@ -33,7 +33,7 @@ pytestmark = [
 ]
 
 
-def test_a_lease_is_inert_in_the_child(valkey: Server, client: pawl.Client) -> None:
+def test_a_lease_is_inert_in_the_child(valkey: Server, client: pawlock.Client) -> None:
     lease = client.lock("inert").acquire()
     before = holder_of(valkey, "inert")
 
@@ -54,19 +54,19 @@ def test_a_lease_is_inert_in_the_child(valkey: Server, client: pawl.Client) -> N
 
 
 def test_a_child_that_forgets_nothing_ends_its_parents_lease(
-    valkey: Server, client: pawl.Client, monkeypatch: pytest.MonkeyPatch
+    valkey: Server, client: pawlock.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wrong protocol that the test above finds."""
     monkeypatch.setattr(Engine, "after_fork", lambda _: None)
     lease = client.lock("taken").acquire()
     assert in_child(lambda: outcome(lease.release)) == "done"
     assert holder_of(valkey, "taken") is None
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         lease.release()
 
 
 def test_leaving_the_parents_block_in_the_child_is_silent_and_sends_nothing(
-    valkey: Server, client: pawl.Client
+    valkey: Server, client: pawlock.Client
 ) -> None:
     lock = client.lock("left")
 
@@ -90,7 +90,7 @@ def test_leaving_the_parents_block_in_the_child_is_silent_and_sends_nothing(
 
 
 def test_the_client_works_in_the_child_with_connections_of_its_own(
-    valkey: Server, client: pawl.Client
+    valkey: Server, client: pawlock.Client
 ) -> None:
     parent = client.lock("mine").acquire()
     parent_pid = os.getpid()
@@ -111,7 +111,7 @@ def test_the_client_works_in_the_child_with_connections_of_its_own(
 
 
 def test_the_parents_lease_outlives_the_child_and_is_renewed_by_the_parent_alone(
-    valkey: Server, client: pawl.Client
+    valkey: Server, client: pawlock.Client
 ) -> None:
     lease = client.lock("renewed", ttl=1.0).acquire()
 
@@ -133,8 +133,8 @@ def test_the_parents_lease_outlives_the_child_and_is_renewed_by_the_parent_alone
 
 def test_a_child_that_leaves_normally_closes_nothing_of_the_parent(valkey: Server) -> None:
     text = """
-        import os, sys, pawl
-        client = pawl.connect(sys.argv[1])
+        import os, sys, pawlock
+        client = pawlock.connect(sys.argv[1])
         lease = client.lock("held").acquire()
         pid = os.fork()
         if pid == 0:
@@ -153,7 +153,7 @@ def test_a_child_that_leaves_normally_closes_nothing_of_the_parent(valkey: Serve
     assert run_script(text, valkey.url, PYTHONWARNINGS="ignore::DeprecationWarning") == "0"
 
 
-def test_fork_while_other_threads_are_inside_pawl(valkey: Server, client: pawl.Client) -> None:
+def test_fork_while_other_threads_are_inside_pawlock(valkey: Server, client: pawlock.Client) -> None:
     """Any internal lock may be held at the instant of the fork; the child must not stand before it for ever."""
     stop: list[bool] = []
 
@@ -179,7 +179,7 @@ def test_fork_while_other_threads_are_inside_pawl(valkey: Server, client: pawl.C
 
 
 def test_workers_of_a_prefork_server_share_the_client_of_their_parent(
-    valkey: Server, client: pawl.Client
+    valkey: Server, client: pawlock.Client
 ) -> None:
     """Four children and a counter that is read and written in two steps."""
     with client.lock("warm"):
@@ -203,7 +203,7 @@ def test_workers_of_a_prefork_server_share_the_client_of_their_parent(
 
 
 def test_threads_of_the_parent_that_wait_are_not_waiters_of_the_child(
-    valkey: Server, client: pawl.Client
+    valkey: Server, client: pawlock.Client
 ) -> None:
     """The local queue of a name is full of the parent's local waiters; the child begins an empty one."""
     lease = client.lock("queued").acquire()
@@ -227,8 +227,8 @@ def test_threads_of_the_parent_that_wait_are_not_waiters_of_the_child(
 
 def test_an_asyncio_client_made_and_used_before_a_fork(valkey: Server) -> None:
     text = """
-        import asyncio, os, sys, warnings, pawl
-        client = pawl.connect_async(sys.argv[1])
+        import asyncio, os, sys, warnings, pawlock
+        client = pawlock.connect_async(sys.argv[1])
 
         async def parent():
             async with client.lock("before") as lease:
@@ -251,7 +251,7 @@ def test_an_asyncio_client_made_and_used_before_a_fork(valkey: Server) -> None:
         def in_child(lease):
             try:
                 lease.check()
-            except pawl.LeaseLost as error:
+            except pawlock.LeaseLost as error:
                 assert error.reason == "closed"
             else:
                 return 3
@@ -272,14 +272,14 @@ def test_an_asyncio_client_made_and_used_before_a_fork(valkey: Server) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_a_lock_travels_to_the_workers_of_multiprocessing(
-    valkey: Server, client: pawl.Client, method: str
+    valkey: Server, client: pawlock.Client, method: str
 ) -> None:
     """A pool in a program of its own; none of its workers gets in while we hold the name."""
     text = """
-        import multiprocessing, sys, pawl
+        import multiprocessing, sys, pawlock
         from concurrent.futures import ProcessPoolExecutor
         from tests.edges.helpers import count_up
-        client = pawl.connect(sys.argv[1])
+        client = pawlock.connect(sys.argv[1])
         lock = client.lock("pool", timeout=20)
         with client.lock("warm"):
             pass
@@ -308,9 +308,9 @@ def test_a_signal_handler_forks_inside_an_acquisition(
 ) -> None:
     """The two would go on with one token: the child must not hold what the parent holds, nor take it back."""
     text = """
-        import os, signal, sys, threading, time, pawl
+        import os, signal, sys, threading, time, pawlock
         url, child_does, server, what, pid_of_server = sys.argv[1:]
-        client, other = pawl.connect(url), pawl.connect(url)
+        client, other = pawlock.connect(url), pawlock.connect(url)
         with client.lock("warm"), other.lock("warm too"):
             pass
         lease = other.lock("x").acquire() if server == "answers" else None
@@ -346,7 +346,7 @@ def test_a_signal_handler_forks_inside_an_acquisition(
                 os.close(writing)
                 time.sleep(1)
                 mine.check()
-        except pawl.ClientClosed as error:
+        except pawlock.ClientClosed as error:
             os.write(writing, str(error).encode())
             os._exit(0)
         print(os.waitpid(child, 0)[1], os.read(reading, 1000).decode() or "nothing")
@@ -359,7 +359,7 @@ def test_a_signal_handler_forks_inside_an_acquisition(
 
 
 def test_what_several_threads_share_makes_a_child_wait_for_no_thread_of_the_parent(
-    valkey: Server, client: pawl.Client
+    valkey: Server, client: pawlock.Client
 ) -> None:
     """Another thread is inside the service's holds, the fences that were seen, and Django's client at the fork."""
     service, fences = client.service(), MemoryFences()
@@ -391,7 +391,7 @@ def test_a_fork_inside_a_running_loop_leaves_the_loop_of_the_parent_alone(valkey
     """The poller of the loop is shared with the child: what the child closes must not deafen the parent."""
 
     async def main() -> None:
-        async with pawl.connect_async(valkey.url) as client:
+        async with pawlock.connect_async(valkey.url) as client:
             lease = await client.lock("loop").acquire()
             for _ in range(3):
                 await asyncio.to_thread(in_child, lambda: True)

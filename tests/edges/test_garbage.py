@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.edges.helpers import eventually, free, holder_of, local_waiters, started_threads
 
 
@@ -26,11 +26,11 @@ def quick_collections() -> Iterator[None]:
 
 
 def upkeep_threads() -> int:
-    return sum(thread.name == "pawl-maintenance" for thread in threading.enumerate())
+    return sum(thread.name == "pawlock-maintenance" for thread in threading.enumerate())
 
 
 def test_a_dropped_lease_warns_and_runs_out(
-    valkey: Server, client: pawl.Client, other: pawl.Client, caplog: pytest.LogCaptureFixture
+    valkey: Server, client: pawlock.Client, other: pawlock.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     lock = client.lock("dropped", ttl=1.2)
     lease = lock.acquire()
@@ -44,12 +44,12 @@ def test_a_dropped_lease_warns_and_runs_out(
     assert 0.9 < waited < 4, "renewal went on, or it was released at once"
     assert client._engine.reports.counters["renewed"] == 0
     (record,) = [r for r in caplog.records if "garbage-collected" in r.message]
-    assert (record.name, record.levelno) == ("pawl.lease", logging.WARNING)
+    assert (record.name, record.levelno) == ("pawlock.lease", logging.WARNING)
     assert token.split("@")[0] not in caplog.text
 
 
 def test_a_dropped_lease_that_was_released_says_nothing(
-    client: pawl.Client, caplog: pytest.LogCaptureFixture
+    client: pawlock.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     lease = client.lock("clean").acquire()
     lease.release()
@@ -58,7 +58,7 @@ def test_a_dropped_lease_that_was_released_says_nothing(
     assert "garbage" not in caplog.text
 
 
-def test_local_waiters_of_a_dropped_lease_go_on(client: pawl.Client) -> None:
+def test_local_waiters_of_a_dropped_lease_go_on(client: pawlock.Client) -> None:
     lock = client.lock("behind", ttl=1.2, timeout=15)
     lease = lock.acquire()
 
@@ -73,7 +73,7 @@ def test_local_waiters_of_a_dropped_lease_go_on(client: pawl.Client) -> None:
     assert len(client._engine.queues.local) == 0
 
 
-def test_a_lease_in_a_cycle(valkey: Server, client: pawl.Client, other: pawl.Client) -> None:
+def test_a_lease_in_a_cycle(valkey: Server, client: pawlock.Client, other: pawlock.Client) -> None:
     class Job:
         def __init__(self) -> None:
             self.lease = client.lock("cycle", ttl=1.0).acquire()
@@ -91,7 +91,7 @@ def test_a_lease_in_a_cycle(valkey: Server, client: pawl.Client, other: pawl.Cli
         pass
 
 
-def test_the_owner_of_a_dropped_lease_may_take_the_name_again(client: pawl.Client) -> None:
+def test_the_owner_of_a_dropped_lease_may_take_the_name_again(client: pawlock.Client) -> None:
     """The dropped one is nobody's: taking the name again is waiting for its ttl, not a deadlock with itself."""
     for kind in (client.lock, client.rlock):
         lock = kind("again", ttl=1.0, timeout=10)
@@ -103,7 +103,7 @@ def test_the_owner_of_a_dropped_lease_may_take_the_name_again(client: pawl.Clien
 
 
 async def test_a_dropped_lease_of_a_task(
-    aclient: pawl.AsyncClient, aother: pawl.AsyncClient, caplog: pytest.LogCaptureFixture
+    aclient: pawlock.AsyncClient, aother: pawlock.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     lock = aclient.lock("dropped", ttl=1.0, timeout=15)
     lease = await lock.acquire()
@@ -128,11 +128,11 @@ def test_clients_that_are_dropped_leave_no_thread_and_no_connection(valkey: Serv
 
     threads, open_before = upkeep_threads(), connections()
     for _ in range(5):
-        with pawl.connect(valkey.url).lock("block"):
+        with pawlock.connect(valkey.url).lock("block"):
             pass
     for _ in range(5):
         # The client goes first, its lease after it.
-        lease = pawl.connect(valkey.url).lock("lease").acquire()
+        lease = pawlock.connect(valkey.url).lock("lease").acquire()
         gc.collect()
         lease.release()
         del lease
@@ -142,7 +142,7 @@ def test_clients_that_are_dropped_leave_no_thread_and_no_connection(valkey: Serv
 
 
 def test_a_lease_alone_keeps_its_renewal(valkey: Server) -> None:
-    lease = pawl.connect(valkey.url, ttl=10, renew_every=0.3).lock("alone").acquire()
+    lease = pawlock.connect(valkey.url, ttl=10, renew_every=0.3).lock("alone").acquire()
     gc.collect()
     granted = lease.valid_until
     eventually(lambda: lease.valid_until > granted + 0.5, "it is renewed twice")
@@ -151,14 +151,14 @@ def test_a_lease_alone_keeps_its_renewal(valkey: Server) -> None:
     assert free(valkey, "alone")
 
 
-def test_watching_a_lease_leaves_nothing_behind(client: pawl.Client) -> None:
+def test_watching_a_lease_leaves_nothing_behind(client: pawlock.Client) -> None:
     with client.lock("watched") as lease:
         for _ in range(200):
             assert not lease.lost.wait(0.0001)
         assert not lease._record.server_lease.owner.watchers
 
 
-def test_a_thread_that_ends_gives_its_connection_back(valkey: Server, client: pawl.Client) -> None:
+def test_a_thread_that_ends_gives_its_connection_back(valkey: Server, client: pawlock.Client) -> None:
     def work() -> None:
         with client.lock("short"):
             pass

@@ -1,4 +1,4 @@
-"""Greenlets in the place of threads: with everything patched, pawl works as with threads."""
+"""Greenlets in the place of threads: with everything patched, pawlock works as with threads."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import importlib.util
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.edges.helpers import free, run_script
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("gevent") is None, reason="gevent is not installed")
 
 GREENLETS = """
     import time, gevent, redis
-    client = pawl.connect(sys.argv[1])
+    client = pawlock.connect(sys.argv[1])
     plain = redis.Redis.from_url(sys.argv[1])
     plain.delete("n")
     lock = client.lock("greenlets", timeout=60)
@@ -36,27 +36,27 @@ GREENLETS = """
     gevent.joinall([gevent.spawn(work) for _ in range(100)], raise_error=True)
     assert int(plain.get("n")) == 500, plain.get("n")
 
-    # A wait in pawl lets the other greenlets run, a renewal goes on beside them, and close() wakes waiters.
+    # A wait in pawlock lets the other greenlets run, a renewal goes on beside them, and close() wakes waiters.
     lease = client.lock("held", ttl=0.9).acquire()
     before = len(ticks)
     try:
-        pawl.connect(sys.argv[1]).lock("held").acquire(timeout=1.5)
-    except pawl.AcquireTimeout:
+        pawlock.connect(sys.argv[1]).lock("held").acquire(timeout=1.5)
+    except pawlock.AcquireTimeout:
         pass
     assert len(ticks) - before > 20, f"the other greenlets stood still: {len(ticks) - before}"
     lease.check()
-    plain.delete("pawl:held")
+    plain.delete("pawlock:held")
     assert lease.lost.wait(5)
     gevent.kill(ticker)
 
     # Closing wakes a greenlet that waits.
-    other = pawl.connect(sys.argv[1])
+    other = pawlock.connect(sys.argv[1])
     blocker = other.lock("blocked").acquire()
     ends = []
     def wait():
         try:
             client.lock("blocked").acquire()
-        except pawl.ClientClosed:
+        except pawlock.ClientClosed:
             ends.append("closed")
     waiter = gevent.spawn(wait)
     gevent.sleep(0.3)
@@ -68,21 +68,21 @@ GREENLETS = """
 """
 
 
-@pytest.mark.parametrize("order", ["patched first", "pawl first"])
+@pytest.mark.parametrize("order", ["patched first", "pawlock first"])
 def test_greenlets(valkey: Server, order: str) -> None:
     valkey.command("FLUSHALL")
     patch = "    from gevent import monkey; monkey.patch_all()\n"
-    load = "    import sys, pawl\n"
+    load = "    import sys, pawlock\n"
     text = patch + load + GREENLETS if order == "patched first" else load + patch + GREENLETS
     for url in (valkey.url, valkey.unix_url):
-        # gevent itself warns that it was late; what it patches late works for pawl all the same.
+        # gevent itself warns that it was late; what it patches late works for pawlock all the same.
         assert run_script(text, url, timeout=60, PYTHONWARNINGS="ignore::RuntimeWarning").endswith("done")
     assert free(valkey, "greenlets")
 
 
 SIGNALS = """
     import os, signal, subprocess, time, gevent
-    client = pawl.connect(sys.argv[1])
+    client = pawlock.connect(sys.argv[1])
 
     def lost(lease):
         gevent.sleep(0)
@@ -106,5 +106,5 @@ SIGNALS = """
 
 def test_greenlets_leave_the_signals_of_the_process_alone(valkey: Server) -> None:
     """The background service is a greenlet of the main thread: what it blocks is blocked for all."""
-    text = "    from gevent import monkey; monkey.patch_all()\n    import sys, pawl\n" + SIGNALS
+    text = "    from gevent import monkey; monkey.patch_all()\n    import sys, pawlock\n" + SIGNALS
     assert run_script(text, valkey.url, timeout=60).endswith("done")

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 
 _SYNC = """
-client = pawl.connect(url)
+client = pawlock.connect(url)
 before = set(sys.modules)
 with client.lock("a"), client.rlock("b"), client.semaphore("c", permits=1), client.fair_lock("d"):
     pass
@@ -19,7 +19,7 @@ client.close()
 """
 _ASYNC = """
 async def main():
-    async with pawl.connect_async(url) as client:
+    async with pawlock.connect_async(url) as client:
         before = set(sys.modules)
         async with client.lock("a"), client.rlock("b"), client.semaphore("c", permits=1), client.fair_lock("d"):
             pass
@@ -30,7 +30,7 @@ found = asyncio.run(main())
 
 @pytest.mark.parametrize("program", [_SYNC, _ASYNC], ids=["sync", "async"])
 def test_the_first_lock_imports_nothing(valkey: Server, program: str) -> None:
-    text = f"import asyncio, sys, pawl\nurl = {valkey.url!r}\n{program}\nprint(sorted(found))"
+    text = f"import asyncio, sys, pawlock\nurl = {valkey.url!r}\n{program}\nprint(sorted(found))"
     done = subprocess.run(
         [sys.executable, "-c", text], check=True, capture_output=True, text=True, timeout=60
     )

@@ -11,18 +11,18 @@ from functools import partial
 
 import pytest
 
-import pawl
-from pawl.core.protocol.scripts import load
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.protocol.scripts import load
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 from tests.edges.helpers import eventually, free, holder_of, outcome, started_threads
 from tests.pace import pace
 
-RENEW = load("pawl.primitives.mutex", "renew").sha
+RENEW = load("pawlock.primitives.mutex", "renew").sha
 
 
 def left_on_server(server: Server, name: str) -> float:
-    left = server.command("PTTL", f"pawl:{name}")
+    left = server.command("PTTL", f"pawlock:{name}")
     assert isinstance(left, int)
     return left / 1000
 
@@ -30,7 +30,7 @@ def left_on_server(server: Server, name: str) -> float:
 # extend
 
 
-def test_extend_sets_the_life_and_the_rhythm(client: pawl.Client, valkey: Server) -> None:
+def test_extend_sets_the_life_and_the_rhythm(client: pawlock.Client, valkey: Server) -> None:
     with client.lock("longer", ttl=5) as lease:
         lease.extend(100)
         assert 95 < lease.remaining() <= 99
@@ -41,7 +41,7 @@ def test_extend_sets_the_life_and_the_rhythm(client: pawl.Client, valkey: Server
 
 
 def test_extend_to_less_shortens_for_the_owner_only(
-    client: pawl.Client, other: pawl.Client, valkey: Server
+    client: pawlock.Client, other: pawlock.Client, valkey: Server
 ) -> None:
     with client.lock("shorter", ttl=60) as lease:
         lease.extend(2)
@@ -58,7 +58,7 @@ def test_extend_to_less_shortens_for_the_owner_only(
 
 @pytest.mark.filterwarnings("ignore:lease of 'brief':ResourceWarning")
 def test_without_renewal_the_shortened_lease_ends_early_and_frees_the_name(
-    client: pawl.Client, valkey: Server
+    client: pawlock.Client, valkey: Server
 ) -> None:
     lease = client.lock("brief", ttl=60, renew=False).acquire()
     lease.extend(0.3)
@@ -66,31 +66,31 @@ def test_without_renewal_the_shortened_lease_ends_early_and_frees_the_name(
     eventually(lambda: free(valkey, "brief"), "a lost lease is left")
 
 
-def test_extend_of_what_is_gone(client: pawl.Client, valkey: Server) -> None:
+def test_extend_of_what_is_gone(client: pawlock.Client, valkey: Server) -> None:
     lease = client.lock("gone").acquire()
-    valkey.command("DEL", "pawl:gone")
-    with pytest.raises(pawl.NotHeld, match=r"extend 'gone'.*lost \(expired\)"):
+    valkey.command("DEL", "pawlock:gone")
+    with pytest.raises(pawlock.NotHeld, match=r"extend 'gone'.*lost \(expired\)"):
         lease.extend(90)
     assert lease.state == "lost"
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         lease.extend(1)
     assert free(valkey, "gone"), "an extension must not bring a lost lease back"
     lease = client.lock("released").acquire()
     lease.release()
-    with pytest.raises(pawl.NotHeld, match="was released"):
+    with pytest.raises(pawlock.NotHeld, match="was released"):
         lease.extend(5)
 
 
-def test_extend_when_an_administrator_gave_it_away(client: pawl.Client, valkey: Server) -> None:
+def test_extend_when_an_administrator_gave_it_away(client: pawlock.Client, valkey: Server) -> None:
     lease = client.lock("given away").acquire()
-    valkey.command("SET", "pawl:given away", "admin@desk:1/sh", "PX", "20000")
-    with pytest.raises(pawl.NotHeld, match="taken"):
+    valkey.command("SET", "pawlock:given away", "admin@desk:1/sh", "PX", "20000")
+    with pytest.raises(pawlock.NotHeld, match="taken"):
         lease.extend(90)
     assert holder_of(valkey, "given away") == "admin@desk:1/sh"
     assert outcome(lease.check) == "LeaseLost:taken"
 
 
-async def test_extend_in_tasks(aclient: pawl.AsyncClient, valkey: Server) -> None:
+async def test_extend_in_tasks(aclient: pawlock.AsyncClient, valkey: Server) -> None:
     async with aclient.lock("longer", ttl=5) as lease:
         await lease.extend(100)
         assert 95 < lease.remaining() <= 99
@@ -103,7 +103,7 @@ async def test_extend_in_tasks(aclient: pawl.AsyncClient, valkey: Server) -> Non
 # max_hold and beat
 
 
-def test_max_hold_ends_the_lease_and_not_sooner(client: pawl.Client, valkey: Server) -> None:
+def test_max_hold_ends_the_lease_and_not_sooner(client: pawlock.Client, valkey: Server) -> None:
     began = time.monotonic()
     lease = client.lock("limited", ttl=60, max_hold=0.7).acquire()
     assert lease.remaining() <= 0.7
@@ -116,7 +116,7 @@ def test_max_hold_ends_the_lease_and_not_sooner(client: pawl.Client, valkey: Ser
     eventually(lambda: free(valkey, "limited"), "leaving frees the name")
 
 
-def test_max_hold_is_longer_than_the_ttl(client: pawl.Client) -> None:
+def test_max_hold_is_longer_than_the_ttl(client: pawlock.Client) -> None:
     began = time.monotonic()
     lease = client.lock("renewed until", ttl=0.6, max_hold=1.5).acquire()
     assert lease.lost.wait(10)
@@ -124,7 +124,7 @@ def test_max_hold_is_longer_than_the_ttl(client: pawl.Client) -> None:
     assert outcome(lease.check) == "LeaseLost:max_hold"
 
 
-def test_beat_counts_anew(client: pawl.Client) -> None:
+def test_beat_counts_anew(client: pawlock.Client) -> None:
     lease = client.lock("beaten", ttl=0.9, max_hold=0.6).acquire()
     for _ in range(15):
         time.sleep(0.1)
@@ -135,7 +135,7 @@ def test_beat_counts_anew(client: pawl.Client) -> None:
     assert outcome(lease.beat) == "LeaseLost:max_hold"
 
 
-def test_each_beat_costs_one_renewal_however_many_there_were(client: pawl.Client) -> None:
+def test_each_beat_costs_one_renewal_however_many_there_were(client: pawlock.Client) -> None:
     lease = client.lock("beaten", ttl=30, max_hold=0.2).acquire()
     for _ in range(100):
         time.sleep(0.01)
@@ -144,7 +144,7 @@ def test_each_beat_costs_one_renewal_however_many_there_were(client: pawl.Client
     lease.release()
 
 
-def test_beating_one_lease_starves_no_other(client: pawl.Client) -> None:
+def test_beating_one_lease_starves_no_other(client: pawlock.Client) -> None:
     """They share a rhythm; the one that is served all the time must not hold up those behind it."""
     beaten = client.lock("beaten", ttl=0.9, max_hold=60).acquire()
     others = [client.lock(f"other {n}", ttl=0.9).acquire() for n in range(5)]
@@ -162,14 +162,14 @@ def test_beating_one_lease_starves_no_other(client: pawl.Client) -> None:
     )
 
 
-def test_beat_without_a_limit_is_a_check(client: pawl.Client) -> None:
+def test_beat_without_a_limit_is_a_check(client: pawlock.Client) -> None:
     with client.lock("unlimited") as lease:
         lease.beat()
     assert outcome(lease.beat) == "LeaseLost:closed"
 
 
-async def test_max_hold_in_tasks(aclient: pawl.AsyncClient) -> None:
-    with pytest.raises(pawl.LeaseLost) as caught:  # noqa: PT012
+async def test_max_hold_in_tasks(aclient: pawlock.AsyncClient) -> None:
+    with pytest.raises(pawlock.LeaseLost) as caught:  # noqa: PT012
         async with aclient.lock("limited", ttl=60, max_hold=0.6) as lease:
             for _ in range(8):
                 await asyncio.sleep(0.1)
@@ -183,7 +183,7 @@ async def test_max_hold_in_tasks(aclient: pawl.AsyncClient) -> None:
 
 
 def test_min_hold_keeps_the_name_closed_for_everybody(
-    client: pawl.Client, other: pawl.Client, valkey: Server
+    client: pawlock.Client, other: pawlock.Client, valkey: Server
 ) -> None:
     """Also for the same client's waiters: nothing is handed over locally."""
     lock = client.lock("cron", min_hold=1.2, timeout=10)
@@ -204,7 +204,7 @@ def test_min_hold_keeps_the_name_closed_for_everybody(
     assert entered[0] - began >= 1.15
 
 
-def test_min_hold_that_is_over_closes_nothing(client: pawl.Client, valkey: Server) -> None:
+def test_min_hold_that_is_over_closes_nothing(client: pawlock.Client, valkey: Server) -> None:
     with client.lock("cron", min_hold=0.1):
         time.sleep(0.15)
     assert free(valkey, "cron")
@@ -212,7 +212,7 @@ def test_min_hold_that_is_over_closes_nothing(client: pawl.Client, valkey: Serve
 
 def test_min_hold_and_the_end_of_the_client(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    client = pawl.connect(valkey.url)
+    client = pawlock.connect(valkey.url)
     lease = client.lock("cron kept", min_hold=30).acquire()
     client.close()
     assert lease.state == "lost"
@@ -220,7 +220,7 @@ def test_min_hold_and_the_end_of_the_client(valkey: Server) -> None:
     assert 25 < left_on_server(valkey, "cron kept") <= 30.1
 
 
-async def test_min_hold_in_tasks(aclient: pawl.AsyncClient) -> None:
+async def test_min_hold_in_tasks(aclient: pawlock.AsyncClient) -> None:
     lock = aclient.lock("cron", min_hold=0.6, timeout=10)
     began = time.monotonic()
     async with lock:
@@ -232,7 +232,7 @@ async def test_min_hold_in_tasks(aclient: pawl.AsyncClient) -> None:
 # Renewal and release
 
 
-def test_a_renewal_never_outlives_a_release(client: pawl.Client, valkey: Server) -> None:
+def test_a_renewal_never_outlives_a_release(client: pawlock.Client, valkey: Server) -> None:
     """Releases in the very instant of renewals: no name is held afterwards, none comes back."""
     locks = [client.lock(f"race {n}", ttl=0.15, on_exit="warn") for n in range(8)]
     for round_ in range(1000):
@@ -255,7 +255,7 @@ def test_a_renewal_never_outlives_a_release(client: pawl.Client, valkey: Server)
 def test_a_renewal_on_its_way_brings_nothing_back(valkey: Server) -> None:
     """The renewal's request is held by the network until the release is done; then it arrives."""
     valkey.command("FLUSHALL")
-    with Proxy(valkey) as proxy, pawl.connect(proxy.url, ttl=0.9) as client:
+    with Proxy(valkey) as proxy, pawlock.connect(proxy.url, ttl=0.9) as client:
         lease = client.lock("ghost").acquire()
         rule = proxy.hold_request(RENEW)
         rule.wait()
@@ -267,12 +267,14 @@ def test_a_renewal_on_its_way_brings_nothing_back(valkey: Server) -> None:
         assert lease.state == "released"
 
 
-async def test_a_renewal_never_outlives_a_release_in_tasks(aclient: pawl.AsyncClient, valkey: Server) -> None:
+async def test_a_renewal_never_outlives_a_release_in_tasks(
+    aclient: pawlock.AsyncClient, valkey: Server
+) -> None:
     async def work(n: int) -> None:
         for round_ in range(500):
             lease = await aclient.lock(f"race {n}", ttl=0.3).acquire(timeout=5)
             await asyncio.sleep(0.09 + 0.0008 * (round_ % 25))
-            with contextlib.suppress(pawl.NotHeld):  # lost: the loop was not served for a whole ttl
+            with contextlib.suppress(pawlock.NotHeld):  # lost: the loop was not served for a whole ttl
                 await lease.release()
             assert free(valkey, f"race {n}")
             if round_ >= 25 and aclient._engine().reports.counters["renewed"] > 10:
@@ -282,7 +284,7 @@ async def test_a_renewal_never_outlives_a_release_in_tasks(aclient: pawl.AsyncCl
     await asyncio.gather(*[work(n) for n in range(4)])
 
 
-def test_renew_off_lets_the_lease_run_out(client: pawl.Client, other: pawl.Client) -> None:
+def test_renew_off_lets_the_lease_run_out(client: pawlock.Client, other: pawlock.Client) -> None:
     lease = client.lock("once", ttl=0.6, renew=False).acquire()
     with other.lock("once", timeout=10):
         assert lease.state == "lost"
@@ -302,8 +304,10 @@ class Circle:
 
 
 @pytest.mark.filterwarnings("ignore:lease of 'n' was never released:ResourceWarning")
-def test_a_block_in_a_generator_that_is_collected_frees_the_name(client: pawl.Client, valkey: Server) -> None:
-    def work(lease: pawl.Lease) -> Iterator[None]:
+def test_a_block_in_a_generator_that_is_collected_frees_the_name(
+    client: pawlock.Client, valkey: Server
+) -> None:
+    def work(lease: pawlock.Lease) -> Iterator[None]:
         with lease:
             try:
                 yield
@@ -324,9 +328,9 @@ def test_a_block_in_a_generator_that_is_collected_frees_the_name(client: pawl.Cl
 
 @pytest.mark.filterwarnings("ignore:lease of 'n' was never released:ResourceWarning")
 async def test_a_block_in_an_asynchronous_generator_that_is_collected_frees_the_name(
-    aclient: pawl.AsyncClient, valkey: Server
+    aclient: pawlock.AsyncClient, valkey: Server
 ) -> None:
-    async def work(lease: pawl.AsyncLease) -> AsyncIterator[None]:
+    async def work(lease: pawlock.AsyncLease) -> AsyncIterator[None]:
         async with lease:
             try:
                 yield

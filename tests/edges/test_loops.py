@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.edges.helpers import eventually, free, run_script, started_threads
 from tests.pace import pace
 
@@ -35,7 +35,7 @@ left_open = pytest.mark.filterwarnings(
 
 @left_open
 def test_one_client_in_several_runs_of_asyncio(valkey: Server) -> None:
-    client = pawl.connect_async(valkey.url)
+    client = pawlock.connect_async(valkey.url)
     lock = client.lock("runs")
 
     async def work() -> int:
@@ -57,7 +57,7 @@ def test_one_client_in_several_runs_of_asyncio(valkey: Server) -> None:
 @left_open
 @pytest.mark.skipif(not FILES.is_dir(), reason="needs /proc")
 def test_loops_that_ended_leave_nothing_in_the_client(valkey: Server) -> None:
-    client = pawl.connect_async(valkey.url)
+    client = pawlock.connect_async(valkey.url)
 
     async def work() -> None:
         async with client.lock("runs"):
@@ -83,7 +83,7 @@ def test_loops_that_ended_leave_nothing_in_the_client(valkey: Server) -> None:
 
 @left_open
 def test_one_client_in_two_loops_at_once(valkey: Server) -> None:
-    client = pawl.connect_async(valkey.url)
+    client = pawlock.connect_async(valkey.url)
     inside = [0]
 
     async def work() -> None:
@@ -106,7 +106,7 @@ def test_one_client_in_two_loops_at_once(valkey: Server) -> None:
 
 def test_closing_reaches_the_other_loops_of_the_client(valkey: Server) -> None:
     """A lease and a waiter in another thread's loop: both are ended, and the client is closed there as well."""
-    client = pawl.connect_async(valkey.url)
+    client = pawlock.connect_async(valkey.url)
     holding, ready = threading.Event(), threading.Event()
     told: list[str] = []
 
@@ -116,15 +116,15 @@ def test_closing_reaches_the_other_loops_of_the_client(valkey: Server) -> None:
         ready.set()
         try:
             await client.lock("waited for").acquire()
-        except pawl.ClientClosed:
+        except pawlock.ClientClosed:
             told.append("waiter")
         try:
             lease.check()
-        except pawl.LeaseLost as error:
+        except pawlock.LeaseLost as error:
             told.append(error.reason)
         try:
             await client.lock("after").acquire()
-        except pawl.ClientClosed:
+        except pawlock.ClientClosed:
             told.append("after")
 
     async def here() -> None:
@@ -132,11 +132,11 @@ def test_closing_reaches_the_other_loops_of_the_client(valkey: Server) -> None:
             holding.set()
             await asyncio.to_thread(ready.wait, 10)
             eventually(
-                lambda: valkey.command("EXISTS", "{pawl:waited for}:1:queue") == 1, "the waiter queues"
+                lambda: valkey.command("EXISTS", "{pawlock:waited for}:1:queue") == 1, "the waiter queues"
             )
             await client.close()
 
-    with started_threads(lambda: asyncio.run(there())), pytest.raises(pawl.LeaseLost):
+    with started_threads(lambda: asyncio.run(there())), pytest.raises(pawlock.LeaseLost):
         asyncio.run(here())
     assert told == ["waiter", "closed", "after"]
     assert free(valkey, "held there")
@@ -145,13 +145,13 @@ def test_closing_reaches_the_other_loops_of_the_client(valkey: Server) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("uvloop") is None, reason="uvloop is not installed")
 def test_uvloop(valkey: Server) -> None:
     text = """
-        import asyncio, sys, pawl, uvloop
+        import asyncio, sys, pawlock, uvloop
         n = 0
 
         async def main(url):
             global n
             assert "uvloop" in type(asyncio.get_running_loop()).__module__
-            async with pawl.connect_async(url) as client, pawl.connect_async(url) as other:
+            async with pawlock.connect_async(url) as client, pawlock.connect_async(url) as other:
                 async def work(lock):
                     global n
                     for _ in range(25):
@@ -166,9 +166,9 @@ def test_uvloop(valkey: Server) -> None:
                     async with client.lock("lost", ttl=0.6) as lease:
                         import redis.asyncio
                         async with redis.asyncio.Redis.from_url(sys.argv[1]) as plain:
-                            await plain.delete("pawl:lost")
+                            await plain.delete("pawlock:lost")
                         await asyncio.sleep(10)
-                except pawl.LeaseLost as error:
+                except pawlock.LeaseLost as error:
                     print(error.reason)
 
         for url in sys.argv[1:]:
@@ -179,7 +179,7 @@ def test_uvloop(valkey: Server) -> None:
 
 
 async def test_the_client_of_threads_in_a_running_loop_warns_once(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client, warnings.catch_warnings(record=True) as caught:
+    with pawlock.connect(valkey.url) as client, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with client.lock("blocking"):
             pass
@@ -187,12 +187,12 @@ async def test_the_client_of_threads_in_a_running_loop_warns_once(valkey: Server
         assert client.lock("blocking").try_acquire() is not None
     (warning,) = [w for w in caught if w.category is RuntimeWarning]
     assert "connect_async" in str(warning.message)
-    assert warning.filename == __file__, "it points at pawl instead of its caller"
+    assert warning.filename == __file__, "it points at pawlock instead of its caller"
 
 
 async def test_every_door_warns_at_its_caller(valkey: Server) -> None:
     for enter in ("acquire", "try_acquire", "with"):
-        with pawl.connect(valkey.url) as client, warnings.catch_warnings(record=True) as caught:
+        with pawlock.connect(valkey.url) as client, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             lock = client.lock("door")
             if enter == "with":
@@ -203,13 +203,13 @@ async def test_every_door_warns_at_its_caller(valkey: Server) -> None:
         assert [w.filename for w in caught if w.category is RuntimeWarning] == [__file__], enter
 
 
-def test_the_client_of_threads_without_a_loop_does_not_warn(client: pawl.Client) -> None:
+def test_the_client_of_threads_without_a_loop_does_not_warn(client: pawlock.Client) -> None:
     with client.lock("quiet"):
         pass  # a warning is an error in these tests
 
 
 async def test_an_acquisition_may_be_made_a_task(valkey: Server) -> None:
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
         lock = client.lock("task")
         lease = await lock.acquire()
         waiting = [asyncio.create_task(lock.acquire()), asyncio.ensure_future(lock.acquire(timeout=5))]
@@ -230,11 +230,11 @@ def test_the_end_of_a_loop_ends_whoever_waits_for_a_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
 
-        async def main() -> asyncio.Task[pawl.AsyncLease]:
-            client = pawl.connect_async(url)
+        async def main() -> asyncio.Task[pawlock.AsyncLease]:
+            client = pawlock.connect_async(url)
             waiting = asyncio.create_task(client.lock("n", unavailable_after=pace() * 30).acquire())
             await asyncio.sleep(0.1)
-            assert any(task.get_name() == "pawl-connect" for task in asyncio.all_tasks())
+            assert any(task.get_name() == "pawlock-connect" for task in asyncio.all_tasks())
             return waiting
 
         began = time.monotonic()
@@ -246,17 +246,17 @@ def test_the_end_of_a_loop_ends_whoever_waits_for_a_connection() -> None:
 def test_a_loop_ends_after_its_server_has_gone() -> None:
     """The maintenance task of a client that nobody closed is at the release that could not arrive."""
     script = """
-import asyncio, sys, pawl
-from pawl.testing import Server
+import asyncio, sys, pawlock
+from pawlock.testing import Server
 
 with Server("valkey") as server:
-    client = pawl.connect_async(server.url)
+    client = pawlock.connect_async(server.url)
 
     async def main():
         try:
             async with client.lock("n", ttl=0.5, renew=False):
                 server.stop()
-        except pawl.PawlError:
+        except pawlock.PawlockError:
             pass
 
     asyncio.run(main())

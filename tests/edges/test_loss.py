@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.protocol.scripts import load
-from pawl.testing.proxy import Proxy, Rule
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.protocol.scripts import load
+from pawlock.testing.proxy import Proxy, Rule
+from pawlock.testing.servers import Server
 from tests.edges.helpers import eventually, free, holder_of, local_waiters, outcome, started_threads
 
-RENEW = load("pawl.primitives.mutex", "renew").sha
+RENEW = load("pawlock.primitives.mutex", "renew").sha
 REASONS = ["expired", "taken", "unreachable", "max_hold", "closed"]
 
 
@@ -36,10 +36,10 @@ class CircuitBreaker:
 
     def strike(self) -> None:
         if self.reason == "expired":
-            self.server.command("DEL", "pawl:lost")
+            self.server.command("DEL", "pawlock:lost")
         elif self.reason == "taken":
-            self.server.command("DEL", "pawl:lost")
-            self.server.command("SET", "pawl:lost", "administrator@desk:1/sh", "PX", "60000")
+            self.server.command("DEL", "pawlock:lost")
+            self.server.command("SET", "pawlock:lost", "administrator@desk:1/sh", "PX", "60000")
         elif self.reason == "unreachable":
             self.proxy.refuse()
             self.proxy.reset_all()
@@ -57,10 +57,10 @@ def test_every_reason_at_every_door(valkey: Server, proxy: Proxy, reason: str) -
     breaker = CircuitBreaker(reason, valkey, proxy)
     told: list[tuple[str, str]] = []
 
-    def on_lost(lease: pawl.Lease) -> None:
+    def on_lost(lease: pawlock.Lease) -> None:
         told.append((lease.name, outcome(lease.check)))
 
-    client = pawl.connect(proxy.url, on_lost=on_lost)
+    client = pawlock.connect(proxy.url, on_lost=on_lost)
     lease = client.lock("lost", **breaker.options).acquire()
     waited: list[object] = []
     with started_threads(lambda: waited.append(lease.lost.wait(20))):
@@ -74,7 +74,7 @@ def test_every_reason_at_every_door(valkey: Server, proxy: Proxy, reason: str) -
         "lost",
         0.0,
     )
-    with pytest.raises(pawl.LeaseLost, match=f"lost.*{reason}.*fencing token {lease.fence}") as caught:
+    with pytest.raises(pawlock.LeaseLost, match=f"lost.*{reason}.*fencing token {lease.fence}") as caught:
         lease.check()
     assert (caught.value.reason, caught.value.name) == (reason, "lost")
     assert outcome(lambda: lease.extend(5)) == "NotHeld"
@@ -91,18 +91,18 @@ def test_leaving_a_block_whose_lease_is_lost(
     valkey: Server, proxy: Proxy, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     breaker = CircuitBreaker(reason, valkey, proxy)
-    client = pawl.connect(proxy.url)
+    client = pawlock.connect(proxy.url)
 
     def body(error: Exception | None = None, **options: Any) -> None:
         proxy.clear()
-        valkey.command("DEL", "pawl:lost")
+        valkey.command("DEL", "pawlock:lost")
         with client.lock("lost", **breaker.options, **options) as lease:
             breaker.strike()
             assert lease.lost.wait(20)
             if error is not None:
                 raise error
 
-    with pytest.raises(pawl.LeaseLost) as caught:
+    with pytest.raises(pawlock.LeaseLost) as caught:
         body()
     assert caught.value.reason == reason
     with pytest.raises(KeyError, match="the body's own") as own:
@@ -110,7 +110,7 @@ def test_leaving_a_block_whose_lease_is_lost(
     assert any(f"lost ({reason})" in note for note in own.value.__notes__)
     caplog.clear()
     body(on_exit="warn")
-    assert any(r.name == "pawl.lease" and f"lost ({reason})" in r.message for r in caplog.records)
+    assert any(r.name == "pawlock.lease" and f"lost ({reason})" in r.message for r in caplog.records)
     proxy.clear()
     client.close(1.0)
 
@@ -121,13 +121,13 @@ async def test_a_task_in_its_block_is_cancelled(valkey: Server, proxy: Proxy, re
     told: list[str] = []
     seen: list[str] = []
 
-    async def on_lost(lease: pawl.AsyncLease) -> None:
+    async def on_lost(lease: pawlock.AsyncLease) -> None:
         await asyncio.sleep(0)
         told.append(lease.name)
 
-    client = pawl.connect_async(proxy.url, on_lost=on_lost)
+    client = pawlock.connect_async(proxy.url, on_lost=on_lost)
     closing: asyncio.Task[None] | None = None
-    with pytest.raises(pawl.LeaseLost) as caught:
+    with pytest.raises(pawlock.LeaseLost) as caught:
         async with client.lock("lost", **breaker.options) as lease:
             await asyncio.to_thread(breaker.strike)
             if reason == "closed":
@@ -152,18 +152,18 @@ async def test_a_task_in_its_block_is_cancelled(valkey: Server, proxy: Proxy, re
     await client.close(0.2)
 
 
-async def test_a_lease_without_a_block_cancels_nobody(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_a_lease_without_a_block_cancels_nobody(valkey: Server, aclient: pawlock.AsyncClient) -> None:
     lease = await aclient.lock("lost", ttl=0.6).acquire()
-    valkey.command("DEL", "pawl:lost")
+    valkey.command("DEL", "pawlock:lost")
     assert await lease.lost.wait(10)
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         await lease.release()
 
 
-async def test_the_bodys_own_error_wins_in_a_task(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_the_bodys_own_error_wins_in_a_task(valkey: Server, aclient: pawlock.AsyncClient) -> None:
     with pytest.raises(KeyError, match="own") as caught:
         async with aclient.lock("lost", ttl=0.6):
-            valkey.command("DEL", "pawl:lost")
+            valkey.command("DEL", "pawlock:lost")
             try:
                 await asyncio.sleep(20)
             finally:
@@ -175,8 +175,8 @@ async def test_the_bodys_own_error_wins_in_a_task(valkey: Server, aclient: pawl.
     await asyncio.sleep(0.02)
 
 
-async def test_work_in_another_thread_may_beat(aclient: pawl.AsyncClient) -> None:
-    def work(lease: pawl.AsyncLease) -> None:
+async def test_work_in_another_thread_may_beat(aclient: pawlock.AsyncClient) -> None:
+    def work(lease: pawlock.AsyncLease) -> None:
         for _ in range(20):
             time.sleep(0.05)
             lease.beat()
@@ -187,23 +187,23 @@ async def test_work_in_another_thread_may_beat(aclient: pawl.AsyncClient) -> Non
 
 
 async def test_warn_on_exit_in_a_task(
-    valkey: Server, aclient: pawl.AsyncClient, caplog: pytest.LogCaptureFixture
+    valkey: Server, aclient: pawlock.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A body that had ended anyway goes on with a warning; one that was cut short cannot look as if it had ended."""
     lock = aclient.lock("lost", ttl=0.6, on_exit="warn")
     async with lock as lease:
-        valkey.command("DEL", "pawl:lost")
+        valkey.command("DEL", "pawlock:lost")
         time.sleep(0.8)  # noqa: ASYNC251 - a loop that is blocked is the point
     assert "lost (" in caplog.text
     assert lease.state == "lost"
     await asyncio.sleep(0.02)
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         async with lock:
-            valkey.command("DEL", "pawl:lost")
+            valkey.command("DEL", "pawlock:lost")
             await asyncio.sleep(20)
 
 
-def test_waiting_for_the_loss_ends_with_the_release(client: pawl.Client) -> None:
+def test_waiting_for_the_loss_ends_with_the_release(client: pawlock.Client) -> None:
     lease = client.lock("fine", ttl=60).acquire()
     assert not lease.lost.wait(0)
     began = time.monotonic()
@@ -217,7 +217,7 @@ def test_waiting_for_the_loss_ends_with_the_release(client: pawl.Client) -> None
     assert outcome(lease.check) == "LeaseLost:closed"
 
 
-async def test_waiting_for_the_loss_ends_with_the_release_in_tasks(aclient: pawl.AsyncClient) -> None:
+async def test_waiting_for_the_loss_ends_with_the_release_in_tasks(aclient: pawlock.AsyncClient) -> None:
     lease = await aclient.lock("fine", ttl=60).acquire()
     waiter = asyncio.create_task(lease.lost.wait())
     await asyncio.sleep(0.02)
@@ -225,12 +225,12 @@ async def test_waiting_for_the_loss_ends_with_the_release_in_tasks(aclient: pawl
     assert await asyncio.wait_for(waiter, 5) is False
 
 
-def test_the_loss_of_one_owner_is_not_told_to_the_next(client: pawl.Client, valkey: Server) -> None:
+def test_the_loss_of_one_owner_is_not_told_to_the_next(client: pawlock.Client, valkey: Server) -> None:
     """Local hand-over: both stand on one token of the server; the one who released is done with it."""
     told: list[str] = []
     lock = client.lock("passed on", ttl=1.2, on_lost=lambda lease: told.append(str(lease.fence)), timeout=10)
     first = lock.acquire()
-    leases: list[pawl.Lease] = []
+    leases: list[pawlock.Lease] = []
     done = threading.Event()
 
     def second() -> None:
@@ -244,7 +244,7 @@ def test_the_loss_of_one_owner_is_not_told_to_the_next(client: pawl.Client, valk
         first.release()
         eventually(lambda: leases, "the second owns")
         assert leases[0]._record.server_lease is first._record.server_lease, "not handed over locally"
-        valkey.command("DEL", "pawl:passed on")
+        valkey.command("DEL", "pawlock:passed on")
         eventually(lambda: told == [str(leases[0].fence)], "its owner is told, and nobody else")
         done.set()
     assert first.state == "released"
@@ -260,7 +260,7 @@ def test_a_good_renewal_that_comes_too_late_revives_nothing(valkey: Server, prox
     """The server has renewed, and says so after the end of what its client knows."""
     log: list[str] = []
 
-    def check(lease: pawl.Lease | pawl.AsyncLease, rule: Rule) -> None:
+    def check(lease: pawlock.Lease | pawlock.AsyncLease, rule: Rule) -> None:
         before = lease.valid_until
         eventually(lambda: lease.state == "lost", "its end comes", 5)
         rule.release()
@@ -269,7 +269,7 @@ def test_a_good_renewal_that_comes_too_late_revives_nothing(valkey: Server, prox
         log.append(outcome(lease.check))
 
     if api == "threads":
-        with pawl.connect(proxy.url, ttl=0.6) as client:
+        with pawlock.connect(proxy.url, ttl=0.6) as client:
             lease = client.lock("late").acquire()
             rule = proxy.hold_reply(RENEW, times=None)
             rule.wait()
@@ -279,7 +279,7 @@ def test_a_good_renewal_that_comes_too_late_revives_nothing(valkey: Server, prox
     else:
 
         async def main() -> None:
-            async with pawl.connect_async(proxy.url, ttl=0.6) as client:
+            async with pawlock.connect_async(proxy.url, ttl=0.6) as client:
                 lease = await client.lock("late").acquire()
                 rule = proxy.hold_reply(RENEW, times=None)
                 await asyncio.to_thread(rule.wait)
@@ -295,11 +295,11 @@ def test_a_good_renewal_that_comes_too_late_revives_nothing(valkey: Server, prox
 
 
 def test_a_lost_lease_is_lost_for_good_though_the_name_is_ours_again(
-    client: pawl.Client, valkey: Server
+    client: pawlock.Client, valkey: Server
 ) -> None:
     lock = client.lock("anew", ttl=0.6)
     old = lock.acquire()
-    valkey.command("DEL", "pawl:anew")
+    valkey.command("DEL", "pawlock:anew")
     assert old.lost.wait(10)
     with lock as new:
         assert new.fence > old.fence
@@ -313,20 +313,20 @@ def test_a_lease_that_a_check_in_another_thread_finds_expired(valkey: Server) ->
     """The body runs in a worker thread: the loss it finds is told in the loop's own thread."""
     told: list[int] = []
 
-    async def on_lost(lease: pawl.AsyncLease) -> None:
+    async def on_lost(lease: pawlock.AsyncLease) -> None:
         told.append(threading.get_ident())
         await asyncio.sleep(0)
 
-    def work(lease: pawl.AsyncLease, blocked: threading.Event) -> str:
+    def work(lease: pawlock.AsyncLease, blocked: threading.Event) -> str:
         blocked.wait(10)
         eventually(lambda: outcome(lease.check) != "done", "the worker hears of it")
         return outcome(lease.check)
 
     async def main() -> None:
-        async with pawl.connect_async(valkey.url, on_lost=on_lost) as client:
+        async with pawlock.connect_async(valkey.url, on_lost=on_lost) as client:
             for _ in range(3):
                 blocked = threading.Event()
-                with pytest.raises(pawl.LeaseLost):
+                with pytest.raises(pawlock.LeaseLost):
                     async with client.lock("worker", ttl=0.3, renew=False) as lease:
                         job = asyncio.create_task(asyncio.to_thread(work, lease, blocked))
                         await asyncio.sleep(0.05)
@@ -345,14 +345,14 @@ def test_a_lease_that_a_check_in_another_thread_finds_expired(valkey: Server) ->
 
 
 def test_a_callback_that_fails_or_hangs_hinders_nothing(
-    client: pawl.Client, valkey: Server, caplog: pytest.LogCaptureFixture
+    client: pawlock.Client, valkey: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     hang = threading.Event()
     callbacks: list[Callable[[Any], object]] = [lambda lease: 1 / 0, lambda lease: hang.wait(20)]
     leases = [client.lock(f"cb {n}", ttl=0.6, on_lost=cb).acquire() for n, cb in enumerate(callbacks)]
     healthy = client.lock("healthy", ttl=0.6).acquire()
     for n in range(2):
-        valkey.command("DEL", f"pawl:cb {n}")
+        valkey.command("DEL", f"pawlock:cb {n}")
     assert all(lease.lost.wait(10) for lease in leases)
     time.sleep(1.0)
     healthy.check()
@@ -362,8 +362,8 @@ def test_a_callback_that_fails_or_hangs_hinders_nothing(
 
 
 def test_a_lease_outlived_by_its_loop_says_so(valkey: Server) -> None:
-    async def main() -> pawl.AsyncLease:
-        return await pawl.connect_async(valkey.url, ttl=0.4).lock("outlived").acquire()
+    async def main() -> pawlock.AsyncLease:
+        return await pawlock.connect_async(valkey.url, ttl=0.4).lock("outlived").acquire()
 
     loop = asyncio.new_event_loop()
     lease = loop.run_until_complete(main())

@@ -1,13 +1,13 @@
-"""A process that can open no more files: errors of pawl's own kind, and all is well once it can."""
+"""A process that can open no more files: errors of pawlock's own kind, and all is well once it can."""
 
 import subprocess
 import sys
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 
 PROGRAM = """
 import asyncio, contextlib, os, resource, sys
-import pawl
+import pawlock
 
 @contextlib.contextmanager
 def full():
@@ -28,26 +28,26 @@ def refused():
     with full():
         try:
             yield
-        except pawl.BackendUnavailable as error:
+        except pawlock.BackendUnavailable as error:
             assert "Too many open files" in str(error), error
         else:
             raise AssertionError("it connected")
 
 async def tasks():
-    async with pawl.connect_async(url, unavailable_after=0.2) as client:
+    async with pawlock.connect_async(url, unavailable_after=0.2) as client:
         with refused():
             await client.lock("b").acquire()
-    async with pawl.connect_async(url) as client, client.lock("b"):
+    async with pawlock.connect_async(url) as client, client.lock("b"):
         pass
 
 url = sys.argv[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-with pawl.connect(url) as client, client.lock("a"):
+with pawlock.connect(url) as client, client.lock("a"):
     pass
-with pawl.connect(url, unavailable_after=0.2) as client:
+with pawlock.connect(url, unavailable_after=0.2) as client:
     with refused():
         client.lock("a").acquire()
-with pawl.connect(url, ttl=1) as client, client.lock("a") as lease:
+with pawlock.connect(url, ttl=1) as client, client.lock("a") as lease:
     with full():
         client.lock("c").acquire().release()
         lease.extend(5)
@@ -55,7 +55,7 @@ asyncio.run(tasks())
 """
 
 
-def test_a_process_that_can_open_no_more_files_is_told_so_in_errors_of_pawl(server: Server) -> None:
+def test_a_process_that_can_open_no_more_files_is_told_so_in_errors_of_pawlock(server: Server) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, server.url], capture_output=True, text=True, timeout=60, check=False
     )

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
-from pawl.topology.endpoint import Endpoint, Sentinels
-from pawl.transport.sentinel import MasterWatch
+import pawlock
+from pawlock.testing.servers import Server
+from pawlock.topology.endpoint import Endpoint, Sentinels
+from pawlock.transport.sentinel import MasterWatch
 
 
 @pytest.fixture
@@ -26,11 +26,11 @@ def masters() -> Iterator[list[str]]:
 
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """No thread of pawl can be started until this is called."""
+    """No thread of pawlock can be started until this is called."""
     start, full = threading.Thread.start, True
 
     def refuse(thread: threading.Thread) -> Any:  # noqa: ANN401 - as it is given
-        if full and thread.name.startswith("pawl"):
+        if full and thread.name.startswith("pawlock"):
             raise RuntimeError("can't start new thread")
         return start(thread)
 
@@ -48,7 +48,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
 def test_leases_are_looked_after_once_a_thread_can_be_started(
     server: Server, no_threads: Callable[[], None], first: str
 ) -> None:
-    with pawl.connect(server.url, ttl=0.6) as client, ThreadPoolExecutor(1) as other:
+    with pawlock.connect(server.url, ttl=0.6) as client, ThreadPoolExecutor(1) as other:
         lease = client.lock("kept").acquire()
         client.lock("dropped").acquire()
         no_threads()
@@ -68,22 +68,22 @@ def test_a_loss_is_reported_where_no_thread_is_left_for_it(
     start, told = threading.Thread.start, threading.Event()
 
     def refuse(thread: threading.Thread) -> Any:  # noqa: ANN401 - as it is given
-        if thread.name == "pawl-on-lost":
+        if thread.name == "pawlock-on-lost":
             raise RuntimeError("can't start new thread")
         return start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         lock = client.lock("short", ttl=0.1, renew=False, on_lost=lambda _: told.set())
         lease = lock.acquire()
         assert told.wait(10)
         assert lease.lost
 
 
-async def is_free(lock: pawl.AsyncLock) -> bool:
+async def is_free(lock: pawlock.AsyncLock) -> bool:
     try:
         await (await lock.acquire()).release()
-    except pawl.PawlError:
+    except pawlock.PawlockError:
         return False
     return True
 
@@ -91,9 +91,9 @@ async def is_free(lock: pawl.AsyncLock) -> bool:
 async def test_a_node_that_no_thread_could_look_at_is_looked_at_again(
     no_threads: Callable[[], None], masters: list[str]
 ) -> None:
-    async with pawl.connect_async(masters, redlock=pawl.RedlockOptions(fresh=True)) as client:
+    async with pawlock.connect_async(masters, redlock=pawlock.RedlockOptions(fresh=True)) as client:
         lock = client.lock("a", unavailable_after=0.2)
-        with pytest.raises(pawl.PawlError, match="can't start new thread"):
+        with pytest.raises(pawlock.PawlockError, match="can't start new thread"):
             await lock.acquire()
         no_threads()
         end = time.monotonic() + 10
@@ -120,12 +120,12 @@ def test_what_a_handler_raises_while_a_thread_starts_is_raised(
 
     def interrupted(thread: threading.Thread) -> None:
         start(thread)
-        if thread.name == "pawl-maintenance":
+        if thread.name == "pawlock-maintenance":
             try:
                 raise KeyboardInterrupt
             finally:
                 threading.Lock().release()
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
-    with pawl.connect(server.url) as client, pytest.raises(KeyboardInterrupt):
+    with pawlock.connect(server.url) as client, pytest.raises(KeyboardInterrupt):
         client.lock("n").acquire()

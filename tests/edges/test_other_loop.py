@@ -9,40 +9,40 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 
 Refused = Callable[[], Awaitable[object]]
 
 
-async def _of_a_lock(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
+async def _of_a_lock(client: pawlock.AsyncClient) -> tuple[pawlock.AsyncLease, list[Refused], Refused]:
     lease = await client.lock("x").acquire()
     return lease, [lease.release, lambda: lease.extend(60), lease.__aenter__], lease.release
 
 
-async def _of_a_writer(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
+async def _of_a_writer(client: pawlock.AsyncClient) -> tuple[pawlock.AsyncLease, list[Refused], Refused]:
     lease = await client.rwlock("x").write.acquire()
     return lease, [lease.release, lambda: lease.extend(60), lease.downgrade, lease.__aenter__], lease.release
 
 
-async def _of_several(client: pawl.AsyncClient) -> tuple[pawl.AsyncMultiLease, list[Refused], Refused]:
+async def _of_several(client: pawlock.AsyncClient) -> tuple[pawlock.AsyncMultiLease, list[Refused], Refused]:
     lease = await client.multi_lock(["x", "y"]).acquire()
     return lease, [lease.release, lambda: lease.extend(60), lease.__aenter__], lease.release
 
 
-async def _of_once(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
+async def _of_once(client: pawlock.AsyncClient) -> tuple[pawlock.AsyncLease, list[Refused], Refused]:
     start = await client.once("x").begin()
-    assert isinstance(start, pawl.AsyncStarted)
+    assert isinstance(start, pawlock.AsyncStarted)
     return start.lease, [start.finish, start.abandon], start.abandon
 
 
-async def _of_an_election(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
+async def _of_an_election(client: pawlock.AsyncClient) -> tuple[pawlock.AsyncLease, list[Refused], Refused]:
     election = client.election("x")
     lease = await election.campaign()
     return lease, [election.resign, lease.__aenter__], election.resign
 
 
-async def _of_the_service(client: pawl.AsyncClient) -> tuple[pawl.AsyncLease, list[Refused], Refused]:
+async def _of_the_service(client: pawlock.AsyncClient) -> tuple[pawlock.AsyncLease, list[Refused], Refused]:
     service = client.service()
     holder = await service.acquire("x", identifier="me")
     (lease,) = service._book.holds("x", holder)
@@ -70,10 +70,10 @@ def test_another_loop_is_refused_and_changes_nothing(server: Server, made: Calla
         await step()
 
     try:
-        client = pawl.connect_async(server.url)
+        client = pawlock.connect_async(server.url)
         lease, refused, end = there(made(client))
         for step in refused:
-            with pytest.raises(pawl.NotSupported, match="another event loop"):
+            with pytest.raises(pawlock.NotSupported, match="another event loop"):
                 asyncio.run(here(step))
         assert lease.state == "held"
         assert getattr(lease, "writing", True)

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-import pawl
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 from tests.edges.helpers import eventually, started_threads
 
 PASSWORD = "hunter2/ü?#@secret"
@@ -23,11 +23,11 @@ CODED = "hunter2%2F%C3%BC%3F%23%40secret"
 
 @pytest.fixture
 def everything(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """All that pawl logs, also what nobody usually asks for."""
+    """All that pawlock logs, also what nobody usually asks for."""
     with caplog.at_level(logging.DEBUG):
-        logging.getLogger("pawl").setLevel(logging.DEBUG)
+        logging.getLogger("pawlock").setLevel(logging.DEBUG)
         yield caplog
-        logging.getLogger("pawl").setLevel(logging.NOTSET)
+        logging.getLogger("pawlock").setLevel(logging.NOTSET)
 
 
 def told(records: list[logging.LogRecord]) -> str:
@@ -37,7 +37,7 @@ def told(records: list[logging.LogRecord]) -> str:
 # Locks travel
 
 
-def test_a_lock_is_pickled_by_the_url_of_its_client(client: pawl.Client, valkey: Server) -> None:
+def test_a_lock_is_pickled_by_the_url_of_its_client(client: pawlock.Client, valkey: Server) -> None:
     last = client
     locks = [
         client.lock("travels", ttl=7, handover=3),
@@ -55,7 +55,7 @@ def test_a_lock_is_pickled_by_the_url_of_its_client(client: pawl.Client, valkey:
     last.close()
 
 
-def test_a_revived_client_that_was_closed_is_made_anew(client: pawl.Client) -> None:
+def test_a_revived_client_that_was_closed_is_made_anew(client: pawlock.Client) -> None:
     data = pickle.dumps(client.lock("again"))
     pickle.loads(data)._client.close()
     lock = pickle.loads(data)
@@ -64,17 +64,17 @@ def test_a_revived_client_that_was_closed_is_made_anew(client: pawl.Client) -> N
     lock._client.close()
 
 
-async def test_a_lock_of_tasks_is_pickled(aclient: pawl.AsyncClient) -> None:
+async def test_a_lock_of_tasks_is_pickled(aclient: pawlock.AsyncClient) -> None:
     there = pickle.loads(pickle.dumps(aclient.lock("travels")))
     async with there:
         assert await aclient.lock("travels").try_acquire() is None
     await there._client.close()
 
 
-def test_a_lock_is_copied_as_itself(client: pawl.Client) -> None:
+def test_a_lock_is_copied_as_itself(client: pawlock.Client) -> None:
     """It is an immutable description, also where it could not be pickled."""
     plain = redis.Redis()
-    for lock in (client.lock("copied"), pawl.connect(plain).lock("copied")):
+    for lock in (client.lock("copied"), pawlock.connect(plain).lock("copied")):
         assert copy.copy(lock) is lock
         assert copy.deepcopy({"deep": [lock]})["deep"][0] is lock
     plain.close()
@@ -83,8 +83,8 @@ def test_a_lock_is_copied_as_itself(client: pawl.Client) -> None:
 def test_a_lock_of_a_client_object_is_not_pickled() -> None:
     plain = redis.Redis(password=PASSWORD)
     with pytest.raises(TypeError, match="URL") as caught:
-        pickle.dumps(pawl.connect(plain).lock("stays"))
-    assert isinstance(caught.value, pawl.PawlError)
+        pickle.dumps(pawlock.connect(plain).lock("stays"))
+    assert isinstance(caught.value, pawlock.PawlockError)
     assert "hunter2" not in str(caught.value)
     plain.close()
 
@@ -92,14 +92,14 @@ def test_a_lock_of_a_client_object_is_not_pickled() -> None:
 # Leases do not
 
 
-def test_a_lease_neither_travels_nor_doubles(client: pawl.Client) -> None:
+def test_a_lease_neither_travels_nor_doubles(client: pawlock.Client) -> None:
     with client.lock("stays") as lease:
         for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(pawl.PawlError, match="lease cannot be") as caught:
+            with pytest.raises(pawlock.PawlockError, match="lease cannot be") as caught:
                 attempt(lease)
             assert isinstance(caught.value, TypeError)
         lease.check()
-    for door in (client, pawl.connect_async("redis://127.0.0.1:1")):
+    for door in (client, pawlock.connect_async("redis://127.0.0.1:1")):
         with pytest.raises(TypeError, match="client cannot be pickled"):
             pickle.dumps(door)
 
@@ -115,7 +115,7 @@ def test_no_text_shows_a_token(
     secrets: set[str] = set()
     texts: list[str] = []
 
-    def note(lease: pawl.Lease) -> pawl.Lease:
+    def note(lease: pawlock.Lease) -> pawlock.Lease:
         secrets.add(lease.token.split("@")[0])
         assert len(lease.token.split("@")[0]) == 24
         texts.extend([repr(lease), str(lease), repr(lease.lost), f"{lease.state}"])
@@ -131,7 +131,7 @@ def test_no_text_shows_a_token(
             pytest.fail("did not fail")
 
     with Proxy(valkey) as proxy:
-        client, other = pawl.connect(proxy.url), pawl.connect(valkey.url)
+        client, other = pawlock.connect(proxy.url), pawlock.connect(valkey.url)
         lease = note(client.lock("texts", ttl=1.0).acquire())
         fails(client.lock("texts").acquire)
         fails(lambda: other.lock("texts").acquire(timeout=0.05))
@@ -151,7 +151,7 @@ def test_no_text_shows_a_token(
         fails(lease.release)
         proxy.clear()
         lease = note(client.lock("texts two", ttl=1.0).acquire())
-        valkey.command("SET", "pawl:texts two", "x@y", "PX", "5000")
+        valkey.command("SET", "pawlock:texts two", "x@y", "PX", "5000")
         fails(lambda: lease.extend(10))
         with pytest.warns(ResourceWarning) as warned:
             note(client.lock("dropped").acquire())
@@ -160,7 +160,7 @@ def test_no_text_shows_a_token(
         fails(lambda: other.lock("owned").acquire(timeout=0.05))
         ticket = note(client.lock("given").acquire()).detach()
         fails(lambda: client.adopt(ticket[:-8]))
-        fails(lambda: pawl.connect(valkey.url, namespace="else").adopt(ticket))
+        fails(lambda: pawlock.connect(valkey.url, namespace="else").adopt(ticket))
         texts.extend(
             map(
                 repr,
@@ -185,17 +185,20 @@ def test_no_text_shows_a_token(
 
 
 async def test_no_text_of_a_task_shows_a_token(
-    valkey: Server, aclient: pawl.AsyncClient, aother: pawl.AsyncClient, everything: pytest.LogCaptureFixture
+    valkey: Server,
+    aclient: pawlock.AsyncClient,
+    aother: pawlock.AsyncClient,
+    everything: pytest.LogCaptureFixture,
 ) -> None:
     texts: list[str] = []
     lease = await aclient.lock("texts", ttl=0.6).acquire()
     secret = lease.token.split("@")[0]
     texts.append(repr(lease))
-    with pytest.raises(pawl.AcquireTimeout) as busy:
+    with pytest.raises(pawlock.AcquireTimeout) as busy:
         await aother.lock("texts").acquire(timeout=0.05)
-    valkey.command("DEL", "pawl:texts")
+    valkey.command("DEL", "pawlock:texts")
     await lease.lost.wait(10)
-    with pytest.raises(pawl.NotHeld) as lost:
+    with pytest.raises(pawlock.NotHeld) as lost:
         await lease.release()
     for error in (busy.value, lost.value):
         texts.extend([*traceback.format_exception(error), repr(vars(error))])
@@ -221,8 +224,8 @@ async def test_no_text_of_a_task_shows_a_token(
 def test_no_error_shows_a_password(url: str, everything: pytest.LogCaptureFixture) -> None:
     for password in ("hunter2", CODED):
         given = url.format(p=password)
-        with pytest.raises((pawl.PawlError, OSError)) as caught:
-            pawl.connect(given, ttl=1).lock("x", unavailable_after=0.05).acquire(timeout=0.05)
+        with pytest.raises((pawlock.PawlockError, OSError)) as caught:
+            pawlock.connect(given, ttl=1).lock("x", unavailable_after=0.05).acquire(timeout=0.05)
         texts = [*traceback.format_exception(caught.value), repr(caught.value), repr(vars(caught.value))]
         # The line of this test that makes the URL stands in the traceback; it shows no value.
         assert "hunter2" not in "\n".join(texts), given
@@ -232,12 +235,12 @@ def test_no_error_shows_a_password(url: str, everything: pytest.LogCaptureFixtur
 def test_no_text_of_a_refused_login_shows_the_password(everything: pytest.LogCaptureFixture) -> None:
     with Server("valkey", args=["--requirepass", "right"]) as server:
         address = server.url.removeprefix("redis://")
-        client = pawl.connect(f"redis://:{CODED}@{address}")
-        with pytest.raises(pawl.BackendDenied) as caught:
+        client = pawlock.connect(f"redis://:{CODED}@{address}")
+        with pytest.raises(pawlock.BackendDenied) as caught:
             client.lock("x").acquire()
         texts = [*traceback.format_exception(caught.value), repr(client), repr(client._origin[1])]
         assert "hunter2" not in "\n".join(texts) + told(everything.records)
-        with pawl.connect(f"redis://:right@{address}") as right, right.lock("x") as lease:
+        with pawlock.connect(f"redis://:right@{address}") as right, right.lock("x") as lease:
             assert "right" not in repr(lease) + repr(right)
             assert "right" not in repr(right._runtime._endpoint())
 
@@ -245,5 +248,5 @@ def test_no_text_of_a_refused_login_shows_the_password(everything: pytest.LogCap
 def test_a_password_with_every_character_works() -> None:
     with Server("valkey", args=["--requirepass", PASSWORD]) as server:
         address = server.url.removeprefix("redis://")
-        with pawl.connect(f"redis://:{CODED}@{address}") as client, client.lock("x"):
+        with pawlock.connect(f"redis://:{CODED}@{address}") as client, client.lock("x"):
             pass

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.lease.base import take_entered
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.lease.base import take_entered
+from pawlock.testing.servers import Server
 from tests.edges.helpers import Script, eventually, free, outcome, script_calls, started_threads
 from tests.faults.steps import Paused
 
@@ -38,7 +38,7 @@ def in_thread(work: Callable[[], object]) -> object:
 # One object, many users
 
 
-def test_threads_share_one_lock_object(client: pawl.Client, valkey: Server) -> None:
+def test_threads_share_one_lock_object(client: pawlock.Client, valkey: Server) -> None:
     lock = client.lock("shared")
     inside, fences = [0], []
 
@@ -60,7 +60,7 @@ def test_threads_share_one_lock_object(client: pawl.Client, valkey: Server) -> N
 
 @pytest.mark.parametrize("kind", ["semaphore", "read"])
 def test_threads_leave_the_blocks_of_one_object_at_once(
-    kind: str, client: pawl.Client, valkey: Server
+    kind: str, client: pawlock.Client, valkey: Server
 ) -> None:
     """Others leave theirs while one looks for its own: at whatever step, it finds it and releases it."""
     lock: Any = client.semaphore("shared", permits=3) if kind == "semaphore" else client.rwlock("shared").read
@@ -117,7 +117,7 @@ def test_a_finaliser_that_runs_others_meanwhile_takes_no_entry_of_theirs() -> No
     assert list(entered) == [("last", "theirs too")]
 
 
-async def test_tasks_share_one_lock_object(aclient: pawl.AsyncClient, valkey: Server) -> None:
+async def test_tasks_share_one_lock_object(aclient: pawlock.AsyncClient, valkey: Server) -> None:
     lock = aclient.lock("shared")
     inside, fences = [0], []
 
@@ -137,7 +137,7 @@ async def test_tasks_share_one_lock_object(aclient: pawl.AsyncClient, valkey: Se
     assert free(valkey, "shared")
 
 
-def test_two_threads_release_one_lease(client: pawl.Client, valkey: Server, quick_switches: None) -> None:
+def test_two_threads_release_one_lease(client: pawlock.Client, valkey: Server, quick_switches: None) -> None:
     """Exactly one of them does, and exactly one waiter gets the turn."""
     lock = client.lock("twice", timeout=15)
     inside: list[int] = []
@@ -156,7 +156,7 @@ def test_two_threads_release_one_lease(client: pawl.Client, valkey: Server, quic
                 lease = lock.acquire()
                 barrier = threading.Barrier(2)
 
-                def end(lease: pawl.Lease = lease, barrier: threading.Barrier = barrier) -> str:
+                def end(lease: pawlock.Lease = lease, barrier: threading.Barrier = barrier) -> str:
                     barrier.wait()
                     return outcome(lease.release)
 
@@ -171,7 +171,7 @@ def test_two_threads_release_one_lease(client: pawl.Client, valkey: Server, quic
 # Entered here, left there
 
 
-def test_a_block_is_left_in_another_thread(client: pawl.Client, valkey: Server) -> None:
+def test_a_block_is_left_in_another_thread(client: pawlock.Client, valkey: Server) -> None:
     for kind in (client.lock, client.rlock):
         stack = contextlib.ExitStack()
         lease = stack.enter_context(kind("exit stack"))
@@ -183,7 +183,7 @@ def test_a_block_is_left_in_another_thread(client: pawl.Client, valkey: Server) 
             assert again.count == 1
 
 
-def test_a_lease_is_released_in_another_thread(client: pawl.Client, valkey: Server) -> None:
+def test_a_lease_is_released_in_another_thread(client: pawlock.Client, valkey: Server) -> None:
     lock = client.lock("elsewhere")
     lease = lock.acquire()
     in_thread(lease.check)
@@ -194,12 +194,12 @@ def test_a_lease_is_released_in_another_thread(client: pawl.Client, valkey: Serv
         pass
 
 
-def test_leaving_elsewhere_takes_no_lease_of_another_block(client: pawl.Client, valkey: Server) -> None:
+def test_leaving_elsewhere_takes_no_lease_of_another_block(client: pawlock.Client, valkey: Server) -> None:
     """A's block is lost and B is inside by now: A's block, left in a third thread, must not end B's lease."""
     lock = client.lock("whose", ttl=0.6, on_exit="warn")
     stack = contextlib.ExitStack()
     lost = stack.enter_context(lock)
-    valkey.command("DEL", "pawl:whose")
+    valkey.command("DEL", "pawlock:whose")
     assert lost.lost.wait(10)
     inside, leave = threading.Event(), threading.Event()
     seen: list[str] = []
@@ -217,7 +217,7 @@ def test_leaving_elsewhere_takes_no_lease_of_another_block(client: pawl.Client, 
     assert seen == ["done"]
 
 
-async def test_a_lease_is_released_in_another_task(aclient: pawl.AsyncClient, valkey: Server) -> None:
+async def test_a_lease_is_released_in_another_task(aclient: pawlock.AsyncClient, valkey: Server) -> None:
     lock = aclient.lock("elsewhere")
     lease = await lock.acquire()
     await asyncio.create_task(lease.release())
@@ -235,7 +235,7 @@ async def test_a_lease_is_released_in_another_task(aclient: pawl.AsyncClient, va
 # Re-entry
 
 
-def test_an_rlock_counts_for_its_thread_without_the_server(client: pawl.Client, valkey: Server) -> None:
+def test_an_rlock_counts_for_its_thread_without_the_server(client: pawlock.Client, valkey: Server) -> None:
     lock = client.rlock("re-entered")
     with lock as outer:
         calls = script_calls(valkey)
@@ -254,12 +254,12 @@ def test_an_rlock_counts_for_its_thread_without_the_server(client: pawl.Client, 
         assert in_thread(lambda: outcome(lambda: lock.acquire(timeout=0.05))) == "AcquireTimeout"
     assert outer.count == 0
     assert free(valkey, "re-entered")
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         outer.release()
 
 
 async def test_an_rlock_counts_for_its_task_without_the_server(
-    aclient: pawl.AsyncClient, valkey: Server
+    aclient: pawlock.AsyncClient, valkey: Server
 ) -> None:
     lock = aclient.rlock("re-entered")
 
@@ -277,28 +277,28 @@ async def test_an_rlock_counts_for_its_task_without_the_server(
     assert free(valkey, "re-entered")
 
 
-def test_a_lost_rlock_is_not_entered_again(client: pawl.Client, valkey: Server) -> None:
+def test_a_lost_rlock_is_not_entered_again(client: pawlock.Client, valkey: Server) -> None:
     lock = client.rlock("lost", ttl=0.6)
 
     def nest() -> None:
         with lock as lease:
-            valkey.command("DEL", "pawl:lost")
+            valkey.command("DEL", "pawlock:lost")
             assert lease.lost.wait(10)
             with lock:
                 pytest.fail("entered")
 
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         nest()
     # The loss is told; a new acquisition is a new lease.
     with lock as lease:
         lease.check()
 
 
-def test_an_owner_is_counted_across_processes(client: pawl.Client, valkey: Server) -> None:
+def test_an_owner_is_counted_across_processes(client: pawlock.Client, valkey: Server) -> None:
     """Two processes share the name under one owner; one is killed: its hold ends with its ttl, the other stays."""
     text = """
-        import sys, time, pawl
-        client = pawl.connect(sys.argv[1], ttl=1.5)
+        import sys, time, pawlock
+        client = pawlock.connect(sys.argv[1], ttl=1.5)
         lease = client.rlock("job", owner="job-7").acquire(timeout=5)
         print(lease.count, lease.fence, flush=True)
         time.sleep(60)
@@ -324,15 +324,15 @@ def test_an_owner_is_counted_across_processes(client: pawl.Client, valkey: Serve
         pass
 
 
-def test_a_killed_co_owner_frees_the_name_when_it_is_the_last(client: pawl.Client, valkey: Server) -> None:
+def test_a_killed_co_owner_frees_the_name_when_it_is_the_last(client: pawlock.Client, valkey: Server) -> None:
     text = """
-        import sys, time, pawl
-        pawl.connect(sys.argv[1], ttl=1.5).rlock("last", owner="o").acquire(timeout=5)
+        import sys, time, pawlock
+        pawlock.connect(sys.argv[1], ttl=1.5).rlock("last", owner="o").acquire(timeout=5)
         print("held", flush=True)
         time.sleep(60)
     """
     # The lease is kept by nothing here: bind it, or it is dropped.
-    text = text.replace("        pawl.connect", "        lease = pawl.connect")
+    text = text.replace("        pawlock.connect", "        lease = pawlock.connect")
     lease = client.rlock("last", owner="o", ttl=1.5).acquire()
     with Script(text, valkey.url) as script:
         assert script.line() == "held"
@@ -346,12 +346,12 @@ def test_a_killed_co_owner_frees_the_name_when_it_is_the_last(client: pawl.Clien
 # Waiting for oneself
 
 
-def test_a_plain_lock_taken_again_is_a_deadlock_at_once(client: pawl.Client, valkey: Server) -> None:
+def test_a_plain_lock_taken_again_is_a_deadlock_at_once(client: pawlock.Client, valkey: Server) -> None:
     lock = client.lock("myself")
     with lock as lease:
         calls = script_calls(valkey)
         for again in (lock, client.lock("myself", ttl=5), client.rlock("myself")):
-            with pytest.raises(pawl.DeadlockDetected, match="'myself'") as caught:
+            with pytest.raises(pawlock.DeadlockDetected, match="'myself'") as caught:
                 again.acquire(timeout=60)
             assert caught.value.cycle == ("myself", "myself")
             assert lease.token.split("@")[0] not in str(caught.value)
@@ -362,28 +362,28 @@ def test_a_plain_lock_taken_again_is_a_deadlock_at_once(client: pawl.Client, val
         pass
 
 
-def test_a_plain_lock_inside_an_rlock_of_the_same_name_is_a_deadlock(client: pawl.Client) -> None:
-    with client.rlock("both"), pytest.raises(pawl.DeadlockDetected):
+def test_a_plain_lock_inside_an_rlock_of_the_same_name_is_a_deadlock(client: pawlock.Client) -> None:
+    with client.rlock("both"), pytest.raises(pawlock.DeadlockDetected):
         client.lock("both").acquire()
 
 
-async def test_a_task_that_takes_its_lock_again(aclient: pawl.AsyncClient) -> None:
+async def test_a_task_that_takes_its_lock_again(aclient: pawlock.AsyncClient) -> None:
     lock = aclient.lock("myself")
 
     async def child() -> None:
         await lock.acquire(timeout=0.05)
 
     async with lock:
-        with pytest.raises(pawl.DeadlockDetected):
+        with pytest.raises(pawlock.DeadlockDetected):
             await lock.acquire(timeout=60)
         assert await lock.try_acquire() is None
-        with pytest.raises(pawl.AcquireTimeout):
+        with pytest.raises(pawlock.AcquireTimeout):
             await asyncio.create_task(child())
     async with lock:
         pass
 
 
-def test_a_thread_that_comes_after_an_ended_one_is_not_taken_for_it(client: pawl.Client) -> None:
+def test_a_thread_that_comes_after_an_ended_one_is_not_taken_for_it(client: pawlock.Client) -> None:
     """The system gives the numbers of ended threads to new ones."""
     lock, plain = client.rlock("number"), client.lock("plain number")
     kept = [in_thread(lock.acquire), in_thread(plain.acquire)]
@@ -391,5 +391,5 @@ def test_a_thread_that_comes_after_an_ended_one_is_not_taken_for_it(client: pawl
         assert in_thread(lock.try_acquire) is None
         assert in_thread(lambda: outcome(lambda: plain.acquire(timeout=0.001))) == "AcquireTimeout"
     for lease in kept:
-        assert isinstance(lease, pawl.Lease)
+        assert isinstance(lease, pawlock.Lease)
         lease.release()

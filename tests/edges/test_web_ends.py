@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing._resp import texts
-from pawl.testing.servers import Server
+from pawlock.testing._resp import texts
+from pawlock.testing.servers import Server
 from tests.apps.rig import ask, listening, rig, until
 from tests.pace import pace
 
@@ -73,14 +73,14 @@ def stopped(name: str, valkey: Server, folder: Path, moment: float, *, long: boo
     """One run: requests of every kind, a stop at some moment, and a look at what is left."""
     valkey.command("FLUSHALL")
     held = "/lock/held/60" if long else "/lock/held/0.3"
-    with rig(folder, {"PAWL_URL": valkey.url}) as web, listening() as gate:
+    with rig(folder, {"PAWLOCK_URL": valkey.url}) as web, listening() as gate:
         port = gate.getsockname()[1]
         process = web.start(*[part.format(fd=gate.fileno()) for part in SERVERS[name]], fds=[gate.fileno()])
         ask(port, "GET", "/lock/first/0")
         with requests(
             port, held, held, "/lock/busy/0", "/lock/busy/0", "/fair_lock/fair/0.01", "/fair_lock/fair/0"
         ):
-            until("it is held", lambda: valkey.command("EXISTS", "pawl:held"))
+            until("it is held", lambda: valkey.command("EXISTS", "pawlock:held"))
             time.sleep(moment)
             gate.close()
             process.send_signal(signal.SIGTERM)

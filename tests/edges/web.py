@@ -9,11 +9,11 @@ import asyncio
 import time
 from typing import Any
 
-import pawl
+import pawlock
 
 OPTIONS: dict[str, Any] = {"ttl": 60.0, "ticket_ttl": 30.0}
-client = pawl.connect()
-async_client = pawl.connect_async()
+client = pawlock.connect()
+async_client = pawlock.connect_async()
 
 
 def _asked(path: str) -> tuple[str, str, float]:

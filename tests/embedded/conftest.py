@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from pawl import embedded
+from pawlock import embedded
 
 Spawn: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PAWL_STATE_DIR", "PAWL_SERVER_BIN", "PAWL_EMBEDDED_IDLE", "XDG_STATE_HOME"):
+    for name in ("PAWLOCK_STATE_DIR", "PAWLOCK_SERVER_BIN", "PAWLOCK_EMBEDDED_IDLE", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl import embedded
-from pawl.embedded import _places, _server
-from pawl.errors import ConfigurationError
+import pawlock
+from pawlock import embedded
+from pawlock.embedded import _places, _server
+from pawlock.errors import ConfigurationError
 
 
 def fake_program(folder: Path, name: str, says: str) -> Path:
@@ -26,14 +26,14 @@ def fake_program(folder: Path, name: str, says: str) -> Path:
 
 def test_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert embedded._state_dir(None) == tmp_path / ".local/state/pawl"
+    assert embedded._state_dir(None) == tmp_path / ".local/state/pawlock"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
-    assert embedded._state_dir(None) == tmp_path / "xdg/pawl"
-    monkeypatch.setenv("PAWL_STATE_DIR", "~/own")
+    assert embedded._state_dir(None) == tmp_path / "xdg/pawlock"
+    monkeypatch.setenv("PAWLOCK_STATE_DIR", "~/own")
     assert embedded._state_dir(None) == tmp_path / "own"
     assert embedded._state_dir(tmp_path / "given") == tmp_path / "given"
-    monkeypatch.setenv("PAWL_STATE_DIR", "")
-    assert embedded._state_dir(None) == tmp_path / "xdg/pawl"
+    monkeypatch.setenv("PAWLOCK_STATE_DIR", "")
+    assert embedded._state_dir(None) == tmp_path / "xdg/pawlock"
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
@@ -56,7 +56,7 @@ def test_a_folder_of_somebody_else_is_refused(state: Path, monkeypatch: pytest.M
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ConfigurationError, match="PAWL_STATE_DIR"):
+        with pytest.raises(ConfigurationError, match="PAWLOCK_STATE_DIR"):
             embedded.ensure(path)
 
 
@@ -70,7 +70,7 @@ def test_a_link_to_the_folder_leads_to_the_same_server(state: Path, tmp_path: Pa
 
 def test_the_folder_for_short_links_must_be_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    place = tmp_path / f"pawl-{os.geteuid()}"
+    place = tmp_path / f"pawlock-{os.geteuid()}"
     monkeypatch.setattr(_places, "_LONGEST_PATH", 200)
     state = tmp_path / ("x" * 200)
     (tmp_path / "elsewhere").mkdir()
@@ -94,10 +94,10 @@ def test_the_program_that_was_chosen(state: Path, tmp_path: Path, monkeypatch: p
     real = _places.find_program().path
     chosen = tmp_path / "mine"
     chosen.symlink_to(real)
-    monkeypatch.setenv("PAWL_SERVER_BIN", str(chosen))
+    monkeypatch.setenv("PAWLOCK_SERVER_BIN", str(chosen))
     assert _places.find_program().path == str(chosen)
-    monkeypatch.setenv("PAWL_SERVER_BIN", str(tmp_path / "none"))
-    with pytest.raises(ConfigurationError, match=r"PAWL_SERVER_BIN=.*not an executable file"):
+    monkeypatch.setenv("PAWLOCK_SERVER_BIN", str(tmp_path / "none"))
+    with pytest.raises(ConfigurationError, match=r"PAWLOCK_SERVER_BIN=.*not an executable file"):
         embedded.ensure(state)
 
 
@@ -129,7 +129,7 @@ def test_redis_serves_as_well(state: Path, monkeypatch: pytest.MonkeyPatch) -> N
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("no redis-server on PATH")
-    monkeypatch.setenv("PAWL_SERVER_BIN", program)
+    monkeypatch.setenv("PAWLOCK_SERVER_BIN", program)
     server = embedded.ensure(state)
     assert server.started
     assert embedded.ensure(state).pid == server.pid
@@ -143,9 +143,9 @@ def test_without_a_python_to_watch_it(
     monkeypatch.setattr("sys.executable", missing)
     with monkeypatch.context() as patch:
         patch.setattr("shutil.which", lambda *_: None)
-        with caplog.at_level(logging.INFO, "pawl.embedded"):
+        with caplog.at_level(logging.INFO, "pawlock.embedded"):
             embedded.ensure(state)
-    assert "runs until `pawl server stop`" in caplog.text
+    assert "runs until `pawlock server stop`" in caplog.text
     assert embedded.status(state).watched is False
 
 
@@ -153,7 +153,7 @@ def test_the_notice_comes_once(
     state: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _server._noticed.clear()
-    with caplog.at_level(logging.INFO, "pawl.embedded"):
+    with caplog.at_level(logging.INFO, "pawlock.embedded"):
         embedded.ensure(state)
         embedded.ensure(state)
     notices = [record for record in caplog.records if "only this machine" in record.message]
@@ -164,8 +164,8 @@ def test_the_notice_comes_once(
     ("environ", "reason"),
     [
         ({}, None),
-        ({"PAWL_REQUIRE_URL": "0", "HOME": "/root"}, None),
-        ({"PAWL_REQUIRE_URL": "1"}, "PAWL_REQUIRE_URL is set"),
+        ({"PAWLOCK_REQUIRE_URL": "0", "HOME": "/root"}, None),
+        ({"PAWLOCK_REQUIRE_URL": "1"}, "PAWLOCK_REQUIRE_URL is set"),
         ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "this is a container (KUBERNETES_SERVICE_HOST is set)"),
         ({"container": "podman"}, "this is a container (container is set)"),
         ({"AWS_LAMBDA_FUNCTION_NAME": "f"}, "this is a function runtime (AWS_LAMBDA_FUNCTION_NAME is set)"),
@@ -199,17 +199,17 @@ def test_not_on_other_systems(monkeypatch: pytest.MonkeyPatch, state: Path) -> N
             embedded.ensure("x")
 
 
-@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+@pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("PAWL_EMBEDDED_IDLE", "soon"),
-        ("PAWL_EMBEDDED_IDLE", "nan"),
-        ("PAWL_SERVER_BIN", "/no/such/program"),
-        ("PAWL_SERVER_BIN", os.devnull),
-        ("PAWL_STATE_DIR", os.devnull),
-        ("PAWL_STATE_DIR", f"{os.devnull}/below"),
-        ("PAWL_STATE_DIR", "~no-such-user/state"),
+        ("PAWLOCK_EMBEDDED_IDLE", "soon"),
+        ("PAWLOCK_EMBEDDED_IDLE", "nan"),
+        ("PAWLOCK_SERVER_BIN", "/no/such/program"),
+        ("PAWLOCK_SERVER_BIN", os.devnull),
+        ("PAWLOCK_STATE_DIR", os.devnull),
+        ("PAWLOCK_STATE_DIR", f"{os.devnull}/below"),
+        ("PAWLOCK_STATE_DIR", "~no-such-user/state"),
     ],
 )
 def test_a_variable_that_can_never_work_is_refused_at_connect(

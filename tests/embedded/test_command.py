@@ -1,4 +1,4 @@
-"""The verb `pawl server`, as its users run it."""
+"""The verb `pawlock server`, as its users run it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from pawl import embedded
-from pawl.embedded._watch import Connection
+from pawlock import embedded
+from pawlock.embedded._watch import Connection
 
 pytest.importorskip("click", reason="the command needs click")
 
 
-def pawl(*args: object) -> subprocess.CompletedProcess[str]:
+def pawlock(*args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pawl", *map(str, args)],
+        [sys.executable, "-m", "pawlock", *map(str, args)],
         capture_output=True,
         text=True,
         check=False,
@@ -28,50 +28,50 @@ def pawl(*args: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_start_status_stop(state: Path) -> None:
-    before = pawl("server", "status", "--state-dir", state)
+    before = pawlock("server", "status", "--state-dir", state)
     assert (before.returncode, before.stdout) == (3, f"not running; data in {state}\n")
     assert not state.exists()
 
-    first = pawl("server", "start", "--state-dir", state)
+    first = pawlock("server", "start", "--state-dir", state)
     assert first.returncode == 0
-    assert "pawl: started: process" in first.stderr
+    assert "pawlock: started: process" in first.stderr
     url = urlsplit(first.stdout.strip())
     assert url.scheme == "unix"
     with Connection(unquote(url.path), 5.0) as connection:
         assert connection.ask("PING") == "PONG"
-        second = pawl("server", "start", "--quiet", "--state-dir", state)
+        second = pawlock("server", "start", "--quiet", "--state-dir", state)
         assert (second.returncode, second.stdout, second.stderr) == (0, first.stdout, "")
 
-        told = pawl("server", "status", "--state-dir", state)
+        told = pawlock("server", "status", "--state-dir", state)
         assert told.returncode == 0
         assert told.stdout.startswith("running\n")
         for word in ("process", str(state), "clients  1", "exits when idle"):
             assert word in told.stdout
 
-        refused = pawl("server", "stop", "--state-dir", state)
+        refused = pawlock("server", "stop", "--state-dir", state)
         assert refused.returncode == 75
-        assert refused.stderr.startswith("pawl: ")
+        assert refused.stderr.startswith("pawlock: ")
         assert "connected clients: 1" in refused.stderr
         assert "--force" in refused.stderr
         assert connection.ask("PING") == "PONG"
 
-    ended = pawl("server", "stop", "--state-dir", state)
+    ended = pawlock("server", "stop", "--state-dir", state)
     assert (ended.returncode, ended.stdout) == (0, "stopped\n")
-    again = pawl("server", "stop", "--state-dir", state)
+    again = pawlock("server", "stop", "--state-dir", state)
     assert (again.returncode, again.stdout) == (0, "was not running\n")
 
 
 def test_stop_by_force(state: Path) -> None:
     with Connection(embedded.ensure(state).socket, 5.0):
-        assert pawl("server", "stop", "--force", "--state-dir", state).returncode == 0
+        assert pawlock("server", "stop", "--force", "--state-dir", state).returncode == 0
     assert not embedded.status(state).running
 
 
 def test_status_for_programs(state: Path) -> None:
-    nothing = pawl("server", "status", "--json", "--state-dir", state)
+    nothing = pawlock("server", "status", "--json", "--state-dir", state)
     assert (nothing.returncode, json.loads(nothing.stdout)["running"]) == (3, False)
     server = embedded.ensure(state)
-    found = pawl("server", "status", "--json", "--state-dir", state)
+    found = pawlock("server", "status", "--json", "--state-dir", state)
     told = json.loads(found.stdout)
     assert found.returncode == 0
     assert (told["running"], told["pid"], told["socket"]) == (True, server.pid, server.socket)
@@ -79,46 +79,46 @@ def test_status_for_programs(state: Path) -> None:
 
 
 def test_the_folder_comes_from_the_environment(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAWL_STATE_DIR", str(state))
-    assert pawl("server", "start").returncode == 0
+    monkeypatch.setenv("PAWLOCK_STATE_DIR", str(state))
+    assert pawlock("server", "start").returncode == 0
     assert embedded.status(state).running
 
 
 def test_errors_are_one_line(state: Path) -> None:
     state.mkdir()
     state.chmod(0o777)
-    refused = pawl("server", "start", "--state-dir", state)
+    refused = pawlock("server", "start", "--state-dir", state)
     assert refused.returncode == 64
-    assert refused.stderr.startswith("pawl: others may write to")
+    assert refused.stderr.startswith("pawlock: others may write to")
     assert refused.stderr.count("\n") == 1
 
 
 def test_a_missing_program_is_told(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAWL_SERVER_BIN", os.devnull)
-    refused = pawl("server", "start", "--state-dir", state)
+    monkeypatch.setenv("PAWLOCK_SERVER_BIN", os.devnull)
+    refused = pawlock("server", "start", "--state-dir", state)
     assert refused.returncode == 64
-    assert "PAWL_SERVER_BIN=/dev/null" in refused.stderr
+    assert "PAWLOCK_SERVER_BIN=/dev/null" in refused.stderr
 
 
 @pytest.mark.parametrize("verb", ["start", "status", "stop"])
 def test_help_teaches(verb: str) -> None:
-    shown = pawl("server", verb, "--help")
+    shown = pawlock("server", verb, "--help")
     assert shown.returncode == 0
-    for word in ("Examples:", f"pawl server {verb}", "Exit codes:", "--state-dir"):
+    for word in ("Examples:", f"pawlock server {verb}", "Exit codes:", "--state-dir"):
         assert word in shown.stdout
 
 
 def test_the_folder_of_an_embedded_url(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server that `connect()` takes is the one that is looked at, not that of the default folder."""
-    monkeypatch.setenv("PAWL_URL", f"embedded://{state}")
-    assert pawl("server", "start").returncode == 0
-    told = json.loads(pawl("server", "status", "--json").stdout)
+    monkeypatch.setenv("PAWLOCK_URL", f"embedded://{state}")
+    assert pawlock("server", "start").returncode == 0
+    told = json.loads(pawlock("server", "status", "--json").stdout)
     assert (told["running"], told["state_dir"]) == (True, str(state))
-    monkeypatch.setenv("PAWL_URL", "redis://elsewhere")
-    told = json.loads(pawl("--url", f"embedded://{state}", "server", "status", "--json").stdout)
+    monkeypatch.setenv("PAWLOCK_URL", "redis://elsewhere")
+    told = json.loads(pawlock("--url", f"embedded://{state}", "server", "status", "--json").stdout)
     assert told["state_dir"] == str(state)
-    refused = pawl("--url", "redis://elsewhere", "server", "status")
+    refused = pawlock("--url", "redis://elsewhere", "server", "status")
     assert (refused.returncode, refused.stderr.count("\n")) == (64, 1)
-    monkeypatch.setenv("PAWL_URL", f"embedded://{state}")
-    assert pawl("server", "stop").returncode == 0
+    monkeypatch.setenv("PAWLOCK_URL", f"embedded://{state}")
+    assert pawlock("server", "stop").returncode == 0
     assert not embedded.status(state).running

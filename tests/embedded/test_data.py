@@ -19,14 +19,14 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl import embedded
-from pawl.embedded import _data, _places, _watch
-from pawl.embedded._watch import Connection
-from pawl.errors import BackendUnavailable, ConfigurationError
+import pawlock
+from pawlock import embedded
+from pawlock.embedded import _data, _places, _watch
+from pawlock.embedded._watch import Connection
+from pawlock.errors import BackendUnavailable, ConfigurationError
 
 Spawn = Callable[..., "subprocess.Popen[str]"]
-SOURCE = Path(pawl.__file__).parent
+SOURCE = Path(pawlock.__file__).parent
 
 
 def ask(server: embedded.EmbeddedServer, *args: str) -> _watch.Reply:
@@ -66,7 +66,7 @@ def test_a_killed_server_forgets_nothing_that_it_answered(state: Path, round_: i
         try:
             with Connection(server.socket, 5.0) as connection:
                 while True:
-                    answered[at] = int(str(connection.ask("HINCRBY", f"{{pawl:{at}}}:fence", "last", "1")))
+                    answered[at] = int(str(connection.ask("HINCRBY", f"{{pawlock:{at}}}:fence", "last", "1")))
         except OSError:
             return
 
@@ -78,7 +78,7 @@ def test_a_killed_server_forgets_nothing_that_it_answered(state: Path, round_: i
     for thread in threads:
         thread.join()
     again = embedded.ensure(state)
-    kept = [int(str(ask(again, "HGET", f"{{pawl:{at}}}:fence", "last"))) for at in range(4)]
+    kept = [int(str(ask(again, "HGET", f"{{pawlock:{at}}}:fence", "last"))) for at in range(4)]
     assert all(now - was in (0, 1) for now, was in zip(kept, answered, strict=True)), (kept, answered)
 
 
@@ -128,8 +128,8 @@ def test_a_program_from_path_leaves_the_data_of_another_alone(
             embedded.ensure(state)
         text = str(raised.value)
         assert str(redis) in text
-        assert "PAWL_SERVER_BIN" in text
-        assert "PAWL_STATE_DIR" in text
+        assert "PAWLOCK_SERVER_BIN" in text
+        assert "PAWLOCK_STATE_DIR" in text
         assert "\n" not in text
     assert ask(embedded.ensure(state), "GET", "k") == "v"
 
@@ -137,8 +137,8 @@ def test_a_program_from_path_leaves_the_data_of_another_alone(
 def test_a_program_from_path_is_named(
     state: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("PAWL_SERVER_BIN", _places.find_program().path)
-    with caplog.at_level(logging.INFO, "pawl.embedded"):
+    monkeypatch.setenv("PAWLOCK_SERVER_BIN", _places.find_program().path)
+    with caplog.at_level(logging.INFO, "pawlock.embedded"):
         binary = embedded.ensure(state).binary
     assert [
         record.message for record in caplog.records if "not the one of pawlock[embedded]" in record.message
@@ -172,7 +172,7 @@ def test_data_that_a_crash_of_the_machine_damaged_are_set_aside(
     filled(state)
     told = json.loads((state / "written-by").read_text())
     (state / "written-by").write_text(json.dumps({**told, "boot": "another"}))
-    with caplog.at_level(logging.WARNING, "pawl.embedded"):
+    with caplog.at_level(logging.WARNING, "pawlock.embedded"):
         server = embedded.ensure(state)
     assert ask(server, "DBSIZE") == 0
     assert "damaged in a crash of the machine" in caplog.text
@@ -193,7 +193,7 @@ def test_data_that_somebody_else_damaged_are_left_alone(state: Path) -> None:
 
 def start_watched(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start a server whose watcher looks often."""
-    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", "2")
+    monkeypatch.setenv("PAWLOCK_EMBEDDED_IDLE", "2")
     embedded.ensure(state)
     assert processes_of(state)
 
@@ -233,7 +233,7 @@ def test_a_folder_that_is_removed_bit_by_bit_leaves_nothing_running(
 ZIPPED = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from pawl import embedded
+from pawlock import embedded
 assert embedded.__file__.startswith(sys.argv[1]), embedded.__file__
 server = embedded.ensure(sys.argv[2])
 print(embedded.status(sys.argv[2]).watched, flush=True)
@@ -247,8 +247,8 @@ def test_from_a_zip_it_is_watched_and_leaves(
     with zipfile.ZipFile(packed, "w") as into:
         for file in SOURCE.rglob("*"):
             if file.is_file() and "__pycache__" not in file.parts:
-                into.write(file, Path("pawl") / file.relative_to(SOURCE))
-    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", "0.3")
+                into.write(file, Path("pawlock") / file.relative_to(SOURCE))
+    monkeypatch.setenv("PAWLOCK_EMBEDDED_IDLE", "0.3")
     assert spawn(ZIPPED, packed, state).communicate(timeout=60)[0] == "True\n"
     assert eventually(lambda: not _watch.server_lives(str(state)))
     assert eventually(lambda: not _watch.watcher_lives(str(state)))
@@ -259,12 +259,12 @@ def test_a_folder_that_takes_no_files_is_explained(state: Path, file: str) -> No
     """A read-only or full file system, or a folder in the place of a file: never a bare ``OSError``."""
     (state / file).mkdir(parents=True)
     state.chmod(0o700)
-    with pytest.raises(BackendUnavailable, match=r"cannot use .*PAWL_STATE_DIR"):
+    with pytest.raises(BackendUnavailable, match=r"cannot use .*PAWLOCK_STATE_DIR"):
         embedded.ensure(state)
-    with pytest.raises(pawl.PawlError), pawl.connect(f"embedded://{state}") as client:
+    with pytest.raises(pawlock.PawlockError), pawlock.connect(f"embedded://{state}") as client:
         client.lock("job", unavailable_after=1).acquire(timeout=1)
     done = subprocess.run(
-        [sys.executable, "-m", "pawl", "server", "start", "--state-dir", str(state)],
+        [sys.executable, "-m", "pawlock", "server", "start", "--state-dir", str(state)],
         capture_output=True,
         text=True,
         check=False,
@@ -276,8 +276,8 @@ def test_a_folder_that_takes_no_files_is_explained(state: Path, file: str) -> No
 
 FULL = """
 import os, sys
-from pawl import embedded
-from pawl.errors import BackendUnavailable
+from pawlock import embedded
+from pawlock.errors import BackendUnavailable
 with open("fill", "wb", buffering=0) as fill:
     try:
         while True:
@@ -289,7 +289,7 @@ try:
 except BackendUnavailable as error:
     print(error)
 """
-DISK = ["unshare", "-m", "sh", "-ec", 'mount -t tmpfs -o size=64k pawl "$0"; cd "$0"; exec "$@"']
+DISK = ["unshare", "-m", "sh", "-ec", 'mount -t tmpfs -o size=64k pawlock "$0"; cd "$0"; exec "$@"']
 
 
 def test_a_disk_that_is_full_is_named(tmp_path: Path) -> None:

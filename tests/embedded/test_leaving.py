@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl import embedded
-from pawl.embedded import _watch
-from pawl.embedded._watch import Connection
-from pawl.errors import BackendUnavailable, ConfigurationError
+import pawlock
+from pawlock import embedded
+from pawlock.embedded import _watch
+from pawlock.embedded._watch import Connection
+from pawlock.errors import BackendUnavailable, ConfigurationError
 from tests.pace import pace
 
 IDLE = 0.4
@@ -42,7 +42,7 @@ def watched(state: Path) -> bool:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", str(IDLE))
+    monkeypatch.setenv("PAWLOCK_EMBEDDED_IDLE", str(IDLE))
 
 
 @pytest.mark.usefixtures("hasty")
@@ -74,16 +74,16 @@ class TestIdle:
         server = embedded.ensure(state)
         with Connection(server.socket, 5.0) as connection:
             connection.ask("SELECT", "3")
-            connection.ask("SET", "pawl:job", "token@host", "PX", "1500")
+            connection.ask("SET", "pawlock:job", "token@host", "PX", "1500")
             connection.ask("SET", "forever", "without a ttl")
-            connection.ask("HSET", "{pawl:job}:fence", "last", "1")
-            connection.ask("PEXPIRE", "{pawl:job}:fence", "86400000")
+            connection.ask("HSET", "{pawlock:job}:fence", "last", "1")
+            connection.ask("PEXPIRE", "{pawlock:job}:fence", "86400000")
         time.sleep(1.2)
         assert lives(state)
         assert eventually(lambda: not lives(state)), "a fence alone keeps nobody waiting"
         with Connection(embedded.ensure(state).socket, 5.0) as connection:
             connection.ask("SELECT", "3")
-            assert connection.ask("HGET", "{pawl:job}:fence", "last") == "1"
+            assert connection.ask("HGET", "{pawlock:job}:fence", "last") == "1"
 
     def test_a_lost_watcher_is_replaced(self, state: Path) -> None:
         server = embedded.ensure(state)
@@ -123,7 +123,7 @@ class TestIdle:
         assert eventually(lambda: not lives(state))
 
     def test_coming_and_going_loses_nothing(self, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PAWL_EMBEDDED_IDLE", "0.05")
+        monkeypatch.setenv("PAWLOCK_EMBEDDED_IDLE", "0.05")
         end = time.monotonic() + 4
         counts: list[tuple[int, int]] = []
 
@@ -195,7 +195,7 @@ def test_a_watcher_killed_while_it_ends_the_server(state: Path) -> None:
 
 @pytest.mark.parametrize("idle", ["0", "-1"])
 def test_idle_zero_means_for_ever(state: Path, monkeypatch: pytest.MonkeyPatch, idle: str) -> None:
-    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", idle)
+    monkeypatch.setenv("PAWLOCK_EMBEDDED_IDLE", idle)
     embedded.ensure(state)
     assert not watched(state)
     assert embedded.status(state).watched is False
@@ -203,11 +203,11 @@ def test_idle_zero_means_for_ever(state: Path, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.parametrize("text", ["soon", "0x10", "nan"])
 def test_idle_must_be_a_number_of_seconds(state: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", text)
-    with pytest.raises(ConfigurationError, match=rf"PAWL_EMBEDDED_IDLE must be .* got {text}"):
+    monkeypatch.setenv("PAWLOCK_EMBEDDED_IDLE", text)
+    with pytest.raises(ConfigurationError, match=rf"PAWLOCK_EMBEDDED_IDLE must be .* got {text}"):
         embedded.ensure(state)
     # It is a mistake, not an outage: it is reported when the client is made, and starts no degraded mode.
-    for connect in (pawl.connect, pawl.connect_async):
+    for connect in (pawlock.connect, pawlock.connect_async):
         with pytest.raises(ConfigurationError, match=rf"got {text}"):
             connect(f"embedded://{state}", on_unavailable="open")
     assert not state.exists()
@@ -231,7 +231,7 @@ def test_stop(state: Path) -> None:
 
 
 def test_stop_a_server_that_hangs(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pawl.embedded import _server
+    from pawlock.embedded import _server
 
     monkeypatch.setattr(_server, "_PATIENCE", 0.3)
     server = embedded.ensure(state)

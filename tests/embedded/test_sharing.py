@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl import embedded
-from pawl.embedded import _places, _server, _watch
-from pawl.embedded._watch import Connection
-from pawl.errors import BackendUnavailable
+import pawlock
+from pawlock import embedded
+from pawlock.embedded import _places, _server, _watch
+from pawlock.embedded._watch import Connection
+from pawlock.errors import BackendUnavailable
 from tests.edges.blocking import blocked
 from tests.pace import pace
 
@@ -28,8 +28,8 @@ Spawn = Callable[..., "subprocess.Popen[str]"]
 
 JOIN = """
 import os, sys
-from pawl import embedded
-from pawl.embedded._watch import Connection
+from pawlock import embedded
+from pawlock.embedded._watch import Connection
 sys.stdin.readline() if sys.argv[2:] == ["wait"] else None
 server = embedded.ensure(sys.argv[1])
 with Connection(server.socket, 5) as connection:
@@ -115,7 +115,7 @@ def test_threads_of_one_process_get_one_server(state: Path) -> None:
 def test_a_starter_killed_while_the_server_comes_up(
     state: Path, tmp_path: Path, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PAWL_SERVER_BIN", str(slow_program(tmp_path, 0.6)))
+    monkeypatch.setenv("PAWLOCK_SERVER_BIN", str(slow_program(tmp_path, 0.6)))
     starter = spawn(JOIN, state)
     deadline = time.monotonic() + 10
     while not server_processes(state) or starter.pid in server_processes(state):
@@ -162,15 +162,15 @@ def test_a_stopped_starter_is_waited_for_and_named(state: Path) -> None:
 def test_it_is_nobodys_child_and_inherits_nothing(state: Path) -> None:
     with (state.parent / "secret").open("w") as secret:
         os.set_inheritable(secret.fileno(), True)
-        os.environ["PAWL_TEST_SECRET"] = "in the environment"
+        os.environ["PAWLOCK_TEST_SECRET"] = "in the environment"
         try:
             server = embedded.ensure(state)
         finally:
-            del os.environ["PAWL_TEST_SECRET"]
+            del os.environ["PAWLOCK_TEST_SECRET"]
         for pid in (server.pid, *watchers(state)):
             links = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
             assert not any("secret" in link for link in links)
-            assert b"PAWL_TEST_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
+            assert b"PAWLOCK_TEST_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
             assert os.getsid(pid) != os.getsid(0)
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             assert int(fields[1]) != os.getpid(), "its end would leave a zombie"
@@ -201,14 +201,14 @@ def test_what_it_is_told(state: Path) -> None:
 
 def test_a_crash_keeps_the_data(state: Path) -> None:
     server = embedded.ensure(state)
-    ask(server, "SET", "pawl:job", "token@host", "PX", "60000")
+    ask(server, "SET", "pawlock:job", "token@host", "PX", "60000")
     for fence in range(1, 51):
-        assert ask(server, "HINCRBY", "{pawl:job}:fence", "last", "1") == fence
+        assert ask(server, "HINCRBY", "{pawlock:job}:fence", "last", "1") == fence
     os.kill(server.pid, signal.SIGKILL)
     again = embedded.ensure(state)
     assert (again.started, again.pid != server.pid) == (True, True)
-    assert ask(again, "HINCRBY", "{pawl:job}:fence", "last", "1") == 51
-    assert 0 < int(str(ask(again, "PTTL", "pawl:job"))) <= 60000
+    assert ask(again, "HINCRBY", "{pawlock:job}:fence", "last", "1") == 51
+    assert 0 < int(str(ask(again, "PTTL", "pawlock:job"))) <= 60000
     assert len(watchers(state)) == 1
 
 
@@ -231,7 +231,7 @@ def socket_of(state: Path) -> Path:
 @pytest.mark.slow
 def test_a_lease_outlives_the_socket_file_of_its_server(state: Path) -> None:
     """Whoever connects anew waits for the server, which is replaced with its data, in time for the renewal."""
-    with pawl.connect(f"embedded://{state}") as client:
+    with pawlock.connect(f"embedded://{state}") as client:
         lease = client.lock("x", ttl=4).acquire()
         socket_of(state).unlink()
         end = time.monotonic() + 6
@@ -244,7 +244,7 @@ def test_a_lease_outlives_the_socket_file_of_its_server(state: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_lease_of_a_task_outlives_the_socket_file_of_its_server(state: Path) -> None:
-    async with pawl.connect_async(f"embedded://{state}") as client:
+    async with pawlock.connect_async(f"embedded://{state}") as client:
         lease = await client.lock("x", ttl=4).acquire()
         (await asyncio.to_thread(socket_of, state)).unlink()
         # What connects anew in another process replaces the server, and this client finds the new one.

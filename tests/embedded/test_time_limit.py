@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl import embedded
+import pawlock
+from pawlock import embedded
 from tests.pace import pace
 
 # A file that `open` has just returned is closed by the garbage collector if the limit strikes there.
@@ -88,7 +88,7 @@ def check(state: Path, limit: type[Exception], at: int) -> int | None:
     hook, sys.unraisablehook = sys.unraisablehook, lambda args: dropped.append(args.exc_type)
     try:
         reached = strike(state, at)
-    except (limit, pawl.PawlError) as error:
+    except (limit, pawlock.PawlockError) as error:
         said = f"{type(error).__name__}: {error}"
     finally:
         sys.unraisablehook = hook

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SAYS = {
@@ -26,7 +26,7 @@ SAYS = {
 
 def run(program: Path, url: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    environ = {**os.environ, "PAWL_URL": url, "PYTHONPATH": path}
+    environ = {**os.environ, "PAWLOCK_URL": url, "PYTHONPATH": path}
     command = [sys.executable, "-W", "error::ResourceWarning", str(program)]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.service.rig import Instance, Tokens
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -39,7 +39,7 @@ def started(instance: Instance, tmp_path: Path) -> Iterator[Callable[[str, str, 
     """Starts a client: which one, the name of its lock, its rounds; all count in one file."""
     (tmp_path / "number").write_text("0\n")
     # Go keeps what it compiled below HOME.
-    environ = {"HOME": str(tmp_path), **os.environ, "PAWL_TOKEN": instance.tokens.secrets["admin"]}
+    environ = {"HOME": str(tmp_path), **os.environ, "PAWLOCK_TOKEN": instance.tokens.secrets["admin"]}
     running: list[subprocess.Popen[str]] = []
 
     def start(client: str, name: str, rounds: int) -> subprocess.Popen[str]:
@@ -106,7 +106,7 @@ def test_a_client_that_is_killed_frees_its_lock_and_one_whose_lease_is_taken_say
     (tmp_path / "number").unlink()
     os.mkfifo(tmp_path / "number")
     process = started(client, "job", 1)
-    look = "/v1/ns/pawl/lock/job"
+    look = "/v1/ns/pawlock/lock/job"
     while not instance.ask("GET", look).body["held"]:
         assert process.poll() is None
     first = instance.ask("GET", look).body["fence"]

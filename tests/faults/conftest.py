@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawl.testing import Proxy, Server
-from pawl.testing.servers import FLAVOURS, available
+from pawlock.testing import Proxy, Server
+from pawlock.testing.servers import FLAVOURS, available
 from tests.faults.rig import APIS, Api, Client, teach
 
 

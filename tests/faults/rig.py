@@ -10,16 +10,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar, cast
 
-import pawl
-from pawl.core.protocol.scripts import load
-from pawl.testing import Request, Server
-from pawl.testing._resp import ReplyError, texts
+import pawlock
+from pawlock.core.protocol.scripts import load
+from pawlock.testing import Request, Server
+from pawlock.testing._resp import ReplyError, texts
 from tests.pace import pace
 
 T = TypeVar("T")
 APIS = ("threads", "asyncio")
 
-_MUTEX = "pawl.primitives.mutex"
+_MUTEX = "pawlock.primitives.mutex"
 _SCRIPTS = (
     "acquire",
     "renew",
@@ -57,11 +57,11 @@ def until(condition: Callable[[], object], timeout: float = 10.0, what: str = "t
 
 
 def key(name: str) -> str:
-    return f"pawl:{name}"
+    return f"pawlock:{name}"
 
 
 def helper(name: str, suffix: str) -> str:
-    return f"{{pawl:{name}}}:{suffix}"
+    return f"{{pawlock:{name}}}:{suffix}"
 
 
 def remains(server: Server) -> list[str]:
@@ -113,7 +113,7 @@ class Lease:
         """Why it is lost; None while it is not."""
         try:
             self.check()
-        except pawl.LeaseLost as lost:
+        except pawlock.LeaseLost as lost:
             return str(lost.reason)
         return None
 
@@ -165,8 +165,8 @@ class Client:
     def rlock(self, name: str = "n", **options: Any) -> Lock:  # noqa: ANN401 - as the factory method takes them
         return Lock(self._api, self.raw.rlock(name, **options))
 
-    def inspect(self, name: str = "n") -> pawl.LockInfo:
-        return cast("pawl.LockInfo", self._api.run(lambda: self.raw.inspect(name)))
+    def inspect(self, name: str = "n") -> pawlock.LockInfo:
+        return cast("pawlock.LockInfo", self._api.run(lambda: self.raw.inspect(name)))
 
     def release(self, name: str, token: str) -> None:
         self._api.run(lambda: self.raw.release(name, token))
@@ -210,7 +210,7 @@ class Api:
         return asyncio.run_coroutine_threadsafe(_await(step), self._loop).result(timeout)
 
     def connect(self, target: object, **options: Any) -> Client:  # noqa: ANN401 - as connect takes them
-        door = pawl.connect_async if self.is_async else pawl.connect
+        door = pawlock.connect_async if self.is_async else pawlock.connect
         client = Client(self, door(target, **options))
         self._clients.append(client)
         return client

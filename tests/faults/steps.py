@@ -1,4 +1,4 @@
-"""A signal handler runs in the main thread at its n-th step inside pawl, wherever the interpreter may run one.
+"""A signal handler runs in the main thread at its n-th step inside pawlock, wherever the interpreter may run one.
 
 That is where a Python function begins, where a loop turns, and where a C function has returned (its result is lost if
 the handler raises). A profiler counts the steps, and at the chosen one marks SIGINT as arrived. It does so last, and in
@@ -19,12 +19,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-import pawl
+import pawlock
 
-_PAWL = str(Path(pawl.__file__).parent)
-_LEFT_OUT = (f"{_PAWL}/testing", f"{_PAWL}/embedded")
+_PAWLOCK = str(Path(pawlock.__file__).parent)
+_LEFT_OUT = (f"{_PAWLOCK}/testing", f"{_PAWLOCK}/embedded")
 _BELOW = ("threading.py", "weakref.py", "contextlib.py")
-"""What pawl calls of the standard library is stepped through as well where it changes anything."""
+"""What pawlock calls of the standard library is stepped through as well where it changes anything."""
 
 _MARK: Any = ctypes.PYFUNCTYPE(ctypes.c_int)(("PyErr_SetInterrupt", ctypes.pythonapi))
 """Marks SIGINT as arrived."""
@@ -32,7 +32,7 @@ _MARK: Any = ctypes.PYFUNCTYPE(ctypes.c_int)(("PyErr_SetInterrupt", ctypes.pytho
 
 def _traced(frame: FrameType) -> bool:
     name = frame.f_code.co_filename
-    return name.startswith(_PAWL) and not name.startswith(_LEFT_OUT)
+    return name.startswith(_PAWLOCK) and not name.startswith(_LEFT_OUT)
 
 
 def _is_finaliser(frame: FrameType | None) -> bool:
@@ -55,7 +55,7 @@ def _place(frame: FrameType) -> str:
 
 
 class Paused:
-    """A block in which something happens at the n-th step inside pawl, in any thread; it does not raise.
+    """A block in which something happens at the n-th step inside pawlock, in any thread; it does not raise.
 
     Args:
         strike_at: Which step; the first is 1.

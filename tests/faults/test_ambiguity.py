@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import redis
 
-import pawl
-from pawl.testing import Proxy, Request, Rule, Server
-from pawl.testing.proxy import Action
-from pawl.topology.endpoint import Endpoint
-from pawl.transport.connect import make_async, make_sync
+import pawlock
+from pawlock.testing import Proxy, Request, Rule, Server
+from pawlock.testing.proxy import Action
+from pawlock.topology.endpoint import Endpoint
+from pawlock.transport.connect import make_async, make_sync
 from tests.faults.rig import Api, Client, Lease, helper, key, remains, script, until, waiters
 from tests.pace import pace
 
@@ -80,7 +80,7 @@ def test_release(fault: Callable[..., Rule], client: Client, proxy: Proxy, serve
     lease.release()
     rule.wait()
     assert is_free(server)
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         lease.release()
     second = client.lock(**QUICK).acquire(5)
     time.sleep(0.3)
@@ -155,7 +155,7 @@ def test_queueing(
 
 def test_row_01_a_lost_reply_to_a_try_is_never_a_no(client: Client, proxy: Proxy, server: Server) -> None:
     proxy.swallow_reply(script("acquire"), times=None)
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         client.lock(**QUICK).try_acquire()
     until(lambda: is_free(server), what="the undo")
 
@@ -174,7 +174,7 @@ def test_row_02_without_any_answer_it_is_unknown_and_undone(
 ) -> None:
     rule = proxy.kill_on_reply(script("acquire"), times=None)
     began = time.monotonic()
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         client.lock(**QUICK, unavailable_after=1).acquire(30)
     assert 0.5 < time.monotonic() - began < pace() * 6
     rule.wait()
@@ -192,7 +192,7 @@ def test_row_03_the_redis_client_makes_no_retries() -> None:
 def test_row_03_a_timeout_ends_the_wait_for_a_silent_server(client: Client, proxy: Proxy) -> None:
     proxy.blackhole()
     began = time.monotonic()
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         client.lock().acquire(1)
     # One more request timeout (1 s) and one handshake at most.
     assert 0.9 < time.monotonic() - began < pace() * 5
@@ -228,7 +228,7 @@ def test_row_05_a_lost_reply_to_release_is_no_false_not_owner(
 def test_row_06_a_release_that_never_arrives_is_unknown(client: Client, proxy: Proxy, server: Server) -> None:
     lease = client.lock(ttl=1, unavailable_after=0.5).acquire(5)
     proxy.blackhole()
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         lease.release()
     assert lease.state == "released"
     until(lambda: holder(server) is None, what="the end of the ttl")
@@ -245,7 +245,7 @@ def test_row_07_a_late_acquire_meets_a_tombstone(
     rule = proxy.hold_request(script("acquire"))
     if gone == "timed out":
         proxy.swallow_reply(script("acquire"), times=None)
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             client.lock(**QUICK).acquire(0.8)
     else:
         client.lock(**QUICK).acquire(5).release()

@@ -10,9 +10,9 @@ from concurrent.futures import Future
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy, Server
-from pawl.testing._resp import texts
+import pawlock
+from pawlock.testing import Proxy, Server
+from pawlock.testing._resp import texts
 from tests.faults.rig import Api, Client, Lease, helper, remains, script, until, waiters
 from tests.pace import pace
 
@@ -112,7 +112,7 @@ def test_a_waiter_gives_up_in_time_while_another_speaks_for_it(
     others = queue(client, server, 3)
     began = time.monotonic()
     (short,) = queue(client, server, 1, timeout=2.4)
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         short.result(10)
     assert 2.3 < time.monotonic() - began < pace() * 3.5
     until(lambda: waiters(server, "n") == 3, what="its ticket is gone")
@@ -122,9 +122,9 @@ def test_a_waiter_gives_up_in_time_while_another_speaks_for_it(
 
 
 CROWD = """
-import asyncio, sys, pawl
+import asyncio, sys, pawlock
 async def main():
-    async with pawl.connect_async(sys.argv[1]) as client:
+    async with pawlock.connect_async(sys.argv[1]) as client:
         lock = client.fair_lock("n", ttl=20, ticket_ttl=1.0)
         await asyncio.gather(*(lock.acquire() for _ in range(50)))
 asyncio.run(main())
@@ -156,7 +156,7 @@ def test_a_thread_uses_its_own_connection_now_and_then(
     monkeypatch: pytest.MonkeyPatch, proxy: Proxy, server: Server
 ) -> None:
     """Else nobody would notice that it is dead before a message is lost on it."""
-    monkeypatch.setattr("pawl.core.acquire.ticket_batch._IN_A_ROW", 1)
+    monkeypatch.setattr("pawlock.core.acquire.ticket_batch._IN_A_ROW", 1)
     with Api("threads") as api:
         held = api.connect(server.url).lock(ttl=20).acquire(5)
         waiting = queue(api.connect(proxy.url), server, 4)

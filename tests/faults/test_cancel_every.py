@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing import Server
+import pawlock
+from pawlock.testing import Server
 from tests.faults.rig import remains, teach
 from tests.faults.test_cancel_sweep import struck
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.fault
 TTL = 5.0
 SHORT = 0.4
 LATE = 0.01
-Pair = tuple[pawl.AsyncClient, pawl.AsyncClient]
+Pair = tuple[pawlock.AsyncClient, pawlock.AsyncClient]
 Step = Callable[[], Awaitable[Any]]
 
 
 @pytest.fixture
 async def pair(server: Server) -> AsyncIterator[Pair]:
     teach(server)
-    async with pawl.connect_async(server.url) as client, pawl.connect_async(server.url) as rival:
+    async with pawlock.connect_async(server.url) as client, pawlock.connect_async(server.url) as rival:
         await client.inspect("n")
         await rival.inspect("n")
         yield client, rival
@@ -54,7 +54,7 @@ class Scene:
         """Release what may or may not be held any more."""
 
         async def release() -> None:
-            with contextlib.suppress(pawl.NotHeld):
+            with contextlib.suppress(pawlock.NotHeld):
                 await lease.release()
 
         self.stack.push_async_callback(release)
@@ -160,7 +160,7 @@ async def campaign(scene: Scene) -> Step:
 async def barrier(scene: Scene) -> Step:
     # Alone: it can only end by its time.
     async def wait() -> None:
-        with contextlib.suppress(pawl.PawlError):
+        with contextlib.suppress(pawlock.PawlockError):
             await scene.client.barrier("n", 2, timeout=0.05).wait()
 
     return wait

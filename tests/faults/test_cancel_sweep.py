@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy, Server
+import pawlock
+from pawlock.testing import Proxy, Server
 from tests.faults.rig import remains, teach
 
 pytestmark = pytest.mark.fault
@@ -90,13 +90,13 @@ async def clean(server: Server, at: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def nothing(_: pawl.AsyncClient, __: pawl.AsyncClient) -> AsyncIterator[None]:
+async def nothing(_: pawlock.AsyncClient, __: pawlock.AsyncClient) -> AsyncIterator[None]:
     """Nobody else."""
     yield
 
 
 @contextlib.asynccontextmanager
-async def held_by_rival(_: pawl.AsyncClient, rival: pawl.AsyncClient) -> AsyncIterator[None]:
+async def held_by_rival(_: pawlock.AsyncClient, rival: pawlock.AsyncClient) -> AsyncIterator[None]:
     """Another client holds, and releases soon."""
     held = await rival.lock("n", ttl=TTL).acquire(5)
     leaving = asyncio.create_task(_release_late(held))
@@ -105,7 +105,7 @@ async def held_by_rival(_: pawl.AsyncClient, rival: pawl.AsyncClient) -> AsyncIt
 
 
 @contextlib.asynccontextmanager
-async def held_by_other_task(client: pawl.AsyncClient, _: pawl.AsyncClient) -> AsyncIterator[None]:
+async def held_by_other_task(client: pawlock.AsyncClient, _: pawlock.AsyncClient) -> AsyncIterator[None]:
     """Another task of the same client holds, and releases soon."""
     held = await client.lock("n", ttl=TTL).acquire(5)
     leaving = asyncio.create_task(_release_late(held))
@@ -114,7 +114,9 @@ async def held_by_other_task(client: pawl.AsyncClient, _: pawl.AsyncClient) -> A
 
 
 @contextlib.asynccontextmanager
-async def others_queue_as_well(client: pawl.AsyncClient, rival: pawl.AsyncClient) -> AsyncIterator[None]:
+async def others_queue_as_well(
+    client: pawlock.AsyncClient, rival: pawlock.AsyncClient
+) -> AsyncIterator[None]:
     """Another client holds, and two more tasks of this client wait before and behind."""
 
     async def take() -> None:
@@ -131,7 +133,7 @@ async def others_queue_as_well(client: pawl.AsyncClient, rival: pawl.AsyncClient
     await asyncio.wait_for(asyncio.gather(leaving, before, await behind), 10)
 
 
-async def _release_late(lease: pawl.AsyncLease) -> None:
+async def _release_late(lease: pawlock.AsyncLease) -> None:
     await asyncio.sleep(LATE)
     await lease.release()
 
@@ -149,7 +151,7 @@ kinds = pytest.mark.parametrize("instant", [False, True], ids=["asleep", "same i
 
 async def sweep(
     server: Server,
-    client: pawl.AsyncClient,
+    client: pawlock.AsyncClient,
     make: Callable[[], Coroutine[Any, Any, tuple[Operation, Callable[[], Awaitable[object]]]]],
     *,
     instant: bool,
@@ -161,7 +163,7 @@ async def sweep(
         n += 1
         operation, tidy = await make()
         cancelled, result = await struck(operation, n, instant=instant)
-        if isinstance(result, pawl.AsyncLease):
+        if isinstance(result, pawlock.AsyncLease):
             await result.release()
         await tidy()
         await clean(server, n)
@@ -174,9 +176,9 @@ async def sweep(
 
 
 @pytest.fixture
-async def pair(server: Server) -> AsyncIterator[tuple[pawl.AsyncClient, pawl.AsyncClient]]:
+async def pair(server: Server) -> AsyncIterator[tuple[pawlock.AsyncClient, pawlock.AsyncClient]]:
     teach(server)
-    async with pawl.connect_async(server.url) as client, pawl.connect_async(server.url) as rival:
+    async with pawlock.connect_async(server.url) as client, pawlock.connect_async(server.url) as rival:
         await client.inspect("n")
         await rival.inspect("n")
         yield client, rival
@@ -192,7 +194,7 @@ async def test_row_10_cancel_at_every_await_of_acquire(
     way: str,
     situation: Callable[..., contextlib.AbstractAsyncContextManager[None]],
     instant: bool,
-    pair: tuple[pawl.AsyncClient, pawl.AsyncClient],
+    pair: tuple[pawlock.AsyncClient, pawlock.AsyncClient],
     server: Server,
     request: pytest.FixtureRequest,
 ) -> None:
@@ -230,7 +232,7 @@ async def test_row_11_cancel_at_every_await_of_release(
     *,
     waiter: str,
     instant: bool,
-    pair: tuple[pawl.AsyncClient, pawl.AsyncClient],
+    pair: tuple[pawlock.AsyncClient, pawlock.AsyncClient],
     server: Server,
     request: pytest.FixtureRequest,
 ) -> None:
@@ -265,7 +267,7 @@ async def test_row_10_cancel_during_connect(
     *,
     contended: bool,
     instant: bool,
-    pair: tuple[pawl.AsyncClient, pawl.AsyncClient],
+    pair: tuple[pawlock.AsyncClient, pawlock.AsyncClient],
     server: Server,
     request: pytest.FixtureRequest,
 ) -> None:
@@ -274,13 +276,13 @@ async def test_row_10_cancel_during_connect(
     async def make() -> tuple[Operation, Callable[[], Awaitable[object]]]:
         stack = contextlib.AsyncExitStack()
         # Closed after the check, so that the clean-up is not the closing's.
-        fresh = pawl.connect_async(server.url)
+        fresh = pawlock.connect_async(server.url)
         closing.append(fresh)
         if contended:
             await stack.enter_async_context(held_by_rival(client, rival))
         return lambda: fresh.lock("n", ttl=TTL).acquire(5), stack.aclose
 
-    closing: list[pawl.AsyncClient] = []
+    closing: list[pawlock.AsyncClient] = []
     try:
         most = await sweep(server, client, make, instant=instant, label=request.node.name)
     finally:
@@ -295,7 +297,7 @@ async def test_row_10_cancel_during_connect_by_time(delay: float, server: Server
     with Proxy(server) as proxy:
         proxy.delay(replies=0.01)
         for _ in range(10):
-            async with pawl.connect_async(proxy.url) as client:
+            async with pawlock.connect_async(proxy.url) as client:
                 first = asyncio.create_task(_take(client))
                 second = asyncio.create_task(_take(client))
                 await asyncio.sleep(delay)
@@ -306,7 +308,7 @@ async def test_row_10_cancel_during_connect_by_time(delay: float, server: Server
                 await clean(server, 0)
 
 
-async def _take(client: pawl.AsyncClient) -> None:
+async def _take(client: pawlock.AsyncClient) -> None:
     async with client.lock("n", ttl=TTL).acquire(5):
         await asyncio.sleep(0)
 
@@ -327,7 +329,7 @@ async def restless() -> AsyncIterator[None]:
 @pytest.mark.parametrize("how", ["timeout", "wait_for"])
 @pytest.mark.parametrize("contended", [False, True], ids=["free", "contended"])
 async def test_row_14_a_timeout_around_acquire_is_held_or_clean(
-    *, how: str, contended: bool, pair: tuple[pawl.AsyncClient, pawl.AsyncClient], server: Server
+    *, how: str, contended: bool, pair: tuple[pawlock.AsyncClient, pawlock.AsyncClient], server: Server
 ) -> None:
     client, rival = pair
     outcomes = {"held": 0, "timed out": 0}
@@ -359,7 +361,7 @@ async def test_row_14_a_timeout_around_acquire_is_held_or_clean(
 
 async def test_a_cancel_while_the_server_is_silent(server: Server) -> None:
     with Proxy(server) as proxy:
-        async with pawl.connect_async(proxy.url) as client:
+        async with pawlock.connect_async(proxy.url) as client:
             await client.inspect("n")
             for match in (proxy.swallow_reply, proxy.hold_request):
                 rule = match("EVALSHA")

@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import pytest
 
-import pawl
-from pawl.testing import Server
+import pawlock
+from pawlock.testing import Server
 from tests.faults.rig import in_thread, remains, until
 from tests.faults.steps import Paused
 
@@ -26,17 +26,17 @@ pytestmark = pytest.mark.fault
 TTL = 60.0
 STANDS = 0.02
 """Seconds that a thread stands still if the close waits for it, and that the close waits before it ends connections."""
-ENDS = (pawl.ClientClosed, pawl.LeaseLost, pawl.NotHeld)
+ENDS = (pawlock.ClientClosed, pawlock.LeaseLost, pawlock.NotHeld)
 
 
 class Scene:
     """One trial: a client that is closed while one of its threads stands still at its n-th step."""
 
     def __init__(self, server: Server, at: int) -> None:
-        self.client = pawl.connect(server.url, ttl=TTL)
+        self.client = pawlock.connect(server.url, ttl=TTL)
         self.runtime = cast("Any", self.client._runtime)
         self.ready, self.closing, self.stands, self.done = (threading.Event() for _ in range(4))
-        self.kept: list[pawl.Lease] = []
+        self.kept: list[pawlock.Lease] = []
         self.striking = Paused(at, self._stand)
         # Between the end of the maintenance and that of the connections.
         self.runtime._drain_replies = lambda: self.done.wait(2 * STANDS)
@@ -57,7 +57,7 @@ class Scene:
             self.stands.set()
             self.done.set()
 
-    def take(self, *, passes: bool = True) -> pawl.Lease:
+    def take(self, *, passes: bool = True) -> pawlock.Lease:
         lease = self.client.lock("n", handover=4).acquire(timeout=4)
         if not passes:
             # As after a renewal without an answer: whoever is next queues on the server.

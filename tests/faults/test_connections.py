@@ -8,8 +8,8 @@ import time
 import pytest
 import redis
 
-import pawl
-from pawl.testing import Server
+import pawlock
+from pawlock.testing import Server
 from tests.faults.conftest import start
 from tests.faults.rig import (
     Api,
@@ -95,7 +95,7 @@ def test_row_50_maxclients(api: Api, broken: Server) -> None:
         for connection in taken:
             with contextlib.suppress(redis.ConnectionError):
                 connection.connect()
-        with pytest.raises(pawl.BackendUnavailable, match="max number of clients"):
+        with pytest.raises(pawlock.BackendUnavailable, match="max number of clients"):
             client.lock(unavailable_after=0.3).acquire(5)
         waiting = client.lock().start(10)
         time.sleep(0.1)
@@ -122,8 +122,8 @@ def test_row_51_no_permission(near: Client, broken: Server, api: Api) -> None:
         "poor",
         "on",
         ">p",
-        "~pawl:allowed*",
-        "~{pawl:allowed*",
+        "~pawlock:allowed*",
+        "~{pawlock:allowed*",
         "&*",
         "+@all",
         "-@dangerous",
@@ -132,10 +132,10 @@ def test_row_51_no_permission(near: Client, broken: Server, api: Api) -> None:
     client = api.connect(url)
     client.lock("allowed").acquire(5).release()
     began = time.monotonic()
-    with pytest.raises(pawl.BackendDenied, match=r"NOPERM|permission"):
+    with pytest.raises(pawlock.BackendDenied, match=r"NOPERM|permission"):
         client.lock("forbidden").acquire(5)
     broken.command("ACL", "SETUSER", "poor", "-evalsha", "-eval")
-    with pytest.raises(pawl.BackendDenied, match="eval"):
+    with pytest.raises(pawlock.BackendDenied, match="eval"):
         client.lock("allowed").try_acquire()
     assert time.monotonic() - began < pace() * 3
 
@@ -145,7 +145,7 @@ def test_row_51_wrong_password(broken: Server, api: Api) -> None:
     for user in ("u:wrong", "nobody:x"):
         began = time.monotonic()
         client = api.connect(broken.url.replace("redis://", f"redis://{user}@"))
-        with pytest.raises(pawl.BackendDenied) as caught:
+        with pytest.raises(pawlock.BackendDenied) as caught:
             client.lock().acquire(5)
         assert time.monotonic() - began < pace() * 3
         assert "wrong" not in str(caught.value).replace("WRONGPASS", "")
@@ -160,7 +160,7 @@ def test_row_51_password_rotated_while_held(broken: Server, api: Api) -> None:
     with redis.Redis(unix_socket_path=broken.socket_path) as plain:
         plain.client_kill_filter(user="u")
     until(lambda: lease.state == "lost", timeout=5, what="the loss at its deadline")
-    with pytest.raises(pawl.BackendDenied):
+    with pytest.raises(pawlock.BackendDenied):
         client.lock("other").acquire(5)
     fresh = api.connect(broken.url.replace("redis://", "redis://u:new@")).lock().acquire(5)
     assert fresh.fence > lease.fence
@@ -173,7 +173,7 @@ def test_row_35_a_master_that_becomes_a_replica(near: Client, broken: Server, ap
         # A master that nobody answers at: the data stay.
         broken.command("REPLICAOF", "127.0.0.1", "1")
         until(lambda: lease.state == "suspect", timeout=5, what="failing renewals")
-        with pytest.raises(pawl.BackendReadOnly):
+        with pytest.raises(pawlock.BackendReadOnly):
             near.lock("other", unavailable_after=0.5).acquire(5)
         broken.command("REPLICAOF", "NO", "ONE")
         until(lambda: lease.state == "held", timeout=8, what="good renewals")
@@ -185,7 +185,7 @@ def test_row_48_a_replica_at_the_first_contact(broken: Server, api: Api) -> None
     broken.command("REPLICAOF", "127.0.0.1", "1")
     client = api.connect(broken.url)
     began = time.monotonic()
-    with pytest.raises(pawl.BackendReadOnly, match="replica"):
+    with pytest.raises(pawlock.BackendReadOnly, match="replica"):
         client.lock().acquire(5)
     assert time.monotonic() - began < pace() * 2
 
@@ -220,6 +220,6 @@ def test_row_57_clients_of_all_settings(*, decode: bool, protocol: int, server: 
 def test_row_83_another_wire_version_says_so(near: Client, broken: Server) -> None:
     near.lock().acquire(5).release()
     broken.command("HSET", helper("n", "fence"), "v", "2")
-    with pytest.raises(pawl.ScriptError, match="wire version 2"):
+    with pytest.raises(pawlock.ScriptError, match="wire version 2"):
         near.lock().acquire(5)
     assert value(broken) is None

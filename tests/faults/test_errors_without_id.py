@@ -7,24 +7,24 @@ from typing import Any, cast
 
 import pytest
 
-import pawl
-from pawl.core.protocol.outcomes import Granted
-from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.runtimes.threads import run
-from pawl.testing import Proxy, Server
+import pawlock
+from pawlock.core.protocol.outcomes import Granted
+from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.runtimes.threads import run
+from pawlock.testing import Proxy, Server
 from tests.faults.rig import key
 
 pytestmark = pytest.mark.fault
 
 
-async def outcomes(client: pawl.AsyncClient, *names: str) -> list[Any]:
+async def outcomes(client: pawlock.AsyncClient, *names: str) -> list[Any]:
     """What looks that are sent in one go come to."""
     await client.inspect("warm")
     return await asyncio.gather(*[client.inspect(name) for name in names], return_exceptions=True)
 
 
 def is_wrong(outcome: object, name: str) -> bool:
-    return isinstance(outcome, pawl.WrongKey) and outcome.name == name
+    return isinstance(outcome, pawlock.WrongKey) and outcome.name == name
 
 
 def test_each_task_gets_its_own_error(proxy: Proxy, server: Server) -> None:
@@ -32,7 +32,7 @@ def test_each_task_gets_its_own_error(proxy: Proxy, server: Server) -> None:
     server.command("LPUSH", key("worse"), "x")
 
     async def scenario() -> None:
-        async with pawl.connect_async(proxy.url) as client:
+        async with pawlock.connect_async(proxy.url) as client:
             found = await outcomes(client, "bad", "good", "worse", "fine", "bad")
             assert is_wrong(found[0], "bad")
             assert is_wrong(found[2], "worse")
@@ -49,9 +49,9 @@ def test_after_a_lost_reply_no_task_gets_the_error_of_another(
     server.command("LPUSH", key("bad"), "x")
 
     async def scenario() -> None:
-        async with pawl.connect_async(proxy.url) as client:
+        async with pawlock.connect_async(proxy.url) as client:
             await client.inspect("warm")
-            rule = proxy.swallow_reply(lambda request: request.contains("pawl:good"))
+            rule = proxy.swallow_reply(lambda request: request.contains("pawlock:good"))
             found = await outcomes(client, "good", "bad", *behind)
             assert rule.hits == 1
             assert [seen.name for seen in (found[0], *found[2:])] == ["good", *behind]
@@ -65,14 +65,14 @@ def test_after_a_lost_reply_no_call_of_a_batch_gets_the_error_of_another(
     proxy: Proxy, server: Server, behind: int
 ) -> None:
     server.command("LPUSH", key("bad"), "x")
-    with pawl.connect(proxy.url) as client:
+    with pawlock.connect(proxy.url) as client:
         leases = [client.lock(name).acquire() for name in ("good", "bystander")[: 1 + behind]]
         bad = cast("Any", client.lock("bad"))._plan.primitive
         calls = [
             lease._record.server_lease.primitive.renew(lease.token, 30_000, 3000, "") for lease in leases
         ]
         calls.insert(1, bad.renew("x" * 22, 30_000, 3000, ""))
-        proxy.swallow_reply(lambda request: request.contains("pawl:good"))
+        proxy.swallow_reply(lambda request: request.contains("pawlock:good"))
         first, second, *rest = run(client._engine.runtime.call_many(calls, 0.5))
         for outcome in (first, second):
             assert isinstance(outcome, Fault)

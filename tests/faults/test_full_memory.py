@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.faults.rig import until
 
 # The rows are for both APIs: what they call has the same name in both, and is awaited in one.
@@ -35,7 +35,7 @@ class Side:
     def __init__(self, api: str, url: str) -> None:
         self.runner = asyncio.Runner() if api == "asyncio" else None
         self.client: Any = (
-            self.do(lambda: _connected(url)) if self.runner else pawl.connect(url, deadlock_after=60)
+            self.do(lambda: _connected(url)) if self.runner else pawlock.connect(url, deadlock_after=60)
         )
 
     def do(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the call gives
@@ -56,8 +56,8 @@ class Side:
             self.runner.close()
 
 
-async def _connected(url: str) -> pawl.AsyncClient:
-    return pawl.connect_async(url, deadlock_after=60)
+async def _connected(url: str) -> pawlock.AsyncClient:
+    return pawlock.connect_async(url, deadlock_after=60)
 
 
 @pytest.fixture(params=["threads", "asyncio"])
@@ -69,14 +69,14 @@ def side(request: pytest.FixtureRequest, own_server: Server) -> Iterator[Side]:
 
 
 @pytest.fixture
-def other(own_server: Server) -> Iterator[pawl.Client]:
+def other(own_server: Server) -> Iterator[pawlock.Client]:
     """Who was there before."""
-    with pawl.connect(own_server.url, deadlock_after=60) as client:
+    with pawlock.connect(own_server.url, deadlock_after=60) as client:
         yield client
         own_server.command("CONFIG", "SET", "maxmemory", "0")
 
 
-def nothing(_: pawl.Client) -> None:
+def nothing(_: pawlock.Client) -> None:
     """A name that nobody ever used."""
 
 
@@ -168,11 +168,11 @@ NEW: dict[str, tuple[Do, Do]] = {
 
 
 @pytest.mark.parametrize("row", NEW)
-def test_nothing_new_is_granted(row: str, side: Side, other: pawl.Client, own_server: Server) -> None:
+def test_nothing_new_is_granted(row: str, side: Side, other: pawlock.Client, own_server: Server) -> None:
     prepare, act = NEW[row]
     keep = prepare(other)
     full(own_server)
-    with pytest.raises(pawl.BackendOutOfMemory):
+    with pytest.raises(pawlock.BackendOutOfMemory):
         side.do(lambda: act(side.client))
     own_server.command("CONFIG", "SET", "maxmemory", "0")
     if hasattr(keep, "release"):
@@ -200,17 +200,17 @@ def test_nothing_new_is_granted_where_the_dead_are_swept(row: str, side: Side, o
     died.wait(60)
     time.sleep(1.5)
     full(own_server)
-    with pytest.raises(pawl.BackendOutOfMemory):
+    with pytest.raises(pawlock.BackendOutOfMemory):
         side.do(lambda: act(side.client))
 
 
 HOLDS = """
 import sys
-import pawl
+import pawlock
 def make(client):
     return {make}
-lease = make(pawl.connect(sys.argv[1])).acquire(timeout=20)
-client = pawl.connect(sys.argv[1])
+lease = make(pawlock.connect(sys.argv[1])).acquire(timeout=20)
+client = pawlock.connect(sys.argv[1])
 other = client.rlock("n", owner="another", ttl=0.4, ticket_ttl=0.3) if "owner" in {make!r} else make(client)
 other.acquire(timeout=60)
 """
@@ -238,11 +238,11 @@ HELD: dict[str, tuple[Do, Do]] = {
 
 @pytest.mark.parametrize("row", HELD)
 def test_what_is_there_is_renewed_released_and_passed_on(
-    row: str, side: Side, other: pawl.Client, own_server: Server
+    row: str, side: Side, other: pawlock.Client, own_server: Server
 ) -> None:
     mine, theirs = HELD[row]
     lease = side.do(lambda: mine(side.client).acquire(timeout=5))
-    got: list[pawl.Lease] = []
+    got: list[pawlock.Lease] = []
     waiting = threading.Thread(target=lambda: got.append(theirs(other).acquire(timeout=60)))
     waiting.start()
     until(lambda: bool(_queue(own_server)), what="the waiter's ticket")
@@ -256,9 +256,9 @@ def test_what_is_there_is_renewed_released_and_passed_on(
     got[0].release()
 
 
-def test_a_downgrade_lets_readers_in(side: Side, other: pawl.Client, own_server: Server) -> None:
+def test_a_downgrade_lets_readers_in(side: Side, other: pawlock.Client, own_server: Server) -> None:
     lease = side.do(lambda: write(side.client).acquire(timeout=5))
-    got: list[pawl.Lease] = []
+    got: list[pawlock.Lease] = []
     waiting = threading.Thread(target=lambda: got.append(read(other).acquire(timeout=60)))
     waiting.start()
     until(lambda: bool(_queue(own_server)), what="the waiter's ticket")
@@ -271,7 +271,7 @@ def test_a_downgrade_lets_readers_in(side: Side, other: pawl.Client, own_server:
     side.do(lease.release)
 
 
-def test_a_latch_that_is_there_opens(side: Side, other: pawl.Client, own_server: Server) -> None:
+def test_a_latch_that_is_there_opens(side: Side, other: pawlock.Client, own_server: Server) -> None:
     opened: list[bool] = []
 
     def wait() -> None:

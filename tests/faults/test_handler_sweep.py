@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing import Server
-from pawl.testing._resp import texts
+import pawlock
+from pawlock.testing import Server
+from pawlock.testing._resp import texts
 from tests.faults.rig import in_thread, key, remains, until
 from tests.faults.steps import Struck
 
@@ -68,8 +68,8 @@ class Scene:
     """One trial: a client in some situation, and the call that is interrupted."""
 
     server: Server
-    client: pawl.Client
-    rival: pawl.Client
+    client: pawlock.Client
+    rival: pawlock.Client
     kind: str
     record: Record
     options: dict[str, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Scene:
     operation: Callable[[], Any] = print
     waiting: list[Future[None]] = field(default_factory=list)
 
-    def lock(self, client: pawl.Client | None = None) -> Any:  # noqa: ANN401 - a lock of any kind
+    def lock(self, client: pawlock.Client | None = None) -> Any:  # noqa: ANN401 - a lock of any kind
         client = client or self.client
         options = {"ttl": TTL, "ticket_ttl": TICKET, **self.options}
         if self.kind == "semaphore":
@@ -86,19 +86,19 @@ class Scene:
             return client.rwlock("n", **options).write
         return getattr(client, self.kind)("n", **options)
 
-    def visit(self, client: pawl.Client | None = None) -> None:
+    def visit(self, client: pawlock.Client | None = None) -> None:
         """Take the name, be there for a moment, and give it back; a client that is closed meanwhile is an end."""
         try:
             lease = self.lock(client).acquire(timeout=4)
-        except pawl.ClientClosed:
+        except pawlock.ClientClosed:
             return
         self.record.enter(lease)
         time.sleep(0.001)
         self.record.leave(lease)
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             lease.release()
 
-    def queue(self, number: int, client: pawl.Client | None = None) -> None:
+    def queue(self, number: int, client: pawlock.Client | None = None) -> None:
         """So many more come, one after the other."""
         for _ in range(number):
             before = self.waiters()
@@ -150,7 +150,7 @@ def acquire_from_a_thread(scene: Scene) -> Iterator[None]:
         lease = scene.lock().acquire(timeout=4)
         ready.set()
         time.sleep(LATE)
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             lease.release()
 
     scene.waiting.append(in_thread(hold))
@@ -282,7 +282,7 @@ SITUATIONS: dict[str, Situation] = {
 def same_name(scene: Scene) -> None:
     """Give back what the thread has, or else try to take it."""
     if scene.lease is not None:
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             scene.lease.release()
         return
     lease = scene.lock().try_acquire()
@@ -329,7 +329,7 @@ def struck(scene: Scene, handler: str, at: int) -> tuple[str, list[str]]:  # noq
         happened.append(handler)
         try:
             HANDLERS[handler](scene)
-        except pawl.ClientClosed as error:
+        except pawlock.ClientClosed as error:
             if scene.operation != scene.client.close:
                 wrong.append(f"the handler: {error!r}")
         except Exception as error:  # noqa: BLE001 - told with the place
@@ -342,8 +342,8 @@ def struck(scene: Scene, handler: str, at: int) -> tuple[str, list[str]]:  # noq
     try:
         with striking:
             result = scene.operation()
-    except (pawl.ClientClosed, pawl.NotHeld, pawl.LeaseLost) as error:
-        if not happened or (isinstance(error, pawl.ClientClosed) and handler not in ENDING):
+    except (pawlock.ClientClosed, pawlock.NotHeld, pawlock.LeaseLost) as error:
+        if not happened or (isinstance(error, pawlock.ClientClosed) and handler not in ENDING):
             wrong.append(f"the call: {error!r}")
     except SystemExit:
         pass
@@ -351,19 +351,19 @@ def struck(scene: Scene, handler: str, at: int) -> tuple[str, list[str]]:  # noq
         wrong.append(f"the call: {error!r}")
     finally:
         sys.unraisablehook = hook
-    if handler in {"close", "close and exit"} and happened and isinstance(result, pawl.Lease):
+    if handler in {"close", "close and exit"} and happened and isinstance(result, pawlock.Lease):
         wrong.append("a lease of a client that was closed by then")
-    if isinstance(result, pawl.Lease):
+    if isinstance(result, pawlock.Lease):
         scene.record.enter(result)
         scene.record.leave(result)
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             result.release()
     return striking.where, wrong
 
 
 @contextlib.contextmanager
 def stage(server: Server, kind: str) -> Generator[Scene]:
-    with pawl.connect(server.url) as rival, pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as rival, pawlock.connect(server.url) as client:
         client.inspect("n")
         rival.inspect("n")
         # Nobody looks around by itself: who is forgotten is found out.
@@ -382,7 +382,7 @@ def trial(server: Server, kind: str, situation: str, handler: str, at: int) -> t
         if scene.lease is not None:
             # Whatever the handler and the call left of it; a call that was not `release` has left it held.
             for _ in range(2):
-                with contextlib.suppress(pawl.NotHeld, pawl.LeaseLost):
+                with contextlib.suppress(pawlock.NotHeld, pawlock.LeaseLost):
                     scene.lease.release()
         for waiter in scene.waiting:
             try:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-import pawl
-from pawl.testing import Server
+import pawlock
+from pawlock.testing import Server
 from tests.faults.rig import until
 from tests.pace import pace
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.fault
 
 TTL = 1.0
 HOLDER = """
-import asyncio, sys, time, pawl
+import asyncio, sys, time, pawlock
 
 url, api, what = sys.argv[1:]
 
@@ -30,14 +30,14 @@ def taken(client):
     return getattr(client.rwlock("n", ttl=1.0), what)
 
 async def main():
-    async with pawl.connect_async(url) as client, taken(client):
+    async with pawlock.connect_async(url) as client, taken(client):
         print("held", flush=True)
         await asyncio.sleep(60)
 
 if api == "asyncio":
     asyncio.run(main())
 else:
-    with pawl.connect(url) as client, taken(client):
+    with pawlock.connect(url) as client, taken(client):
         print("held", flush=True)
         time.sleep(60)
 """
@@ -58,7 +58,7 @@ def holder(server: Server, api: str, what: str) -> Iterator[subprocess.Popen[str
 
 @pytest.mark.parametrize("api", ["threads", pytest.param("asyncio", marks=pytest.mark.slow)])
 def test_row_68_a_killed_reader_is_not_kept_alive_by_a_living_one(server: Server, api: str) -> None:
-    with pawl.connect(server.url) as client, holder(server, api, "read") as dying:
+    with pawlock.connect(server.url) as client, holder(server, api, "read") as dying:
         book = client.rwlock("n", ttl=TTL)
         with book.read as living:
             time.sleep(TTL)
@@ -70,13 +70,13 @@ def test_row_68_a_killed_reader_is_not_kept_alive_by_a_living_one(server: Server
             time.sleep(TTL)
             living.check()
             assert book.inspect().count == 1
-        with pawl.connect(server.url) as other, other.rwlock("n", ttl=TTL).write.acquire(timeout=0.5):
+        with pawlock.connect(server.url) as other, other.rwlock("n", ttl=TTL).write.acquire(timeout=0.5):
             pass
 
 
 @pytest.mark.parametrize("what", [pytest.param("write", marks=pytest.mark.slow), "semaphore"])
 def test_row_71_what_a_killed_process_held_is_free_within_its_ttl(server: Server, what: str) -> None:
-    with pawl.connect(server.url) as client, holder(server, "threads", what) as dying:
+    with pawlock.connect(server.url) as client, holder(server, "threads", what) as dying:
         pool = client.semaphore("n", permits=3, ttl=TTL)
         kept = pool.acquire(2) if what == "semaphore" else None
         taken = pool if what == "semaphore" else client.rwlock("n", ttl=TTL).read
@@ -94,7 +94,7 @@ def test_row_71_what_a_killed_process_held_is_free_within_its_ttl(server: Server
 
 
 def test_row_69_a_writer_gets_through_readers_without_end(server: Server) -> None:
-    with pawl.connect(server.url) as client, pawl.connect(server.url) as other:
+    with pawlock.connect(server.url) as client, pawlock.connect(server.url) as other:
         over, reads = threading.Event(), [0] * 5
 
         def read(number: int) -> None:

@@ -1,4 +1,4 @@
-"""KeyboardInterrupt at every step of pawl that acquire and release run through: nothing may be left on the server.
+"""KeyboardInterrupt at every step of pawlock that acquire and release run through: nothing may be left on the server.
 
 The interpreter runs signal handlers where a Python function begins and where a C function has returned (its result
 is lost then); see ``steps``.
@@ -20,14 +20,14 @@ from unittest.mock import patch
 
 import pytest
 
-import pawl
-import pawl.metrics
-from pawl.core.acquire import degraded
-from pawl.core.coordinate import once
-from pawl.core.lease.record import HeldLease
-from pawl.core.release import release
-from pawl.testing import Proxy, Server
-from pawl.testing._resp import texts
+import pawlock
+import pawlock.metrics
+from pawlock.core.acquire import degraded
+from pawlock.core.coordinate import once
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.release import release
+from pawlock.testing import Proxy, Server
+from pawlock.testing._resp import texts
 from tests.faults.rig import in_thread, remains, teach, until, waiters
 from tests.faults.steps import Paused, Struck
 from tests.pace import pace
@@ -41,7 +41,7 @@ TICKET = 0.9
 LATE = 0.01
 
 
-def _sleep_here(client: pawl.Client, number: int) -> bool:
+def _sleep_here(client: pawlock.Client, number: int) -> bool:
     return sum(len(one.local_waiters) for one in client._engine.queues.local.by_key.values()) == number
 
 
@@ -83,7 +83,7 @@ def leftover(server: Server) -> list[str]:
 
 def sweep(
     server: Server,
-    client: pawl.Client,
+    client: pawlock.Client,
     situation: Callable[[], contextlib.AbstractContextManager[Any]],
     raised: type[BaseException] = KeyboardInterrupt,
 ) -> int:
@@ -92,7 +92,7 @@ def sweep(
     while True:
         with situation() as operation:
             where, result = struck(operation, at, raised)
-            if isinstance(result, pawl.Lease | pawl.MultiLease):
+            if isinstance(result, pawlock.Lease | pawlock.MultiLease):
                 result.release()
             del result
         if left := leftover(server):
@@ -109,20 +109,20 @@ def sweep(
 
 
 @pytest.fixture
-def pair(server: Server) -> Iterator[tuple[pawl.Client, pawl.Client]]:
-    with pawl.connect(server.url) as client, pawl.connect(server.url) as rival:
+def pair(server: Server) -> Iterator[tuple[pawlock.Client, pawlock.Client]]:
+    with pawlock.connect(server.url) as client, pawlock.connect(server.url) as rival:
         client.inspect("n")
         rival.inspect("n")
         yield client, rival
 
 
 @contextlib.contextmanager
-def nobody(_: pawl.Client, __: pawl.Client) -> Iterator[None]:
+def nobody(_: pawlock.Client, __: pawlock.Client) -> Iterator[None]:
     yield
 
 
 @contextlib.contextmanager
-def rival_holds(_: pawl.Client, rival: pawl.Client) -> Iterator[None]:
+def rival_holds(_: pawlock.Client, rival: pawlock.Client) -> Iterator[None]:
     held = rival.lock("n", ttl=TTL).acquire(5)
     timer = threading.Timer(LATE, held.release)
     timer.start()
@@ -131,7 +131,7 @@ def rival_holds(_: pawl.Client, rival: pawl.Client) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def thread_holds(client: pawl.Client, _: pawl.Client) -> Iterator[None]:
+def thread_holds(client: pawlock.Client, _: pawlock.Client) -> Iterator[None]:
     ready, done = threading.Event(), None
 
     def hold() -> None:
@@ -159,7 +159,7 @@ SITUATIONS = {
 def test_row_12_interrupt_at_every_step_of_acquire(
     way: str,
     situation: Callable[..., contextlib.AbstractContextManager[None]],
-    pair: tuple[pawl.Client, pawl.Client],
+    pair: tuple[pawlock.Client, pawlock.Client],
     server: Server,
 ) -> None:
     client, rival = pair
@@ -205,7 +205,7 @@ def _steps_of(operation: Callable[[], Any], function: str) -> tuple[int, int]:
 @pytest.mark.parametrize("way", ["acquire", "try_acquire"])
 @pytest.mark.parametrize("kind", ["lock", "fair_lock", "semaphore"])
 def test_row_12_interrupt_at_every_step_of_the_end_of_a_wait(
-    kind: str, way: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+    kind: str, way: str, pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     """What is given up is given back at once, and is in nobody's way."""
     client, rival = pair
@@ -216,7 +216,7 @@ def test_row_12_interrupt_at_every_step_of_the_end_of_a_wait(
     local_queues = client._engine.queues.local.by_key
 
     def attempt() -> None:
-        with contextlib.suppress(pawl.AcquireTimeout):
+        with contextlib.suppress(pawlock.AcquireTimeout):
             assert wait() is None
 
     def left() -> list[str]:
@@ -238,7 +238,7 @@ def test_row_12_interrupt_at_every_step_of_the_end_of_a_wait(
 @pytest.mark.parametrize("kind", ["rwlock.write", "multi_lock"])
 @pytest.mark.timeout(300)
 def test_row_12_interrupt_at_every_step_of_the_begin_of_a_block(
-    kind: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+    kind: str, pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     client, _ = pair
     lock: Any = (
@@ -254,14 +254,14 @@ def test_row_12_interrupt_at_every_step_of_the_begin_of_a_block(
     assert sweep(server, client, prepared) > 20
 
 
-class _OfAHandler(pawl.NotHeld):
+class _OfAHandler(pawlock.NotHeld):
     """What a handler raises that releases the same lease, on top of its release."""
 
     def __init__(self) -> None:
         super().__init__("raised by a handler", name="n")
 
 
-def _waits_here(client: pawl.Client) -> Future[None]:
+def _waits_here(client: pawlock.Client) -> Future[None]:
     """Another thread of the client, which sleeps in its local queue until it has the lock for a moment."""
     waiter = in_thread(lambda: client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5).release())
     until(lambda: any(place.local_waiters for place in client._engine.queues.local.by_key.values()))
@@ -282,7 +282,7 @@ def test_row_12_interrupt_at_every_step_of_release(
     waiting: bool,
     min_hold: float,
     raised: type[BaseException],
-    pair: tuple[pawl.Client, pawl.Client],
+    pair: tuple[pawlock.Client, pawlock.Client],
     server: Server,
 ) -> None:
     client, _ = pair
@@ -293,20 +293,20 @@ def test_row_12_interrupt_at_every_step_of_release(
         waiter = _waits_here(client) if waiting else None
         yield lease.release
         # Interrupted before its first step, it has not begun.
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             lease.release()
         if waiter is not None:
             waiter.result(5)
         kept.append(lease)
 
-    kept: list[pawl.Lease] = []
+    kept: list[pawlock.Lease] = []
     assert sweep(server, client, prepared, raised) > 5
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, _OfAHandler])
 @pytest.mark.parametrize("waiting", [False, True], ids=["nobody waits", "another thread waits"])
 def test_row_12_interrupt_at_every_step_of_detach(
-    *, waiting: bool, raised: type[BaseException], pair: tuple[pawl.Client, pawl.Client], server: Server
+    *, waiting: bool, raised: type[BaseException], pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     client, rival = pair
 
@@ -320,13 +320,13 @@ def test_row_12_interrupt_at_every_step_of_detach(
         for ticket in tickets:
             rival.adopt(ticket).release()
         # Interrupted before its first step.
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             lease.release()
         if waiter is not None:
             waiter.result(5)
         kept.append(lease)
 
-    kept: list[pawl.Lease] = []
+    kept: list[pawlock.Lease] = []
     assert sweep(server, client, prepared, raised) > 5
 
 
@@ -348,24 +348,24 @@ class _Counted:
 
 @pytest.mark.parametrize("way", ["release", "with"])
 def test_row_12_metrics_hear_once_of_each_release_that_is_interrupted(
-    way: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+    way: str, pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     client, _ = pair
     counted, at, bad = _Counted(), 1, []
-    pawl.metrics.observe(client, counted)
+    pawlock.metrics.observe(client, counted)
     # What the observer itself was interrupted in is between it and the handler.
     spared = ("released", "_notify", "<lambda>", "_ignore")
     while True:
         lease = client.lock("n", ttl=TTL).acquire(5)
         counted.ends.clear()
 
-        def block(lease: pawl.Lease = lease) -> None:
+        def block(lease: pawlock.Lease = lease) -> None:
             with lease:
                 pass
 
         where, _none = struck(lease.release if way == "release" else block, at, spared=spared)
         # Interrupted before its first step, it has not begun.
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             lease.release()
         until(lambda: not remains(server))
         if len(counted.ends) != 1:
@@ -379,7 +379,7 @@ def test_row_12_metrics_hear_once_of_each_release_that_is_interrupted(
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore"])
 def test_row_12_interrupt_at_every_step_of_the_end_of_a_block_of_a_lock_that_is_kept(
-    kind: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+    kind: str, pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     """The lock knows who is in its blocks: a lease that stayed there would be renewed for as long as the lock lives."""
     client, _ = pair
@@ -401,7 +401,7 @@ def test_row_12_interrupt_at_every_step_of_the_end_of_a_block_of_a_lock_that_is_
 
 @pytest.mark.parametrize("kind", ["multi_lock", "once"])
 def test_row_12_interrupt_at_every_step_of_the_end_of_a_block_of_several_names_or_of_once(
-    kind: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+    kind: str, pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     client, _ = pair
     at, where, waits = 0, "?", 0
@@ -427,7 +427,7 @@ def test_row_12_interrupt_at_every_step_of_the_end_of_a_block_of_several_names_o
 
 
 def test_row_12_interrupt_at_every_step_of_a_block_that_another_thread_entered(
-    pair: tuple[pawl.Client, pawl.Client], server: Server
+    pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     """It ends what that one holds, once, and nothing of who is in a block of the same object meanwhile."""
     client, _ = pair
@@ -448,7 +448,7 @@ def test_row_12_interrupt_at_every_step_of_a_block_that_another_thread_entered(
 
 
 def test_row_12_interrupt_at_every_step_of_the_release_of_several(
-    pair: tuple[pawl.Client, pawl.Client], server: Server
+    pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     client, _ = pair
     at, where, held = 0, "?", []
@@ -466,13 +466,13 @@ def test_row_12_interrupt_at_every_step_of_the_release_of_several(
 
 
 def test_row_12_a_result_that_was_not_sent_is_not_recorded_by_an_interrupted_block(
-    pair: tuple[pawl.Client, pawl.Client], server: Server
+    pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     """Ctrl-C in ``finish``, and once more where the block that failed ends."""
     client, _ = pair
     block = client.once("n", ttl=TTL)
     started = block.__enter__()
-    assert isinstance(started, pawl.Started)
+    assert isinstance(started, pawlock.Started)
     with patch.object(release, "release", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         started.finish("half")
     assert started.lease, "nothing was sent"
@@ -480,12 +480,12 @@ def test_row_12_a_result_that_was_not_sent_is_not_recorded_by_an_interrupted_blo
         block.__exit__(ValueError, ValueError("the body failed"), None)
     until(lambda: not remains(server), what="it is given back")
     begun = client.once("n", ttl=TTL).begin()
-    assert isinstance(begun, pawl.Started)
+    assert isinstance(begun, pawlock.Started)
     begun.abandon()
 
 
 def test_row_12_interrupt_at_every_step_of_a_release_by_identifier(
-    pair: tuple[pawl.Client, pawl.Client], server: Server
+    pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     """The hold is noted until its release has begun, so that the caller can ask again."""
     client, _ = pair
@@ -495,7 +495,7 @@ def test_row_12_interrupt_at_every_step_of_a_release_by_identifier(
         at += 1
         service.acquire("n", {"ttl": 60.0}, identifier="me")
         where, _none = struck(lambda: service.release("n", "me"), at)
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             service.release("n", "me")
         until(lambda: not remains(server), what=f"what was interrupted at {where} is given back")
         assert service.stats().released in {at, at - 1}
@@ -516,12 +516,12 @@ _DELIVERY = (" given", " __init__")
     ],
 )
 def test_row_12_an_interrupted_acquisition_leaves_nothing_while_its_error_is_kept(  # noqa: C901 - one step after the other
-    kind: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+    kind: str, pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     """The traceback keeps each record of the call alive, so no finaliser may be needed to undo it."""
     client, _ = pair
     if kind == "observed":
-        pawl.metrics.observe(client, _Counted())
+        pawlock.metrics.observe(client, _Counted())
     make = client.rlock if kind == "again" else client.lock
     lock = make("n", ttl=TTL, ticket_ttl=TICKET, max_hold=30 if kind == "max_hold" else None)
     spared = ("acquired", "released", "_notify", "<lambda>", "_ignore")
@@ -561,7 +561,7 @@ def test_row_12_an_interrupted_acquisition_leaves_nothing_while_its_error_is_kep
             kept.clear()
             if outer is not None:
                 # The level that was on its way counts, where it was.
-                with contextlib.suppress(pawl.NotHeld):
+                with contextlib.suppress(pawlock.NotHeld):
                     outer.release()
         if left := leftover(server):
             bad.append(f"{where}: {left}")
@@ -576,7 +576,7 @@ def test_row_12_an_interrupted_acquisition_leaves_nothing_while_its_error_is_kep
 
 @pytest.mark.parametrize("way", ["release", "with"])
 def test_row_12_interrupt_at_every_step_of_an_inner_release(
-    way: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+    way: str, pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     """The outer section goes on: it must not end with the inner one, whatever step of that was interrupted."""
     client, _ = pair
@@ -585,14 +585,14 @@ def test_row_12_interrupt_at_every_step_of_an_inner_release(
     while True:
         outer, inner = lock.acquire(5), lock.acquire(5)
 
-        def leave_block(lease: pawl.Lease = inner) -> None:
+        def leave_block(lease: pawlock.Lease = inner) -> None:
             with lease:
                 pass
 
         where, _none = struck(inner.release if way == "release" else leave_block, at)
-        if outer.state != "held" or not server.command("EXISTS", "pawl:n"):
+        if outer.state != "held" or not server.command("EXISTS", "pawlock:n"):
             ended.append(where)
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             while True:
                 outer.release()
         if not where:
@@ -604,7 +604,7 @@ def test_row_12_interrupt_at_every_step_of_an_inner_release(
 
 @pytest.mark.parametrize("kept_lease", [True, False], ids=["as outer", "no lease"])
 def test_row_12_the_outer_section_ends_after_an_inner_one_that_was_interrupted(
-    pair: tuple[pawl.Client, pawl.Client], server: Server, *, kept_lease: bool
+    pair: tuple[pawlock.Client, pawlock.Client], server: Server, *, kept_lease: bool
 ) -> None:
     """An inner level that is not counted off would keep the name after the outer block has ended.
 
@@ -631,7 +631,7 @@ def test_row_12_the_outer_section_ends_after_an_inner_one_that_was_interrupted(
         where, record = section(at)
         if not record.released:
             kept.append(where)
-            pawl.Lease(record).release()
+            pawlock.Lease(record).release()
         until(lambda: not remains(server), what=f"what was interrupted at {where} is given back")
     assert at > 20
     # On its way to the caller, and where `__exit__` begins, nobody knows of it yet, or any more.
@@ -639,7 +639,7 @@ def test_row_12_the_outer_section_ends_after_an_inner_one_that_was_interrupted(
 
 
 @contextlib.contextmanager
-def strict_line(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
+def strict_line(client: pawlock.Client, server: Server) -> Iterator[pawlock.Lease]:
     """A lease in strict order with two threads of its client behind it, which are served in the end."""
     fair = client.fair_lock("n", ttl=TTL, ticket_ttl=TICKET)
 
@@ -667,10 +667,10 @@ def strict_line(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["release", "with"])
 def test_row_12_interrupt_at_every_step_of_a_release_in_strict_order(
-    way: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+    way: str, pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     client, _ = pair
-    not_begun: list[pawl.Lease] = []
+    not_begun: list[pawlock.Lease] = []
 
     @contextlib.contextmanager
     def prepared() -> Iterator[Callable[[], Any]]:
@@ -681,7 +681,7 @@ def test_row_12_interrupt_at_every_step_of_a_release_in_strict_order(
                     pass
 
             yield lease.release if way == "release" else leave_block
-            with contextlib.suppress(pawl.NotHeld):
+            with contextlib.suppress(pawlock.NotHeld):
                 lease.release()
                 not_begun.append(lease)
 
@@ -693,7 +693,7 @@ def test_row_12_interrupt_at_every_step_of_a_release_in_strict_order(
 @pytest.mark.slow
 @pytest.mark.parametrize("waiting", [0, 1])
 def test_row_12_interrupt_at_every_step_of_a_release_to_the_last_of_a_run(
-    waiting: int, pair: tuple[pawl.Client, pawl.Client], server: Server
+    waiting: int, pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     """Another client waited too: who is next here, if anybody, queues while the last one holds."""
     client, rival = pair
@@ -712,7 +712,7 @@ def test_row_12_interrupt_at_every_step_of_a_release_to_the_last_of_a_run(
             behind.append(in_thread(lambda: lock.acquire(5).release()))
             until(partial(_sleep_here, client, count))
         yield lease.release
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             lease.release()
         for waiter in behind:
             waiter.result(5)
@@ -722,14 +722,14 @@ def test_row_12_interrupt_at_every_step_of_a_release_to_the_last_of_a_run(
 
 @pytest.mark.slow
 def test_row_12_interrupt_at_every_step_of_connect(
-    pair: tuple[pawl.Client, pawl.Client], server: Server
+    pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     client, _ = pair
-    clients: list[pawl.Client] = []
+    clients: list[pawlock.Client] = []
 
     @contextlib.contextmanager
     def prepared() -> Iterator[Callable[[], Any]]:
-        fresh = pawl.connect(server.url)
+        fresh = pawlock.connect(server.url)
         clients.append(fresh)
         yield lambda: fresh.lock("n", ttl=TTL).acquire(5)
 
@@ -747,7 +747,7 @@ def test_row_12_interrupt_at_every_step_of_connect(
 def test_row_12_interrupt_at_every_step_of_a_lock_without_the_server(way: str) -> None:
     """What nothing but this process keeps has no ttl that would free it."""
     at, bad, where, kept = 0, [], "begin", []
-    with pawl.connect("redis://127.0.0.1:1") as client, pawl.connect("redis://127.0.0.1:1") as rival:
+    with pawlock.connect("redis://127.0.0.1:1") as client, pawlock.connect("redis://127.0.0.1:1") as rival:
         lock = client.rlock("n", on_unavailable="local", unavailable_after=0.02)
         theirs = rival.lock("n", on_unavailable="local", unavailable_after=0.02)
 
@@ -766,7 +766,7 @@ def test_row_12_interrupt_at_every_step_of_a_lock_without_the_server(way: str) -
                 kept.append(lock.acquire(5))
                 where, _ = struck(kept[-1].release, at)
                 # Interrupted before its first step, it has not begun.
-                with contextlib.suppress(pawl.PawlError):
+                with contextlib.suppress(pawlock.PawlockError):
                     kept[-1].release()
             else:
                 if way == "wait":
@@ -777,7 +777,7 @@ def test_row_12_interrupt_at_every_step_of_a_lock_without_the_server(way: str) -
                 releasing.join()
             try:
                 in_thread(lambda: theirs.acquire(5).release()).result(10)
-            except pawl.AcquireTimeout:
+            except pawlock.AcquireTimeout:
                 degraded.forget_degraded()
                 if not where.endswith(" __exit__"):
                     # There its first step had not begun: Python leaves the block without it.
@@ -788,10 +788,10 @@ def test_row_12_interrupt_at_every_step_of_a_lock_without_the_server(way: str) -
 
 @pytest.mark.parametrize("operation", ["acquire", "acquire queued", "release"])
 def test_row_12_a_signal_while_the_server_is_silent(
-    operation: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+    operation: str, pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     _, rival = pair
-    with Proxy(server) as proxy, pawl.connect(proxy.url) as client:
+    with Proxy(server) as proxy, pawlock.connect(proxy.url) as client:
         client.inspect("n")
         lock = client.lock("n", ttl=TTL, ticket_ttl=TICKET)
         held = rival.lock("n", ttl=TTL).acquire(5) if operation == "acquire queued" else None

@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-import pawl
-from pawl.testing import Server
+import pawlock
+from pawlock.testing import Server
 from tests.faults.rig import key, remains
 from tests.faults.steps import Struck
 
@@ -41,7 +41,7 @@ class Scene:
     """One trial: an async client in some situation, the call that is interrupted, and a sync client for the handler."""
 
     server: Server
-    sync: pawl.Client
+    sync: pawlock.Client
     kind: str
     wrong: list[str] = field(default_factory=list)
     inside: list[Any] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Scene:
         ]
         self.inside.append(lease)
 
-    async def visit(self, client: pawl.AsyncClient) -> None:
+    async def visit(self, client: pawlock.AsyncClient) -> None:
         lease = await self.lock(client).acquire(timeout=4)
         self.enter(lease)
         await asyncio.sleep(0)
@@ -70,17 +70,17 @@ Operation = Callable[[], Awaitable[Any]]
 
 
 @asynccontextmanager
-async def acquire_free(scene: Scene, client: pawl.AsyncClient) -> AsyncIterator[Operation]:
+async def acquire_free(scene: Scene, client: pawlock.AsyncClient) -> AsyncIterator[Operation]:
     yield lambda: scene.visit(client)
 
 
 @asynccontextmanager
-async def acquire_from_a_thread(scene: Scene, client: pawl.AsyncClient) -> AsyncIterator[Operation]:
+async def acquire_from_a_thread(scene: Scene, client: pawlock.AsyncClient) -> AsyncIterator[Operation]:
     """The sync client of the same process holds it, in another thread."""
     held = await asyncio.to_thread(lambda: scene.lock(scene.sync).acquire(timeout=4))
 
     def release() -> None:
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             held.release()
 
     timer = threading.Timer(LATE, release)
@@ -92,7 +92,7 @@ async def acquire_from_a_thread(scene: Scene, client: pawl.AsyncClient) -> Async
 
 
 @asynccontextmanager
-async def release_to_tasks(scene: Scene, client: pawl.AsyncClient) -> AsyncIterator[Operation]:
+async def release_to_tasks(scene: Scene, client: pawlock.AsyncClient) -> AsyncIterator[Operation]:
     lease = await scene.lock(client).acquire(timeout=4)
     waiting = [asyncio.ensure_future(scene.visit(client)) for _ in range(2)]
     await asyncio.sleep(0.005)
@@ -110,7 +110,7 @@ async def release_to_tasks(scene: Scene, client: pawl.AsyncClient) -> AsyncItera
 
 
 @asynccontextmanager
-async def extend(scene: Scene, client: pawl.AsyncClient) -> AsyncIterator[Operation]:
+async def extend(scene: Scene, client: pawlock.AsyncClient) -> AsyncIterator[Operation]:
     async with await scene.lock(client).acquire(timeout=4) as lease:
         yield lambda: lease.extend(TTL)
 
@@ -170,7 +170,7 @@ task, whatever it waits for, and `asyncio.run` then waits for it without end."""
 
 async def body(scene: Scene, situation: str, striking: Struck) -> None:
     async with (
-        pawl.connect_async(scene.server.url) as client,
+        pawlock.connect_async(scene.server.url) as client,
         SITUATIONS[situation](scene, client) as operation,
     ):
         with striking:
@@ -178,7 +178,7 @@ async def body(scene: Scene, situation: str, striking: Struck) -> None:
 
 
 def trial(server: Server, kind: str, situation: str, handler: str, at: int) -> tuple[str, list[str]]:
-    with pawl.connect(server.url) as sync:
+    with pawlock.connect(server.url) as sync:
         scene = Scene(server, sync, kind)
 
         def act() -> None:
@@ -263,33 +263,33 @@ class _Struck(Exception):
     """What the signal handler raises."""
 
 
-async def _lock(client: pawl.AsyncClient, name: str) -> None:
+async def _lock(client: pawlock.AsyncClient, name: str) -> None:
     async with client.lock(name, ttl=TTL):
         pass
 
 
-async def _acquisition(client: pawl.AsyncClient, name: str) -> None:
+async def _acquisition(client: pawlock.AsyncClient, name: str) -> None:
     async with client.lock(name, ttl=TTL).acquire(timeout=4):
         pass
 
 
-async def _inner(client: pawl.AsyncClient, name: str) -> None:
+async def _inner(client: pawlock.AsyncClient, name: str) -> None:
     lock = client.rlock(name, ttl=TTL)
     async with lock, lock:
         pass
 
 
-async def _several(client: pawl.AsyncClient, name: str) -> None:
+async def _several(client: pawlock.AsyncClient, name: str) -> None:
     async with client.multi_lock([name, f"{name}-b"], ttl=TTL):
         pass
 
 
-async def _several_acquired(client: pawl.AsyncClient, name: str) -> None:
+async def _several_acquired(client: pawlock.AsyncClient, name: str) -> None:
     async with client.multi_lock([name, f"{name}-b"], ttl=TTL).acquire(timeout=4):
         pass
 
 
-async def _once(client: pawl.AsyncClient, name: str) -> None:
+async def _once(client: pawlock.AsyncClient, name: str) -> None:
     with contextlib.suppress(ZeroDivisionError):
         async with client.once(name, ttl=TTL):
             raise ZeroDivisionError
@@ -299,7 +299,7 @@ async def _once(client: pawl.AsyncClient, name: str) -> None:
 @pytest.mark.parametrize("block", [_lock, _acquisition, _inner, _several, _several_acquired, _once])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 async def test_row_12_a_handler_that_raises_in_a_task_leaves_no_block_behind(
-    block: Callable[[pawl.AsyncClient, str], Awaitable[None]], stride: int, server: Server
+    block: Callable[[pawlock.AsyncClient, str], Awaitable[None]], stride: int, server: Server
 ) -> None:
     """At each step, or each ``stride``-th, of the task that begins or ends the block: what it had is given back."""
     mine = asyncio.current_task()
@@ -309,7 +309,7 @@ async def test_row_12_a_handler_that_raises_in_a_task_leaves_no_block_behind(
         if asyncio.current_task() is mine:
             raise _Struck
 
-    async with pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as client:
         await block(client, "first")
         while where:
             at += stride

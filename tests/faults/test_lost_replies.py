@@ -12,9 +12,9 @@ from typing import Self
 
 import pytest
 
-import pawl
-from pawl.core.protocol.scripts import load
-from pawl.testing import Proxy, Request, Server
+import pawlock
+from pawlock.core.protocol.scripts import load
+from pawlock.testing import Proxy, Request, Server
 from tests.faults.rig import teach, until
 
 TTL = 0.9
@@ -35,7 +35,7 @@ def script_of(request: Request) -> str:
 class Traffic:
     """Everything that a client does at once, on behalf of other names than those of the leases that are watched."""
 
-    def __init__(self, client: pawl.Client, rival: pawl.Client) -> None:
+    def __init__(self, client: pawlock.Client, rival: pawlock.Client) -> None:
         self._client = client
         self._rival = rival
         self._stop = threading.Event()
@@ -57,7 +57,7 @@ class Traffic:
     def _run(self, step: Callable[[], None]) -> None:
         while not self._stop.is_set():
             # What becomes of these is not the question: a lost reply may concern them.
-            with suppress(pawl.PawlError):
+            with suppress(pawlock.PawlockError):
                 step()
 
     def _pass_on(self) -> None:
@@ -70,7 +70,7 @@ class Traffic:
 
     def _gives_up(self) -> None:
         with self._rival.lock("theirs", ttl=30):
-            with suppress(pawl.AcquireTimeout):
+            with suppress(pawlock.AcquireTimeout):
                 self._client.lock("theirs").acquire(timeout=0.05)
             self._stop.wait(0.05)
 
@@ -80,22 +80,22 @@ class Traffic:
         self._rival.force_release("taken", reason="a test")
         self._stop.wait(1.0)
         self.taken += lease.state == "lost"
-        with suppress(pawl.PawlError):
+        with suppress(pawlock.PawlockError):
             lease.release()
 
     def _waits(self) -> None:
         with (
             self._client.lock("kept", ttl=30).acquire(timeout=5),
             self._rival.lock("far"),
-            suppress(pawl.PawlError),
+            suppress(pawlock.PawlockError),
         ):
             self._client.lock("far").acquire(timeout=1.0)
 
 
-def watched(client: pawl.Client, lost: list[str]) -> list[pawl.Lease]:
+def watched(client: pawlock.Client, lost: list[str]) -> list[pawlock.Lease]:
     """Leases that nothing happens to."""
 
-    def told(lease: pawl.Lease) -> None:
+    def told(lease: pawlock.Lease) -> None:
         lost.append(f"{lease.name}: {lease.state}")
 
     return [client.lock(name, ttl=TTL, on_lost=told).acquire() for name in ("first", "second")]
@@ -108,8 +108,8 @@ def during(server: Server, script: str, nth: int) -> tuple[list[str], Counter[st
     lost: list[str] = []
     with (
         Proxy(server) as proxy,
-        pawl.connect(proxy.url, deadlock_after=0.2) as client,
-        pawl.connect(server.url) as rival,
+        pawlock.connect(proxy.url, deadlock_after=0.2) as client,
+        pawlock.connect(server.url) as rival,
     ):
         leases = watched(client, lost)
         seen = len(proxy.requests())
@@ -121,7 +121,7 @@ def during(server: Server, script: str, nth: int) -> tuple[list[str], Counter[st
             ran = Counter(script_of(request) for request in proxy.requests()[seen:])
             lost += [f"{lease.name}: {lease.state}" for lease in leases if lease.state == "lost"]
         for lease in leases:
-            with suppress(pawl.PawlError):
+            with suppress(pawlock.PawlockError):
                 lease.release()
     ran.pop("", None)
     return lost, ran
@@ -152,7 +152,7 @@ def scripts_that_run(server: Server) -> list[str]:
 
 def test_a_lost_reply_ends_no_lease_that_it_does_not_concern(server: Server) -> None:
     """To the record of its session, which no lease needs; all the others take longer."""
-    assert not costs(server, load("pawl.primitives.session", "publish").sha)
+    assert not costs(server, load("pawlock.primitives.session", "publish").sha)
 
 
 @pytest.mark.slow

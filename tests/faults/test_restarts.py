@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.protocol.scripts import load
-from pawl.testing import Proxy, Request, Server
+import pawlock
+from pawlock.core.protocol.scripts import load
+from pawlock.testing import Proxy, Request, Server
 from tests.faults.rig import Api, Client, Lock, in_thread, until, value
 from tests.pace import pace
 
@@ -34,7 +34,7 @@ def test_row_43_a_restart_without_data_is_told_and_the_fence_rises(api: Api, bro
     took = until(lambda: lease.reason is not None, timeout=3.5, what="the old holder's loss")
     assert took < 2.5, "the next renewal tells, not the end of the ttl"
     until(lambda: counted.reason is not None, timeout=3.5, what="the loss of the counted hold")
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         lease.release()
     second.check()
     assert value(broken) == second.token
@@ -45,7 +45,7 @@ def test_row_43_a_restart_without_data_is_told_and_the_fence_rises(api: Api, bro
 
 
 _LEAVE = {
-    load(f"pawl.primitives.{module}", name)
+    load(f"pawlock.primitives.{module}", name)
     for module, name in (("mutex", "leave"), ("mutex", "own_leave"), ("permits", "leave"))
 }
 
@@ -89,7 +89,7 @@ def test_row_43_a_release_that_another_owner_met_after_a_restart_is_not_called_d
         rule.wait()
         broken.restart(keep_data=False)
         second = lock(rival, "second").acquire(5)
-        with pytest.raises((pawl.BackendUnavailable, pawl.NotHeld)):
+        with pytest.raises((pawlock.BackendUnavailable, pawlock.NotHeld)):
             releasing.result(10)
         second.check()
         second.release()

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 import pytest
 import redis
 
-import pawl
-from pawl.testing import Server
+import pawlock
+from pawlock.testing import Server
 from tests.faults.conftest import start
 from tests.faults.rig import (
     Api,
@@ -74,12 +74,12 @@ def test_row_38_too_few_replicas(near: Client, broken: Server) -> None:
     lease = near.lock("held", ttl=1.5, ticket_ttl=0.6, unavailable_after=0.3).acquire(5)
     set_config(broken, "min-replicas-to-write", "1")
     began = time.monotonic()
-    with pytest.raises(pawl.BackendReadOnly, match="NOREPLICAS"):
+    with pytest.raises(pawlock.BackendReadOnly, match="NOREPLICAS"):
         near.lock(unavailable_after=0.3).acquire(5)
-    with pytest.raises(pawl.BackendReadOnly):
+    with pytest.raises(pawlock.BackendReadOnly):
         near.lock(unavailable_after=0.3).try_acquire()
     assert time.monotonic() - began < pace() * 5
-    with pytest.raises(pawl.BackendReadOnly, match="NOREPLICAS"):
+    with pytest.raises(pawlock.BackendReadOnly, match="NOREPLICAS"):
         lease.release()
     set_config(broken, "min-replicas-to-write", "0")
     until(lambda: remains(broken) == [], what="the end of the ttl, or the late release")
@@ -94,7 +94,7 @@ def test_row_38_a_failing_snapshot(api: Api) -> None:
         lease = client.lock(ttl=20).acquire(5)
         server.command("BGSAVE")
         until(lambda: refusal(server, "DEL", "x").startswith("MISCONF"), what="MISCONF")
-        with pytest.raises(pawl.BackendReadOnly, match="MISCONF"):
+        with pytest.raises(pawlock.BackendReadOnly, match="MISCONF"):
             client.lock("other", unavailable_after=0.3).acquire(5)
         set_config(server, "stop-writes-on-bgsave-error", "no")
         lease.check()
@@ -116,7 +116,7 @@ def test_row_39_loading(api: Api) -> None:
         client.lock().acquire(5).release()
         restarting = in_thread(lambda: server.restart(keep_data=True))
         until(lambda: _loading(server), what="LOADING")
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             client.lock(unavailable_after=0).acquire(5)
         waiting = client.lock().start(20)
         restarting.result(20)
@@ -134,7 +134,7 @@ def test_row_39_a_busy_script(near: Client, broken: Server) -> None:
     busy = in_thread(lambda: refusal(broken, "EVAL", "while true do end", "0"))
     until(lambda: refusal(broken, "GET", "x").startswith("BUSY"), what="BUSY")
     began = time.monotonic()
-    with pytest.raises(pawl.BackendUnavailable, match="BUSY"):
+    with pytest.raises(pawlock.BackendUnavailable, match="BUSY"):
         near.lock(unavailable_after=0.3).acquire(5)
     assert time.monotonic() - began < pace() * 3
     waiting = near.lock().start(10)
@@ -150,9 +150,9 @@ def test_row_40_out_of_memory(near: Client, second: Client, broken: Server) -> N
     until(lambda: waiters(broken, "n") == 1, what="the waiter's ticket")
     set_config(broken, "maxmemory", "1")
     began = time.monotonic()
-    with pytest.raises(pawl.BackendOutOfMemory):
+    with pytest.raises(pawlock.BackendOutOfMemory):
         near.lock("other").acquire(5)
-    with pytest.raises(pawl.BackendOutOfMemory):
+    with pytest.raises(pawlock.BackendOutOfMemory):
         near.lock("other").try_acquire()
     assert time.monotonic() - began < pace() * 3
     before = lease.raw.valid_until
@@ -178,7 +178,7 @@ def test_row_42_a_lock_taken_away_is_lost_and_not_made_again(what: str, near: Cl
     until(lambda: lease.state == "lost", timeout=5, what="the loss")
     assert lease.reason == ("taken" if what == "another holder" else "expired")
     assert value(broken) == ("somebody@else" if what == "another holder" else None)
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         lease.release()
     assert value(broken) == ("somebody@else" if what == "another holder" else None)
 
@@ -202,7 +202,7 @@ def test_row_45_a_foreign_key_is_named_and_not_touched(which: str, near: Client,
     found = helper("n", WRONG[which]) if WRONG[which] else key("n")
     broken.command("DEL", found)
     broken.command("LPUSH", found, "theirs")
-    with pytest.raises(pawl.WrongKey) as caught:
+    with pytest.raises(pawlock.WrongKey) as caught:
         near.lock().acquire(2)
     assert "'n'" in str(caught.value)
     assert caught.value.name == "n"
@@ -212,7 +212,7 @@ def test_row_45_a_foreign_key_is_named_and_not_touched(which: str, near: Client,
 def test_row_45_a_foreign_value_is_somebody_elses_lock(near: Client, broken: Server) -> None:
     broken.command("SET", key("n"), "theirs")
     assert near.lock().try_acquire() is None
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         near.lock().acquire(0.2)
     assert value(broken) == "theirs"
     assert near.inspect().foreign
@@ -225,7 +225,7 @@ def test_row_45_a_foreign_value_is_somebody_elses_lock(near: Client, broken: Ser
 def test_row_46_a_key_without_an_end_is_shown_and_not_taken(near: Client, broken: Server) -> None:
     broken.command("SET", key("n"), "secret@gone:1/x")
     assert near.inspect().ttl_left == float("inf")
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         near.lock().acquire(0.3)
     assert value(broken) == "secret@gone:1/x"
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy, Server
+import pawlock
+from pawlock.testing import Proxy, Server
 from tests.faults.rig import Api, Client, in_thread, key, remains, script, until
 from tests.pace import pace
 
@@ -24,28 +24,28 @@ pytestmark = pytest.mark.fault
 
 HOLDER = {
     "threads": """
-import sys, time, pawl
-client = pawl.connect(sys.argv[1])
+import sys, time, pawlock
+client = pawlock.connect(sys.argv[1])
 lease = client.lock("n", ttl=float(sys.argv[2]), renew=sys.argv[3] == "renew").acquire(10)
 print(lease.fence, flush=True)
 sys.stdin.readline()
 try:
     lease.check()
     print("held", flush=True)
-except pawl.LeaseLost as lost:
+except pawlock.LeaseLost as lost:
     print("lost", lost.reason, lease.state, lease.remaining(), flush=True)
 """,
     "asyncio": """
-import asyncio, sys, pawl
+import asyncio, sys, pawlock
 async def main():
-    async with pawl.connect_async(sys.argv[1]) as client:
+    async with pawlock.connect_async(sys.argv[1]) as client:
         lease = await client.lock("n", ttl=float(sys.argv[2]), renew=sys.argv[3] == "renew").acquire(10)
         print(lease.fence, flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         try:
             lease.check()
             print("held", flush=True)
-        except pawl.LeaseLost as lost:
+        except pawlock.LeaseLost as lost:
             print("lost", lost.reason, lease.state, lease.remaining(), flush=True)
 asyncio.run(main())
 """,
@@ -119,7 +119,7 @@ def test_row_18_a_starved_renewal_is_told_by_the_clock(api: Api, client: Client)
     go = starve(api, client)
     lease = client.lock(ttl=0.6).acquire(5)
     time.sleep(0.62)
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         lease.check()
     assert lease.remaining() == 0
     go.set()
@@ -129,10 +129,10 @@ def test_row_19_a_blocked_event_loop(server: Server) -> None:
     import asyncio
 
     async def body() -> None:
-        async with pawl.connect_async(server.url) as client:
+        async with pawlock.connect_async(server.url) as client:
             lease = await client.lock("n", ttl=0.5, renew="loop").acquire(5)
             time.sleep(0.6)  # noqa: ASYNC251 - that is the fault
-            with pytest.raises(pawl.LeaseLost):
+            with pytest.raises(pawlock.LeaseLost):
                 lease.check()
             assert lease.lost
 
@@ -164,7 +164,7 @@ def test_row_20_lost_is_final(client: Client, proxy: Proxy, server: Server) -> N
     time.sleep(0.3)
     assert lease.state == "lost"
     assert lease.remaining() == 0
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         lease.extend(10)
     until(lambda: remains(server) == [], what="a free name")
 
@@ -205,7 +205,7 @@ def test_row_23_renewal_never_outlives_release(client: Client, proxy: Proxy, ser
 
 
 def test_row_24_no_wall_clock_decides_anything() -> None:
-    root = Path(pawl.__file__).parent
+    root = Path(pawlock.__file__).parent
     found = []
     for folder in ("core", "runtimes", "transport", "primitives", "topology"):
         for path in (root / folder).rglob("*.py"):
@@ -231,7 +231,7 @@ def test_row_25_a_suspended_machine(client: Client, api: Api) -> None:
         assert abs(runtime.now() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 0.5
     real = runtime.now
     runtime.now = lambda: real() + 60
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         lease.check()
 
 
@@ -241,16 +241,16 @@ def test_row_28_drift_is_taken_off(ttl: float, client: Client, server: Server) -
     left = int(str(server.command("PTTL", key("n")))) / 1000
     assert lease.remaining() <= left - ttl * 0.009
     assert lease.remaining() <= ttl - ttl * 0.01 - 0.002
-    with pytest.raises(pawl.ConfigurationError):
+    with pytest.raises(pawlock.ConfigurationError):
         client.lock(ttl=0.049)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_row_29_a_forked_child_touches_nothing(server: Server) -> None:
     code = """
-import os, sys, warnings, pawl
+import os, sys, warnings, pawlock
 warnings.simplefilter("ignore")
-client = pawl.connect(sys.argv[1])
+client = pawlock.connect(sys.argv[1])
 lease = client.lock("n", ttl=20).acquire(5)
 pid = os.fork()
 if pid == 0:
@@ -259,7 +259,7 @@ if pid == 0:
         try:
             step()
             seen.append("done")
-        except pawl.PawlError as error:
+        except pawlock.PawlockError as error:
             seen.append(type(error).__name__)
     print(seen, client.lock("other").acquire(5).fence > 0, flush=True)
     os._exit(0)
@@ -319,13 +319,13 @@ def test_row_32_a_killed_holder(api: Api, rival: Client, server: Server, process
 
 
 def test_row_33_reentry_into_a_lost_lease(server: Server) -> None:
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         lock = client.rlock("n", ttl=0.3, renew=False)
         outer = lock.acquire(5)
         time.sleep(0.35)
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             lock.acquire(5)
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             outer.release()
 
 
@@ -348,7 +348,7 @@ def test_row_15_the_interpreter_ends_while_it_holds(
 
 
 def test_row_16_a_dropped_lease_is_no_longer_renewed(server: Server) -> None:
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         with pytest.warns(ResourceWarning, match="never released"):
             client.lock("n", ttl=0.6).acquire(5)
         until(lambda: server.command("EXISTS", key("n")) == 0, timeout=5, what="the end of the ttl")

@@ -1,4 +1,4 @@
-"""What a signal handler or another thread raises in a call of pawl reaches the caller, and leaves nothing behind.
+"""What a signal handler or another thread raises in a call of pawlock reaches the caller, and leaves nothing behind.
 
 The time limits of Celery, RQ and ``signal.alarm`` raise an ``Exception``, often a ``TimeoutError``, on top of whatever
 the thread does. A call must not take it for the failure of a connection: it ends, with that exception, and no outage is
@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy, Server
+import pawlock
+from pawlock.testing import Proxy, Server
 from tests.faults.rig import in_thread, remains, until, waiters
 from tests.faults.test_interrupt_sweep import TICKET, TTL, nobody, rival_holds, sweep
 
@@ -70,8 +70,8 @@ def strike_when(condition: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def pair(server: Server) -> Iterator[tuple[pawl.Client, pawl.Client]]:
-    with pawl.connect(server.url) as client, pawl.connect(server.url) as rival:
+def pair(server: Server) -> Iterator[tuple[pawlock.Client, pawlock.Client]]:
+    with pawlock.connect(server.url) as client, pawlock.connect(server.url) as rival:
         yield client, rival
 
 
@@ -82,7 +82,7 @@ def clean(server: Server) -> None:
 @pytest.mark.parametrize("limit", LIMITS)
 def test_a_time_limit_ends_a_wait(
     limit: type[Exception],
-    pair: tuple[pawl.Client, pawl.Client],
+    pair: tuple[pawlock.Client, pawlock.Client],
     server: Server,
     install: Callable[[Any], object],
 ) -> None:
@@ -106,7 +106,7 @@ def test_a_time_limit_ends_a_call_that_has_no_answer(
     install(
         {"acquire": handler, "extend": functools.partial(handler.strike, 1)}.get(operation, handler.strike)
     )
-    with Proxy(server) as proxy, pawl.connect(proxy.url) as client:
+    with Proxy(server) as proxy, pawlock.connect(proxy.url) as client:
         lock = client.lock("n", ttl=TTL, ticket_ttl=TICKET)
         if operation != "connect":
             client.inspect("n")
@@ -141,8 +141,9 @@ def test_a_time_limit_ends_a_vote(limit: type[Exception], install: Callable[[Any
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(Server()) for _ in range(3)]
         client = stack.enter_context(
-            pawl.connect(
-                [server.url for server in servers], redlock=pawl.RedlockOptions(fresh=True, node_timeout=1.0)
+            pawlock.connect(
+                [server.url for server in servers],
+                redlock=pawlock.RedlockOptions(fresh=True, node_timeout=1.0),
             )
         )
         client.lock("n").acquire().release()
@@ -158,7 +159,7 @@ def test_a_time_limit_ends_a_vote(limit: type[Exception], install: Callable[[Any
 
 @pytest.mark.parametrize("limit", [Limit, KeyboardInterrupt])
 def test_what_another_thread_raises_ends_a_wait(
-    limit: type[BaseException], pair: tuple[pawl.Client, pawl.Client], server: Server
+    limit: type[BaseException], pair: tuple[pawlock.Client, pawlock.Client], server: Server
 ) -> None:
     client, rival = pair
     idents: list[int] = []
@@ -183,16 +184,16 @@ def test_a_failure_of_the_connection_stays_one_while_a_time_limit_is_handled(
     told: list[BaseException] = []
 
     def handler(*_: object) -> None:
-        with pytest.raises(pawl.BackendUnavailable) as caught:
+        with pytest.raises(pawlock.BackendUnavailable) as caught:
             client.lock("n").try_acquire()
         told.append(caught.value)
 
     install(handler)
-    with pawl.connect("redis://127.0.0.1:1") as client:
+    with pawlock.connect("redis://127.0.0.1:1") as client:
         try:
             raise Limit
         except Limit:
-            with pytest.raises(pawl.BackendUnavailable):
+            with pytest.raises(pawlock.BackendUnavailable):
                 client.lock("n").try_acquire()
         signal.raise_signal(signal.SIGUSR1)
     assert told
@@ -203,7 +204,7 @@ def test_a_failure_of_the_connection_stays_one_while_a_time_limit_is_handled(
 @pytest.mark.timeout(300)
 def test_a_time_limit_at_every_step_of_acquire(
     situation: Callable[..., contextlib.AbstractContextManager[None]],
-    pair: tuple[pawl.Client, pawl.Client],
+    pair: tuple[pawlock.Client, pawlock.Client],
     server: Server,
 ) -> None:
     client, rival = pair

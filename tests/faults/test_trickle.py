@@ -11,19 +11,19 @@ from typing import Any, Self
 
 import pytest
 
-import pawl
-from pawl.core.protocol.faults import to_error
-from pawl.core.protocol.runtime import Fault, run
-from pawl.core.protocol.terms import Durable
-from pawl.primitives.mutex import Mutex
-from pawl.primitives.probe import probe
-from pawl.testing import Proxy, Server
-from pawl.topology.endpoint import Endpoint, Service
-from pawl.transport.durable import call_on
-from pawl.transport.http import Question, Wire
-from pawl.transport.link import Link
-from pawl.transport.node import meet
-from pawl.transport.sentinel import ask_sync
+import pawlock
+from pawlock.core.protocol.faults import to_error
+from pawlock.core.protocol.runtime import Fault, run
+from pawlock.core.protocol.terms import Durable
+from pawlock.primitives.mutex import Mutex
+from pawlock.primitives.probe import probe
+from pawlock.testing import Proxy, Server
+from pawlock.topology.endpoint import Endpoint, Service
+from pawlock.transport.durable import call_on
+from pawlock.transport.http import Question, Wire
+from pawlock.transport.link import Link
+from pawlock.transport.node import meet
+from pawlock.transport.sentinel import ask_sync
 from tests.faults.rig import Api, Client, until
 
 TIMEOUT = 0.3
@@ -121,7 +121,7 @@ def relay(server: Server) -> Iterator[Relay]:
         yield made
 
 
-LOCK = Mutex("lock", "x", "pawl:x")
+LOCK = Mutex("lock", "x", "pawlock:x")
 CALL = LOCK.acquire("t@x", 5000, 5000, wait=False, block=1, channel="-", max_waiters=10)
 
 
@@ -159,7 +159,7 @@ def ask_replicas(relay: Relay, after: int) -> None:
 
 def ask_a_master(relay: Relay, after: int) -> None:
     relay.trickle(after)
-    meet(endpoint_of(relay), 0, probe("pawl"), [CALL.script], TIMEOUT, first=True)[0].close()
+    meet(endpoint_of(relay), 0, probe("pawlock"), [CALL.script], TIMEOUT, first=True)[0].close()
 
 
 def ask_a_sentinel(relay: Relay, after: int) -> None:
@@ -185,13 +185,13 @@ def test_every_question_of_a_thread_has_one_deadline(
     if failed is None:
         assert relay.carried <= after + 20, "the answer was over before"
     else:
-        assert isinstance(to_error(failed, "x", "ask"), pawl.BackendUnavailable)
+        assert isinstance(to_error(failed, "x", "ask"), pawlock.BackendUnavailable)
 
 
 @pytest.mark.parametrize("after", [1, 30, 60])
 def test_an_answer_of_a_service_has_one_deadline(after: int) -> None:
     with Relay(None) as relay:
-        service = Service("127.0.0.1", relay.port, "token", secure=False, shown="http+pawl://relay")
+        service = Service("127.0.0.1", relay.port, "token", secure=False, shown="http+pawlock://relay")
         with closing(Wire(service, None, TIMEOUT)) as wire:
             relay.trickle(after)
             began = time.monotonic()
@@ -207,7 +207,7 @@ def test_an_acquisition_ends_and_a_loss_is_reported_while_replies_trickle(
     lease = client.lock("held", ttl=1.0, on_lost=lambda _: lost.append(time.monotonic())).acquire()
     began = time.monotonic()
     proxy.trickle(0.25)
-    with pytest.raises(pawl.PawlError):
+    with pytest.raises(pawlock.PawlockError):
         client.lock("other").acquire(timeout=1.0)
     assert time.monotonic() - began < 5
     until(lambda: lost, 6, "the report of the loss")
@@ -215,7 +215,7 @@ def test_an_acquisition_ends_and_a_loss_is_reported_while_replies_trickle(
     assert lease.state == "lost"
     fresh = api.connect(proxy.url)
     again = time.monotonic()
-    with pytest.raises(pawl.PawlError):
+    with pytest.raises(pawlock.PawlockError):
         fresh.lock("third", unavailable_after=1.0).acquire(timeout=1.0)
     assert time.monotonic() - again < 5
     proxy.trickle(0.0)

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import redis
 
-import pawl
-from pawl.testing import Proxy, Server
+import pawlock
+from pawlock.testing import Proxy, Server
 from tests.faults.rig import Api, Client, helper, key, remains, until, waiters
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
 
 WAITER = """
-import sys, pawl
-client = pawl.connect(sys.argv[1])
+import sys, pawlock
+client = pawlock.connect(sys.argv[1])
 lock = client.lock("n", ttl=float(sys.argv[2]), ticket_ttl=float(sys.argv[3]))
 print("ready", flush=True)
 lease = lock.acquire(30)
@@ -31,7 +31,7 @@ try:
     lease.check()
     lease.release()
     print("released", flush=True)
-except pawl.PawlError as error:
+except pawlock.PawlockError as error:
     print(type(error).__name__, flush=True)
 """
 
@@ -126,7 +126,7 @@ def test_row_60_a_release_in_the_instant_of_queueing(
     assert remains(server) == []
 
 
-@pytest.mark.parametrize("foreign", [False, True], ids=["a pawl token", "a foreign value"])
+@pytest.mark.parametrize("foreign", [False, True], ids=["a pawlock token", "a foreign value"])
 def test_row_61_an_expiry_that_nobody_announces(foreign: bool, rival: Client, server: Server) -> None:  # noqa: FBT001
     server.command("SET", key("n"), "theirs" if foreign else "secret@gone:1/x", "PX", "700")
     began = time.monotonic()
@@ -246,7 +246,7 @@ def test_row_66_a_timeout_in_the_instant_of_the_grant(
         waiting = client.lock(ttl=20, ticket_ttl=3).start(0.1)
         time.sleep(0.1 + offset)
         held.release()
-        with contextlib.suppress(pawl.AcquireTimeout):
+        with contextlib.suppress(pawlock.AcquireTimeout):
             waiting.result(5).release()
         until(lambda: remains(server) == [], timeout=2, what="a clean server")
 
@@ -256,7 +256,7 @@ def test_row_67_too_many_waiters(api: Api, server: Server) -> None:
     held = clients[0].lock(ttl=20, max_waiters=2).acquire(5)
     waiting = [client.lock(ttl=20, max_waiters=2).start(20) for client in clients[1:3]]
     until(lambda: waiters(server, "n") == 2, what="two tickets")
-    with pytest.raises(pawl.QueueFull):
+    with pytest.raises(pawlock.QueueFull):
         clients[3].lock(ttl=20, max_waiters=2).acquire(5)
     assert int(str(server.command("PTTL", helper("n", "1:queue")))) > 0
     held.release()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import pawl
-from pawl.core.protocol.faults import classify, to_error
-from pawl.testing import Server
+import pawlock
+from pawlock.core.protocol.faults import classify, to_error
+from pawlock.testing import Server
 from tests.faults.rig import Api
 from tests.pace import pace
 
@@ -99,7 +99,7 @@ def stub() -> Iterator[Callable[[Callable[[bytes], bytes]], Stub]]:
         one.stop()
 
 
-def refused(api: Api, url: str, error: type[pawl.PawlError]) -> str:
+def refused(api: Api, url: str, error: type[pawlock.PawlockError]) -> str:
     """Try to acquire; the text of the error, which must come at once and must not hold the password."""
     client = api.connect(url)
     began = time.monotonic()
@@ -112,30 +112,30 @@ def refused(api: Api, url: str, error: type[pawl.PawlError]) -> str:
 
 @pytest.mark.parametrize("version", ["5.0.14", "6.0.16"])
 def test_a_redis_too_old(version: str, stub: Callable[..., Stub], api: Api) -> None:
-    text = refused(api, f"redis://:geheim@127.0.0.1:{stub(redis_of(version)).port}", pawl.NotSupported)
+    text = refused(api, f"redis://:geheim@127.0.0.1:{stub(redis_of(version)).port}", pawlock.NotSupported)
     assert version in text
     assert "6.2" in text
 
 
 def test_a_redis_without_hello(stub: Callable[..., Stub], api: Api) -> None:
-    text = refused(api, f"redis://127.0.0.1:{stub(older).port}", pawl.NotSupported)
+    text = refused(api, f"redis://127.0.0.1:{stub(older).port}", pawlock.NotSupported)
     assert "6.2" in text
 
 
 def test_an_http_server(stub: Callable[..., Stub], api: Api) -> None:
-    text = refused(api, f"redis://:geheim@127.0.0.1:{stub(http).port}", pawl.BackendUnavailable)
+    text = refused(api, f"redis://:geheim@127.0.0.1:{stub(http).port}", pawlock.BackendUnavailable)
     assert "does not speak the Redis protocol" in text
 
 
 def test_tls_against_a_plain_port(server: Server, api: Api) -> None:
-    text = refused(api, f"rediss://:geheim@127.0.0.1:{server.port}", pawl.BackendUnavailable)
+    text = refused(api, f"rediss://:geheim@127.0.0.1:{server.port}", pawlock.BackendUnavailable)
     assert "TLS" in text
 
 
 def test_tls_against_something_that_never_answers(stub: Callable[..., Stub], api: Api) -> None:
     silent = stub(lambda _: b"")
     client = api.connect(f"rediss://127.0.0.1:{silent.port}")
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         client.lock(unavailable_after=0.2, ticket_ttl=0.6).acquire(5)
 
 
@@ -144,22 +144,22 @@ def test_nobody_listens(api: Api) -> None:
         port = probe.getsockname()[1]
     client = api.connect(f"redis://127.0.0.1:{port}")
     began = time.monotonic()
-    with pytest.raises(pawl.BackendUnavailable, match=r"refused|reached"):
+    with pytest.raises(pawlock.BackendUnavailable, match=r"refused|reached"):
         client.lock(unavailable_after=0.3).acquire(5)
     assert time.monotonic() - began < pace() * SOON
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         client.lock().try_acquire()
 
 
 def test_a_db_that_the_server_does_not_have(server: Server, api: Api) -> None:
     client = api.connect(f"redis://127.0.0.1:{server.port}/9999")
-    with pytest.raises(pawl.NotSupported, match=r"(?i)db index"):
+    with pytest.raises(pawlock.NotSupported, match=r"(?i)db index"):
         client.lock().acquire(2)
 
 
 def test_a_server_that_says_ok_to_everything(stub: Callable[..., Stub], api: Api) -> None:
     polite = stub(lambda data: b"+OK\r\n" * data.count(b"*"))
-    text = refused(api, f"redis://127.0.0.1:{polite.port}", pawl.BackendUnavailable)
+    text = refused(api, f"redis://127.0.0.1:{polite.port}", pawlock.BackendUnavailable)
     assert "does not speak the Redis protocol" in text
     assert "object has no attribute" not in text
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pawl.fencing import Dialect
+from pawlock.fencing import Dialect
 from tests.fencing import databases
 
 DIALECTS: tuple[Dialect, ...] = ("sqlite", "postgresql", "mysql")

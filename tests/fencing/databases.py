@@ -22,7 +22,7 @@ PATIENCE = 30.0
 
 def _program(name: str, *folders: str) -> str | None:
     # On a bare machine there is nothing beside PATH (see `tests/plugins/bare.py`).
-    places = () if "PAWL_BARE" in os.environ else folders
+    places = () if "PAWLOCK_BARE" in os.environ else folders
     found = [shutil.which(name), *(str(path) for folder in places for path in Path("/").glob(folder))]
     return next((path for path in found if path and os.access(path, os.X_OK)), None)
 
@@ -81,11 +81,11 @@ def postgresql(folder: Path) -> Iterator[Any]:
         pytest.skip("no PostgreSQL on this machine")
     user = _given_up(folder)
     data = str(folder / "data")
-    made = [initdb, "-D", data, "-U", "pawl", "-A", "trust", "--no-sync", "--no-locale", "-E", "UTF8"]
+    made = [initdb, "-D", data, "-U", "pawlock", "-A", "trust", "--no-sync", "--no-locale", "-E", "UTF8"]
     _done(made, folder, user)
     command = [server, "-D", data, "-k", str(folder), "-c", "listen_addresses=", "-F"]
     with _running(
-        command, folder, lambda: psycopg.connect(host=str(folder), user="pawl", dbname="postgres"), **user
+        command, folder, lambda: psycopg.connect(host=str(folder), user="pawlock", dbname="postgres"), **user
     ) as connection:
         yield connection
 
@@ -116,8 +116,8 @@ def mysql(folder: Path) -> Iterator[Any]:
 
     with _running(command, folder, connect, **user) as connection:
         with connection.cursor() as cursor:
-            cursor.execute("CREATE DATABASE pawl")
-            cursor.execute("USE pawl")
+            cursor.execute("CREATE DATABASE pawlock")
+            cursor.execute("USE pawlock")
         yield connection
 
 
@@ -132,10 +132,10 @@ def again(dialect: str, connection: Any) -> Any:
     if dialect == "postgresql":
         import psycopg
 
-        return psycopg.connect(host=connection.info.host, user="pawl", dbname="postgres")
+        return psycopg.connect(host=connection.info.host, user="pawlock", dbname="postgres")
     import pymysql
 
-    return pymysql.connect(unix_socket=connection.unix_socket, user="root", database="pawl")
+    return pymysql.connect(unix_socket=connection.unix_socket, user="root", database="pawlock")
 
 
 def engine(dialect: str, connection: Any) -> Any:

@@ -13,8 +13,8 @@ import pytest
 import redis
 import redis.asyncio
 
-import pawl
-from pawl.fencing import (
+import pawlock
+from pawlock.fencing import (
     AsgiFences,
     AsyncRedisGuard,
     Fences,
@@ -23,14 +23,14 @@ from pawl.fencing import (
     WsgiFences,
     fence_header,
 )
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 
 NOW = int(time.time() * 1_000_000)
 Answer = tuple[int, dict[str, Any]]
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    body = json.dumps({"fence": scope.get("pawl.fence")}).encode()
+    body = json.dumps({"fence": scope.get("pawlock.fence")}).encode()
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": body})
 
@@ -45,7 +45,7 @@ def by_asgi(method: str, path: str, values: list[str], **options: Any) -> Answer
     async def receive() -> Any:
         return {"type": "http.request"}
 
-    headers = [(b"pawl-fence", value.encode()) for value in values]
+    headers = [(b"pawlock-fence", value.encode()) for value in values]
     scope = {"type": "http", "method": method, "path": path, "headers": headers}
     asyncio.run(app(scope, receive, send))
     return sent[0]["status"], json.loads(sent[1]["body"])
@@ -54,13 +54,13 @@ def by_asgi(method: str, path: str, values: list[str], **options: Any) -> Answer
 def by_wsgi(method: str, path: str, values: list[str], **options: Any) -> Answer:
     def application(environ: Any, start: Any) -> Any:
         start("200 OK", [])
-        return [json.dumps({"fence": environ.get("pawl.fence")}).encode()]
+        return [json.dumps({"fence": environ.get("pawlock.fence")}).encode()]
 
     app = options.pop("app", None) or WsgiFences(application, **options)
     told: list[Any] = []
     environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "wsgi.input": io.BytesIO()}
     if values:
-        environ["HTTP_PAWL_FENCE"] = ",".join(values)
+        environ["HTTP_PAWLOCK_FENCE"] = ",".join(values)
     body = b"".join(app(environ, lambda status, headers: told.append(int(status[:3]))))
     return told[0], json.loads(body)
 
@@ -154,7 +154,7 @@ def test_several_processes_share_their_fences_in_redis(server: Server) -> None:
             async def send(message: Any) -> None:
                 seen.append(message)
 
-            headers = [(b"pawl-fence", str(NOW).encode())]
+            headers = [(b"pawlock-fence", str(NOW).encode())]
             scope = {"type": "http", "method": "PUT", "path": "/tea", "headers": headers}
             await app(scope, None, send)  # type: ignore[arg-type]
             assert seen[0]["status"] == 412
@@ -176,7 +176,7 @@ def test_fences_that_cannot_be_asked_refuse(ask: Any) -> None:
 def test_a_fence_is_forgotten_after_its_time_and_not_before(ask: Any) -> None:
     fences = MemoryFences(keep=0.2)
     fences.claim(5, "tea")
-    with pytest.raises(pawl.StaleFence):
+    with pytest.raises(pawlock.StaleFence):
         fences.claim(4, "tea")
     time.sleep(0.3)
     fences.claim(4, "tea")
@@ -186,21 +186,21 @@ def test_a_fence_is_forgotten_after_its_time_and_not_before(ask: Any) -> None:
 
 
 def test_the_header_of_a_lease(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client, client.lock("tea") as lease:
-        assert fence_header(lease) == {"Pawl-Fence": str(lease.fence)}
-        assert by_asgi("PUT", "/tea", [fence_header(lease)["Pawl-Fence"]])[1] == {"fence": lease.fence}
-    with pytest.raises(pawl.StaleFence):
+    with pawlock.connect(valkey.url) as client, client.lock("tea") as lease:
+        assert fence_header(lease) == {"Pawlock-Fence": str(lease.fence)}
+        assert by_asgi("PUT", "/tea", [fence_header(lease)["Pawlock-Fence"]])[1] == {"fence": lease.fence}
+    with pytest.raises(pawlock.StaleFence):
         fence_header(0)
 
 
 def test_options_that_can_never_work_are_refused() -> None:
     for options in ({"methods": "POST"}, {"ahead": -1}, {"ahead": True}, {"ahead": float("nan")}):
-        with pytest.raises(pawl.ConfigurationError):
+        with pytest.raises(pawlock.ConfigurationError):
             AsgiFences(application, **options)
     for keep in (0, -1, True, "day"):
-        with pytest.raises(pawl.ConfigurationError, match="keep"):
+        with pytest.raises(pawlock.ConfigurationError, match="keep"):
             MemoryFences(keep=keep)  # type: ignore[arg-type]
-    with pytest.raises(pawl.ConfigurationError, match="is async"):
+    with pytest.raises(pawlock.ConfigurationError, match="is async"):
         WsgiFences(lambda environ, start: [], fences=AsyncRedisGuard(redis.asyncio.Redis()))
 
 

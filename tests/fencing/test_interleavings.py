@@ -19,8 +19,8 @@ import redis.asyncio
 import sqlalchemy
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-import pawl
-from pawl.fencing import (
+import pawlock
+from pawlock.fencing import (
     AsgiFences,
     AsyncRedisGuard,
     FencedMixin,
@@ -30,7 +30,7 @@ from pawl.fencing import (
     RedisGuard,
     WsgiFences,
 )
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.fencing import databases
 
 FIRST = 101
@@ -104,7 +104,7 @@ def run(target: Target, programs: list[tuple[str, ...]], order: tuple[int, ...])
             else:
                 target.write(fence, seen[writer] - 1)
                 done.accepted += 1
-        except pawl.StaleFence:
+        except pawlock.StaleFence:
             done.refused.add(writer)
     done.lost = target.read(FIRST + len(programs)) != START - done.accepted
     return done
@@ -302,7 +302,7 @@ class Http(Target):
 
     def answer(self, status: int, fence: int) -> int:
         if status == 412:
-            raise pawl.StaleFence("412", fence=fence)
+            raise pawlock.StaleFence("412", fence=fence)
         assert status == 200
         return self.value
 
@@ -312,12 +312,12 @@ class Wsgi(Http):
         def application(environ: Any, start: Any) -> list[bytes]:
             self.value = self.value if value is None else value
             start("200 OK", [])
-            return [json.dumps(environ["pawl.fence"]).encode()]
+            return [json.dumps(environ["pawlock.fence"]).encode()]
 
         def start(status: str, headers: Any) -> None:
             self.status = int(status[:3])
 
-        environ = {"REQUEST_METHOD": method, "PATH_INFO": "/steps", "HTTP_PAWL_FENCE": str(fence)}
+        environ = {"REQUEST_METHOD": method, "PATH_INFO": "/steps", "HTTP_PAWLOCK_FENCE": str(fence)}
         list(WsgiFences(application, fences=self.fences)(environ, start))
         return self.answer(self.status, fence)
 
@@ -331,7 +331,7 @@ class Asgi(Http):
         async def send(message: Any) -> None:
             self.status = message.get("status", self.status)
 
-        headers = [(b"pawl-fence", str(fence).encode())]
+        headers = [(b"pawlock-fence", str(fence).encode())]
         scope = {"type": "http", "method": method, "path": "/steps", "headers": headers}
         steps = AsgiFences(application, fences=self.fences)(scope, None, send)  # type: ignore[arg-type]
         with pytest.raises(StopIteration):

@@ -14,8 +14,8 @@ import psycopg
 import pymysql
 import pytest
 
-import pawl
-from pawl.fencing import FencedTable
+import pawlock
+from pawlock.fencing import FencedTable
 from tests.fencing import databases
 from tests.fencing.test_interleavings import START, interleavings
 
@@ -24,7 +24,7 @@ LEVELS = {
     "postgresql": ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"),
     "mysql": ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"),
 }
-GIVEN_UP = (pawl.StaleFence, sqlite3.OperationalError, psycopg.OperationalError, pymysql.OperationalError)
+GIVEN_UP = (pawlock.StaleFence, sqlite3.OperationalError, psycopg.OperationalError, pymysql.OperationalError)
 RULE = ("claim", "read", "write", "commit")
 # The transaction has looked at the row before: its snapshot, where it has one, is older than the claim.
 OLD_SNAPSHOT = ("read", *RULE)

@@ -17,8 +17,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-import pawl
-from pawl.fencing import FencedMixin
+import pawlock
+from pawlock.fencing import FencedMixin
 from tests.fencing import databases
 
 
@@ -131,7 +131,7 @@ async def test_a_late_holder_writes_nothing(sessions: Sessions) -> None:
     assert await sessions.write(Stock, 100, Stock.product == "tea", left=Stock.left - 1)
     assert await sessions.write(Stock, 200, Stock.product == "tea", left=Stock.left - 1)
     assert await sessions.write(Stock, 200, Stock.product == "tea", left=Stock.left - 1)
-    with pytest.raises(pawl.StaleFence, match="200") as caught:
+    with pytest.raises(pawlock.StaleFence, match="200") as caught:
         await sessions.write(Stock, 199, Stock.product == "tea", left=0)
     assert caught.value.fence == 199
     assert (tea.left, tea.fence) == (7, 200)
@@ -163,7 +163,7 @@ async def test_a_claim_refuses_earlier_holders_and_reads_anew(sessions: Sessions
     assert (tea.left, tea.fence) == (9, 200), "what is read after a claim is what stands there"
     for late in (sessions.claim(Stock, 199, Stock.product == "tea"),
                  sessions.write(Stock, 199, Stock.product == "tea", left=0)):  # fmt: skip
-        with pytest.raises(pawl.StaleFence, match="200"):
+        with pytest.raises(pawlock.StaleFence, match="200"):
             await late
     assert await sessions.claim(Stock, 200, Stock.product == "salt") is False
 
@@ -174,7 +174,7 @@ async def test_all_rows_that_fit_are_written_or_none(sessions: Sessions) -> None
         sessions.write(Stock, 20, Stock.left > 0, left=0),
         sessions.claim(Stock, 20, Stock.left > 0),
     ):
-        with pytest.raises(pawl.StaleFence, match="50"):
+        with pytest.raises(pawlock.StaleFence, match="50"):
             await late
     stored = select(Stock.product, Stock.left, Stock.fence).order_by(Stock.product)
     assert [tuple(one) for one in sessions.session.execute(stored)] == [("rye", 6, 50), ("tea", 10, 0)]
@@ -188,13 +188,13 @@ async def test_no_row_is_not_a_late_holder(sessions: Sessions) -> None:
 
 
 async def test_fence_0_and_bad_calls_are_refused(sessions: Sessions) -> None:
-    with pytest.raises(pawl.StaleFence, match="degraded"):
+    with pytest.raises(pawlock.StaleFence, match="degraded"):
         await sessions.write(Stock, 0, Stock.product == "tea", left=1)
-    with pytest.raises(pawl.ConfigurationError, match="condition"):
+    with pytest.raises(pawlock.ConfigurationError, match="condition"):
         await sessions.write(Stock, 1, left=1)
-    with pytest.raises(pawl.ConfigurationError, match="condition"):
+    with pytest.raises(pawlock.ConfigurationError, match="condition"):
         await sessions.claim(Stock, 1)
-    with pytest.raises(pawl.ConfigurationError, match="fence"):
+    with pytest.raises(pawlock.ConfigurationError, match="fence"):
         await sessions.write(Stock, 1, Stock.product == "tea", fence=7)
 
 
@@ -202,7 +202,7 @@ async def test_a_row_without_a_fence_counts_as_fence_0(sessions: Sessions) -> No
     sessions.session.add(Loose(number=1, left=10, fence=None))
     sessions.session.flush()
     assert await sessions.write(Loose, 5, Loose.number == 1, left=9)
-    with pytest.raises(pawl.StaleFence, match="5"):
+    with pytest.raises(pawlock.StaleFence, match="5"):
         await sessions.write(Loose, 4, Loose.number == 1, left=0)
 
 
@@ -219,13 +219,13 @@ async def test_a_subclass_writes_its_own_rows_alone(sessions: Sessions) -> None:
 
     assert await sessions.write(Writer, 20, Writer.name == "ada", name="ADA")
     assert sorted(stored("orm_person")) == [(1, "ada", 5), (2, "ADA", 20), (3, "bob", 50)]
-    with pytest.raises(pawl.StaleFence, match="50"):
+    with pytest.raises(pawlock.StaleFence, match="50"):
         await sessions.write(Writer, 20, Writer.number == 3, skill="late")
     assert await sessions.write(Robot, 20, Robot.number == 1, name="ROB")
     assert stored("orm_robot") == [(1, "ROB", 20)]
     assert sorted(stored("orm_person")) == [(1, "ada", 5), (2, "ADA", 20), (3, "bob", 50)]
     # Of the class above, all its rows: those of its subclasses in the same table, too.
-    with pytest.raises(pawl.StaleFence, match="50"):
+    with pytest.raises(pawlock.StaleFence, match="50"):
         await sessions.write(Person, 20, Person.number > 0, name="late")
 
 
@@ -248,7 +248,7 @@ async def test_nobody_comes_between_the_look_and_the_write(sessions: Sessions, d
         sqlalchemy.event.listen(bind, "before_cursor_execute", intrude)
         try:
             written = await sessions.write(Stock, 500, Stock.left > 0, left=Stock.left + 1)
-        except pawl.StaleFence:
+        except pawlock.StaleFence:
             written = False
         finally:
             sqlalchemy.event.remove(bind, "before_cursor_execute", intrude)
@@ -293,7 +293,7 @@ def concrete_without_a_fence() -> None:
     "define", [joined_from_a_fenced_base, joined_with_a_fence_of_its_own, concrete_without_a_fence]
 )
 def test_a_class_whose_fence_is_not_beside_its_row_is_refused(define: Any) -> None:
-    with pytest.raises(pawl.ConfigurationError, match=r"the fence column must be in the same table"):
+    with pytest.raises(pawlock.ConfigurationError, match=r"the fence column must be in the same table"):
         define()
 
 
@@ -308,7 +308,7 @@ def test_the_statement_compares_in_every_dialect(dialect: Dialect) -> None:
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 async def test_a_session_of_asyncio(engine: sqlalchemy.Engine, database: Any) -> None:
     _, connection = database
-    url = f"postgresql+psycopg://pawl@/postgres?host={connection.info.host}"
+    url = f"postgresql+psycopg://pawlock@/postgres?host={connection.info.host}"
     with Session(engine) as session:
         session.execute(Stock.__table__.delete())  # type: ignore[attr-defined]
         session.commit()
@@ -320,7 +320,7 @@ async def test_a_session_of_asyncio(engine: sqlalchemy.Engine, database: Any) ->
         assert await Stock.claim_async(session_, 100, Stock.product == "tea")
         assert await Stock.write_async(session_, 100, Stock.product == "tea", left=Stock.left - 1)
         assert (tea.left, tea.fence) == (9, 100)
-        with pytest.raises(pawl.StaleFence):
+        with pytest.raises(pawlock.StaleFence):
             await Stock.write_async(session_, 99, Stock.product == "tea", left=tea.left - 1)
         await session_.commit()
     async with made.begin() as plain:
@@ -334,7 +334,7 @@ def test_a_connection_writes_as_a_session_does(engine: sqlalchemy.Engine) -> Non
         connection.execute(Stock.__table__.insert().values(product="tea", place="here", left=10))  # type: ignore[attr-defined]
         assert Stock.claim(connection, 100, Stock.product == "tea")
         assert Stock.write(connection, 100, Stock.product == "tea", left=9)
-        with pytest.raises(pawl.StaleFence):
+        with pytest.raises(pawlock.StaleFence):
             Stock.write(connection, 99, Stock.product == "tea", left=8)
 
 
@@ -342,18 +342,22 @@ def test_without_sqlalchemy_one_line_says_what_to_install() -> None:
     program = """
 import sys
 sys.modules["sqlalchemy"] = None
-import pawl.fencing
-assert pawl.fencing.FencedTable
+import pawlock.fencing
+assert pawlock.fencing.FencedTable
 try:
-    pawl.fencing.FencedMixin
+    pawlock.fencing.FencedMixin
 except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "pawl.fencing.FencedMixin needs SQLAlchemy 2: pip install 'pawlock[sqlalchemy]'\n"
+    assert (
+        done.stdout == "pawlock.fencing.FencedMixin needs SQLAlchemy 2: pip install 'pawlock[sqlalchemy]'\n"
+    )
 
 
 def test_the_package_loads_neither_sqlalchemy_nor_redis() -> None:
-    program = "import sys, pawl.fencing; print(sorted({'sqlalchemy', 'redis', 'asyncio'} & set(sys.modules)))"
+    program = (
+        "import sys, pawlock.fencing; print(sorted({'sqlalchemy', 'redis', 'asyncio'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

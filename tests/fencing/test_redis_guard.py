@@ -10,10 +10,10 @@ import pytest
 import redis
 import redis.asyncio
 
-import pawl
-from pawl.core.protocol.scripts import header
-from pawl.fencing import AsyncRedisGuard, RedisGuard
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.protocol.scripts import header
+from pawlock.fencing import AsyncRedisGuard, RedisGuard
+from pawlock.testing.servers import Server
 
 Run = Callable[..., Awaitable[Any]]
 
@@ -42,12 +42,12 @@ def rig(request: pytest.FixtureRequest, server: Server) -> Iterator[Rig]:
 async def test_a_late_holder_writes_nothing(rig: Rig) -> None:
     assert await rig(100, "SET", "tea", "ten") == "OK"
     assert await rig(200, "SET", "tea", "nine", "PX", 60_000) == "OK"
-    with pytest.raises(pawl.StaleFence, match="200") as caught:
+    with pytest.raises(pawlock.StaleFence, match="200") as caught:
         await rig(199, "SET", "tea", "eleven")
     assert caught.value.fence == 199
     assert rig.plain.get("tea") == "nine"
     assert await rig(200, "DEL", "tea") == 1
-    with pytest.raises(pawl.StaleFence):
+    with pytest.raises(pawlock.StaleFence):
         await rig(199, "SET", "tea", "back from the dead")
 
 
@@ -62,7 +62,7 @@ async def test_any_command_of_one_key_runs(rig: Rig) -> None:
 async def test_fences_are_compared_as_whole_numbers_of_any_length(rig: Rig) -> None:
     for fence in (9, 10, 2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1):
         await rig(fence, "SET", "tea", fence)
-        with pytest.raises(pawl.StaleFence):
+        with pytest.raises(pawlock.StaleFence):
             await rig(fence - 1, "SET", "tea", "late")
     assert rig.plain.get("{tea}:guard") == str(2**63 - 1)
 
@@ -70,9 +70,9 @@ async def test_fences_are_compared_as_whole_numbers_of_any_length(rig: Rig) -> N
 @pytest.mark.parametrize("by", ["claim", "note"])
 async def test_a_claim_alone_shuts_earlier_holders_out(rig: Rig, by: str) -> None:
     await rig(5, "tea", by=by)
-    with pytest.raises(pawl.StaleFence):
+    with pytest.raises(pawlock.StaleFence):
         await rig(4, "tea", by=by)
-    with pytest.raises(pawl.StaleFence):
+    with pytest.raises(pawlock.StaleFence):
         await rig(4, "SET", "tea", "late")
     await rig(5, "SET", "tea", "ten")
 
@@ -88,7 +88,7 @@ async def test_a_fence_key_that_holds_no_fence_is_reported(rig: Rig, there: str,
     else:
         rig.plain.set("{tea}:guard", there)
     for fence in (1, 300, 2**63 - 1):
-        with pytest.raises(pawl.WrongKey, match=r"\{tea\}:guard"):
+        with pytest.raises(pawlock.WrongKey, match=r"\{tea\}:guard"):
             await (rig(fence, "SET", "tea", "nine") if by == "SET" else rig(fence, "tea", by=by))
     assert rig.plain.get("tea") == "ten"
     kept = rig.plain.lrange("{tea}:guard", 0, -1)[0] if there == "a list" else rig.plain.get("{tea}:guard")
@@ -111,7 +111,7 @@ async def test_a_command_that_fails_leaves_the_fence_and_nothing_else(rig: Rig) 
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         await rig(5, "INCR", "tea")
     assert rig.plain.lrange("tea", 0, -1) == ["a list"]
-    with pytest.raises(pawl.StaleFence):
+    with pytest.raises(pawlock.StaleFence):
         await rig(4, "LPUSH", "tea", "late")
 
 
@@ -123,7 +123,7 @@ async def test_it_survives_a_server_that_forgets_its_scripts(rig: Rig) -> None:
 
 
 async def test_bad_calls_send_nothing(rig: Rig) -> None:
-    with pytest.raises(pawl.StaleFence, match="degraded"):
+    with pytest.raises(pawlock.StaleFence, match="degraded"):
         await rig(0, "SET", "tea", 1)
     for call in (
         (5,),
@@ -133,10 +133,10 @@ async def test_bad_calls_send_nothing(rig: Rig) -> None:
         (5, "SET", "a}b{", 1),
         ("5", "SET", "a", 1),
     ):
-        with pytest.raises(pawl.ConfigurationError):
+        with pytest.raises(pawlock.ConfigurationError):
             await rig(*call)
     for keep in (0, -1, True, float("inf"), "day"):
-        with pytest.raises(pawl.ConfigurationError, match="keep"):
+        with pytest.raises(pawlock.ConfigurationError, match="keep"):
             await rig(5, "SET", "tea", 1, keep=keep)
     assert not rig.plain.keys("*")
 
@@ -155,7 +155,7 @@ async def test_a_command_whose_first_word_is_no_key_is_refused(rig: Rig) -> None
     rig.plain.set("tea", "ten")
     for name in sorted(wrong):
         for spelt in (name, name.upper(), name.encode()):
-            with pytest.raises(pawl.ConfigurationError):
+            with pytest.raises(pawlock.ConfigurationError):
                 await rig(5, spelt, "tea", "tea", "tea")
     assert rig.plain.keys("*") == ["tea"]
 
@@ -164,33 +164,33 @@ def test_a_pipeline_is_refused(server: Server) -> None:
     # Its answers come later, so that nobody would be told of a late holder.
     with redis.Redis(unix_socket_path=server.socket_path) as client:
         pipeline = client.pipeline()
-        with pytest.raises(pawl.ConfigurationError, match="pipeline"):
+        with pytest.raises(pawlock.ConfigurationError, match="pipeline"):
             RedisGuard(pipeline)
-    with pytest.raises(pawl.ConfigurationError, match=r"Pipeline"):
+    with pytest.raises(pawlock.ConfigurationError, match=r"Pipeline"):
         AsyncRedisGuard(redis.asyncio.Redis(unix_socket_path=server.socket_path).pipeline())
 
 
 def test_a_client_of_the_other_api_is_refused(server: Server) -> None:
     with redis.Redis(unix_socket_path=server.socket_path) as client:
-        with pytest.raises(pawl.ConfigurationError, match=r"redis\.asyncio\.Redis"):
+        with pytest.raises(pawlock.ConfigurationError, match=r"redis\.asyncio\.Redis"):
             AsyncRedisGuard(client)
-        with pytest.raises(pawl.ConfigurationError, match=r"needs a redis\.Redis"):
+        with pytest.raises(pawlock.ConfigurationError, match=r"needs a redis\.Redis"):
             RedisGuard(redis.asyncio.Redis())
-        with pytest.raises(pawl.ConfigurationError, match=r"needs a redis\.Redis"):
+        with pytest.raises(pawlock.ConfigurationError, match=r"needs a redis\.Redis"):
             RedisGuard("redis://localhost")  # type: ignore[arg-type]
 
 
 def test_a_holder_that_was_paused_past_its_lease_is_refused(server: Server) -> None:
     with (
         redis.Redis(unix_socket_path=server.socket_path) as plain,
-        pawl.connect(server.url) as client,
-        pawl.connect(server.url) as other,
+        pawlock.connect(server.url) as client,
+        pawlock.connect(server.url) as other,
     ):
         guard = RedisGuard(plain)
         with other.lock("tea", ttl=0.1, renew=False, on_exit="warn").acquire() as paused:
             with client.lock("tea").acquire(timeout=10) as present:
                 guard(present, "SET", "tea", "of the present holder")
-            with pytest.raises(pawl.StaleFence):
+            with pytest.raises(pawlock.StaleFence):
                 guard(paused, "SET", "tea", "late")
         assert plain.get("tea") == b"of the present holder"
 
@@ -198,5 +198,5 @@ def test_a_holder_that_was_paused_past_its_lease_is_refused(server: Server) -> N
 def test_the_script_says_what_it_takes() -> None:
     from importlib.resources import files
 
-    text = files("pawl.fencing").joinpath("guard.lua").read_text()
+    text = files("pawlock.fencing").joinpath("guard.lua").read_text()
     assert header(text, "guard")["keys"] == "data, fence"

@@ -12,9 +12,9 @@ import pymysql
 import pytest
 import sqlglot
 
-import pawl
-from pawl.fencing import Dialect, FencedTable, fence_of
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.fencing import Dialect, FencedTable, fence_of
+from pawlock.testing.servers import Server
 from tests.fencing.conftest import DIALECTS
 
 READ = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mysql"}
@@ -49,7 +49,7 @@ def test_a_late_holder_writes_nothing(stock: Any, how: str) -> None:
     write = getattr(table, how)
     write(cursor, 100, product="tea", left=9)
     write(cursor, 200, product="tea", left=8)
-    with pytest.raises(pawl.StaleFence) as caught:
+    with pytest.raises(pawlock.StaleFence) as caught:
         write(cursor, 199, product="tea", left=7)
     assert caught.value.fence == 199
     assert "200" in str(caught.value)
@@ -69,7 +69,7 @@ def test_update_says_that_there_is_no_such_row_and_put_makes_it(stock: Any) -> N
     table, cursor, _ = stock
     assert table.update(cursor, 5, product="salt", left=1) is False
     table.put(cursor, 5, product="salt", left=1)
-    with pytest.raises(pawl.StaleFence):
+    with pytest.raises(pawlock.StaleFence):
         table.put(cursor, 4, product="salt", left=2)
     assert table.update(cursor, 6, product="salt", left=3) is True
 
@@ -77,20 +77,20 @@ def test_update_says_that_there_is_no_such_row_and_put_makes_it(stock: Any) -> N
 @pytest.mark.parametrize("how", ["update", "put"])
 def test_fence_0_is_refused_before_anything_is_sent(stock: Any, how: str) -> None:
     table, cursor, _ = stock
-    with pytest.raises(pawl.StaleFence, match="degraded"):
+    with pytest.raises(pawlock.StaleFence, match="degraded"):
         getattr(table, how)(cursor, 0, product="tea", left=1)
     assert row(cursor) == ("tea", 10, 0)
 
 
 def test_a_holder_that_was_paused_past_its_lease_is_refused(stock: Any, valkey: Server) -> None:
     table, cursor, _ = stock
-    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as other:
+    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as other:
         lock = other.lock("stock:tea", ttl=0.1, renew=False, on_exit="warn")
         with lock.acquire() as paused:
             # Nothing renews: its lease runs out under it, as if it had been stopped, and the next one comes.
             with client.lock("stock:tea").acquire(timeout=10) as present:
                 assert table.update(cursor, present, product="tea", left=9)
-            with pytest.raises(pawl.StaleFence) as caught:
+            with pytest.raises(pawlock.StaleFence) as caught:
                 table.update(cursor, paused, product="tea", left=99)
         assert caught.value.name == "stock:tea"
         assert row(cursor) == ("tea", 9, present.fence)
@@ -99,9 +99,9 @@ def test_a_holder_that_was_paused_past_its_lease_is_refused(stock: Any, valkey: 
 def test_a_degraded_lease_is_refused(stock: Any) -> None:
     table, cursor, _ = stock
     with (
-        pawl.connect("redis://127.0.0.1:1") as client,
+        pawlock.connect("redis://127.0.0.1:1") as client,
         client.lock("stock:tea", on_unavailable="open", unavailable_after=0).acquire() as lease,
-        pytest.raises(pawl.StaleFence, match="degraded") as caught,
+        pytest.raises(pawlock.StaleFence, match="degraded") as caught,
     ):
         table.put(cursor, lease, product="tea", left=1)
     assert caught.value.name == "stock:tea"
@@ -118,7 +118,7 @@ def test_a_row_without_a_fence_counts_as_fence_0(database: Any, how: str) -> Non
     values = {"product": "tea"} | ({} if how == "claim" else {"pieces": 9})
     assert getattr(table, how)(cursor, 5, **values) in (True, None)
     assert row(cursor) == ("tea", 10 if how == "claim" else 9, 5)
-    with pytest.raises(pawl.StaleFence):
+    with pytest.raises(pawlock.StaleFence):
         getattr(table, how)(cursor, 4, **values)
     connection.rollback()
 
@@ -129,7 +129,7 @@ def test_a_claim_refuses_earlier_holders_before_anything_is_written(stock: Any) 
     assert table.claim(cursor, 200, product="tea") is True
     assert table.claim(cursor, 200, product="tea") is True
     for late in (table.claim, lambda *call, **key: table.update(*call, **key, left=0)):
-        with pytest.raises(pawl.StaleFence, match="200"):
+        with pytest.raises(pawlock.StaleFence, match="200"):
             late(cursor, 199, product="tea")
     assert row(cursor) == ("tea", 10, 200)
     assert table.claim(cursor, 5, product="salt") is False
@@ -140,7 +140,7 @@ def test_a_claim_inserts_what_is_missing_and_leaves_what_is_there(stock: Any) ->
     assert table.claim(cursor, 5, product="salt", left=1) is True
     assert table.claim(cursor, 6, product="salt", left=2) is True
     assert table.claim(cursor, 6, product="tea", left=2) is True
-    with pytest.raises(pawl.StaleFence):
+    with pytest.raises(pawlock.StaleFence):
         table.claim(cursor, 5, product="salt", left=3)
     cursor.execute("SELECT * FROM stock ORDER BY product")
     assert [tuple(found) for found in cursor.fetchall()] == [("salt", 1, 6), ("tea", 10, 6)]
@@ -174,7 +174,7 @@ def test_no_row_of_another_key_is_written_and_none_is_reported(
     before = {1: (1, "a", 10), 2: (2, "b", 20)}
     try:
         getattr(table, how)(cursor, fence, **values)
-    except (pawl.StaleFence, sqlite3.IntegrityError, psycopg.IntegrityError, pymysql.IntegrityError):
+    except (pawlock.StaleFence, sqlite3.IntegrityError, psycopg.IntegrityError, pymysql.IntegrityError):
         connection.rollback()
         expected = before
     else:
@@ -229,7 +229,7 @@ def test_the_placeholders_are_those_of_the_driver() -> None:
     ],
 )
 def test_a_table_that_can_never_work_is_refused(kwargs: dict[str, Any], word: str) -> None:
-    with pytest.raises(pawl.ConfigurationError, match=word):
+    with pytest.raises(pawlock.ConfigurationError, match=word):
         FencedTable(**{"name": "t", "key": "id", "dialect": "sqlite", **kwargs})
 
 
@@ -238,16 +238,16 @@ def test_a_table_that_can_never_work_is_refused(kwargs: dict[str, Any], word: st
 )
 def test_columns_that_can_never_work_are_refused(columns: tuple[str, ...]) -> None:
     table = FencedTable("t", key="id", dialect="sqlite")
-    with pytest.raises(pawl.ConfigurationError):
+    with pytest.raises(pawlock.ConfigurationError):
         table.update_statement(*columns)
-    with pytest.raises(pawl.ConfigurationError):
+    with pytest.raises(pawlock.ConfigurationError):
         table.put_statement(*columns)
 
 
 def test_a_row_without_its_key_is_refused() -> None:
     table = FencedTable("t", key=("a", "b"), dialect="sqlite")
     connection = sqlite3.connect(":memory:")
-    with pytest.raises(pawl.ConfigurationError, match="lacks b"):
+    with pytest.raises(pawlock.ConfigurationError, match="lacks b"):
         table.put(connection.cursor(), 1, a=1, x=2)
     connection.close()
 
@@ -256,7 +256,7 @@ def test_a_row_without_its_key_is_refused() -> None:
 def test_a_key_that_is_null_names_no_row_and_is_refused(how: str) -> None:
     table, connection = FencedTable("t", key=("a", "b"), dialect="sqlite"), sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE t (a, b, x, fence INTEGER NOT NULL DEFAULT 0, UNIQUE (a, b))")
-    with pytest.raises(pawl.ConfigurationError, match="NULL"):
+    with pytest.raises(pawlock.ConfigurationError, match="NULL"):
         getattr(table, how)(connection.cursor(), 2, a=1, b=None, x=2)
     assert connection.execute("SELECT * FROM t").fetchall() == []
     connection.close()
@@ -267,7 +267,7 @@ def test_a_holder_cannot_write_another_fence_than_its_own(how: str) -> None:
     table, connection = FencedTable("t", key="id", dialect="sqlite"), sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE t (id PRIMARY KEY, x, fence INTEGER NOT NULL DEFAULT 0)")
     for column in ("fence", "Fence", "FENCE", "ID"):
-        with pytest.raises(pawl.ConfigurationError, match="fence"):
+        with pytest.raises(pawlock.ConfigurationError, match="fence"):
             getattr(table, how)(connection.cursor(), 7, **{"id": 1, "x": 2, column: 1})
     assert connection.execute("SELECT * FROM t").fetchall() == []
     connection.close()
@@ -275,5 +275,5 @@ def test_a_holder_cannot_write_another_fence_than_its_own(how: str) -> None:
 
 @pytest.mark.parametrize("given", [None, True, 1.5, "7", -1, 2**63, object()])
 def test_what_is_no_fence_is_refused(given: Any) -> None:
-    with pytest.raises(pawl.ConfigurationError):
+    with pytest.raises(pawlock.ConfigurationError):
         fence_of(given)

@@ -12,8 +12,8 @@ from typing import Any
 
 import redis
 
-from pawl.core.protocol.runtime import Call
-from pawl.core.protocol.scripts import Script, load
+from pawlock.core.protocol.runtime import Call
+from pawlock.core.protocol.scripts import Script, load
 from tests.gates.rig import PACKAGES, names_of
 from tests.scripts.fuzz import Enough
 from tests.scripts.rig import _MAIL, _OUR_CLOCK, _PUBLISH, Edit, Reply
@@ -38,7 +38,7 @@ class ClockedRig:
         self.sha: dict[Script, str] = {}
         for package in PACKAGES:
             for name in names_of(package):
-                script = load(f"pawl.primitives.{package}", name)
+                script = load(f"pawlock.primitives.{package}", name)
                 source = script.source.decode()
                 if edit:
                     source = edit(f"{package}.{name}", source)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawl.testing import Proxy, Server
+from pawlock.testing import Proxy, Server
 from tests.faults.rig import APIS, Api
 from tests.gates.rig import teach
 

@@ -10,28 +10,28 @@ import time
 from collections.abc import Iterator
 from typing import Any, Self
 
-import pawl
-from pawl.testing import Server
+import pawlock
+from pawlock.testing import Server
 from tests.faults.rig import Client, in_thread
 from tests.gates.rig import Made, make, program, tell
 from tests.pace import pace
 
 TTL = 1.0
-OBSERVERS = "{pawl:%election:n}:1:observers"
+OBSERVERS = "{pawlock:%election:n}:1:observers"
 
 LEADER = """
-import asyncio, sys, time, pawl
+import asyncio, sys, time, pawlock
 url, api, identity, ttl = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
 print("ready", flush=True)
 sys.stdin.readline()
 if api == "threads":
-    with pawl.connect(url) as client:
+    with pawlock.connect(url) as client:
         with client.election("n", identity=identity, ttl=ttl).campaign(30) as lease:
             print("leads", lease.fence, flush=True)
             sys.stdin.readline()
 else:
     async def main():
-        async with pawl.connect_async(url) as client:
+        async with pawlock.connect_async(url) as client:
             async with client.election("n", identity=identity, ttl=ttl).campaign(30) as lease:
                 print("leads", lease.fence, flush=True)
                 await asyncio.to_thread(sys.stdin.readline)
@@ -46,7 +46,7 @@ class Heard:
     def __init__(self, client: Client, **options: object) -> None:
         self.made = make(client, "election", "n", **options)
         self.leaders = self.made.do("observe")
-        self.said: queue.Queue[tuple[pawl.Leader | None, float]] = queue.Queue()
+        self.said: queue.Queue[tuple[pawlock.Leader | None, float]] = queue.Queue()
         self.ended = in_thread(self._listen)
 
     def _listen(self) -> None:
@@ -61,10 +61,10 @@ class Heard:
 
         self.made.api.run(listen, timeout=60)
 
-    def next(self, timeout: float = 5.0) -> pawl.Leader | None:
+    def next(self, timeout: float = 5.0) -> pawlock.Leader | None:
         return self.said.get(timeout=pace() * timeout)[0]
 
-    def next_at(self, timeout: float = 5.0) -> tuple[pawl.Leader | None, float]:
+    def next_at(self, timeout: float = 5.0) -> tuple[pawlock.Leader | None, float]:
         return self.said.get(timeout=pace() * timeout)
 
     def close(self) -> None:

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from importlib.resources import files
 from typing import Any
 
-from pawl.core.protocol.scripts import load
-from pawl.testing import Request, Server
-from pawl.testing._resp import texts
+from pawlock.core.protocol.scripts import load
+from pawlock.testing import Request, Server
+from pawlock.testing._resp import texts
 from tests.faults.rig import Api, Client, in_thread
 
 PACKAGES = ("latch", "barrier", "election", "once")
@@ -22,7 +22,7 @@ TICKET = 0.6
 
 
 def names_of(package: str) -> list[str]:
-    found = (item.name for item in files(f"pawl.primitives.{package}").iterdir())
+    found = (item.name for item in files(f"pawlock.primitives.{package}").iterdir())
     return sorted(name[:-4] for name in found if name.endswith(".lua") and not name.startswith("_"))
 
 
@@ -30,12 +30,12 @@ def teach(server: Server) -> None:
     """Load all scripts, so that the n-th request of a kind is the n-th that a test thinks of."""
     for package in PACKAGES:
         for name in names_of(package):
-            server.command("SCRIPT", "LOAD", load(f"pawl.primitives.{package}", name).source)
+            server.command("SCRIPT", "LOAD", load(f"pawlock.primitives.{package}", name).source)
 
 
 def runs(package: str, name: str) -> Callable[[Request], bool]:
     """Requests that run one script, by hash or by text."""
-    script = load(f"pawl.primitives.{package}", name)
+    script = load(f"pawlock.primitives.{package}", name)
     words = {script.sha.encode(), script.source}
     return lambda request: request.command in {"EVALSHA", "EVAL"} and request.args[1] in words
 
@@ -60,7 +60,7 @@ def make(client: Client, kind: str, *args: object, **options: object) -> Made:
 
 
 def key(name: str, suffix: str) -> str:
-    return f"{{pawl:{name}}}:1:{suffix}"
+    return f"{{pawlock:{name}}}:1:{suffix}"
 
 
 def number(server: Server, *command: str) -> int:

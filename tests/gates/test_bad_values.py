@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import pawl
+import pawlock
 from tests.refusal import refused
 from tests.test_bad_input import BAD_NAMES, BAD_TIMEOUTS, NO_DURATION, Listener, word_of
 
-Client = pawl.Client | pawl.AsyncClient
+Client = pawlock.Client | pawlock.AsyncClient
 
 BAD_NUMBERS: list[tuple[object, str]] = [
     (0, "got 0"),
@@ -39,7 +39,7 @@ def listener() -> Iterator[Listener]:
 
 @pytest.fixture(params=["threads", "asyncio"])
 def client(request: pytest.FixtureRequest, listener: Listener) -> Client:
-    door: Callable[[str], Client] = pawl.connect if request.param == "threads" else pawl.connect_async
+    door: Callable[[str], Client] = pawlock.connect if request.param == "threads" else pawlock.connect_async
     return door(listener.url)
 
 
@@ -128,29 +128,29 @@ def test_options_of_an_election(client: Client, options: dict[str, Any], word: s
 
 @pytest.mark.parametrize(("number", "word"), BAD_NUMBERS, ids=word_of)
 def test_steps_of_a_count(listener: Listener, number: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(listener.url).latch("x", 1).count_down(number), word)
+    refused(lambda: pawlock.connect(listener.url).latch("x", 1).count_down(number), word)
     refused(lambda: asyncio.run(_count_down(listener.url, number)), word)
 
 
 async def _count_down(url: str, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - what is wrong
-    await pawl.connect_async(url).latch("x", 1).count_down(*args, **kwargs)
+    await pawlock.connect_async(url).latch("x", 1).count_down(*args, **kwargs)
 
 
 @pytest.mark.parametrize("part", ["", b"a", 7, "x" * 201, "\ud800", ["a"]], ids=word_of)
 def test_parts(listener: Listener, part: Any) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(listener.url).latch("x", 1).count_down(part=part), "part")
+    refused(lambda: pawlock.connect(listener.url).latch("x", 1).count_down(part=part), "part")
     refused(lambda: asyncio.run(_count_down(listener.url, part=part)), "part")
 
 
 @pytest.mark.parametrize(("timeout", "word"), BAD_TIMEOUTS)
 def test_timeouts(listener: Listener, timeout: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
-    with pawl.connect(listener.url) as client:
+    with pawlock.connect(listener.url) as client:
         refused(lambda: client.latch("x", 1).wait(timeout), word)
         refused(lambda: client.barrier("x", 1).wait(timeout), word)
         refused(lambda: client.election("x").campaign(timeout), word)
 
     async def wrong(kind: str) -> None:
-        client = pawl.connect_async(listener.url)
+        client = pawlock.connect_async(listener.url)
         if kind == "latch":
             await client.latch("x", 1).wait(timeout)
         elif kind == "barrier":

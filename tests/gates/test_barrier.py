@@ -12,26 +12,26 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy, Server
-from pawl.testing._resp import texts
+import pawlock
+from pawlock.testing import Proxy, Server
+from pawlock.testing._resp import texts
 from tests.faults.rig import Api, until
 from tests.gates.rig import TICKET, endless, key, make, number, program, runs, says, tell, waiting
 from tests.pace import pace
 
 PARTY = """
-import asyncio, sys, pawl
+import asyncio, sys, pawlock
 url, api, rounds, ticket = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 print("ready", flush=True)
 sys.stdin.readline()
 if api == "threads":
-    with pawl.connect(url) as client:
+    with pawlock.connect(url) as client:
         barrier = client.barrier("n", 4, ticket_ttl=ticket)
         for number in range(rounds):
             print(number, barrier.wait(20), flush=True)
 else:
     async def main():
-        async with pawl.connect_async(url) as client:
+        async with pawlock.connect_async(url) as client:
             barrier = client.barrier("n", 4, ticket_ttl=ticket)
             for number in range(rounds):
                 print(number, await barrier.wait(20), flush=True)
@@ -134,10 +134,10 @@ def test_a_party_that_slept_through_a_round_is_told(clean: Server, api: Api) -> 
 
 def test_who_gives_up_is_not_counted(clean: Server, api: Api) -> None:
     barrier = make(api.connect(clean.url), "barrier", "n", 2)
-    with pytest.raises(pawl.AcquireTimeout, match="1 of 2 still missing"):
+    with pytest.raises(pawlock.AcquireTimeout, match="1 of 2 still missing"):
         barrier.do("wait", 0.1)
     assert there(clean) == 0
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         barrier.do("wait", 0)
     assert there(clean) == 0
     wait = barrier.start("wait", 10)
@@ -152,7 +152,7 @@ def test_who_does_not_wait_is_answered_at_once(clean: Server, api: Api) -> None:
         barrier = make(api.connect(proxy.url), "barrier", "n", 2)
         waited: list[float] = []
         for _ in range(4):
-            with pytest.raises(pawl.AcquireTimeout) as caught:
+            with pytest.raises(pawlock.AcquireTimeout) as caught:
                 barrier.do("wait", 0)
             waited.append(caught.value.waited)
         # It arrives and withdraws, and sleeps nowhere in between: for a message it would sleep a second each time.
@@ -193,7 +193,7 @@ def test_a_copy_of_an_arrival_that_was_withdrawn_counts_nothing(
     far = make(api.connect(proxy.url), "barrier", "n", 2)
     far.do("arrived")
     late = proxy.hold_request(runs("barrier", "arrive"))
-    with pytest.raises((pawl.AcquireTimeout, pawl.BackendUnavailable)):
+    with pytest.raises((pawlock.AcquireTimeout, pawlock.BackendUnavailable)):
         far.do("wait", 0.2)
     until(lambda: any(b":dead:" in name for name in _keys(clean)), what="the withdrawal")
     late.release()
@@ -254,7 +254,7 @@ def _keys_of_waiting(server: Server) -> list[str]:
 
 def _forgotten(server: Server) -> bool:
     """Whether it is forgotten who passed; the next arrival clears that away, also one that gives up at once."""
-    with pawl.connect(server.url) as client, contextlib.suppress(pawl.AcquireTimeout):
+    with pawlock.connect(server.url) as client, contextlib.suppress(pawlock.AcquireTimeout):
         client.barrier("n", 2, ticket_ttl=0.2).wait(0)
     return number(server, "ZCARD", key("n", "barrier:passed")) == 0
 
@@ -281,7 +281,7 @@ def test_a_barrier_that_the_server_lost_is_told(clean: Server, api: Api) -> None
     wait = make(api.connect(clean.url), "barrier", "n", 2, ticket_ttl=TICKET).start("wait", 20)
     until(lambda: there(clean) == 1)
     clean.command("FLUSHALL")
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         wait.result(5)
     assert there(clean) == 0
 
@@ -290,12 +290,12 @@ def test_all_who_wait_say_the_same_number(clean: Server, api: Api) -> None:
     client = api.connect(clean.url)
     wait = make(client, "barrier", "n", 2).start("wait", 10)
     until(lambda: there(clean) == 1)
-    with pytest.raises(pawl.LimitMismatch, match="parties=2") as caught:
+    with pytest.raises(pawlock.LimitMismatch, match="parties=2") as caught:
         make(client, "barrier", "n", 3).do("wait", 5)
     assert (caught.value.limit, caught.value.permits) == (2, 3)
     assert make(client, "barrier", "n", 2).do("wait", 5) == 0
     wait.result(5)
-    with pytest.raises(pawl.AcquireTimeout, match="2 of 3"):
+    with pytest.raises(pawlock.AcquireTimeout, match="2 of 3"):
         make(client, "barrier", "n", 3).do("wait", 0.05)
 
 
@@ -304,7 +304,7 @@ def test_closing_the_client_withdraws(clean: Server, api: Api) -> None:
     wait = make(client, "barrier", "n", 2).start("wait")
     until(lambda: there(clean) == 1)
     client.close()
-    with pytest.raises(pawl.ClientClosed):
+    with pytest.raises(pawlock.ClientClosed):
         wait.result(5)
     until(lambda: there(clean) == 0, timeout=1.0)
 
@@ -316,7 +316,7 @@ def test_out_of_memory_nobody_new_arrives_and_who_waits_stays(own_server: Server
     wait = barrier.start("wait", 20)
     until(lambda: there(own_server) == 1)
     own_server.command("CONFIG", "SET", "maxmemory", "1")
-    with pytest.raises(pawl.BackendOutOfMemory):
+    with pytest.raises(pawlock.BackendOutOfMemory):
         make(client, "barrier", "other", 2).do("wait", 1)
     time.sleep(2 * TICKET)
     assert barrier.do("arrived") == 1
@@ -333,11 +333,11 @@ async def test_a_cancel_at_each_step_withdraws_the_arrival(clean: Server) -> Non
         at, reached = 0, True
         while reached:
             at += 1
-            async with pawl.connect_async(clean.url) as client:
+            async with pawlock.connect_async(clean.url) as client:
                 barrier = client.barrier("n", 2)
 
-                async def step(barrier: pawl.AsyncBarrier = barrier) -> None:
-                    with pytest.raises(pawl.AcquireTimeout):
+                async def step(barrier: pawlock.AsyncBarrier = barrier) -> None:
+                    with pytest.raises(pawlock.AcquireTimeout):
                         await barrier.wait(0.05)
 
                 reached, _ = await struck(step, at, instant=instant)

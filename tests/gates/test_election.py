@@ -13,17 +13,17 @@ from typing import Any, cast
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy, Server
+import pawlock
+from pawlock.testing import Proxy, Server
 from tests.faults.rig import Api, until
 from tests.gates.polls import TTL, Heard, Stalls, candidate, leading, leads
 from tests.gates.rig import endless, make, number, program, says, tell
 
 # Works without asking whether it still leads, then writes with its fence, then asks.
 PAUSED = """
-import sqlite3, sys, pawl
+import sqlite3, sys, pawlock
 url, path, ttl = sys.argv[1], sys.argv[2], float(sys.argv[3])
-client = pawl.connect(url)
+client = pawlock.connect(url)
 election = client.election("n", identity="paused", ttl=ttl)
 lease = election.campaign(30)
 
@@ -37,7 +37,7 @@ sys.stdin.readline()
 print(write(), flush=True)
 try:
     lease.check()
-except pawl.LeaseLost as lost:
+except pawlock.LeaseLost as lost:
     print("told", lost.reason, flush=True)
 
 @election.leader_only
@@ -46,7 +46,7 @@ def work():
 
 try:
     work()
-except pawl.NotHeld:
+except pawlock.NotHeld:
     print("refused", flush=True)
 """
 
@@ -58,17 +58,17 @@ def test_one_leads_and_the_next_follows_with_a_higher_fence(clean: Server, api: 
     lease = leads(one)
     assert leading(one)
     assert not leading(two)
-    assert two.do("leader") == pawl.Leader("one", lease.fence)
-    with pytest.raises(pawl.AcquireTimeout, match="by one"):
+    assert two.do("leader") == pawlock.Leader("one", lease.fence)
+    with pytest.raises(pawlock.AcquireTimeout, match="by one"):
         two.do("campaign", 0)
     standing = two.start("campaign", 10)
-    until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
+    until(lambda: number(clean, "ZCARD", "{pawlock:%election:n}:1:queue") == 1)
     one.do("resign")
     after = standing.result(5)
     assert after.fence > lease.fence
     assert not leading(one)
-    assert one.do("leader") == pawl.Leader("two", after.fence)
-    with pytest.raises(pawl.NotHeld):
+    assert one.do("leader") == pawlock.Leader("two", after.fence)
+    with pytest.raises(pawlock.NotHeld):
         one.do("resign")
     api.run(after.release)
     assert two.do("leader") is None
@@ -89,10 +89,10 @@ def test_the_candidates_of_one_client_are_candidates_too(clean: Server, api: Api
     client = api.connect(clean.url)
     first = leads(make(client, "election", "n", identity="a"))
     standing = make(client, "election", "n", identity="b").start("campaign", 10)
-    until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
+    until(lambda: number(clean, "ZCARD", "{pawlock:%election:n}:1:queue") == 1)
     api.run(first.release)
     lease = standing.result(5)
-    assert make(client, "election", "n").do("leader") == pawl.Leader("b", lease.fence)
+    assert make(client, "election", "n").do("leader") == pawlock.Leader("b", lease.fence)
     api.run(lease.release)
 
 
@@ -130,7 +130,7 @@ def test_the_next_leads_within_the_ttl_and_a_second(
         assert first is not None
         assert first.identity == "first"
         with candidate(clean, kinds[1], "second") as other:
-            until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
+            until(lambda: number(clean, "ZCARD", "{pawlock:%election:n}:1:queue") == 1)
             with Stalls() as stalls:
                 began = time.monotonic()
                 leader.send_signal(what)
@@ -153,7 +153,7 @@ def test_a_paused_leader_is_stopped_by_the_fence_and_by_its_clock(clean: Server,
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE guarded (fence INTEGER)")
         db.execute("INSERT INTO guarded VALUES (0)")
-    with program(PAUSED, clean.url, str(path), str(TTL)) as process, pawl.connect(clean.url) as client:
+    with program(PAUSED, clean.url, str(path), str(TTL)) as process, pawlock.connect(clean.url) as client:
         process.send_signal(signal.SIGSTOP)
         with client.election("n", identity="next").campaign(TTL + 2.0) as lease:
             with contextlib.closing(sqlite3.connect(path)) as db, db:
@@ -175,21 +175,21 @@ def test_a_leader_without_a_server_is_told_before_another_can_lead(
     near = make(api.connect(clean.url), "election", "n", ttl=TTL, identity="near")
     lease = leads(far)
     standing = near.start("campaign", 10)
-    until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
+    until(lambda: number(clean, "ZCARD", "{pawlock:%election:n}:1:queue") == 1)
     proxy.drop_request(times=None)
     while leading(far):
         assert not standing.done()
         time.sleep(0.002)
     assert not standing.done() or standing.result().valid_until > lease.valid_until
     after = standing.result(5)
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         api.run(lease.check)
     api.run(after.release)
 
 
 def test_leader_only_runs_for_the_leader_alone(clean: Server, api: Api) -> None:
     election = make(api.connect(clean.url), "election", "n")
-    raw = cast("pawl.Election", election.raw)
+    raw = cast("pawlock.Election", election.raw)
 
     @raw.leader_only
     def work(number_: int) -> int:
@@ -217,21 +217,21 @@ def test_leader_only_runs_for_the_leader_alone(clean: Server, api: Api) -> None:
     assert work.__name__ == "work"
     assert work.__doc__ == "Works."
     for one, run in ((work, call), (awork, acall)):
-        with pytest.raises(pawl.NotHeld, match="not the leader"):
+        with pytest.raises(pawlock.NotHeld, match="not the leader"):
             run(one, 1)
     assert call(skipped) is None
     assert acall(askipped) is None
     lease = leads(election)
     assert (call(work, 1), acall(awork, 1), call(skipped), acall(askipped)) == (2, 2, "done", "done")
     api.run(lease.release)
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         call(work, 1)
 
 
 @pytest.mark.fault
 def test_a_result_of_a_leader_that_was_lost_meanwhile_is_not_given(clean: Server, api: Api) -> None:
     election = make(api.connect(clean.url), "election", "n", ttl=0.3, renew=False)
-    raw = cast("pawl.Election", election.raw)
+    raw = cast("pawlock.Election", election.raw)
     lease = leads(election)
 
     @raw.leader_only
@@ -239,7 +239,7 @@ def test_a_result_of_a_leader_that_was_lost_meanwhile_is_not_given(clean: Server
         time.sleep(0.35)
         return "too late"
 
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         api.run(work)
     assert api.run(lambda: lease.state) == "lost"
     lease._record.released = True
@@ -247,7 +247,7 @@ def test_a_result_of_a_leader_that_was_lost_meanwhile_is_not_given(clean: Server
 
 @pytest.mark.fault
 async def test_a_loss_cancels_a_coroutine_that_only_the_leader_may_run(clean: Server) -> None:
-    async with pawl.connect_async(clean.url) as client:
+    async with pawlock.connect_async(clean.url) as client:
         election = client.election("n", ttl=0.3)
         lease = await election.campaign()
         reached = []
@@ -255,11 +255,11 @@ async def test_a_loss_cancels_a_coroutine_that_only_the_leader_may_run(clean: Se
         @election.leader_only
         async def work() -> None:
             reached.append("begun")
-            clean.command("DEL", "pawl:%election:n")
+            clean.command("DEL", "pawlock:%election:n")
             await asyncio.sleep(10)
             reached.append("went on")
 
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             await work()
         assert reached == ["begun"]
         assert lease.state == "lost"
@@ -277,7 +277,7 @@ async def test_a_loss_cancels_a_coroutine_that_only_the_leader_may_run(clean: Se
         await lease.release()
 
 
-async def work_for_ever(election: pawl.AsyncElection) -> None:
+async def work_for_ever(election: pawlock.AsyncElection) -> None:
     @election.leader_only
     async def work() -> None:
         await asyncio.sleep(60)
@@ -286,7 +286,7 @@ async def work_for_ever(election: pawl.AsyncElection) -> None:
 
 
 def test_a_lease_that_is_dropped_leads_no_more(clean: Server) -> None:
-    with pawl.connect(clean.url) as client:
+    with pawlock.connect(clean.url) as client:
         election = client.election("n", ttl=0.5)
         with pytest.warns(ResourceWarning, match="never released"):
             election.campaign()
@@ -295,13 +295,13 @@ def test_a_lease_that_is_dropped_leads_no_more(clean: Server) -> None:
 
 
 def test_an_election_travels(clean: Server) -> None:
-    with pawl.connect(clean.url) as client:
+    with pawlock.connect(clean.url) as client:
         election = client.election("n", identity="a", ttl=5)
         copy = pickle.loads(pickle.dumps(election))
         with copy.campaign(1) as lease:
-            assert election.leader() == pawl.Leader("a", lease.fence)
+            assert election.leader() == pawlock.Leader("a", lease.fence)
             assert copy.leading
             assert not election.leading
-            with pytest.raises(pawl.NotSupported):
+            with pytest.raises(pawlock.NotSupported):
                 lease.detach()
         copy._client.close()

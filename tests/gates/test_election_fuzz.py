@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pawl.core.protocol.scripts import load
-from pawl.testing.servers import Server
+from pawlock.core.protocol.scripts import load
+from pawlock.testing.servers import Server
 from tests.scripts.fuzz import Broken, fuzz
 from tests.scripts.rig import _MAIL, _OUR_CLOCK, _PUBLISH, Reply, Rig
 
-SECONDS = float(os.environ.get("PAWL_FUZZ_SECONDS", "1"))
+SECONDS = float(os.environ.get("PAWLOCK_FUZZ_SECONDS", "1"))
 SCRIPTS = ("acquire", "renew", "leave")
 OBSERVER = "observer@host:1/o"
 
@@ -27,7 +27,7 @@ class ElectionRig(Rig):
         self.told = 0
         self.outbox: list[tuple[str, list[str]]] = []
         for name in SCRIPTS:
-            source = edit(load("pawl.primitives.election", name).source.decode())
+            source = edit(load("pawlock.primitives.election", name).source.decode())
             source = source.replace("local call = redis.call\n", _OUR_CLOCK).replace(_PUBLISH, _MAIL)
             self.sha[name] = self.redis.script_load(source)
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing import Server
+import pawlock
+from pawlock.testing import Server
 from tests.faults.rig import Api, remains, until
 from tests.gates.rig import Made, make, number, program, says
 
-KEY = "pawl:%election:cron"
-QUEUE = "{pawl:%election:cron}:1:queue"
+KEY = "pawlock:%election:cron"
+QUEUE = "{pawlock:%election:cron}:1:queue"
 QUICK = (0.05, 0.1)
 CANDIDATE = """
-import asyncio, os, pawl, signal, sys, time
+import asyncio, os, pawlock, signal, sys, time
 url, api = sys.argv[1:]
 
 def say(lease):
@@ -34,7 +34,7 @@ def threads():
         say(lease)
         while not lease.lost.wait(0.02):
             pass
-    with pawl.connect(url) as client:
+    with pawlock.connect(url) as client:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         print("ready", flush=True)
         client.election("cron", ttl=2).run(lead)
@@ -43,7 +43,7 @@ async def tasks():
     async def lead(lease):
         say(lease)
         await asyncio.sleep(3600)
-    async with pawl.connect_async(url) as client:
+    async with pawlock.connect_async(url) as client:
         task = asyncio.ensure_future(client.election("cron", ttl=2).run(lead))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         print("ready", flush=True)
@@ -64,7 +64,7 @@ class Work:
         self.raises: list[Exception] = []
         self.function: Callable[[Any], Any] = self.task if api.name == "asyncio" else self.thread
 
-    def _begin(self, lease: pawl.Lease | pawl.AsyncLease) -> None:
+    def _begin(self, lease: pawlock.Lease | pawlock.AsyncLease) -> None:
         self.fences.append(lease.fence)
         if self.raises:
             raise self.raises.pop()
@@ -72,7 +72,7 @@ class Work:
     def begun(self) -> bool:
         return bool(self.fences)
 
-    def thread(self, lease: pawl.Lease) -> object:
+    def thread(self, lease: pawlock.Lease) -> object:
         self._begin(lease)
         while not self.done.is_set():
             if lease.lost.wait(0.01):
@@ -81,7 +81,7 @@ class Work:
         lease.check()
         return self.result
 
-    async def task(self, lease: pawl.AsyncLease) -> object:
+    async def task(self, lease: pawlock.AsyncLease) -> object:
         self._begin(lease)
         try:
             while not self.done.is_set():  # noqa: ASYNC110 - it is set by another thread
@@ -132,12 +132,12 @@ def test_a_function_that_raises_resigns_pauses_and_runs_again(
 ) -> None:
     election, work = make(api.connect(clean.url), "election", "cron"), Work(api)
     work.raises = [ValueError("third"), ValueError("second"), ValueError("first")]
-    with caplog.at_level(logging.WARNING, "pawl.election"):
+    with caplog.at_level(logging.WARNING, "pawlock.election"):
         running = runs(election, work)
         until(lambda: len(work.fences) == 4)
     work.done.set()
     assert running.result(20) == "done"
-    said = [record.getMessage() for record in caplog.records if record.name == "pawl.election"]
+    said = [record.getMessage() for record in caplog.records if record.name == "pawlock.election"]
     assert len(said) == 3
     assert "ValueError: first" in said[0]
     assert work.fences == sorted(set(work.fences)), "it resigned each time"
@@ -190,7 +190,7 @@ def test_it_stands_again_when_the_server_is_back(own_server: Server, api: Api) -
 async def test_the_caller_may_cancel_it_and_a_function_that_cleans_up_has_ended_before(clean: Server) -> None:
     steps: list[str] = []
 
-    async def lead(lease: pawl.AsyncLease) -> None:
+    async def lead(lease: pawlock.AsyncLease) -> None:
         try:
             await asyncio.sleep(3600)
         finally:
@@ -198,7 +198,7 @@ async def test_the_caller_may_cancel_it_and_a_function_that_cleans_up_has_ended_
             lease.check()
             steps.append("cleaned up while it still led")
 
-    async with pawl.connect_async(clean.url) as client:
+    async with pawlock.connect_async(clean.url) as client:
         running = asyncio.ensure_future(client.election("cron").run(lead))
         while not await client.election("cron").leader():  # noqa: ASYNC110 - the server is asked
             await asyncio.sleep(0.01)
@@ -210,12 +210,12 @@ async def test_the_caller_may_cancel_it_and_a_function_that_cleans_up_has_ended_
 
 
 def test_wrong_arguments_are_refused_and_a_leader_cannot_stand_again(clean: Server) -> None:
-    with pawl.connect(clean.url) as client:
+    with pawlock.connect(clean.url) as client:
         election = client.election("cron")
         for wrong in ((0, 1), (1, -1), ("x", 1)):
-            with pytest.raises(pawl.ConfigurationError, match="backoff"):
+            with pytest.raises(pawlock.ConfigurationError, match="backoff"):
                 election.run(lambda _lease: None, backoff=wrong)  # type: ignore[arg-type]
-        with election.campaign(), pytest.raises(pawl.DeadlockDetected):
+        with election.campaign(), pytest.raises(pawlock.DeadlockDetected):
             election.run(lambda _lease: None)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import redis
 
-from pawl.core.protocol.scripts import header, load
-from pawl.primitives.barrier import Barrier
-from pawl.primitives.election import Ballot
-from pawl.primitives.latch import Latch
-from pawl.testing.servers import Server
+from pawlock.core.protocol.scripts import header, load
+from pawlock.primitives.barrier import Barrier
+from pawlock.primitives.election import Ballot
+from pawlock.primitives.latch import Latch
+from pawlock.testing.servers import Server
 from tests.gates.rig import PACKAGES, names_of
 
 SCRIPTS = [(package, name) for package in PACKAGES for name in names_of(package)]
@@ -38,12 +38,12 @@ CALLS = {
 
 
 def text_of(package: str, name: str) -> str:
-    return files(f"pawl.primitives.{package}").joinpath(f"{name}.lua").read_text()
+    return files(f"pawlock.primitives.{package}").joinpath(f"{name}.lua").read_text()
 
 
 @pytest.mark.parametrize(("package", "name"), SCRIPTS)
 def test_the_header_names_the_keys_and_arguments_in_use(package: str, name: str) -> None:
-    source = load(f"pawl.primitives.{package}", name).source.decode()
+    source = load(f"pawlock.primitives.{package}", name).source.decode()
     assert "--@include" not in source
     assert source.startswith("local call = redis.call\n")
     fields = header(text_of(package, name), name)

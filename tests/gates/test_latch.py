@@ -10,32 +10,32 @@ from contextlib import ExitStack
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy, Server
+import pawlock
+from pawlock.testing import Proxy, Server
 from tests.faults.rig import Api, until
 from tests.gates.rig import TICKET, endless, key, make, number, program, runs, says, tell, waiting
 from tests.pace import pace
 
 COUNTER = """
-import asyncio, sys, pawl
+import asyncio, sys, pawlock
 url, api, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 sys.stdin.readline()
 if api == "threads":
-    with pawl.connect(url) as client:
+    with pawlock.connect(url) as client:
         for _ in range(times):
             client.latch("n", 301).count_down()
 else:
     async def main():
-        async with pawl.connect_async(url) as client:
+        async with pawlock.connect_async(url) as client:
             await asyncio.gather(*(client.latch("n", 301).count_down() for _ in range(times)))
     asyncio.run(main())
 print("done", flush=True)
 """
 
 WAITER = """
-import sys, pawl
-client = pawl.connect(sys.argv[1])
+import sys, pawlock
+client = pawlock.connect(sys.argv[1])
 latch = client.latch("n", 2, ticket_ttl=float(sys.argv[2]))
 latch.remaining()
 print("ready", flush=True)
@@ -86,7 +86,7 @@ def test_many_processes_count_exactly(clean: Server, api: Api) -> None:
 def test_a_wait_ends_in_time_and_leaves_nothing(clean: Server, api: Api) -> None:
     latch = make(api.connect(clean.url), "latch", "n", 2)
     began = time.monotonic()
-    with pytest.raises(pawl.AcquireTimeout, match="2 to go") as caught:
+    with pytest.raises(pawlock.AcquireTimeout, match="2 to go") as caught:
         latch.do("wait", 0.2)
     assert 0.19 < time.monotonic() - began < pace() * 1.0
     assert 0.19 < caught.value.waited < 1.0
@@ -129,7 +129,7 @@ def test_a_count_that_cannot_be_sent_is_sent_later(proxy: Proxy, clean: Server, 
     latch = make(api.connect(proxy.url), "latch", "n", 5, unavailable_after=0.3)
     latch.do("remaining")
     gone = proxy.drop_request(runs("latch", "count_down"), times=None)
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         latch.do("count_down")
     assert latch.do("remaining") == 5
     gone.remove()
@@ -152,7 +152,7 @@ def test_who_says_another_count_is_told(clean: Server, api: Api) -> None:
     client = api.connect(clean.url)
     make(client, "latch", "n", 3).do("count_down")
     for step in (("wait", 0), ("count_down",), ("remaining",)):
-        with pytest.raises(pawl.LimitMismatch, match="count=3") as caught:
+        with pytest.raises(pawlock.LimitMismatch, match="count=3") as caught:
             make(client, "latch", "n", 4).do(*step)
         assert (caught.value.limit, caught.value.permits) == (3, 4)
     assert make(client, "latch", "n", 3).do("remaining") == 2
@@ -209,7 +209,7 @@ def test_a_dead_waiter_leaves_nothing_longer_than_its_ticket(clean: Server) -> N
         until(lambda: waiting(clean, "n") == 1)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with pawl.connect(clean.url) as client:
+        with pawlock.connect(clean.url) as client:
             other = client.latch("n", 2)
             until(
                 lambda: (
@@ -217,14 +217,14 @@ def test_a_dead_waiter_leaves_nothing_longer_than_its_ticket(clean: Server) -> N
                 ),
                 timeout=TICKET + 0.5,
             )
-            with pytest.raises(pawl.AcquireTimeout):
+            with pytest.raises(pawlock.AcquireTimeout):
                 other.wait(pace() * 0.05)
             until(lambda: waiting(clean, "n") == 0, what="the next to come clears it away")
 
 
 @pytest.mark.fault
 def test_a_stopped_waiter_is_let_go_when_it_goes_on(clean: Server) -> None:
-    with program(WAITER, clean.url, str(TICKET)) as process, pawl.connect(clean.url) as client:
+    with program(WAITER, clean.url, str(TICKET)) as process, pawlock.connect(clean.url) as client:
         until(lambda: waiting(clean, "n") == 1)
         process.send_signal(signal.SIGSTOP)
         latch = client.latch("n", 2)
@@ -242,7 +242,7 @@ def test_a_latch_that_the_server_lost_is_told(clean: Server, api: Api) -> None:
     until(lambda: waiting(clean, "n") == 1)
     clean.command("FLUSHALL")
     make(client, "latch", "n", 2).do("count_down")
-    with pytest.raises(pawl.LeaseLost, match="lost the latch"):
+    with pytest.raises(pawlock.LeaseLost, match="lost the latch"):
         wait.result(5)
     assert make(client, "latch", "n", 2).do("remaining") == 1
 
@@ -252,9 +252,9 @@ def test_closing_the_client_ends_a_wait(clean: Server, api: Api) -> None:
     wait = make(client, "latch", "n", 2).start("wait")
     until(lambda: waiting(clean, "n") == 1)
     client.close()
-    with pytest.raises(pawl.ClientClosed):
+    with pytest.raises(pawlock.ClientClosed):
         wait.result(5)
-    with pytest.raises(pawl.ClientClosed):
+    with pytest.raises(pawlock.ClientClosed):
         make(client, "latch", "n", 2).do("count_down")
 
 
@@ -262,7 +262,7 @@ def test_a_waiting_client_keeps_the_latch_alive_and_an_idle_one_goes(clean: Serv
     client = api.connect(clean.url)
     latch = make(client, "latch", "n", 2, ttl=0.4, ticket_ttl=0.3)
     latch.do("count_down")
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         latch.do("wait", 1.2)
     assert latch.do("remaining") == 1
     until(lambda: latch.do("remaining") == 2, timeout=3)
@@ -274,7 +274,7 @@ def test_no_more_wait_than_are_allowed(clean: Server, api: Api) -> None:
     latch = make(client, "latch", "n", 1, max_waiters=1)
     wait = latch.start("wait", 20)
     until(lambda: waiting(clean, "n") == 1)
-    with pytest.raises(pawl.QueueFull):
+    with pytest.raises(pawlock.QueueFull):
         latch.do("wait", 5)
     latch.do("count_down")
     wait.result(5)
@@ -288,7 +288,7 @@ def test_out_of_memory_no_latch_is_made_and_those_that_are_there_go_on(own_serve
     wait = latch.start("wait", 20)
     until(lambda: waiting(own_server, "n") == 1)
     own_server.command("CONFIG", "SET", "maxmemory", "1")
-    with pytest.raises(pawl.BackendOutOfMemory):
+    with pytest.raises(pawlock.BackendOutOfMemory):
         make(client, "latch", "other", 2).do("count_down")
     latch.do("count_down")
     wait.result(5)
@@ -296,7 +296,7 @@ def test_out_of_memory_no_latch_is_made_and_those_that_are_there_go_on(own_serve
 
 
 def test_a_latch_travels(clean: Server) -> None:
-    with pawl.connect(clean.url, namespace="n:s") as client:
+    with pawlock.connect(clean.url, namespace="n:s") as client:
         latch = client.latch("a {{b}}", 3, ticket_ttl=1)
         latch.count_down()
         copy = pickle.loads(pickle.dumps(latch))
@@ -312,11 +312,11 @@ async def test_a_cancel_at_each_step_of_a_wait_leaves_nothing(clean: Server) -> 
         at, reached = 0, True
         while reached:
             at += 1
-            async with pawl.connect_async(clean.url) as client:
+            async with pawlock.connect_async(clean.url) as client:
                 latch = client.latch(f"n{at}{instant}", 2)
 
-                async def step(latch: pawl.AsyncLatch = latch) -> None:
-                    with pytest.raises(pawl.AcquireTimeout):
+                async def step(latch: pawlock.AsyncLatch = latch) -> None:
+                    with pytest.raises(pawlock.AcquireTimeout):
                         await latch.wait(pace() * 0.05)
 
                 reached, _ = await struck(step, at, instant=instant)
@@ -335,7 +335,7 @@ async def test_a_cancel_at_each_step_of_a_count_counts_once_or_not_at_all(clean:
         at, reached = 0, True
         while reached:
             at += 1
-            async with pawl.connect_async(clean.url) as client:
+            async with pawlock.connect_async(clean.url) as client:
                 latch = client.latch(f"n{at}{instant}", 5)
                 reached, _ = await struck(latch.count_down, at, instant=instant)
                 end = time.monotonic() + pace() * 5

@@ -9,12 +9,12 @@ from math import inf
 
 import pytest
 
-from pawl.primitives.latch import Latch
-from pawl.testing.servers import Server
+from pawlock.primitives.latch import Latch
+from pawlock.testing.servers import Server
 from tests.gates.clocked import LATEST, Broken, ClockedRig, World, fuzz
 from tests.scripts.rig import Reply
 
-SECONDS = float(os.environ.get("PAWL_FUZZ_SECONDS", "1"))
+SECONDS = float(os.environ.get("PAWLOCK_FUZZ_SECONDS", "1"))
 TICKET = 300
 REMEMBER = LATEST + 1000
 

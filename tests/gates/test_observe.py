@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy, Server
+import pawlock
+from pawlock.testing import Proxy, Server
 from tests.faults.rig import Api, in_thread, until
 from tests.gates.polls import OBSERVERS, Heard, candidate, leads
 from tests.gates.rig import TICKET, Made, endless, make, number, says, tell
@@ -27,7 +27,7 @@ def test_observers_hear_of_each_change_at_once(clean: Server, api: Api) -> None:
         lease = leads(election)
         for one in heard:
             leader, at = one.next_at()
-            assert leader == pawl.Leader("a", lease.fence)
+            assert leader == pawlock.Leader("a", lease.fence)
             assert at - began < 0.5, "told, not found by asking a third of a ticket (1 s) later"
         began = time.monotonic()
         api.run(lease.release)
@@ -55,7 +55,7 @@ def test_a_hand_off_is_heard_as_the_next_leader(clean: Server, api: Api) -> None
         assert first is not None
         leader, other = (one, two) if first.identity == "a" else (two, one)
         assert says(leader) == f"leads {first.fence}"
-        until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
+        until(lambda: number(clean, "ZCARD", "{pawlock:%election:n}:1:queue") == 1)
         tell(leader)
         second = heard.next()
         assert second is not None, "nobody leads for no moment between the two"
@@ -88,7 +88,7 @@ def test_an_observer_that_hears_nothing_asks(proxy: Proxy, clean: Server, api: A
     proxy.cut_push("message")
     lease = leads(make(api.connect(clean.url), "election", "n", identity="a"))
     began = time.monotonic()
-    assert heard.next() == pawl.Leader("a", lease.fence)
+    assert heard.next() == pawlock.Leader("a", lease.fence)
     assert time.monotonic() - began < pace() * TICKET
     api.run(lease.release)
     heard.close()
@@ -104,9 +104,9 @@ def test_an_observer_bears_a_lost_connection_and_tells_a_lost_server(
     until(lambda: number(clean, "ZCARD", OBSERVERS) == 1)
     clean.command("CLIENT", "KILL", "TYPE", "pubsub")
     lease = leads(make(api.connect(clean.url), "election", "n", identity="a"))
-    assert heard.next() == pawl.Leader("a", lease.fence)
+    assert heard.next() == pawlock.Leader("a", lease.fence)
     proxy.stop()
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         heard.ended.result(10)
     api.run(lease.release)
 
@@ -122,13 +122,13 @@ def test_an_observer_that_is_asked_again_after_an_outage_is_as_patient_as_before
     assert watch.do(step) is None
     proxy.refuse()
     proxy.reset_all()
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         watch.do(step)
     again = watch.start(step)
     time.sleep(0.2)
     proxy.refuse(on=False)
     lease = leads(make(api.connect(clean.url), "election", "n", identity="a"))
-    assert again.result(5 * pace()) == pawl.Leader("a", lease.fence)
+    assert again.result(5 * pace()) == pawlock.Leader("a", lease.fence)
     watch.do("close")
     api.run(lease.release)
 
@@ -138,7 +138,7 @@ def test_no_more_observe_than_are_allowed(clean: Server, api: Api) -> None:
     heard = Heard(client, max_waiters=1)
     assert heard.next() is None
     second = Heard(client, max_waiters=1)
-    with pytest.raises(pawl.QueueFull):
+    with pytest.raises(pawlock.QueueFull):
         second.ended.result(5)
     heard.close()
 
@@ -151,7 +151,7 @@ async def test_a_cancel_at_each_step_of_observing_leaves_nothing(clean: Server) 
         at, reached = 0, True
         while reached:
             at += 1
-            async with pawl.connect_async(clean.url) as client:
+            async with pawlock.connect_async(clean.url) as client:
                 async with client.election("n").observe() as leaders:
                     await leaders.__anext__()
                     leading_ = asyncio.create_task(_lead_later(clean))
@@ -166,12 +166,12 @@ async def test_a_cancel_at_each_step_of_observing_leaves_nothing(clean: Server) 
 
 async def _lead_later(server: Server) -> None:
     await asyncio.sleep(0.03)
-    async with pawl.connect_async(server.url) as client, client.election("n").campaign(5):
+    async with pawlock.connect_async(server.url) as client, client.election("n").campaign(5):
         await asyncio.sleep(0.03)
 
 
 def test_threads_may_close_what_another_one_reads(clean: Server) -> None:
-    with pawl.connect(clean.url) as client, client.election("n").observe() as leaders:
+    with pawlock.connect(clean.url) as client, client.election("n").observe() as leaders:
         assert next(leaders) is None
         ended = in_thread(lambda: next(leaders, "ended"))
         until(lambda: number(clean, "ZCARD", OBSERVERS) == 1)

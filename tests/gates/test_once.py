@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy, Server
+import pawlock
+from pawlock.testing import Proxy, Server
 from tests.faults.rig import Api, remains, until
 from tests.gates.rig import Made, endless, make, number, runs, waiting
 
-DONE = "{pawl:%once:n}:1:done"
-KEY = "pawl:%once:n"
-QUEUE = "{pawl:%once:n}:1:queue"
+DONE = "{pawlock:%once:n}:1:done"
+KEY = "pawlock:%once:n"
+QUEUE = "{pawlock:%once:n}:1:queue"
 
 
 def begun(once: Made, **options: object) -> Any:  # noqa: ANN401 - of either API
@@ -58,7 +58,7 @@ def test_everybody_gets_the_value_as_it_was(clean: Server, once: Made, other: Ma
     state = begun(once)
     finish(once.api, state, value)
     for found in (begun(other), begun(once), begun(once, wait=True)):
-        assert isinstance(found, pawl.Done)
+        assert isinstance(found, pawlock.Done)
         assert (found.value, type(found.value), found.fence) == (value, type(value), state.fence)
     assert 0 < number(clean, "PTTL", DONE) <= 86_400_000
     assert not endless(clean)
@@ -85,7 +85,7 @@ def test_the_result_is_kept_for_as_long_as_is_said(clean: Server, once: Made, ot
 def test_one_runs_and_the_others_are_told_by_whom(once: Made, other: Made) -> None:
     state = begun(once)
     for found in (begun(other), begun(once)):
-        assert isinstance(found, pawl.Running)
+        assert isinstance(found, pawlock.Running)
         assert found.holder
         assert ":" in found.holder
     assert state.lease.remaining() > 0
@@ -103,7 +103,7 @@ def test_who_waits_is_told_by_a_message(clean: Server, api: Api) -> None:
     finish(api, state, "told")
     for call in waiting:
         found = call.result(20)
-        assert isinstance(found, pawl.Done)
+        assert isinstance(found, pawlock.Done)
         assert found.value == "told"
     # Each of the ten once, the finish, and the records of the sessions.
     assert scripts_run(clean) - before <= 10 + 1 + 6
@@ -126,9 +126,9 @@ def test_when_it_is_abandoned_the_first_waiter_starts(clean: Server, once: Made,
     abandon(once.api, state)
     again = waiting.result(20)
     assert again.fence > state.fence
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         finish(once.api, state, "late")
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         abandon(once.api, state)
     finish(other.api, again, "second")
     assert begun(once).value == "second"
@@ -138,11 +138,11 @@ def test_a_stale_holder_records_nothing(clean: Server, once: Made, other: Made) 
     state = begun(once)
     clean.command("DEL", KEY)
     again = begun(other)
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         finish(once.api, state, "late")
     assert not number(clean, "EXISTS", DONE)
     finish(other.api, again, "good")
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         finish(once.api, state, "later")
     assert begun(once).value == "good"
 
@@ -152,7 +152,7 @@ def test_a_finish_after_the_lease_was_lost_here_asks_nothing(clean: Server, api:
     state = begun(far)
     proxy.blackhole()
     until(lambda: state.lease.lost)
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         finish(api, state, "late")
     proxy.blackhole(on=False)
     assert not proxy.requests(runs("once", "finish"))
@@ -161,7 +161,7 @@ def test_a_finish_after_the_lease_was_lost_here_asks_nothing(clean: Server, api:
 def test_force_release_ends_it_without_a_result(clean: Server, once: Made) -> None:
     state = begun(once)
     clean.command("SET", KEY, "somebody@else:1/b" + "x" * 22, "PX", "60000")
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         finish(once.api, state, "late")
     assert not number(clean, "EXISTS", DONE)
 
@@ -177,7 +177,7 @@ def test_a_finish_whose_request_or_reply_is_lost_is_recorded_once(
     getattr(proxy, fault)(runs("once", "finish"))
     finish(api, state, "once")
     found = begun(make(api.connect(clean.url), "once", "n"))
-    assert isinstance(found, pawl.Done)
+    assert isinstance(found, pawlock.Done)
     assert (found.value, found.fence) == ("once", state.fence)
     assert not number(clean, "EXISTS", KEY)
 
@@ -200,7 +200,7 @@ def test_a_lost_reply_to_begin_starts_one(clean: Server, api: Api, proxy: Proxy)
     far, near = make(api.connect(proxy.url), "once", "n"), make(api.connect(clean.url), "once", "n")
     proxy.kill_on_reply(runs("once", "begin"))
     state = begun(far)
-    assert isinstance(begun(near), pawl.Running)
+    assert isinstance(begun(near), pawlock.Running)
     finish(api, state, 1)
     assert begun(near).value == 1
 
@@ -211,31 +211,31 @@ def test_an_unreachable_server_leaves_it_open_whether_it_was_recorded(
     far = make(api.connect(proxy.url), "once", "n", ttl=0.6, unavailable_after=0.2)
     state = begun(far)
     proxy.drop_request(runs("once", "finish"), times=None)
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         finish(api, state, "maybe")
     proxy.clear()
     # The request is repeated in the background; by then its lease is over, so that it records nothing.
     found = begun(make(api.connect(clean.url), "once", "n"), wait=True, timeout=60)
-    assert isinstance(found, (pawl.Started, pawl.AsyncStarted, pawl.Done))
+    assert isinstance(found, (pawlock.Started, pawlock.AsyncStarted, pawlock.Done))
 
 
 def test_a_full_server_refuses_the_result_and_the_lease_is_kept(own_server: Server, api: Api) -> None:
     once = make(api.connect(own_server.url), "once", "n", unavailable_after=0.2)
     state = begun(once)
     own_server.command("CONFIG", "SET", "maxmemory", "1")
-    with pytest.raises(pawl.BackendOutOfMemory, match="the result may be recorded"):
+    with pytest.raises(pawlock.BackendOutOfMemory, match="the result may be recorded"):
         finish(api, state, "no room")
     own_server.command("CONFIG", "SET", "maxmemory", "0")
     found = begun(make(api.connect(own_server.url), "once", "n"), wait=True, timeout=60)
     # It is repeated in the background, and its lease lives.
-    assert isinstance(found, pawl.Done)
+    assert isinstance(found, pawlock.Done)
     assert found.value == "no room"
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}, "x" * 65537, ["x" * 65530, "y"]], ids=type)
 def test_a_value_that_cannot_be_kept_is_refused_and_the_lease_goes_on(once: Made, value: object) -> None:
     state = begun(once)
-    with pytest.raises(pawl.ConfigurationError):
+    with pytest.raises(pawlock.ConfigurationError):
         finish(once.api, state, value)
     assert state.lease.remaining() > 0
     finish(once.api, state, "smaller")
@@ -252,33 +252,33 @@ def test_a_value_that_cannot_be_kept_is_refused_and_the_lease_goes_on(once: Made
 )  # fmt: skip
 def test_a_wrong_option_is_refused_where_it_is_given(clean: Server, api: Api, given: dict[str, Any]) -> None:
     client = api.connect(clean.url)
-    with pytest.raises(pawl.ConfigurationError):
+    with pytest.raises(pawlock.ConfigurationError):
         client.raw.once("n", **given)
 
 
 def test_a_name_with_fields_needs_a_function(clean: Server, api: Api) -> None:
     once = make(api.connect(clean.url), "once", "n:{number}")
-    with pytest.raises(pawl.ConfigurationError, match="fields"):
+    with pytest.raises(pawlock.ConfigurationError, match="fields"):
         begun(once)
 
 
 def test_redlock_and_the_service_refuse_it(clean: Server, api: Api) -> None:
     for client in (
         api.connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]),
-        api.connect("http+pawl://secret@127.0.0.1:1"),
+        api.connect("http+pawlock://secret@127.0.0.1:1"),
     ):
-        with pytest.raises(pawl.NotSupported, match="once"):
+        with pytest.raises(pawlock.NotSupported, match="once"):
             client.raw.once("n")
 
 
 def test_waiting_ends_in_time_and_at_stop(once: Made, other: Made) -> None:
     state = begun(once)
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         begun(other, wait=True, timeout=0.05)
     stop = threading.Event()
     waiting = other.start("begin", wait=True, timeout=60, stop=stop)
     stop.set()
-    with pytest.raises(pawl.NotAcquired):
+    with pytest.raises(pawlock.NotAcquired):
         waiting.result(20)
     abandon(once.api, state)
 
@@ -302,16 +302,16 @@ def test_what_waits_does_so_with_a_client_whose_locks_do_not(clean: Server, api:
 
 
 def test_who_runs_it_does_not_wait_for_itself(clean: Server) -> None:
-    with pawl.connect(clean.url) as client:
+    with pawlock.connect(clean.url) as client:
         state = client.once("n").begin()
-        with pytest.raises(pawl.DeadlockDetected, match="finish or abandon it first"):
+        with pytest.raises(pawlock.DeadlockDetected, match="finish or abandon it first"):
             client.once("n").begin(wait=True)
-        assert isinstance(state, pawl.Started)
+        assert isinstance(state, pawlock.Started)
         state.finish()
 
 
 def test_what_is_dropped_is_started_again_after_its_ttl(clean: Server, other: Made) -> None:
-    with pawl.connect(clean.url, ttl=0.5) as client:
+    with pawlock.connect(clean.url, ttl=0.5) as client:
         with pytest.warns(ResourceWarning, match="'n'"):  # noqa: PT031 - it is dropped at once
             client.once("n").begin()
             gc.collect()

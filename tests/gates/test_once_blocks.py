@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy, Server
+import pawlock
+from pawlock.testing import Proxy, Server
 from tests.faults.rig import Api, in_thread
 from tests.gates.rig import Made, make, number, runs
 
-DONE = "{pawl:%once:n}:1:done"
-KEY = "pawl:%once:n"
-QUEUE = "{pawl:%once:n}:1:queue"
+DONE = "{pawlock:%once:n}:1:done"
+KEY = "pawlock:%once:n"
+QUEUE = "{pawlock:%once:n}:1:queue"
 
 
 def begun(once: Made, **options: object) -> Any:  # noqa: ANN401 - of either API
@@ -41,67 +41,67 @@ def other(clean: Server, api: Api) -> Made:
 
 
 def test_a_block_finishes_or_abandons(clean: Server) -> None:
-    with pawl.connect(clean.url) as client:
+    with pawlock.connect(clean.url) as client:
         once = client.once("n")
         with pytest.raises(KeyError), once as state:  # noqa: PT012 - the block is what is tested
-            assert isinstance(state, pawl.Started)
+            assert isinstance(state, pawlock.Started)
             raise KeyError
         with once as state, once as inner:
-            assert isinstance(state, pawl.Started)
-            assert isinstance(inner, pawl.Running)
+            assert isinstance(state, pawlock.Started)
+            assert isinstance(inner, pawlock.Running)
             state.finish("said")
         with once as state:
-            assert isinstance(state, pawl.Done)
+            assert isinstance(state, pawlock.Done)
             assert state.value == "said"
         once.forget()
         with once:
             pass
         found = once.begin()
-        assert isinstance(found, pawl.Done)
+        assert isinstance(found, pawlock.Done)
         assert found.value is None
 
 
 async def test_an_async_block_finishes_or_abandons(clean: Server) -> None:
-    async with pawl.connect_async(clean.url) as client:
+    async with pawlock.connect_async(clean.url) as client:
         once = client.once("n")
         with pytest.raises(KeyError):  # noqa: PT012 - the block is what is tested
             async with once as state:
-                assert isinstance(state, pawl.AsyncStarted)
+                assert isinstance(state, pawlock.AsyncStarted)
                 raise KeyError
         async with once as state:
-            assert isinstance(state, pawl.AsyncStarted)
+            assert isinstance(state, pawlock.AsyncStarted)
             await state.finish("said")
         async with once as state:
-            assert isinstance(state, pawl.Done)
+            assert isinstance(state, pawlock.Done)
         await once.forget()
         async with once:
             pass
-        assert isinstance(await once.begin(), pawl.Done)
+        assert isinstance(await once.begin(), pawlock.Done)
 
 
 async def test_a_loss_cancels_an_async_block(clean: Server) -> None:
-    async with pawl.connect_async(clean.url, ttl=0.5) as client:
-        with pytest.raises(pawl.LeaseLost):  # noqa: PT012 - the block is what is tested
+    async with pawlock.connect_async(clean.url, ttl=0.5) as client:
+        with pytest.raises(pawlock.LeaseLost):  # noqa: PT012 - the block is what is tested
             async with client.once("n") as state:
-                assert isinstance(state, pawl.AsyncStarted)
+                assert isinstance(state, pawlock.AsyncStarted)
                 clean.command("DEL", KEY)
                 await asyncio.sleep(60)
         assert not number(clean, "EXISTS", DONE)
 
 
 def test_a_loss_in_a_block_of_threads_is_raised_at_its_end(clean: Server) -> None:
-    with pawl.connect(clean.url, ttl=0.5) as client:
-        with pytest.raises(pawl.LeaseLost), client.once("n") as state:  # noqa: PT012 - the block is what is tested
-            assert isinstance(state, pawl.Started)
+    with pawlock.connect(clean.url, ttl=0.5) as client:
+        with pytest.raises(pawlock.LeaseLost), client.once("n") as state:  # noqa: PT012 - the block is what is tested
+            assert isinstance(state, pawlock.Started)
             clean.command("DEL", KEY)
             assert state.lease.lost.wait(20)
         assert not number(clean, "EXISTS", DONE)
 
 
 async def test_a_cancelled_finish_goes_on(clean: Server, proxy: Proxy) -> None:
-    async with pawl.connect_async(proxy.url) as client, pawl.connect_async(clean.url) as near:
+    async with pawlock.connect_async(proxy.url) as client, pawlock.connect_async(clean.url) as near:
         state = await client.once("n").begin()
-        assert isinstance(state, pawl.AsyncStarted)
+        assert isinstance(state, pawlock.AsyncStarted)
         held = proxy.hold_reply(runs("once", "finish"))
         task = asyncio.create_task(state.finish("went on"))
         await asyncio.to_thread(proxy.wait_hit, held)
@@ -109,7 +109,7 @@ async def test_a_cancelled_finish_goes_on(clean: Server, proxy: Proxy) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         found = await near.once("n").begin(wait=True, timeout=60)
-        assert isinstance(found, pawl.Done)
+        assert isinstance(found, pawlock.Done)
         assert found.value == "went on"
 
 
@@ -119,7 +119,7 @@ def test_a_function_runs_once(clean: Server, api: Api) -> None:
 
     def work(number: int, *, fails: bool = False) -> list[int]:
         called.append(number)
-        assert pawl.current_lease().fence
+        assert pawlock.current_lease().fence
         if fails:
             raise KeyError(number)
         return [number]
@@ -147,7 +147,7 @@ def test_a_function_that_runs_elsewhere_is_not_called(clean: Server, once: Made,
 
     client = api.connect(clean.url)
     function = client.raw.once("n")(task if api.name == "asyncio" else work)
-    with pytest.raises(pawl.AcquireTimeout, match="wait=True"):
+    with pytest.raises(pawlock.AcquireTimeout, match="wait=True"):
         api.run(function)
     abandon(api, state)
 
@@ -158,5 +158,5 @@ def test_a_function_of_the_other_api_is_refused(clean: Server, api: Api) -> None
     def work() -> None: ...
 
     client = api.connect(clean.url)
-    with pytest.raises(pawl.ConfigurationError):
+    with pytest.raises(pawlock.ConfigurationError):
         client.raw.once("n")(work if api.name == "asyncio" else task)

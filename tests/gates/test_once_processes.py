@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from pawl.testing import Server
-from pawl.testing._resp import texts
+from pawlock.testing import Server
+from pawlock.testing._resp import texts
 from tests.faults.rig import Api, in_thread, remains, until
 from tests.gates.rig import Made, make, number, program, says
 
-DONE = "{pawl:%once:n}:1:done"
-KEY = "pawl:%once:n"
-QUEUE = "{pawl:%once:n}:1:queue"
+DONE = "{pawlock:%once:n}:1:done"
+KEY = "pawlock:%once:n"
+QUEUE = "{pawlock:%once:n}:1:queue"
 
 
 def begun(once: Made, **options: object) -> Any:  # noqa: ANN401 - of either API
@@ -44,8 +44,8 @@ def other(clean: Server, api: Api) -> Made:
 
 
 STARTER = """
-import pawl, sys, time
-client = pawl.connect(sys.argv[1], ttl=1)
+import pawlock, sys, time
+client = pawlock.connect(sys.argv[1], ttl=1)
 state = client.once("n").begin()
 print("ready", flush=True)
 print(state.fence, flush=True)
@@ -53,15 +53,15 @@ time.sleep(3600)
 """
 
 WORKER = """
-import pawl, random, sys, time
+import pawlock, random, sys, time
 url, seed, keys = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 rng = random.Random(seed)
-client = pawl.connect(url, ttl=1, namespace="many")
+client = pawlock.connect(url, ttl=1, namespace="many")
 names = list(range(keys))
 rng.shuffle(names)
 for name in names:
     state = client.once(f"k{name}", wait=True).begin()
-    if isinstance(state, pawl.Started):
+    if isinstance(state, pawlock.Started):
         value = f"{name} by {seed} at {state.fence}"
         if rng.random() < 0.3:
             time.sleep(rng.random() / 100)

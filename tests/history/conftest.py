@@ -2,7 +2,7 @@
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 
 
 @pytest.fixture

@@ -14,17 +14,17 @@ from unittest.mock import patch
 
 import pytest
 
-import pawl
-from pawl.core.state.history import History, _note_of
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.state.history import History, _note_of
+from pawlock.testing.servers import Server
 from tests.edges.helpers import Script, script_calls
 from tests.sessions.rig import eventually
 
-KEY = "{pawl:job}:1:history"
+KEY = "{pawlock:job}:1:history"
 HERE = f"{socket.gethostname()}:{os.getpid()}"
 
 
-def hows(client: pawl.Client, name: str = "job") -> list[str]:
+def hows(client: pawlock.Client, name: str = "job") -> list[str]:
     return [entry.how for entry in client.history(name)]
 
 
@@ -36,7 +36,7 @@ def members(server: Server, key: str = KEY) -> list[str]:
 
 def test_each_grant_is_told_with_who_fence_and_times(clean: Server) -> None:
     began = time.time()
-    with pawl.connect(clean.url, history=10) as client, pawl.connect(clean.url) as reader:
+    with pawlock.connect(clean.url, history=10) as client, pawlock.connect(clean.url) as reader:
         fences: list[int] = []
         for make in (client.lock, client.rlock, client.fair_lock):
             with make("job") as lease:
@@ -58,9 +58,9 @@ def test_each_grant_is_told_with_who_fence_and_times(clean: Server) -> None:
 
 
 async def test_tasks_and_a_grant_that_lasts(clean: Server) -> None:
-    async with pawl.connect_async(clean.url, history=10) as client:
+    async with pawlock.connect_async(clean.url, history=10) as client:
         async with client.lock("job") as lease:
-            entries: list[pawl.HistoryEntry] = []
+            entries: list[pawlock.HistoryEntry] = []
             for _ in range(200):
                 entries = await client.history("job")
                 if entries:
@@ -81,17 +81,17 @@ async def test_tasks_and_a_grant_that_lasts(clean: Server) -> None:
 
 
 def test_the_end_of_the_client_writes_what_is_left(clean: Server) -> None:
-    with pawl.connect(clean.url, history=10) as client:
+    with pawlock.connect(clean.url, history=10) as client:
         client.lock("job").acquire().release()
         held = client.lock("job").acquire()
-    with pawl.connect(clean.url) as reader:
+    with pawlock.connect(clean.url) as reader:
         assert hows(reader) == ["closed", "released"]
         assert reader.history("job")[0].fence == held.fence
 
 
 def test_the_end_of_the_client_and_the_maintenance_thread_write_one_after_the_other(clean: Server) -> None:
     """Both took the oldest entry of a name out, and the second one's ``KeyError`` came out of ``close()``."""
-    with pawl.connect(clean.url, history=2) as client:
+    with pawlock.connect(clean.url, history=2) as client:
         engine, lock = client._engine, client.lock("job")
         history = cast("History", engine.reports.history)
         with lock.acquire() as lease:
@@ -121,16 +121,16 @@ def test_the_end_of_the_client_and_the_maintenance_thread_write_one_after_the_ot
 
 
 async def test_the_end_of_an_asyncio_client_too(clean: Server) -> None:
-    async with pawl.connect_async(clean.url, history=10) as client:
+    async with pawlock.connect_async(clean.url, history=10) as client:
         leases = [await client.lock(name).acquire() for name in ("job", "other")]
-    assert [lease.state for lease in leases] == [pawl.LeaseState.LOST] * 2
-    async with pawl.connect_async(clean.url) as reader:
+    assert [lease.state for lease in leases] == [pawlock.LeaseState.LOST] * 2
+    async with pawlock.connect_async(clean.url) as reader:
         assert [entry.how for entry in await reader.history("job")] == ["closed"]
         assert [entry.how for entry in await reader.history("other")] == ["closed"]
 
 
 def test_local_hand_overs_are_told_each_with_its_fence(clean: Server) -> None:
-    with pawl.connect(clean.url, history=1000) as client:
+    with pawlock.connect(clean.url, history=1000) as client:
         lock = client.lock("job")
         fences: list[tuple[int, str]] = []
 
@@ -152,7 +152,7 @@ def test_local_hand_overs_are_told_each_with_its_fence(clean: Server) -> None:
 
 
 def test_no_more_than_asked_for_and_not_for_ever(clean: Server) -> None:
-    with pawl.connect(clean.url, history=5) as client:
+    with pawlock.connect(clean.url, history=5) as client:
         lock = client.lock("job")
         fences: list[int] = []
         for _ in range(40):
@@ -168,7 +168,7 @@ def test_no_more_than_asked_for_and_not_for_ever(clean: Server) -> None:
 
 
 def test_nothing_is_written_and_nothing_sent_when_off(clean: Server) -> None:
-    with pawl.connect(clean.url) as client:
+    with pawlock.connect(clean.url) as client:
         lock = client.lock("job")
         lock.acquire().release()
         before, pairs = script_calls(clean), 0
@@ -183,7 +183,7 @@ def test_nothing_is_written_and_nothing_sent_when_off(clean: Server) -> None:
 
 
 def test_many_short_holds_are_written_together(clean: Server) -> None:
-    with pawl.connect(clean.url, history=1000) as client:
+    with pawlock.connect(clean.url, history=1000) as client:
         lock = client.lock("job")
         lock.acquire().release()
         before, pairs, began = script_calls(clean), 0, time.monotonic()
@@ -196,8 +196,8 @@ def test_many_short_holds_are_written_together(clean: Server) -> None:
 
 
 DYING = """
-    import sys, time, pawl
-    client = pawl.connect(sys.argv[1], history=10, ttl=1.0)
+    import sys, time, pawlock
+    client = pawlock.connect(sys.argv[1], history=10, ttl=1.0)
     with client.lock("job") as lease:
         print(lease.fence, flush=True)
         time.sleep(60)
@@ -205,7 +205,7 @@ DYING = """
 
 
 def test_a_killed_holder_is_told_as_expired(clean: Server) -> None:
-    with Script(DYING, clean.url) as script, pawl.connect(clean.url, history=10) as client:
+    with Script(DYING, clean.url) as script, pawlock.connect(clean.url, history=10) as client:
         fence = int(script.line())
         eventually(lambda: hows(client) == ["held"], "it is noted while it lasts", timeout=5)
         os.kill(script.process.pid, signal.SIGKILL)
@@ -215,12 +215,12 @@ def test_a_killed_holder_is_told_as_expired(clean: Server) -> None:
             assert f":{script.process.pid}/" in older.who
             eventually(lambda: hows(client) == ["held", "expired"], "the next one is told too", timeout=5)
             assert client.history("job")[0].fence == lease.fence
-    with pawl.connect(clean.url) as reader:
+    with pawlock.connect(clean.url) as reader:
         assert hows(reader) == ["released", "expired"]
 
 
 def test_a_killed_holder_of_a_free_name_is_told_as_expired(clean: Server) -> None:
-    with Script(DYING, clean.url) as script, pawl.connect(clean.url) as client:
+    with Script(DYING, clean.url) as script, pawlock.connect(clean.url) as client:
         script.line()
         eventually(lambda: hows(client) == ["held"], "it is noted while it lasts", timeout=5)
         os.kill(script.process.pid, signal.SIGKILL)
@@ -229,7 +229,7 @@ def test_a_killed_holder_of_a_free_name_is_told_as_expired(clean: Server) -> Non
 
 
 def test_a_stopped_holder_tells_its_loss(clean: Server) -> None:
-    with Script(DYING, clean.url) as script, pawl.connect(clean.url) as client:
+    with Script(DYING, clean.url) as script, pawlock.connect(clean.url) as client:
         script.line()
         eventually(lambda: hows(client) == ["held"], "it is noted while it lasts", timeout=5)
         os.kill(script.process.pid, signal.SIGSTOP)
@@ -240,7 +240,7 @@ def test_a_stopped_holder_tells_its_loss(clean: Server) -> None:
 
 
 def test_what_an_operator_took_is_told_as_forced(clean: Server) -> None:
-    with pawl.connect(clean.url, history=10) as hanging, pawl.connect(clean.url) as operator:
+    with pawlock.connect(clean.url, history=10) as hanging, pawlock.connect(clean.url) as operator:
         with hanging.lock("job"):
             pass
         lease = hanging.lock("job").acquire()
@@ -251,17 +251,17 @@ def test_what_an_operator_took_is_told_as_forced(clean: Server) -> None:
 
 
 def test_what_somebody_took_is_told_as_taken(clean: Server) -> None:
-    with pawl.connect(clean.url, history=10, ttl=0.6) as client:
+    with pawlock.connect(clean.url, history=10, ttl=0.6) as client:
         lease = client.lock("job").acquire()
-        clean.command("SET", "pawl:job", "another-program", "PX", "5000")
+        clean.command("SET", "pawlock:job", "another-program", "PX", "5000")
         assert lease.lost.wait(5)
         eventually(lambda: hows(client) == ["taken"], "how it ended", timeout=5)
 
 
 def test_the_holds_of_an_owner_are_told_apart(clean: Server) -> None:
     with (
-        pawl.connect(clean.url, history=10) as one,
-        pawl.connect(clean.url, history=10) as two,
+        pawlock.connect(clean.url, history=10) as one,
+        pawlock.connect(clean.url, history=10) as two,
     ):
         first = one.rlock("job", owner="night").acquire()
         second = two.rlock("job", owner="night").acquire()
@@ -273,7 +273,7 @@ def test_the_holds_of_an_owner_are_told_apart(clean: Server) -> None:
 
 
 def test_a_lease_that_moves_stays_one_entry(clean: Server) -> None:
-    with pawl.connect(clean.url, history=10) as one, pawl.connect(clean.url, history=10) as two:
+    with pawlock.connect(clean.url, history=10) as one, pawlock.connect(clean.url, history=10) as two:
         lease = one.lock("job").acquire()
         eventually(lambda: hows(two) == ["held"], "it is noted while it lasts", timeout=5)
         moved = two.adopt(lease.detach())
@@ -283,7 +283,7 @@ def test_a_lease_that_moves_stays_one_entry(clean: Server) -> None:
 
 
 def test_a_multi_lock_is_told_by_its_names(clean: Server) -> None:
-    with pawl.connect(clean.url, history=10) as client:
+    with pawlock.connect(clean.url, history=10) as client:
         with client.multi_lock(["job", "other"]) as lease:
             fences = dict(lease.fences)
         eventually(lambda: hows(client) == ["released"] and hows(client, "other") == ["released"], "both")
@@ -291,7 +291,7 @@ def test_a_multi_lock_is_told_by_its_names(clean: Server) -> None:
 
 
 def test_no_entry_holds_a_secret(clean: Server) -> None:
-    with pawl.connect(clean.url, history=10) as client:
+    with pawlock.connect(clean.url, history=10) as client:
         leases = [client.lock("job").acquire(), client.rlock("own", owner="night").acquire()]
         secrets = [lease.token.split("@")[0] for lease in leases]
         eventually(lambda: hows(client) == ["held"] and hows(client, "own") == ["held"], "they are noted")
@@ -301,13 +301,13 @@ def test_no_entry_holds_a_secret(clean: Server) -> None:
             lambda: hows(client) == ["released"] and hows(client, "own") == ["released"], "so are their ends"
         )
         text = "\n".join(
-            members(clean) + members(clean, "{pawl:own}:1:history") + [repr(client.history("job"))]
+            members(clean) + members(clean, "{pawlock:own}:1:history") + [repr(client.history("job"))]
         )
         assert all(secret not in text for secret in secrets)
 
 
 def test_what_others_may_hold_at_once_is_left_out(clean: Server) -> None:
-    with pawl.connect(clean.url, history=10) as client:
+    with pawlock.connect(clean.url, history=10) as client:
         with client.semaphore("job", permits=2), client.rwlock("job").read, client.election("job").campaign():
             time.sleep(0.6)
         client.lock("job").acquire().release()
@@ -317,18 +317,18 @@ def test_what_others_may_hold_at_once_is_left_out(clean: Server) -> None:
 
 def test_a_key_in_the_way_costs_the_history_only(clean: Server) -> None:
     clean.command("SET", KEY, "mine")
-    with pawl.connect(clean.url, history=10, ttl=0.6) as client, client.lock("job") as lease:
+    with pawlock.connect(clean.url, history=10, ttl=0.6) as client, client.lock("job") as lease:
         eventually(
             lambda: client._engine.reports.counters["renewed"] >= 4, "it is renewed on and on", timeout=10
         )
         lease.check()
-        with pytest.raises(pawl.WrongKey):
+        with pytest.raises(pawlock.WrongKey):
             client.history("job")
     assert clean.command("GET", KEY) == b"mine"
 
 
 def test_it_goes_on_after_the_server_was_away(own_server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR), pawl.connect(own_server.url, history=10) as client:
+    with caplog.at_level(logging.ERROR), pawlock.connect(own_server.url, history=10) as client:
         client.lock("job").acquire().release()
         own_server.kill()
         own_server.start()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from apscheduler.schedulers.blocking import BlockingScheduler
 
-import pawl
-from pawl.integrations.apscheduler import firing, once
+import pawlock
+from pawlock.integrations.apscheduler import firing, once
 
 EVERY = 0.2
 url, path, word = sys.argv[1:]
@@ -24,7 +24,7 @@ def say(what: str) -> None:
     os.close(file)
 
 
-with pawl.connect(url, ttl=1) as client:
+with pawlock.connect(url, ttl=1) as client:
     options = {"misfire_grace_time": None, "coalesce": False, "max_instances": 100}
 
     @once(client, "report:{scheduled}")

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 from fastapi import Depends, FastAPI, Request
 
-import pawl
-from pawl.integrations import asgi
+import pawlock
+from pawlock.integrations import asgi
 
-client = pawl.connect_async(ttl=2)
+client = pawlock.connect_async(ttl=2)
 
 
 @asynccontextmanager
@@ -21,7 +21,7 @@ async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, str]]:
     await client.close()
 
 
-async def work(lease: pawl.AsyncLease) -> None:
+async def work(lease: pawlock.AsyncLease) -> None:
     """One step every 20 ms, each sent to the witness with the fencing token, as to any guarded resource."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as witness:
         witness.connect(os.environ["WITNESS"])

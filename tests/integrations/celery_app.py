@@ -53,7 +53,7 @@ class Slots(schedule):  # type: ignore[misc] # Celery has no type marks
 app = Celery("rig", broker=os.environ.get("BROKER", "memory://"), backend=os.environ.get("BROKER"))
 app.conf.broker_connection_retry_on_startup = True
 app.conf.worker_hijack_root_logger = False
-app.conf.pawl_beat = {"ttl": float(os.environ.get("BEAT_TTL", "2"))}
+app.conf.pawlock_beat = {"ttl": float(os.environ.get("BEAT_TTL", "2"))}
 entry: dict[str, Any] = {
     "task": "tick",
     "schedule": Slots(),

@@ -12,7 +12,7 @@ import django
 from celery import Celery
 from django.conf import settings
 
-from pawl.integrations.celery import LeaderScheduler, client
+from pawlock.integrations.celery import LeaderScheduler, client
 
 EVERY = timedelta(milliseconds=200)
 
@@ -43,8 +43,8 @@ def main(url: str, folder: str) -> None:
 
     def beat(word: str) -> Any:  # noqa: ANN401 - Celery has no type marks
         app = Celery("shop", broker="memory://", set_as_current=False)
-        app.conf.pawl = {"url": url}
-        app.conf.pawl_beat = {"scheduler": "django_celery_beat.schedulers:DatabaseScheduler", "ttl": 5}
+        app.conf.pawlock = {"url": url}
+        app.conf.pawlock_beat = {"scheduler": "django_celery_beat.schedulers:DatabaseScheduler", "ttl": 5}
         made = LeaderScheduler(app, max_interval=0.05)
         made.send_task = lambda *_args, **_options: sent.append((word, time.monotonic()))
         return made

@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from celery import Celery
 
-from pawl.integrations.celery import Unique
+from pawlock.integrations.celery import Unique
 
 RUN_TTL = 2.0
 LOG = "log"
@@ -22,7 +22,7 @@ def make(url: str) -> Celery:
     app.conf.broker_transport_options = {"visibility_timeout": float(os.environ.get("VISIBILITY", "60"))}
     app.conf.worker_hijack_root_logger = False
     app.conf.worker_prefetch_multiplier = 1
-    app.conf.pawl = {"url": url}
+    app.conf.pawlock = {"url": url}
     log = redis.Redis.from_url(url)
 
     def work(task: Any, key: str, seconds: float = 0.0, retries: int = 0) -> str:  # noqa: ANN401 - no type marks

@@ -1,4 +1,4 @@
-"""What ``pawl.integrations.django`` does, run in a process of its own with one version of Django: ``python FILE URL``.
+"""What ``pawlock.integrations.django`` does, run in a process of its own with one version of Django: ``python FILE URL``.
 
 Django can be set up once per process, and with one version.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 URL = sys.argv[1]
-folder = tempfile.mkdtemp(prefix="pawl-t-")
+folder = tempfile.mkdtemp(prefix="pawlock-t-")
 os.environ |= {
     "DJANGO_SETTINGS_MODULE": "tests.integrations.django_site.settings",
     "SITE_DATABASE": str(Path(folder) / "site.db"),
@@ -34,14 +34,14 @@ from django.test import Client as Browser  # noqa: E402
 from django.test import TestCase  # noqa: E402
 from django.test.utils import override_settings  # noqa: E402
 
-import pawl  # noqa: E402
-from pawl.integrations.django import async_client, client, lock  # noqa: E402
-from pawl.integrations.django._checks import check_locks  # noqa: E402
+import pawlock  # noqa: E402
+from pawlock.integrations.django import async_client, client, lock  # noqa: E402
+from pawlock.integrations.django._checks import check_locks  # noqa: E402
 from tests.apps.rig import until  # noqa: E402
 from tests.integrations.django_site.management.commands import load  # noqa: E402
 from tests.integrations.django_site.models import Import, Stock, Tea  # noqa: E402
 
-other = pawl.connect(URL, namespace="site")
+other = pawlock.connect(URL, namespace="site")
 CASES: list[Any] = []
 
 
@@ -69,15 +69,15 @@ def one_client_for_the_process() -> None:
     assert client() is client()
     assert async_client() is async_client()
     first = client()
-    with override_settings(PAWL={"URL": URL, "NAMESPACE": "another"}):
+    with override_settings(PAWLOCK={"URL": URL, "NAMESPACE": "another"}):
         assert client() is not first
         with client().lock("a"):
             assert free("a"), "another namespace"
         client().close()
-    with override_settings(PAWL={"URL": URL, "TTTL": 3}):
-        raises(pawl.ConfigurationError, "unknown option", client)
-    with override_settings(PAWL=["no"]):
-        raises(pawl.ConfigurationError, "dictionary", client)
+    with override_settings(PAWLOCK={"URL": URL, "TTTL": 3}):
+        raises(pawlock.ConfigurationError, "unknown option", client)
+    with override_settings(PAWLOCK=["no"]):
+        raises(pawlock.ConfigurationError, "dictionary", client)
     first.close()
 
 
@@ -86,15 +86,15 @@ def the_server_is_that_of_the_cache() -> None:
     backend = "django.core.cache.backends.redis.RedisCache"
     caches = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
     caches["shared"] = {"BACKEND": backend, "LOCATION": [URL, "redis://replica"]}  # type: ignore[dict-item]
-    with override_settings(PAWL={"NAMESPACE": "site"}, CACHES=caches):
+    with override_settings(PAWLOCK={"NAMESPACE": "site"}, CACHES=caches):
         with client().lock("of the cache"):
             assert not free("of the cache")
         client().close()
-        os.environ["PAWL_URL"] = "redis://127.0.0.1:1"
+        os.environ["PAWLOCK_URL"] = "redis://127.0.0.1:1"
         try:
-            assert [one.id for one in check_locks()] == ["pawl.W001"]
+            assert [one.id for one in check_locks()] == ["pawlock.W001"]
         finally:
-            del os.environ["PAWL_URL"]
+            del os.environ["PAWLOCK_URL"]
 
 
 @case
@@ -184,8 +184,8 @@ def and_until_the_rollback() -> None:
         transaction.set_rollback(True)
     assert free("order")
     assert not Import.objects.filter(source="b").exists()
-    raises(pawl.ConfigurationError, "transaction.atomic", lock("order", until="commit").__enter__)
-    assert not getattr(connection, "_pawl_leases", None)
+    raises(pawlock.ConfigurationError, "transaction.atomic", lock("order", until="commit").__enter__)
+    assert not getattr(connection, "_pawlock_leases", None)
 
 
 @case
@@ -200,7 +200,7 @@ def a_transaction_that_outlives_its_lease_is_not_committed() -> None:
                 lose("order", lease)
 
     for inside in (True, False):
-        raises(pawl.LeaseLost, "order", outlives, inside)
+        raises(pawlock.LeaseLost, "order", outlives, inside)
         assert not Import.objects.filter(source="late").exists()
         assert connection.get_autocommit()
     with transaction.atomic(), lock("order", until="commit"):
@@ -208,7 +208,7 @@ def a_transaction_that_outlives_its_lease_is_not_committed() -> None:
     assert Import.objects.filter(source="after").exists()
 
 
-def lose(name: str, lease: pawl.Lease) -> None:
+def lose(name: str, lease: pawlock.Lease) -> None:
     other.force_release(name, reason="a test")
     until("it is lost", lambda: bool(lease.lost))
 
@@ -229,7 +229,7 @@ def a_command_runs_once() -> None:
     load.Command.on_contended, load.Command.lock_options = "skip", {}
     assert [one.fence > 0 for one in Import.objects.filter(source="prices")] == [True]
     load.Command.lock = "import:{sources}"
-    raises(pawl.ConfigurationError, "sources", call_command, "load", "prices")
+    raises(pawlock.ConfigurationError, "sources", call_command, "load", "prices")
     load.Command.lock = "import:{source}"
 
 
@@ -238,16 +238,16 @@ def the_checks_find_what_is_wrong() -> None:
     assert check_locks() == []
     cache = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": URL}
     with override_settings(CACHES={"default": cache}):
-        assert [one.id for one in check_locks()] == ["pawl.W003"]
+        assert [one.id for one in check_locks()] == ["pawlock.W003"]
     with override_settings(CACHES={"default": {**cache, "KEY_PREFIX": "site"}}):
-        assert [one.id for one in check_locks()] == ["pawl.W002", "pawl.W003"]
+        assert [one.id for one in check_locks()] == ["pawlock.W002", "pawlock.W003"]
     with override_settings(CACHES={"default": {**cache, "LOCATION": "redis://elsewhere:6379/1"}}):
         assert check_locks() == []
-    with override_settings(PAWL={"URL": "redis://127.0.0.1:1"}):
-        assert [one.id for one in check_locks()] == ["pawl.W001"]
+    with override_settings(PAWLOCK={"URL": "redis://127.0.0.1:1"}):
+        assert [one.id for one in check_locks()] == ["pawlock.W001"]
     for wrong in ({"URL": ""}, {"URL": URL, "TTTL": 3}, {"URL": "nowhere"}):
-        with override_settings(PAWL=wrong):
-            assert [one.id for one in check_locks()] == ["pawl.E001"], wrong
+        with override_settings(PAWLOCK=wrong):
+            assert [one.id for one in check_locks()] == ["pawlock.E001"], wrong
     call_command("check")
 
 
@@ -257,7 +257,7 @@ def the_admin_lists_holders_and_releases_with_a_reason() -> None:
     viewer = User.objects.create_user("viewer", password="x", is_staff=True)
     viewer.user_permissions.add(Permission.objects.get(codename="view_lock"))
     User.objects.create_user("nobody", password="x", is_staff=True)
-    page = "/admin/pawl/lock/"
+    page = "/admin/pawlock/lock/"
     lease = other.lock("order:{{7}}").acquire()
     until("it is listed", lambda: [one.name for one in client().locks()] == ["order:{7}"])
     browser = Browser()
@@ -282,12 +282,12 @@ def the_admin_lists_holders_and_releases_with_a_reason() -> None:
     from django.contrib.admin.models import LogEntry
 
     assert "the worker hangs" in LogEntry.objects.get(object_id="order:{7}").change_message
-    raises(pawl.LeaseLost, "taken", lease.check)
+    raises(pawlock.LeaseLost, "taken", lease.check)
     assert "Nobody held" in browser.post(page, taken, follow=True).content.decode()
-    changed = pawl.Forced("order:{7}", released=False, holder="web-1:7/main", fence=None)
-    with patch.object(pawl.Client, "force_release", return_value=changed):
+    changed = pawlock.Forced("order:{7}", released=False, holder="web-1:7/main", fence=None)
+    with patch.object(pawlock.Client, "force_release", return_value=changed):
         assert "now held by web-1:7/main" in browser.post(page, taken, follow=True).content.decode()
-    with override_settings(PAWL={"URL": "redis://127.0.0.1:1", "UNAVAILABLE_AFTER": 0.2}):
+    with override_settings(PAWLOCK={"URL": "redis://127.0.0.1:1", "UNAVAILABLE_AFTER": 0.2}):
         assert "cannot be asked" in browser.get(page).content.decode()
         client().close()
 
@@ -322,9 +322,9 @@ def rows_refuse_an_earlier_holder() -> None:
     with lock("stock:tea") as second, transaction.atomic():
         assert tea.write(second, left=F("left") - 1, name="green tea").left == 9
         assert tea.name == "green tea"
-    raises(pawl.StaleFence, "already written", tea.write, first, left=0)
-    raises(pawl.StaleFence, "already written", tea.claim, first)
-    raises(pawl.StaleFence, "degraded", tea.write, 0, left=0)
+    raises(pawlock.StaleFence, "already written", tea.write, first, left=0)
+    raises(pawlock.StaleFence, "already written", tea.claim, first)
+    raises(pawlock.StaleFence, "degraded", tea.write, 0, left=0)
     found = Stock.objects.get()
     assert (found.left, found.fence, str(found)) == (9, second.fence, "9 of green tea")
     assert tea.write(second).left == 9, "the same holder again"
@@ -337,14 +337,14 @@ def all_rows_are_written_or_none() -> None:
     Stock.objects.bulk_create([Stock(name=name, left=5) for name in "abc"])
     assert Stock.objects.filter(name="c").claim(9) == 1
     with transaction.atomic():
-        raises(pawl.StaleFence, "token 9, and 8", Stock.objects.filter(left=5).write, 8, left=0)
+        raises(pawlock.StaleFence, "token 9, and 8", Stock.objects.filter(left=5).write, 8, left=0)
         assert Stock.objects.filter(left=5).count() == 3, "the transaction around it goes on"
         assert Stock.objects.filter(name="a").write(8, left=4) == 1
     assert Stock.objects.filter(left=5, name__in="ab").write(8, left=0) == 1
     assert Stock.objects.filter(name="nothing").write(8, left=0) == 0
     assert list(Stock.objects.order_by("name").values_list("left", "fence")) == [(4, 8), (0, 8), (5, 9)]
-    raises(pawl.ConfigurationError, "itself", Stock.objects.write, 9, fence=1)
-    raises(pawl.ConfigurationError, "several tables", Tea.objects.write, 9, left=1)
+    raises(pawlock.ConfigurationError, "itself", Stock.objects.write, 9, fence=1)
+    raises(pawlock.ConfigurationError, "several tables", Tea.objects.write, 9, left=1)
     Stock.objects.all().delete()
 
 

@@ -21,7 +21,7 @@ django.setup()
 from django.db import connection, transaction  # noqa: E402 - the settings come first
 from django.db.models import F  # noqa: E402
 
-import pawl  # noqa: E402
+import pawlock  # noqa: E402
 from tests.integrations.django_site.models import Stock  # noqa: E402
 
 with connection.schema_editor() as editor:
@@ -33,7 +33,7 @@ outcomes: list[Any] = []
 def earlier() -> None:
     try:
         outcomes.append(Stock.objects.write(8, left=0))
-    except pawl.StaleFence as error:
+    except pawlock.StaleFence as error:
         outcomes.append(str(error))
     finally:
         connection.close()

@@ -8,10 +8,10 @@ from typing import Any
 
 from fastapi import FastAPI
 
-import pawl
-from pawl.integrations import asgi
+import pawlock
+from pawlock.integrations import asgi
 
-client = pawl.connect_async(ttl=2)
+client = pawlock.connect_async(ttl=2)
 app = FastAPI()
 
 

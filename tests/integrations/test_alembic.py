@@ -1,4 +1,4 @@
-"""``pawl.integrations.alembic``: the env.py of the documentation, run by hosts that start at once."""
+"""``pawlock.integrations.alembic``: the env.py of the documentation, run by hosts that start at once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from alembic import command
 from alembic.config import Config
 
-import pawl
-from pawl.integrations.alembic import migration_lock
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.integrations.alembic import migration_lock
+from pawlock.testing.servers import Server
 from tests.apps.rig import ROOT, Rig, rig
 from tests.fencing.databases import postgresql
 from tests.test_docs import runnable
@@ -70,7 +70,7 @@ def environment(folder: Path, url: str, env: str = ENV.code) -> str:
 @pytest.fixture
 def hosts(valkey: Server, tmp_path: Path) -> Iterator[Rig]:
     valkey.command("FLUSHALL")
-    with rig(tmp_path, {"PAWL_URL": valkey.url}) as found:
+    with rig(tmp_path, {"PAWLOCK_URL": valkey.url}) as found:
         yield found
 
 
@@ -93,13 +93,13 @@ def test_hosts_that_start_at_once_migrate_once(hosts: Rig, valkey: Server) -> No
     ini = environment(hosts.folder, f"sqlite:///{hosts.folder}/shop.db")
     upgrade(hosts, ini, 2)
     assert rows(hosts.folder) == [("0001",), ("0002",)]
-    assert not valkey.command("EXISTS", "pawl:alembic:shop.db")
+    assert not valkey.command("EXISTS", "pawlock:alembic:shop.db")
 
 
 @pytest.mark.slow
 def test_hosts_migrate_once_on_postgresql(hosts: Rig) -> None:
-    with tempfile.TemporaryDirectory(prefix="pawl-t-") as folder, postgresql(Path(folder)) as database:
-        ini = environment(hosts.folder, f"postgresql+psycopg://pawl@/postgres?host={folder}")
+    with tempfile.TemporaryDirectory(prefix="pawlock-t-") as folder, postgresql(Path(folder)) as database:
+        ini = environment(hosts.folder, f"postgresql+psycopg://pawlock@/postgres?host={folder}")
         upgrade(hosts, ini, 4)
         found = database.execute("SELECT revision FROM applied ORDER BY 1").fetchall()
         assert found == [("0001",), ("0002",)]
@@ -109,24 +109,24 @@ def test_hosts_migrate_once_on_postgresql(hosts: Rig) -> None:
 @contextmanager
 def configured(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[Config]:
     ini = environment(folder, f"sqlite:///{folder}/shop.db")
-    monkeypatch.setenv("PAWL_URL", url)
+    monkeypatch.setenv("PAWLOCK_URL", url)
     yield Config(ini)
 
 
 def test_with_nothing_to_do_a_host_asks_no_server(
     own_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PAWL_UNAVAILABLE_AFTER", "0.2")
+    monkeypatch.setenv("PAWLOCK_UNAVAILABLE_AFTER", "0.2")
     with configured(tmp_path, monkeypatch, own_server.url) as config:
         command.upgrade(config, "head")
-        with pawl.connect(own_server.url) as client, client.lock("alembic:shop.db"):
+        with pawlock.connect(own_server.url) as client, client.lock("alembic:shop.db"):
             command.upgrade(config, "head")
             command.current(config)
             command.upgrade(config, "head", sql=True)
         own_server.kill()
         command.upgrade(config, "head")
         command.current(config)
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             command.downgrade(config, "base")
         assert rows(tmp_path) == [("0001",), ("0002",)]
         own_server.start()
@@ -140,9 +140,9 @@ def test_with_nothing_to_do_a_host_asks_no_server(
 def test_a_host_waits_for_its_timeout(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PAWL_TIMEOUT", "0.1")
-    with configured(tmp_path, monkeypatch, server.url) as config, pawl.connect(server.url) as client:
-        with client.lock("alembic:shop.db"), pytest.raises(pawl.AcquireTimeout):
+    monkeypatch.setenv("PAWLOCK_TIMEOUT", "0.1")
+    with configured(tmp_path, monkeypatch, server.url) as config, pawlock.connect(server.url) as client:
+        with client.lock("alembic:shop.db"), pytest.raises(pawlock.AcquireTimeout):
             command.upgrade(config, "head")
         command.upgrade(config, "head")
 
@@ -151,16 +151,16 @@ def test_a_lease_that_is_lost_rolls_the_migration_back(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite as SQLAlchemy drives it commits before DDL; the second migration has none."""
-    monkeypatch.setenv("PAWL_TTL", "0.3")
-    with configured(tmp_path, monkeypatch, server.url) as config, pawl.connect(server.url) as client:
+    monkeypatch.setenv("PAWLOCK_TTL", "0.3")
+    with configured(tmp_path, monkeypatch, server.url) as config, pawlock.connect(server.url) as client:
         command.upgrade(config, "0001")
         meanwhile = (
-            "import pawl, os, time\n"
-            "with pawl.connect() as client: client.force_release('alembic:shop.db', reason='a test')\n"
+            "import pawlock, os, time\n"
+            "with pawlock.connect() as client: client.force_release('alembic:shop.db', reason='a test')\n"
             "time.sleep(1)"
         )
         monkeypatch.setenv("MEANWHILE", meanwhile)
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             command.upgrade(config, "head")
         assert rows(tmp_path) == [("0001",)]
         monkeypatch.setenv("MEANWHILE", "")
@@ -172,9 +172,9 @@ def test_a_lease_that_is_lost_rolls_the_migration_back(
 def test_what_can_never_work_is_refused(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PAWL_URL", server.url)
-    with pytest.raises(pawl.ConfigurationError, match="configure"), migration_lock(server.url):
+    monkeypatch.setenv("PAWLOCK_URL", server.url)
+    with pytest.raises(pawlock.ConfigurationError, match="configure"), migration_lock(server.url):
         pass
-    env = ENV.code.replace("migration_lock()", "migration_lock(__import__('pawl').connect_async())")
-    with pytest.raises(pawl.ConfigurationError, match=r"pawl\.connect\(\)"):
+    env = ENV.code.replace("migration_lock()", "migration_lock(__import__('pawlock').connect_async())")
+    with pytest.raises(pawlock.ConfigurationError, match=r"pawlock\.connect\(\)"):
         command.upgrade(Config(environment(tmp_path, f"sqlite:///{tmp_path}/shop.db", env)), "head")

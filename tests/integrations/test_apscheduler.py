@@ -1,4 +1,4 @@
-"""``pawl.integrations.apscheduler``: of several schedulers with the same jobs, the one that leads fires them."""
+"""``pawlock.integrations.apscheduler``: of several schedulers with the same jobs, the one that leads fires them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-import pawl
-from pawl.integrations.apscheduler import lead
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.integrations.apscheduler import lead
+from pawlock.testing.servers import Server
 from tests.apps.rig import until
 
 EVERY = 0.05
@@ -46,7 +46,7 @@ def background(log: Log, word: str) -> Any:  # noqa: ANN401 - APScheduler has no
 
 def test_one_of_two_schedulers_fires_and_shutdown_passes_the_lead_on(server: Server) -> None:
     log = Log()
-    with pawl.connect(server.url) as one, pawl.connect(server.url) as two:
+    with pawlock.connect(server.url) as one, pawlock.connect(server.url) as two:
         first = background(log, "one")
         leading = lead(first, one.election("cron"))
         until("one fires", lambda: log.after(0, "one"))
@@ -56,7 +56,7 @@ def test_one_of_two_schedulers_fires_and_shutdown_passes_the_lead_on(server: Ser
         fired = len(log.fired)
         until("one fires on", lambda: len(log.fired) > fired + 5)
         assert set(log.fired) == {"one"}
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             print(waiting.lease)
         first.shutdown()
         ended = len(log.fired)
@@ -66,17 +66,17 @@ def test_one_of_two_schedulers_fires_and_shutdown_passes_the_lead_on(server: Ser
         second.shutdown()
         assert one.election("cron").leader() is None
     left = threading.enumerate()
-    assert [thread.name for thread in left if thread.name.startswith(("pawl-apsch", "APSch"))] == []
+    assert [thread.name for thread in left if thread.name.startswith(("pawlock-apsch", "APSch"))] == []
 
 
 def test_a_lead_that_is_taken_away_stops_the_firing(server: Server) -> None:
     log = Log()
-    with pawl.connect(server.url, ttl=0.5) as client:
+    with pawlock.connect(server.url, ttl=0.5) as client:
         scheduler = background(log, "one")
         with lead(scheduler, client.election("cron")) as leading:
             until("it fires", lambda: log.fired)
             fence = leading.lease.fence
-            server.command("DEL", "pawl:%election:cron")
+            server.command("DEL", "pawlock:%election:cron")
             until(
                 "it leads anew", lambda: leading.leading and leading._lease and leading._lease.fence > fence
             )
@@ -92,7 +92,7 @@ def test_a_lead_that_is_taken_away_stops_the_firing(server: Server) -> None:
 def test_no_job_fires_after_the_lease_ended_even_before_the_pause(server: Server) -> None:
     """As after SIGCONT: the scheduler's thread may run before the one that pauses it."""
     log = Log()
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         scheduler = BackgroundScheduler()
         leading = lead(scheduler, client.election("cron"))
         until("it leads", lambda: scheduler.state == 1)
@@ -121,7 +121,7 @@ def test_what_an_earlier_leader_ran_is_not_run_again(server: Server) -> None:
     recent = datetime.now(UTC) - timedelta(seconds=2)
     scheduler.add_job(log.job, "date", run_date=recent, args=["takeover"], misfire_grace_time=60)
     scheduler.add_job(log.job, "date", run_date=recent, args=["strict"], misfire_grace_time=1, id="strict")
-    with pawl.connect(server.url, ttl=5) as client, lead(scheduler, client.election("cron")):
+    with pawlock.connect(server.url, ttl=5) as client, lead(scheduler, client.election("cron")):
         until("the takeover is run", lambda: "takeover" in log.fired)
         until("the strict one is reported", lambda: missed == ["strict"])
         assert log.fired.count("interval") <= 1
@@ -135,7 +135,7 @@ def test_what_an_earlier_leader_ran_is_not_run_again(server: Server) -> None:
 async def test_asyncio_schedulers_lead_in_turn(server: Server) -> None:
     log = Log()
     schedulers, led = [], []
-    async with pawl.connect_async(server.url) as one, pawl.connect_async(server.url) as two:
+    async with pawlock.connect_async(server.url) as one, pawlock.connect_async(server.url) as two:
         for client, word in ((one, "one"), (two, "two")):
             scheduler = AsyncIOScheduler()
             scheduler.add_job(log.async_job, "interval", seconds=EVERY, args=[word])
@@ -161,10 +161,13 @@ async def test_asyncio_schedulers_lead_in_turn(server: Server) -> None:
 
 
 def test_what_can_never_work_is_refused(server: Server) -> None:
-    with pawl.connect(server.url) as client:
-        with pytest.raises(pawl.ConfigurationError, match="APScheduler 3"):
+    with pawlock.connect(server.url) as client:
+        with pytest.raises(pawlock.ConfigurationError, match="APScheduler 3"):
             lead(object(), client.election("cron"))
         scheduler = BackgroundScheduler()
-        with lead(scheduler, client.election("cron")), pytest.raises(pawl.ConfigurationError, match="once"):
+        with (
+            lead(scheduler, client.election("cron")),
+            pytest.raises(pawlock.ConfigurationError, match="once"),
+        ):
             lead(scheduler, client.election("cron"))
         scheduler.shutdown()

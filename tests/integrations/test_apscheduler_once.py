@@ -1,4 +1,4 @@
-"""``pawl.integrations.apscheduler.once``: schedulers with the same jobs, of which one runs each firing."""
+"""``pawlock.integrations.apscheduler.once``: schedulers with the same jobs, of which one runs each firing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
 
-import pawl
-from pawl.integrations.apscheduler import Firing, firing, once
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.integrations.apscheduler import Firing, firing, once
+from pawlock.testing.servers import Server
 from tests.apps.rig import rig, until
 
 APP = Path(__file__).with_name("apscheduler_app.py")
@@ -96,7 +96,7 @@ def test_two_processes_run_each_firing_once_and_one_that_is_killed_loses_none(
 
 def test_one_runs_it_and_its_name_is_the_fire_time_in_utc(server: Server) -> None:
     seen: list[Firing] = []
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
 
         @once(client, "report:{shop}:{scheduled}:{job}")
         def report(shop: str) -> str:
@@ -111,9 +111,9 @@ def test_one_runs_it_and_its_name_is_the_fire_time_in_utc(server: Server) -> Non
         assert one.lease.state == "released"
         name = f"report:x:{at:%Y-%m-%dT%H:%M:%S}Z:job"
         done = client.once(name).begin()
-        assert isinstance(done, pawl.Done)
+        assert isinstance(done, pawlock.Done)
         assert done.fence == one.lease.fence
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             firing()
 
 
@@ -122,7 +122,7 @@ def test_a_firing_that_raises_counts_as_run_unless_it_is_to_be_tried_again(
     server: Server, *, retry: bool
 ) -> None:
     runs: list[int] = []
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
 
         @once(client, "report:{scheduled}", retry=retry)
         def report() -> None:
@@ -137,7 +137,7 @@ def test_a_firing_that_raises_counts_as_run_unless_it_is_to_be_tried_again(
 
 def test_a_firing_without_wait_is_passed_over_while_it_runs(server: Server) -> None:
     end = threading.Event()
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
 
         @once(client, "report:{scheduled}", wait=False)
         def report() -> str:
@@ -158,7 +158,7 @@ def test_a_firing_without_wait_is_passed_over_while_it_runs(server: Server) -> N
 
 
 def test_shutdown_ends_the_wait_for_another_process(server: Server) -> None:
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
 
         @once(client, "report:{scheduled}")
         def report() -> None:
@@ -166,7 +166,7 @@ def test_shutdown_ends_the_wait_for_another_process(server: Server) -> None:
 
         at = moment()
         running = client.once(f"report:{at:%Y-%m-%dT%H:%M:%S}Z").begin()
-        assert isinstance(running, pawl.Started)
+        assert isinstance(running, pawlock.Started)
         scheduler = BackgroundScheduler(timezone=UTC)
         said = Outcomes(scheduler)
         scheduler.add_job(report, "date", run_date=at, misfire_grace_time=None)
@@ -179,7 +179,7 @@ def test_shutdown_ends_the_wait_for_another_process(server: Server) -> None:
 
 async def test_coroutine_functions_of_asyncio_schedulers(server: Server) -> None:
     ran: list[Firing] = []
-    async with pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as client:
 
         @once(client, "report:{scheduled}")
         async def report() -> str:
@@ -203,7 +203,7 @@ async def test_coroutine_functions_of_asyncio_schedulers(server: Server) -> None
 
 
 def test_fire_times_that_other_processes_do_not_have_are_refused(server: Server) -> None:
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
 
         @once(client, "report:{scheduled}")
         def report() -> None:
@@ -217,20 +217,20 @@ def test_fire_times_that_other_processes_do_not_have_are_refused(server: Server)
         scheduler.start()
         until("all are refused", lambda: len({str(error) for error in said.errors}) >= 3)
         scheduler.shutdown()
-        assert {type(error) for error in said.errors} == {pawl.ConfigurationError}
+        assert {type(error) for error in said.errors} == {pawlock.ConfigurationError}
         assert any("jitter" in str(error) for error in said.errors)
         assert any("start_date" in str(error) for error in said.errors)
-        with pytest.raises(pawl.ConfigurationError, match="no fire time"):
+        with pytest.raises(pawlock.ConfigurationError, match="no fire time"):
             report()
 
 
 def test_what_can_never_work_is_refused(server: Server) -> None:
-    with pawl.connect(server.url) as client:
-        with pytest.raises(pawl.ConfigurationError, match="scheduled"):
+    with pawlock.connect(server.url) as client:
+        with pytest.raises(pawlock.ConfigurationError, match="scheduled"):
             once(client, "report")
-        with pytest.raises(pawl.ConfigurationError, match="min_hold"):
+        with pytest.raises(pawlock.ConfigurationError, match="min_hold"):
             once(client, "report:{scheduled}", min_hold=1)
-        with pytest.raises(pawl.ConfigurationError, match="coroutine"):
+        with pytest.raises(pawlock.ConfigurationError, match="coroutine"):
 
             @once(client, "report:{scheduled}")
             async def report() -> None: ...

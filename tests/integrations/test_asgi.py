@@ -1,4 +1,4 @@
-"""``pawl.integrations.asgi`` in this process: lifespans that lead in turn, requests that exclude each other."""
+"""``pawlock.integrations.asgi`` in this process: lifespans that lead in turn, requests that exclude each other."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message
 
-import pawl
-from pawl.integrations import asgi
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.integrations import asgi
+from pawlock.testing.servers import Server
 
 
 class Answer:
@@ -74,10 +74,10 @@ async def test_one_of_two_applications_runs_it_and_the_other_follows_at_once_whe
     ran: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
     ended: list[str] = []
 
-    async with pawl.connect_async(server.url) as one, pawl.connect_async(server.url) as two:
+    async with pawlock.connect_async(server.url) as one, pawlock.connect_async(server.url) as two:
 
-        def worker(client: pawl.AsyncClient, word: str) -> asgi.Lifespan:
-            async def work(lease: pawl.AsyncLease) -> None:
+        def worker(client: pawlock.AsyncClient, word: str) -> asgi.Lifespan:
+            async def work(lease: pawlock.AsyncLease) -> None:
                 ran.put_nowait((word, lease.fence))
                 try:
                     await asyncio.sleep(3600)
@@ -115,10 +115,10 @@ async def test_it_composes_with_the_lifespan_of_the_application(server: Server) 
         yield {"pool": 7}
         order.append("torn down")
 
-    async with pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as client:
         led = asyncio.Event()
 
-        async def work(_lease: pawl.AsyncLease) -> None:
+        async def work(_lease: pawlock.AsyncLease) -> None:
             order.append("runs")
             led.set()
             try:
@@ -126,7 +126,7 @@ async def test_it_composes_with_the_lifespan_of_the_application(server: Server) 
             finally:
                 order.append("ended")
 
-        async def tidy(_lease: pawl.AsyncLease) -> None:
+        async def tidy(_lease: pawlock.AsyncLease) -> None:
             tidied.set()
 
         tidied = asyncio.Event()
@@ -141,12 +141,15 @@ async def test_it_composes_with_the_lifespan_of_the_application(server: Server) 
 async def test_an_application_stops_while_it_waits_to_lead_and_while_the_server_is_away(
     own_server: Server,
 ) -> None:
-    async def work(_lease: pawl.AsyncLease) -> None:
+    async def work(_lease: pawlock.AsyncLease) -> None:
         await asyncio.sleep(3600)
 
-    async with pawl.connect_async(own_server.url) as holder, pawl.connect_async(own_server.url) as client:
+    async with (
+        pawlock.connect_async(own_server.url) as holder,
+        pawlock.connect_async(own_server.url) as client,
+    ):
         async with holder.election("scheduler").campaign(), asgi.leader(client, "scheduler", work)(None):
-            while not own_server.command("EXISTS", "{pawl:%election:scheduler}:1:queue"):  # noqa: ASYNC110 - asked of the server
+            while not own_server.command("EXISTS", "{pawlock:%election:scheduler}:1:queue"):  # noqa: ASYNC110 - asked of the server
                 await asyncio.sleep(0.01)
         own_server.kill()
         async with asgi.leader(client, "scheduler", work)(None):
@@ -155,26 +158,26 @@ async def test_an_application_stops_while_it_waits_to_lead_and_while_the_server_
 
 
 async def test_what_can_never_work_ends_the_start(server: Server) -> None:
-    async def work(_lease: pawl.AsyncLease) -> None: ...
+    async def work(_lease: pawlock.AsyncLease) -> None: ...
 
-    async with pawl.connect_async(server.url) as client:
-        with pytest.raises(pawl.ConfigurationError, match="unknown option"):
+    async with pawlock.connect_async(server.url) as client:
+        with pytest.raises(pawlock.ConfigurationError, match="unknown option"):
             asgi.leader(client, "scheduler", work, tll=3)
-        with pytest.raises(pawl.ConfigurationError, match="backoff"):
+        with pytest.raises(pawlock.ConfigurationError, match="backoff"):
             async with asgi.leader(client, "scheduler", work, backoff=(0, 0))(None):
                 pass
         with (
-            pawl.connect(server.url) as threads,
-            pytest.raises(pawl.ConfigurationError, match="connect_async"),
+            pawlock.connect(server.url) as threads,
+            pytest.raises(pawlock.ConfigurationError, match="connect_async"),
         ):
             asgi.leader(threads, "scheduler", work)  # type: ignore[arg-type]
 
 
 async def test_the_error_of_an_application_that_fails_is_not_hidden(server: Server) -> None:
-    async def work(_lease: pawl.AsyncLease) -> None:
+    async def work(_lease: pawlock.AsyncLease) -> None:
         await asyncio.sleep(3600)
 
-    async with pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as client:
         with pytest.raises(ZeroDivisionError):
             async with asgi.leader(client, "scheduler", work)(None):
                 raise ZeroDivisionError
@@ -184,7 +187,7 @@ async def test_the_error_of_an_application_that_fails_is_not_hidden(server: Serv
 # ------------------------------------------------------------------ lock
 
 
-def shop(client: pawl.AsyncClient, **options: object) -> tuple[FastAPI, asyncio.Event, asyncio.Event]:
+def shop(client: pawlock.AsyncClient, **options: object) -> tuple[FastAPI, asyncio.Event, asyncio.Event]:
     """An application, an event that its handler sets, and one that it waits for."""
     app = FastAPI()
     inside, go_on = asyncio.Event(), asyncio.Event()
@@ -197,14 +200,14 @@ def shop(client: pawl.AsyncClient, **options: object) -> tuple[FastAPI, asyncio.
         return {"fence": request.state.fence, "id": id}
 
     @app.post("/threads/{id}")
-    def in_a_thread(request: Request, lease: pawl.AsyncLease = Depends(guard)) -> dict[str, bool]:  # noqa: B008, FAST002
+    def in_a_thread(request: Request, lease: pawlock.AsyncLease = Depends(guard)) -> dict[str, bool]:  # noqa: B008, FAST002
         return {"same": lease is request.state.lease, "held": lease.remaining() > 0}
 
     return app, inside, go_on
 
 
 async def test_requests_of_one_order_exclude_each_other_and_others_do_not(server: Server) -> None:
-    async with pawl.connect_async(server.url) as client, pawl.connect_async(server.url) as other:
+    async with pawlock.connect_async(server.url) as client, pawlock.connect_async(server.url) as other:
         app, inside, go_on = shop(client)
         twin, _, _ = shop(other)
         first = asyncio.create_task(ask(app, "/orders/7"))
@@ -222,7 +225,7 @@ async def test_requests_of_one_order_exclude_each_other_and_others_do_not(server
 
 
 async def test_a_request_waits_for_its_timeout_and_the_status_can_be_chosen(server: Server) -> None:
-    async with pawl.connect_async(server.url) as client, pawl.connect_async(server.url) as other:
+    async with pawlock.connect_async(server.url) as client, pawlock.connect_async(server.url) as other:
         app, inside, go_on = shop(client, timeout=0.05, status=409, retry_after=2.5)
         patient, _, at_once = shop(other, timeout=30)
         at_once.set()
@@ -238,7 +241,7 @@ async def test_a_request_waits_for_its_timeout_and_the_status_can_be_chosen(serv
 
 
 async def test_a_lease_that_is_lost_ends_the_handler_with_500(server: Server) -> None:
-    async with pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as client:
         app, inside, _ = shop(client, ttl=0.3)
         asked = asyncio.create_task(ask(app, "/orders/7"))
         await inside.wait()
@@ -250,7 +253,7 @@ async def test_a_lease_that_is_lost_ends_the_handler_with_500(server: Server) ->
 
 
 async def test_a_server_that_is_away_is_503(own_server: Server) -> None:
-    async with pawl.connect_async(own_server.url, unavailable_after=0.2) as client:
+    async with pawlock.connect_async(own_server.url, unavailable_after=0.2) as client:
         app, _, go_on = shop(client)
         go_on.set()
         assert (await ask(app, "/orders/7")).status == 200
@@ -263,7 +266,7 @@ async def test_a_server_that_is_away_is_503(own_server: Server) -> None:
 
 
 async def test_the_error_of_a_handler_is_its_own(server: Server) -> None:
-    async with pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as client:
         app = FastAPI()
 
         @app.post("/orders/{id}", dependencies=[Depends(asgi.lock(client, "order:{id}"))])
@@ -276,7 +279,7 @@ async def test_the_error_of_a_handler_is_its_own(server: Server) -> None:
 
 
 async def test_a_block_in_an_endpoint_of_starlette(server: Server) -> None:
-    async with pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as client:
         guard = asgi.lock(client, lambda request: f"cart:{request.query_params['user']}", ttl=5)
 
         async def endpoint(request: StarletteRequest) -> JSONResponse:
@@ -290,14 +293,14 @@ async def test_a_block_in_an_endpoint_of_starlette(server: Server) -> None:
 
 
 async def test_a_field_that_the_path_does_not_have_is_named(server: Server) -> None:
-    async with pawl.connect_async(server.url) as client:
+    async with pawlock.connect_async(server.url) as client:
         app = FastAPI()
 
         @app.post("/orders/{id}", dependencies=[Depends(asgi.lock(client, "order:{order_id}"))])
         async def order(id: int) -> None: ...  # noqa: A002
 
-        with pytest.raises(pawl.ConfigurationError, match=r"order_id.*parameters of the path: id"):
+        with pytest.raises(pawlock.ConfigurationError, match=r"order_id.*parameters of the path: id"):
             await ask(app, "/orders/7")
         for options in ({"status": 200}, {"retry_after": float("inf")}, {"timeout": -1}, {"tll": 3}):
-            with pytest.raises(pawl.ConfigurationError):
+            with pytest.raises(pawlock.ConfigurationError):
                 asgi.lock(client, "order:{id}", **cast("dict[str, Any]", options))

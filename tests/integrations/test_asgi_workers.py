@@ -1,4 +1,4 @@
-"""``pawl.integrations.asgi`` in worker processes of uvicorn and gunicorn that are killed, stopped and shut down."""
+"""``pawlock.integrations.asgi`` in worker processes of uvicorn and gunicorn that are killed, stopped and shut down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.apps.rig import ROOT, Rig, ask, listening, rig, until
 from tests.integrations.witness import Step, Witness
 from tests.pace import pace
@@ -38,7 +38,7 @@ def witness(tmp_path: Path) -> Iterator[Witness]:
 def workers(valkey: Server, tmp_path: Path, witness: Witness) -> Iterator[Rig]:
     valkey.command("FLUSHALL")
     environ = {
-        "PAWL_URL": valkey.url,
+        "PAWLOCK_URL": valkey.url,
         "WITNESS": witness.path,
         "PYTHONWARNINGS": "ignore",
         "HOME": str(tmp_path),

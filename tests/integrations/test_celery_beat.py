@@ -1,4 +1,4 @@
-"""``pawl.integrations.celery.LeaderScheduler``: of several beats, the one that leads sends each task once."""
+"""``pawlock.integrations.celery.LeaderScheduler``: of several beats, the one that leads sends each task once."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from celery import Celery
 from celery.beat import PersistentScheduler, Scheduler
 from celery.schedules import crontab
 
-import pawl
-from pawl.integrations.celery import LeaderScheduler, Unique, client
-from pawl.testing.groups import ClusterGroup
-from pawl.testing.servers import Server, free_port
+import pawlock
+from pawlock.integrations.celery import LeaderScheduler, Unique, client
+from pawlock.testing.groups import ClusterGroup
+from pawlock.testing.servers import Server, free_port
 from tests.apps.rig import Rig, rig, until
 from tests.integrations.celery_app import EVERY, slot
 from tests.pace import pace
@@ -54,8 +54,8 @@ def beat(server: Server) -> Iterator[Beat]:
         app = Celery("shop", broker="memory://", set_as_current=False)
         app.conf.beat_schedule = schedule
         app.conf.timezone = "Europe/Berlin"
-        app.conf.pawl = {"url": server.url}
-        app.conf.pawl_beat = {"scheduler": Sender, "ttl": 2, **options}
+        app.conf.pawlock = {"url": server.url}
+        app.conf.pawlock_beat = {"scheduler": Sender, "ttl": 2, **options}
         found = LeaderScheduler(app, max_interval=0.02)
         made.append((app, found))
         return found
@@ -128,7 +128,7 @@ def test_a_beat_that_was_paused_sends_nothing_once_another_one_led(beat: Beat, s
     """It has not noticed yet: by its own clock it leads, and the server refuses it."""
     one, two = beat(every(0.02), ttl=60), beat(every(0.02), ttl=60)
     run(one, lambda: one.sent)
-    server.command("DEL", "pawl:%election:beat:shop")
+    server.command("DEL", "pawlock:%election:beat:shop")
     run(two, lambda: two.sent)
     assert one._lease.state == "held"
     sent = len(one.sent)
@@ -188,8 +188,8 @@ def test_a_server_that_forgets_has_nothing_sent_twice(beat: Beat, server: Server
         two.tick()
     assert two.sent == []
     with contextlib.closing(redis.Redis.from_url(server.url)) as plain:
-        assert plain.hlen("pawl:{celery-beat:shop}:sent") == 1, "noted anew for the beats to come"
-        assert 0 < plain.pttl("pawl:{celery-beat:shop}:sent") <= 400 * 86_400_000
+        assert plain.hlen("pawlock:{celery-beat:shop}:sent") == 1, "noted anew for the beats to come"
+        assert 0 < plain.pttl("pawlock:{celery-beat:shop}:sent") <= 400 * 86_400_000
 
 
 def test_a_record_that_fails_sends_nothing_and_is_read_anew(
@@ -242,28 +242,28 @@ def test_a_scheduler_that_is_only_looked_at_stands_for_nothing(server: Server) -
     shown.close()
     assert client(app) is client(app)
     with client(app).lock("of the broker's server"):
-        assert server.command("EXISTS", "pawl:of the broker's server") == 1
+        assert server.command("EXISTS", "pawlock:of the broker's server") == 1
     client(app).close()
 
 
 def test_what_can_never_work_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PAWL_URL", raising=False)
+    monkeypatch.delenv("PAWLOCK_URL", raising=False)
 
     def make(**conf: object) -> None:
         app = Celery("shop", broker="memory://", set_as_current=False)
         app.conf.update(conf)
         LeaderScheduler(app)
 
-    with pytest.raises(pawl.ConfigurationError, match="no server"):
+    with pytest.raises(pawlock.ConfigurationError, match="no server"):
         make()
-    with pytest.raises(pawl.ConfigurationError, match="empty"):
-        make(pawl={"url": ""})
-    with pytest.raises(pawl.ConfigurationError, match="dictionary"):
-        make(pawl=server.url)
-    with pytest.raises(pawl.ConfigurationError, match="store"):
-        make(pawl={"url": "redis+sentinel://a,b/one"})
-    with pytest.raises(pawl.ConfigurationError, match="unknown keys: nmae"):
-        make(pawl={"url": server.url}, pawl_beat={"nmae": "x"})
+    with pytest.raises(pawlock.ConfigurationError, match="empty"):
+        make(pawlock={"url": ""})
+    with pytest.raises(pawlock.ConfigurationError, match="dictionary"):
+        make(pawlock=server.url)
+    with pytest.raises(pawlock.ConfigurationError, match="store"):
+        make(pawlock={"url": "redis+sentinel://a,b/one"})
+    with pytest.raises(pawlock.ConfigurationError, match="unknown keys: nmae"):
+        make(pawlock={"url": server.url}, pawlock_beat={"nmae": "x"})
 
 
 @pytest.mark.slow
@@ -274,10 +274,10 @@ def test_a_cluster_one_of_whose_nodes_is_away() -> None:
     with ClusterGroup() as group:
         app = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
         app.conf.beat_schedule = every(0.02)
-        app.conf.pawl = {
+        app.conf.pawlock = {
             "url": group.url.replace("redis+cluster://", f"redis+cluster://127.0.0.1:{free_port()},")
         }
-        app.conf.pawl_beat = {"scheduler": Sender}
+        app.conf.pawlock_beat = {"scheduler": Sender}
         task = app.task(base=Unique, name="work", on_duplicate="existing", shared=False)(work)
         app.finalize()
         one = LeaderScheduler(app, max_interval=0.02)
@@ -299,7 +299,7 @@ def beats(valkey: Server, tmp_path: Path) -> Iterator[Rig]:
 
 
 def start(beats: Rig) -> subprocess.Popen[str]:
-    name = "pawl.integrations.celery:LeaderScheduler"
+    name = "pawlock.integrations.celery:LeaderScheduler"
     return beats.start(
         "celery", "-A", "tests.integrations.celery_app", "beat", "-S", name, "-l", "INFO", "--pidfile="
     )

@@ -1,4 +1,4 @@
-"""``pawl.integrations.celery.Unique``: of equal tasks, one is queued or runs. Messages are delivered by hand."""
+"""``pawlock.integrations.celery.Unique``: of equal tasks, one is queued or runs. Messages are delivered by hand."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from celery.exceptions import Ignore, Reject
 from celery.result import EagerResult
 from celery.signals import task_revoked
 
-import pawl
-from pawl.integrations.celery import Unique, client
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.integrations.celery import Unique, client
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 
 
 class Shop:
@@ -33,7 +33,7 @@ class Shop:
     def __init__(self, url: str) -> None:
         self.app = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
         self.app.conf.task_default_queue = uuid.uuid4().hex
-        self.app.conf.pawl = {"url": url}
+        self.app.conf.pawlock = {"url": url}
         self.ran: list[tuple[Any, int]] = []
         self.during: Callable[[Any], object] = lambda task: None
 
@@ -108,14 +108,14 @@ def test_one_lease_from_apply_async_to_the_end_of_the_run(shop: Shop, server: Se
     assert shop.ran == [(1, fence)], "one fencing token throughout"
     assert during == [("IGNORED", 1.0)], "renewed by the run's own TTL"
     assert not shop.held(task, 1)
-    assert server.command("EXISTS", f"pawl:{{{task.unique_name((1,))}}}:task") == 0
+    assert server.command("EXISTS", f"pawlock:{{{task.unique_name((1,))}}}:task") == 0
     assert task.delay(1).state == "PENDING"
 
 
 def test_what_happens_to_a_duplicate_is_chosen(shop: Shop) -> None:
     task = shop.task(on_duplicate="raise")
     first = task.delay(1)
-    with pytest.raises(pawl.NotAcquired, match=first.id):
+    with pytest.raises(pawlock.NotAcquired, match=first.id):
         task.delay(1)
 
 
@@ -140,7 +140,7 @@ def test_the_existing_task_is_returned_queued_and_running(shop: Shop) -> None:
 
 def test_a_lock_of_something_else_has_no_task(shop: Shop) -> None:
     task = shop.task(on_duplicate="existing")
-    with client(shop.app).lock(task.unique_name((1,))), pytest.raises(pawl.NotAcquired, match="unknown"):
+    with client(shop.app).lock(task.unique_name((1,))), pytest.raises(pawlock.NotAcquired, match="unknown"):
         task.delay(1)
 
 
@@ -171,7 +171,7 @@ def test_which_arguments_tell_tasks_apart(shop: Shop) -> None:
     assert len(long.encode()) < 200
     moment = datetime(2026, 11, 23, tzinfo=UTC)
     assert every.unique_name((moment,)) == every.unique_name((datetime(2026, 11, 23, tzinfo=UTC),))
-    with pytest.raises(pawl.ConfigurationError, match="unique_on"):
+    with pytest.raises(pawlock.ConfigurationError, match="unique_on"):
         every.unique_name((object(),))
 
 
@@ -192,9 +192,9 @@ def test_what_can_never_work_is_refused_where_the_task_is_defined(shop: Shop) ->
         {"run_ttl": 0},
         {"keep": -1},
     ):
-        with pytest.raises(pawl.ConfigurationError):
+        with pytest.raises(pawlock.ConfigurationError):
             shop.task(**options)
-    with pytest.raises(pawl.ConfigurationError, match="no argument 'nmber'"):
+    with pytest.raises(pawlock.ConfigurationError, match="no argument 'nmber'"):
         shop.task(unique_on=["nmber"]).delay(1)
 
 
@@ -203,8 +203,8 @@ def test_a_message_that_is_delivered_again_takes_the_lock_anew(shop: Shop, serve
     task = shop.task()
     task.delay(1)
     (message,) = shop.messages()
-    with pawl.connect(server.url) as dead:
-        left = dead.adopt(message.headers["pawl_ticket"], ttl=0.5, renew=False)
+    with pawlock.connect(server.url) as dead:
+        left = dead.adopt(message.headers["pawlock_ticket"], ttl=0.5, renew=False)
         assert shop.deliver(message) == ("SUCCESS", "1a")
         assert shop.ran[0][1] > left.fence
 
@@ -213,7 +213,7 @@ def test_a_message_that_is_delivered_again_while_it_runs_is_dropped(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As brokers do after their visibility timeout: no second run, and no state beside the first one's."""
-    monkeypatch.setattr("pawl.integrations.celery._unique._SLACK", 0.1)
+    monkeypatch.setattr("pawlock.integrations.celery._unique._SLACK", 0.1)
     task = shop.task(run_ttl=0.3)
     task.delay(1)
     (message,) = shop.messages()
@@ -445,7 +445,7 @@ def test_a_call_as_a_function_is_one(shop: Shop) -> None:
     plain = shop.app.task(base=Unique, name="shop.plain", shared=False)(whose)
     shop.app.finalize()
     assert plain() == os.getpid()
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         print(plain.lease)
 
 
@@ -453,14 +453,14 @@ def test_a_lease_that_is_lost_fails_the_task(shop: Shop, server: Server) -> None
     task = shop.task(run_ttl=0.3)
 
     def lose(task: Any) -> None:  # noqa: ANN401 - Celery has no type marks
-        server.command("DEL", f"pawl:{task.unique_name((1,))}")
+        server.command("DEL", f"pawlock:{task.unique_name((1,))}")
         task.lease.lost.wait(10)
 
     shop.during = lose
     task.delay(1)
     state, error = shop.deliver(*shop.messages())
     assert state == "FAILURE"
-    assert isinstance(error, pawl.LeaseLost)
+    assert isinstance(error, pawlock.LeaseLost)
 
 
 def test_a_lock_server_that_is_away_refuses_to_send_and_has_the_run_retried(
@@ -468,16 +468,16 @@ def test_a_lock_server_that_is_away_refuses_to_send_and_has_the_run_retried(
 ) -> None:
     task = shop.task()
     with Proxy(server) as proxy:
-        shop.app.conf.pawl = {"url": proxy.url, "unavailable_after": 0.2}
+        shop.app.conf.pawlock = {"url": proxy.url, "unavailable_after": 0.2}
         task.delay(1)
         (message,) = shop.messages()
         proxy.refuse()
         proxy.reset_all()
         assert shop.deliver(message)[0] == "RETRY"
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             task.delay(2)
         client(shop.app).close(timeout=0.1)
-    shop.app.conf.pawl = {"url": server.url}
+    shop.app.conf.pawlock = {"url": server.url}
     (message,) = shop.messages()
     assert shop.deliver(message) == ("SUCCESS", "1a")
 

@@ -1,4 +1,4 @@
-"""``pawl.integrations.celery`` with the oldest Celery that it supports, and with django-celery-beat."""
+"""``pawlock.integrations.celery`` with the oldest Celery that it supports, and with django-celery-beat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.apps.rig import ROOT
 
 TESTS = ("test_celery_beat.py", "test_celery_unique.py", "test_celery_workers.py")
@@ -25,7 +25,7 @@ def installed(folder: Path, wanted: str) -> str:
 
 def run(packages: str, *command: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([packages, str(ROOT / "src"), str(ROOT)])
-    environ = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "PAWL_"))}
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "PAWLOCK_"))}
     environ |= {"PYTHONPATH": path, "PYTHONWARNINGS": "default"}
     return subprocess.run(
         [sys.executable, *command],

@@ -17,8 +17,8 @@ import pytest
 from celery import chord
 from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
 
-from pawl.integrations.celery import client
-from pawl.testing.servers import Server
+from pawlock.integrations.celery import client
+from pawlock.testing.servers import Server
 from tests.apps.rig import Rig, rig, until
 from tests.integrations.celery_tasks import LOG, RUN_TTL, make
 from tests.pace import pace

@@ -1,4 +1,4 @@
-"""``pawl.integrations.django``: the cases of ``django_cases.py`` in a process of their own, with several versions."""
+"""``pawlock.integrations.django``: the cases of ``django_cases.py`` in a process of their own, with several versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.apps.rig import ROOT, rig, until
 from tests.fencing import databases
 
@@ -21,7 +21,7 @@ CASES = Path(__file__).with_name("django_cases.py")
 def run(server: Server, folder: Path, python: str = sys.executable, more: str = "") -> str:
     path = os.pathsep.join(filter(None, (more, str(ROOT / "src"), str(ROOT))))
     environ = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder)}
-    for variable in ("PAWL_URL", "PAWL_NAMESPACE"):
+    for variable in ("PAWLOCK_URL", "PAWLOCK_NAMESPACE"):
         environ.pop(variable, None)
     command = [python, "-W", "error::ResourceWarning", str(CASES), server.url]
     done = subprocess.run(
@@ -58,7 +58,7 @@ def test_manage_py(valkey: Server, tmp_path: Path) -> None:
         "SITE_LOCKS": valkey.url,
     }
     with rig(tmp_path, environ) as site:
-        site.environ.pop("PAWL_URL", None)
+        site.environ.pop("PAWLOCK_URL", None)
         tables = "import django; django.setup(); from django.db import connection as c\n"
         tables += "from tests.integrations.django_site.models import Import\n"
         tables += "with c.schema_editor() as editor: editor.create_model(Import)"
@@ -68,12 +68,12 @@ def test_manage_py(valkey: Server, tmp_path: Path) -> None:
         site.start(*manage, "load", "prices", "--seconds", "60")
         until("it holds", lambda: valkey.command("EXISTS", "site:import:prices"))
         # Listed is what has been held for a second.
-        until("it is listed", lambda: "import:prices" in site.run(*manage, "pawl", "ls").stdout)
+        until("it is listed", lambda: "import:prices" in site.run(*manage, "pawlock", "ls").stdout)
         with ThreadPoolExecutor(3) as at_once:
             asked = [
                 ("load", "prices"),
-                ("pawl", "show", "import:prices"),
-                ("pawl", "nothing"),
+                ("pawlock", "show", "import:prices"),
+                ("pawlock", "nothing"),
             ]
             skipped, show, wrong = at_once.map(lambda words: site.run(*manage, *words), asked)
         assert (skipped.returncode, skipped.stdout.strip()[:7]) == (0, "skipped"), skipped.stderr
@@ -92,11 +92,11 @@ def test_an_earlier_holder_that_waits_for_a_row_is_refused(tmp_path: Path) -> No
     assert done.stdout.strip() == "the earlier holder wrote nothing"
 
 
-def test_importing_pawl_or_the_locks_imports_no_django(tmp_path: Path) -> None:
+def test_importing_pawlock_or_the_locks_imports_no_django(tmp_path: Path) -> None:
     program = (
-        "import sys, pawl, pawl.integrations\n"
+        "import sys, pawlock, pawlock.integrations\n"
         "assert not {'django', 'starlette', 'apscheduler', 'alembic', 'celery'} & {*sys.modules}\n"
-        "import pawl.integrations.asgi, pawl.integrations.apscheduler, pawl.integrations.alembic\n"
+        "import pawlock.integrations.asgi, pawlock.integrations.apscheduler, pawlock.integrations.alembic\n"
         "assert not {'django', 'starlette', 'apscheduler', 'alembic', 'celery'} & {*sys.modules}\n"
     )
     with rig(tmp_path, {}) as here:

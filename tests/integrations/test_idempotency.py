@@ -1,4 +1,4 @@
-"""``pawl.integrations.asgi.Idempotency`` in this process: what is handled, replayed, refused, and what is freed."""
+"""``pawlock.integrations.asgi.Idempotency`` in this process: what is handled, replayed, refused, and what is freed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, JSONResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-import pawl
-from pawl.integrations.asgi import Idempotency, is_final
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.integrations.asgi import Idempotency, is_final
+from pawlock.testing.servers import Server
 
 OWN = Path(__file__).read_bytes()
 
@@ -143,8 +143,8 @@ class Bank:
 
 
 @pytest.fixture
-async def client(server: Server) -> AsyncIterator[pawl.AsyncClient]:
-    async with pawl.connect_async(server.url) as client:
+async def client(server: Server) -> AsyncIterator[pawlock.AsyncClient]:
+    async with pawlock.connect_async(server.url) as client:
         yield client
 
 
@@ -155,7 +155,7 @@ def who(scope: Scope) -> str:
 
 def guarded(
     bank: Bank,
-    client: pawl.AsyncClient,
+    client: pawlock.AsyncClient,
     caller: Callable[[Any], str | None] = who,
     **options: Any,  # noqa: ANN401 - the middleware's
 ) -> Client:
@@ -164,7 +164,7 @@ def guarded(
     return Client(app)
 
 
-async def test_a_repeated_request_gets_the_same_response(client: pawl.AsyncClient) -> None:
+async def test_a_repeated_request_gets_the_same_response(client: pawlock.AsyncClient) -> None:
     bank = Bank()
     user = guarded(bank, client)
     first = await user.ask(body=b'{"amount": 5}')
@@ -183,7 +183,7 @@ async def test_a_repeated_request_gets_the_same_response(client: pawl.AsyncClien
     assert (await user.ask(key=None)).body == {"number": 3, "fence": None}
 
 
-async def test_the_same_key_for_another_request_is_refused(client: pawl.AsyncClient) -> None:
+async def test_the_same_key_for_another_request_is_refused(client: pawlock.AsyncClient) -> None:
     bank = Bank()
     user = guarded(bank, client)
     await user.ask(body=b"1")
@@ -197,7 +197,7 @@ async def test_the_same_key_for_another_request_is_refused(client: pawl.AsyncCli
     assert len(bank.paid) == 1
 
 
-async def test_callers_do_not_see_the_responses_of_each_other(client: pawl.AsyncClient) -> None:
+async def test_callers_do_not_see_the_responses_of_each_other(client: pawlock.AsyncClient) -> None:
     bank = Bank()
     user = guarded(bank, client)
     assert (await user.ask(Authorization="ann")).body["number"] == 1
@@ -209,7 +209,7 @@ async def test_callers_do_not_see_the_responses_of_each_other(client: pawl.Async
     assert [(await anybody.ask()).body["number"] for _ in range(2)] == [4, 5]
 
 
-async def test_only_unsafe_methods_and_keys_that_make_sense(client: pawl.AsyncClient) -> None:
+async def test_only_unsafe_methods_and_keys_that_make_sense(client: pawlock.AsyncClient) -> None:
     bank = Bank()
     user = guarded(bank, client)
     assert [(await user.ask(method="PUT")).body["number"] for _ in range(2)] == [1, 2]
@@ -223,7 +223,7 @@ async def test_only_unsafe_methods_and_keys_that_make_sense(client: pawl.AsyncCl
     assert (await small.ask(key="b", body=b"1234")).status == 201
 
 
-async def test_while_it_is_handled_a_repeated_one_is_refused_or_waits(client: pawl.AsyncClient) -> None:
+async def test_while_it_is_handled_a_repeated_one_is_refused_or_waits(client: pawlock.AsyncClient) -> None:
     bank = Bank()
     user = guarded(bank, client)
     patient = Client(Idempotency(user.app, client=client, caller=who, wait=60))
@@ -243,7 +243,7 @@ async def test_while_it_is_handled_a_repeated_one_is_refused_or_waits(client: pa
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 401])
-async def test_what_may_succeed_later_is_not_stored(client: pawl.AsyncClient, status: int) -> None:
+async def test_what_may_succeed_later_is_not_stored(client: pawlock.AsyncClient, status: int) -> None:
     bank = Bank(status=status)
     user = guarded(bank, client)
     assert [(await user.ask()).status for _ in range(2)] == [status] * 2
@@ -253,7 +253,7 @@ async def test_what_may_succeed_later_is_not_stored(client: pawl.AsyncClient, st
     assert [(await keeps.ask(key="kept")).replayed for _ in range(2)] == [False, True]
 
 
-async def test_an_exception_frees_the_key(client: pawl.AsyncClient) -> None:
+async def test_an_exception_frees_the_key(client: pawlock.AsyncClient) -> None:
     bank = Bank()
     user = guarded(bank, client)
     for _ in range(2):
@@ -262,7 +262,9 @@ async def test_an_exception_frees_the_key(client: pawl.AsyncClient) -> None:
     assert bank.paid == ["fails"] * 2
 
 
-async def test_an_application_that_does_not_end_its_response_frees_the_key(client: pawl.AsyncClient) -> None:
+async def test_an_application_that_does_not_end_its_response_frees_the_key(
+    client: pawlock.AsyncClient,
+) -> None:
     async def broken(scope: Scope, receive: Any, send: Any) -> None:  # noqa: ANN401
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
@@ -272,7 +274,7 @@ async def test_an_application_that_does_not_end_its_response_frees_the_key(clien
             await user.ask()
 
 
-async def test_an_application_that_sends_no_headers(client: pawl.AsyncClient) -> None:
+async def test_an_application_that_sends_no_headers(client: pawlock.AsyncClient) -> None:
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 201})
         await send({"type": "http.response.body"})
@@ -282,7 +284,7 @@ async def test_an_application_that_sends_no_headers(client: pawl.AsyncClient) ->
     assert (await asking.ask()).replayed
 
 
-async def test_a_stream_is_stored_if_it_is_short(client: pawl.AsyncClient) -> None:
+async def test_a_stream_is_stored_if_it_is_short(client: pawlock.AsyncClient) -> None:
     bank = Bank()
     user = guarded(bank, client)
     for replayed in (False, True):
@@ -293,7 +295,7 @@ async def test_a_stream_is_stored_if_it_is_short(client: pawl.AsyncClient) -> No
 @pytest.mark.parametrize(
     "path", ["/stream?parts=3&size=40000", "/stream?parts=1&size=70000", "/stream?parts=1&size=65500"]
 )
-async def test_a_long_response_is_sent_and_not_kept(client: pawl.AsyncClient, path: str) -> None:
+async def test_a_long_response_is_sent_and_not_kept(client: pawlock.AsyncClient, path: str) -> None:
     bank = Bank()
     user = guarded(bank, client)
     answer = await user.ask(path)
@@ -306,7 +308,7 @@ async def test_a_long_response_is_sent_and_not_kept(client: pawl.AsyncClient, pa
     assert (await user.ask(body=b"2")).problem == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
-async def test_a_file_is_sent_as_what_can_be_recorded(client: pawl.AsyncClient) -> None:
+async def test_a_file_is_sent_as_what_can_be_recorded(client: pawlock.AsyncClient) -> None:
     bank = Bank()
     app = bank.app()
     seen: list[set[str]] = []
@@ -324,7 +326,7 @@ async def test_a_file_is_sent_as_what_can_be_recorded(client: pawl.AsyncClient) 
     assert seen == [{"other"}]
 
 
-async def test_no_body(client: pawl.AsyncClient) -> None:
+async def test_no_body(client: pawlock.AsyncClient) -> None:
     user = guarded(Bank(), client)
     for replayed in (False, True):
         answer = await user.ask("/empty", body=b"")
@@ -332,7 +334,7 @@ async def test_no_body(client: pawl.AsyncClient) -> None:
         assert "content-length" not in answer.headers
 
 
-async def test_a_client_that_goes_away_finds_its_response_later(client: pawl.AsyncClient) -> None:
+async def test_a_client_that_goes_away_finds_its_response_later(client: pawlock.AsyncClient) -> None:
     """A StreamingResponse would stop at the disconnect."""
     bank = Bank()
     user = guarded(bank, client)
@@ -342,7 +344,9 @@ async def test_a_client_that_goes_away_finds_its_response_later(client: pawl.Asy
     assert bank.paid == ["stream"]
 
 
-async def test_a_client_that_goes_away_before_its_body_came_begins_nothing(client: pawl.AsyncClient) -> None:
+async def test_a_client_that_goes_away_before_its_body_came_begins_nothing(
+    client: pawlock.AsyncClient,
+) -> None:
     bank = Bank()
     user = guarded(bank, client)
 
@@ -358,12 +362,12 @@ async def test_a_client_that_goes_away_before_its_body_came_begins_nothing(clien
     assert (await user.ask()).status == 201
 
 
-async def test_a_lost_lease_is_no_success(client: pawl.AsyncClient, server: Server) -> None:
+async def test_a_lost_lease_is_no_success(client: pawlock.AsyncClient, server: Server) -> None:
     bank = Bank()
     user = guarded(bank, client, ttl=0.3)
     asked = asyncio.ensure_future(user.ask("/slow"))
     await bank.begun.wait()
-    keys = server.command("KEYS", "pawl:%once:*")
+    keys = server.command("KEYS", "pawlock:%once:*")
     assert isinstance(keys, list)
     (key,) = keys
     assert isinstance(key, bytes)
@@ -376,7 +380,7 @@ async def test_a_lost_lease_is_no_success(client: pawl.AsyncClient, server: Serv
 
 
 async def test_a_lease_that_was_lost_unnoticed_records_nothing(
-    client: pawl.AsyncClient, server: Server
+    client: pawlock.AsyncClient, server: Server
 ) -> None:
     bank = Bank()
     user = guarded(bank, client)
@@ -389,7 +393,7 @@ async def test_a_lease_that_was_lost_unnoticed_records_nothing(
 
 
 async def test_a_lease_that_is_lost_in_a_long_stream_cuts_it_off(
-    client: pawl.AsyncClient, server: Server
+    client: pawlock.AsyncClient, server: Server
 ) -> None:
     """Its status was sent: only a response that has no end shows that something went wrong."""
     sent: list[Message] = []
@@ -407,7 +411,7 @@ async def test_a_lease_that_is_lost_in_a_long_stream_cuts_it_off(
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"idempotency-key", b"k")]}
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         await Idempotency(app, client=client, caller=who)(scope, receive, send)
     assert [one.get("more_body") for one in sent] == [None, True]
 
@@ -416,7 +420,7 @@ async def test_without_its_server_nothing_is_handled(
     own_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     bank = Bank()
-    async with pawl.connect_async(own_server.url, unavailable_after=0.1) as client:
+    async with pawlock.connect_async(own_server.url, unavailable_after=0.1) as client:
         user = guarded(bank, client)
         assert (await user.ask()).status == 201
         own_server.kill()
@@ -434,7 +438,7 @@ async def test_a_response_that_cannot_be_recorded_is_sent(
     own_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     bank = Bank()
-    async with pawl.connect_async(own_server.url, unavailable_after=0.1) as client:
+    async with pawlock.connect_async(own_server.url, unavailable_after=0.1) as client:
         user = guarded(bank, client, ttl=20)
         asked = asyncio.ensure_future(user.ask("/slow"))
         await bank.begun.wait()
@@ -445,22 +449,22 @@ async def test_a_response_that_cannot_be_recorded_is_sent(
         await client.close(timeout=0.1)
 
 
-async def test_what_a_program_recorded_is_no_response(client: pawl.AsyncClient) -> None:
+async def test_what_a_program_recorded_is_no_response(client: pawlock.AsyncClient) -> None:
     bank = Bank()
     user = Client(Idempotency(bank.app(), client=client, caller=who))
     middleware = user.app
     assert isinstance(middleware, Idempotency)
-    for value in (None, b"{", b"[1]\n", b'{"pawl_http": 2}\n', {"a": 1}):
+    for value in (None, b"{", b"[1]\n", b'{"pawlock_http": 2}\n', {"a": 1}):
         once = client.once(middleware._name_of("", b"k"))
         state = await once.begin()
-        assert isinstance(state, pawl.AsyncStarted)
+        assert isinstance(state, pawlock.AsyncStarted)
         await state.finish(value)
         assert (await user.ask()).problem == (409, "RESPONSE_NOT_KEPT")
         await once.forget()
     assert "Idempotency" in repr(middleware)
 
 
-async def test_other_scopes_pass(client: pawl.AsyncClient) -> None:
+async def test_other_scopes_pass(client: pawlock.AsyncClient) -> None:
     seen: list[str] = []
 
     async def app(scope: Scope, receive: Any, send: Any) -> None:  # noqa: ANN401
@@ -472,18 +476,18 @@ async def test_other_scopes_pass(client: pawl.AsyncClient) -> None:
     assert seen == ["lifespan", "websocket"]
 
 
-async def test_what_can_never_work_is_refused_at_once(client: pawl.AsyncClient) -> None:
+async def test_what_can_never_work_is_refused_at_once(client: pawlock.AsyncClient) -> None:
     app = Bank().app()
     wrong: list[dict[str, Any]] = [
         {"caller": "user"}, {"missing": "ignore"}, {"keep": 0}, {"wait": -1}, {"max_body": -1}, {"max_body": True},
         {"retry_after": float("nan")}, {"ttl": 0}, {"prefix": "x" * 200}, {"client": object()},
     ]  # fmt: skip
     for given in wrong:
-        with pytest.raises(pawl.ConfigurationError):
+        with pytest.raises(pawlock.ConfigurationError):
             Idempotency(app, **{"client": client, "caller": who, **given})
-    async with pawl.connect_async(
+    async with pawlock.connect_async(
         ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
     ) as several:
-        with pytest.raises(pawl.NotSupported):
+        with pytest.raises(pawlock.NotSupported):
             Idempotency(app, client=several, caller=who)
     assert [is_final(one) for one in (200, 302, 404, 422, 409, 500)] == [True] * 4 + [False] * 2

@@ -1,4 +1,4 @@
-"""Streaming responses under ``pawl.integrations.asgi.Idempotency`` whose client goes away."""
+"""Streaming responses under ``pawlock.integrations.asgi.Idempotency`` whose client goes away."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-import pawl
-from pawl.integrations.asgi import Idempotency
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.integrations.asgi import Idempotency
+from pawlock.testing.servers import Server
 from tests.integrations.test_idempotency import Bank, Client, who
 
 
 @pytest.fixture
-async def client(server: Server) -> AsyncIterator[pawl.AsyncClient]:
-    async with pawl.connect_async(server.url) as client:
+async def client(server: Server) -> AsyncIterator[pawlock.AsyncClient]:
+    async with pawlock.connect_async(server.url) as client:
         yield client
 
 
 @pytest.mark.parametrize("spec", ["2.3", "2.4"])
 async def test_a_client_that_goes_away_in_a_long_stream_is_not_handled_again(
-    client: pawl.AsyncClient, spec: str
+    client: pawlock.AsyncClient, spec: str
 ) -> None:
     """Up to 2.3 a StreamingResponse stops when it receives the disconnect, from 2.4 on when sending raises."""
     bank = Bank()

@@ -1,4 +1,4 @@
-"""``pawl.integrations.asgi.Idempotency`` in worker processes of uvicorn that are killed."""
+"""``pawlock.integrations.asgi.Idempotency`` in worker processes of uvicorn that are killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.apps.rig import PATIENCE, Rig, ask, listening, rig, until
 from tests.pace import pace
 
@@ -66,7 +66,7 @@ def shop(valkey: Server, tmp_path: Path) -> Iterator[Shop]:
     notes = tmp_path / "notes"
     notes.touch()
     environ = {
-        "PAWL_URL": valkey.url, "NOTES": str(notes), "PYTHONWARNINGS": "ignore", "HOME": str(tmp_path),
+        "PAWLOCK_URL": valkey.url, "NOTES": str(notes), "PYTHONWARNINGS": "ignore", "HOME": str(tmp_path),
     }  # fmt: skip
     with rig(tmp_path, environ) as found, listening() as gate:
         port = gate.getsockname()[1]

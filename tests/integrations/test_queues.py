@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.apps.rig import ROOT, Rig, rig, until
 from tests.test_docs import blocks, runnable
 
@@ -35,14 +35,14 @@ from arq.connections import RedisSettings
 import app, os
 class Settings:
     functions = app.WorkerSettings.functions
-    redis_settings = RedisSettings.from_dsn(os.environ["PAWL_URL"])
+    redis_settings = RedisSettings.from_dsn(os.environ["PAWLOCK_URL"])
 """
 
 
 def enqueue(name: str, charges: int = 3, books: int = TIMES) -> str:
     counts = {"charges": charges, "times": books}
     if name == "rq":
-        program = "import os, redis, rq\nqueue = rq.Queue(connection=redis.Redis.from_url(os.environ['PAWL_URL']))\n"
+        program = "import os, redis, rq\nqueue = rq.Queue(connection=redis.Redis.from_url(os.environ['PAWLOCK_URL']))\n"
         return program + (
             f"for _ in range({charges}): queue.enqueue('app.charge', 7)\n"
             f"for _ in range({books}): queue.enqueue('app.book', 7)\n"
@@ -68,7 +68,7 @@ WORKERS: dict[str, Sequence[str]] = {
 
 
 def prepared(here: Rig, folder: Path, name: str) -> None:
-    """The program of the page as a module, where it can be imported, and the packages that pawl's tests lack."""
+    """The program of the page as a module, where it can be imported, and the packages that pawlock's tests lack."""
     page = ROOT / f"docs/integrations/{name}.md"
     code, body = runnable(page)[0].code, "    ...  # read"
     assert code.count(body) == 1
@@ -78,7 +78,7 @@ def prepared(here: Rig, folder: Path, name: str) -> None:
     (folder / "app.py").write_text(code.replace(body, f"    {pause}  # read"))
     path = [str(folder), here.environ["PYTHONPATH"]]
     if name == "arq":
-        # It cannot be installed beside the redis-py that pawl is developed with.
+        # It cannot be installed beside the redis-py that pawlock is developed with.
         packages = folder / "packages"
         command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(packages), "arq"]
         if subprocess.run(command, capture_output=True, check=False).returncode:
@@ -94,7 +94,7 @@ def test_two_workers_book_one_after_the_other_and_charge_once(
     name: str, valkey: Server, tmp_path: Path
 ) -> None:
     valkey.command("FLUSHALL")
-    with rig(tmp_path, {"PAWL_URL": valkey.url}) as here:
+    with rig(tmp_path, {"PAWLOCK_URL": valkey.url}) as here:
         prepared(here, tmp_path, name)
         done = here.run("python", "-c", enqueue(name))
         assert done.returncode == 0, done.stderr
@@ -129,10 +129,10 @@ def hang(what):
 @pytest.mark.parametrize("name", WORKERS)
 def test_what_a_killed_worker_ran_can_be_run_again(name: str, valkey: Server, tmp_path: Path) -> None:
     valkey.command("FLUSHALL")
-    with rig(tmp_path, {"PAWL_URL": valkey.url}) as here:
+    with rig(tmp_path, {"PAWLOCK_URL": valkey.url}) as here:
         prepared(here, tmp_path, name)
         app = tmp_path / "app.py"
-        code = re.sub(r"(pawl\.connect\w*)\(\)", r"\1(ttl=2)", app.read_text())
+        code = re.sub(r"(pawlock\.connect\w*)\(\)", r"\1(ttl=2)", app.read_text())
         for what, ended in (("book", "booked"), ("charge", "charged")):
             code = re.sub(
                 rf'^    (print\(f"{ended})', rf'    hang("{what}")\n    \1', code, flags=re.MULTILINE

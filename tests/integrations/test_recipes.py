@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped] # it has no type marks
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.apps.rig import BIN, ROOT, rig
 from tests.test_docs import blocks, runnable
 
@@ -31,7 +31,7 @@ def test_workers_of_xdist_set_up_once(valkey: Server, tmp_path: Path, conftest: 
     test = "import pytest, time\n@pytest.mark.parametrize('n', range(6))\n"
     test += "def test_it(database, n):\n    assert database.read_text().startswith('set up')\n    time.sleep(0.1)\n"
     (tmp_path / "test_it.py").write_text(test)
-    with rig(tmp_path, {"PAWL_URL": valkey.url}) as here:
+    with rig(tmp_path, {"PAWLOCK_URL": valkey.url}) as here:
         for variable in [name for name in here.environ if name.startswith("PYTEST_")]:
             del here.environ[variable]
         options = ("-q", "-n", "3", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "made"))
@@ -51,7 +51,7 @@ def test_the_command_that_names_the_day_runs_once_a_day(valkey: Server, tmp_path
     assert day in command[-1]
     (tmp_path / "report.sh").write_text("#!/bin/sh\necho reported\n")
     (tmp_path / "report.sh").chmod(0o755)
-    with rig(tmp_path, {"PAWL_URL": valkey.url}) as here:
+    with rig(tmp_path, {"PAWLOCK_URL": valkey.url}) as here:
         here.environ["PATH"] = os.pathsep.join((str(BIN), here.environ["PATH"]))
 
         def run(today: str) -> tuple[int, str, str]:
@@ -70,7 +70,7 @@ def test_the_command_of_the_cron_job_skips_what_runs_already(valkey: Server, tmp
     (container,) = template["spec"]["containers"]
     command = [str(word) for word in container["command"]]
     assert command[-1] == "./report.sh"
-    with rig(tmp_path, {"PAWL_URL": valkey.url}) as here:
+    with rig(tmp_path, {"PAWLOCK_URL": valkey.url}) as here:
         ran = [here.run(*command[:-1], "echo", "reported") for _ in range(2)]
     assert [one.returncode for one in ran] == [0, 0], ran
     assert [one.stdout for one in ran] == ["reported\n", ""], "the second is within --min-hold"

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.interop.kinds import KINDS, REQUIRED, missing
 from tests.interop.line import Driver
 
@@ -20,7 +20,7 @@ def wanted(*names: str) -> None:
     for name in names:
         if reason := missing(KINDS[name]):
             if REQUIRED:
-                pytest.fail(f"{name}: {reason}, and PAWL_INTEROP=require")
+                pytest.fail(f"{name}: {reason}, and PAWLOCK_INTEROP=require")
             pytest.skip(reason)
 
 
@@ -44,7 +44,7 @@ def start(server: Server) -> Iterator[Start]:
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[pawl.Client]:
+def client(server: Server) -> Iterator[pawlock.Client]:
     """A client whose lock names are the keys."""
-    with pawl.connect(server.url, namespace="") as client:
+    with pawlock.connect(server.url, namespace="") as client:
         yield client

@@ -12,8 +12,8 @@ from typing import Any
 
 import redis
 
-from pawl.testing.groups import ClusterGroup
-from pawl.testing.servers import Server, available
+from pawlock.testing.groups import ClusterGroup
+from pawlock.testing.servers import Server, available
 from tests.interop.judge import Part, Verdict, judge
 from tests.interop.kinds import KINDS, Kind, common_key, missing, register, wire_of
 from tests.interop.line import drivers
@@ -71,7 +71,7 @@ def count(
 
 
 def name_of(kinds: Sequence[Kind], index: int) -> str:
-    """``pawl-1`` for the first of pawl, and so on."""
+    """``pawlock-1`` for the first of pawlock, and so on."""
     return f"{kinds[index].name}-{sum(kind is kinds[index] for kind in kinds[: index + 1])}"
 
 
@@ -87,7 +87,7 @@ def value_of(url: str) -> int:
         return int(plain.get(COUNTER) or 0)
 
 
-def arguments(text: str, mix: str = "pawl,pawl,redis-py,redis-py") -> argparse.ArgumentParser:
+def arguments(text: str, mix: str = "pawlock,pawlock,redis-py,redis-py") -> argparse.ArgumentParser:
     """The options that the commands have in common."""
     parser = argparse.ArgumentParser(description=text)
     parser.add_argument("--mix", default=mix, help=f"kinds, separated by commas; of {', '.join(KINDS)}")

@@ -1,7 +1,7 @@
 """Install the libraries that the interop tests drive, each from its own registry, into ``.interop/``.
 
 ``python -m tests.interop.install`` prints one line for each part. What is there already, in these versions, stays. A
-part that this machine cannot have is skipped with the reason; with ``PAWL_INTEROP=require`` that is a failure.
+part that this machine cannot have is skipped with the reason; with ``PAWLOCK_INTEROP=require`` that is a failure.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def main() -> int:
             if not usable:
                 failed.append(part)
     if failed and REQUIRED:
-        print(f"PAWL_INTEROP=require, but these are missing: {', '.join(failed)}")
+        print(f"PAWLOCK_INTEROP=require, but these are missing: {', '.join(failed)}")
         return 1
     return 0
 

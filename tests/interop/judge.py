@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from pawl.testing.history import History, Rules, Violation, check
+from pawlock.testing.history import History, Rules, Violation, check
 from tests.interop.line import Reply
 
 __all__ = ["Part", "Verdict", "judge"]
@@ -28,7 +28,7 @@ class Part:
         killed: Whether it was killed.
         least: The share of all grants that is to be its own.
         hold: Seconds for which it holds each time before it releases: one that is killed later may have released.
-        queues: Whether its fences are pawl's: they rise across all grants of such parts.
+        queues: Whether its fences are pawlock's: they rise across all grants of such parts.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Processes of several kinds are killed while they share a counter, and others take their place.
 
-``python -m tests.interop.kills --seconds 60 --mix pawl,pawl,redsync,redsync`` prints JSON and ends with 1 if two were
+``python -m tests.interop.kills --seconds 60 --mix pawlock,pawlock,redsync,redsync`` prints JSON and ends with 1 if two were
 inside at once, an update was lost, or a name stayed free longer than the TTL of a dead holder allows.
 """
 
@@ -147,7 +147,7 @@ def main() -> int:
     parser.add_argument(
         "--hold", type=float, default=0.02, help="seconds between reading and writing the counter"
     )
-    parser.add_argument("--seed", default=os.environ.get("PAWL_SEED", str(time.time_ns())))
+    parser.add_argument("--seed", default=os.environ.get("PAWLOCK_SEED", str(time.time_ns())))
     options = parser.parse_args()
     kinds = chosen(options.mix, options.driver)
     with on_server(options) as (url, counter_at):

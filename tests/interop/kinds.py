@@ -1,4 +1,4 @@
-"""The clients that share a key with pawl in these tests: how each is started, and what it does to a key."""
+"""The clients that share a key with pawlock in these tests: how each is started, and what it does to a key."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ HOME = ROOT / ".interop"
 """Where the libraries are installed; `make interop` fills it."""
 
 DRIVERS = Path(__file__).resolve().parent / "drivers"
-REQUIRED = os.environ.get("PAWL_INTEROP") == "require"
+REQUIRED = os.environ.get("PAWLOCK_INTEROP") == "require"
 """Whether what cannot run is a failure."""
 
-OWN = "pawl:"
-"""What the keys of pawl's own protocol begin with in these tests."""
+OWN = "pawlock:"
+"""What the keys of pawlock's own protocol begin with in these tests."""
 
 NEEDS: Mapping[str, Sequence[str]] = {
     "python": (),
@@ -60,7 +60,7 @@ class Kind:
         settable: Whether a TTL can be given for each lock.
         ttl: Seconds of the TTL of a library that takes none, as it is by default; 0: it takes one.
         extends: Whether it has a call that extends.
-        queues: Whether it speaks pawl's own protocol, so that it queues with pawl and its fences are pawl's.
+        queues: Whether it speaks pawlock's own protocol, so that it queues with pawlock and its fences are pawlock's.
         environ: More environment variables.
     """
 
@@ -84,7 +84,7 @@ class Kind:
         return 0.03 if self.subscribes or self.period <= 0.1 or isinf(self.period) else 0.01
 
 
-def _pawl(name: str) -> Kind:
+def _pawlock(name: str) -> Kind:
     command = (sys.executable, str(DRIVERS / "python" / "driver.py"), name)
     return Kind(name, "", command, period=0.1, queues=True)
 
@@ -107,7 +107,7 @@ def _go(name: str, *, period: float = 0.3) -> Kind:
 
 
 def _wire(name: str, part: str, *command: str, environ: tuple[tuple[str, str], ...] = ()) -> Kind:
-    """A reference client of pawl's own protocol (examples/wire), with the namespace that pawl has by default."""
+    """A reference client of pawlock's own protocol (examples/wire), with the namespace that pawlock has by default."""
     own = (*command, name)
     return Kind(name, part, own, OWN, subscribes=True, extends=False, queues=True, environ=environ)
 
@@ -146,20 +146,24 @@ def _spring(name: str, prefix: str, *, period: float = 0.2, asks: bool = True, e
 
 
 def _former() -> Kind:
-    """pawl with the scripts of the last release, on its own protocol."""
-    command = (sys.executable, str(DRIVERS / "python" / "driver.py"), "pawl")
-    scripts = (("PAWL_SCRIPTS", str(ROOT / "tests" / "wire" / "former.json")),)
-    return Kind("pawl-former", "", command, OWN, period=0.1, queues=True, environ=scripts)
+    """pawlock with the scripts of the last release, on its own protocol."""
+    command = (sys.executable, str(DRIVERS / "python" / "driver.py"), "pawlock")
+    scripts = (("PAWLOCK_SCRIPTS", str(ROOT / "tests" / "wire" / "former.json")),)
+    return Kind("pawlock-former", "", command, OWN, period=0.1, queues=True, environ=scripts)
 
 
 _ALL = (
-    _pawl("pawl"),
-    _pawl("pawl-asyncio"),
+    _pawlock("pawlock"),
+    _pawlock("pawlock-asyncio"),
     _former(),
     # Generations of a migration, see test_migration.py.
-    *map(_pawl, ("pawl-key", "pawl-both", "pawl-name", "pawl-redisson", "pawl-redisson-both")),
-    *map(_pawl, ("pawl-pyredislock", "pawl-pyredislock-both", "pawl-spring", "pawl-spring-both")),
-    *map(_pawl, ("pawl-rueidis", "pawl-rueidis-both")),
+    *map(
+        _pawlock, ("pawlock-key", "pawlock-both", "pawlock-name", "pawlock-redisson", "pawlock-redisson-both")
+    ),
+    *map(
+        _pawlock, ("pawlock-pyredislock", "pawlock-pyredislock-both", "pawlock-spring", "pawlock-spring-both")
+    ),
+    *map(_pawlock, ("pawlock-rueidis", "pawlock-rueidis-both")),
     _python("redis-py", period=0.1),
     # Its waiters sleep until one of its own releases, or for as long as its expiry.
     _python("pyredislock", "lock:", period=float("inf")),
@@ -229,10 +233,10 @@ def common_key(kinds: Sequence[Kind], name: str) -> str:
 
 
 def wire_of(kinds: Sequence[Kind]) -> dict[str, str]:
-    """What the drivers are told of a mix, so that pawl's store what the others store."""
+    """What the drivers are told of a mix, so that pawlock's store what the others store."""
     hashed = [kind.name for kind in kinds if kind.hashed]
     if not hashed:
         own = any(kind.queues and kind.prefix for kind in kinds)
-        return {"PAWL_WIRE": "own"} if own else {}
+        return {"PAWLOCK_WIRE": "own"} if own else {}
     special = [what for what in ("fenced", "spin") if any(name.endswith(what) for name in hashed)]
-    return {"PAWL_WIRE": "-".join(["redisson", *special])}
+    return {"PAWLOCK_WIRE": "-".join(["redisson", *special])}

@@ -1,9 +1,9 @@
 """Several kinds of clients share one counter.
 
-``python -m tests.interop.mixed --seconds 20 --mix pawl,pawl,redsync,redsync`` prints JSON and ends with 1 if two were
+``python -m tests.interop.mixed --seconds 20 --mix pawlock,pawlock,redsync,redsync`` prints JSON and ends with 1 if two were
 inside at once or an update was lost; with ``--fair`` also if somebody got less than 1 % of the grants (3 % where its
 waiters are woken by a message or poll each 0.1 s or sooner) or waited for more than five seconds. The same run with
-``--no-yield`` shows what it costs pawl to leave the key to others now and then.
+``--no-yield`` shows what it costs pawlock to leave the key to others now and then.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def main() -> int:
     )
     parser.add_argument("--fair", action="store_true", help="fail also if somebody starves")
     parser.add_argument(
-        "--no-yield", action="store_true", help="pawl leaves no key to others: what yielding costs"
+        "--no-yield", action="store_true", help="pawlock leaves no key to others: what yielding costs"
     )
     options = parser.parse_args()
     if options.no_yield:
-        os.environ["PAWL_YIELDS"] = "never"
+        os.environ["PAWLOCK_YIELDS"] = "never"
     kinds = chosen(options.mix, options.driver)
     with on_server(options) as (url, counter_at):
         verdict = count(

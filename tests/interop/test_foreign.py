@@ -1,4 +1,4 @@
-"""pawl and clients of the plain SET NX PX pattern keep each other out, with ``namespace=""``."""
+"""pawlock and clients of the plain SET NX PX pattern keep each other out, with ``namespace=""``."""
 
 import threading
 import time
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.pace import pace
 
 RELEASE = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end"
@@ -21,15 +21,15 @@ def plain(server: Server) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[pawl.Client]:
-    with pawl.connect(server.url, namespace="") as client:
+def client(server: Server) -> Iterator[pawlock.Client]:
+    with pawlock.connect(server.url, namespace="") as client:
         yield client
 
 
-def test_a_key_of_another_client_is_held(client: pawl.Client, plain: redis.Redis) -> None:
+def test_a_key_of_another_client_is_held(client: pawlock.Client, plain: redis.Redis) -> None:
     assert plain.set("stock", "somebody", nx=True, px=30_000)
     assert client.lock("stock").try_acquire() is None
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         client.lock("stock").acquire(timeout=0.2)
     info = client.inspect("stock")
     assert info.held
@@ -41,7 +41,7 @@ def test_a_key_of_another_client_is_held(client: pawl.Client, plain: redis.Redis
 
 @pytest.mark.parametrize("handover", [0, 16])
 def test_a_waiter_gets_the_name_soon_after_the_other_client_lets_go(
-    client: pawl.Client, plain: redis.Redis, handover: int
+    client: pawlock.Client, plain: redis.Redis, handover: int
 ) -> None:
     plain.set("stock", "somebody", px=30_000)
     let_go: list[float] = []
@@ -59,22 +59,22 @@ def test_a_waiter_gets_the_name_soon_after_the_other_client_lets_go(
     timer.join()
 
 
-def test_a_foreign_key_that_expires_frees_the_name(client: pawl.Client, plain: redis.Redis) -> None:
+def test_a_foreign_key_that_expires_frees_the_name(client: pawlock.Client, plain: redis.Redis) -> None:
     plain.set("stock", "somebody", px=300)
     with client.lock("stock").acquire(timeout=10) as lease:
         assert plain.get("stock") == lease.token.encode()
 
 
-def test_a_foreign_key_without_ttl_is_never_touched(client: pawl.Client, plain: redis.Redis) -> None:
+def test_a_foreign_key_without_ttl_is_never_touched(client: pawlock.Client, plain: redis.Redis) -> None:
     plain.set("stock", "old code")
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         client.lock("stock").acquire(timeout=0.3)
     assert plain.get("stock") == b"old code"
     assert plain.ttl("stock") == -1
     assert client.inspect("stock").ttl_left == float("inf")
 
 
-def test_other_clients_see_a_name_that_pawl_holds(client: pawl.Client, plain: redis.Redis) -> None:
+def test_other_clients_see_a_name_that_pawlock_holds(client: pawlock.Client, plain: redis.Redis) -> None:
     with client.lock("stock") as lease:
         assert not plain.set("stock", "somebody", nx=True, px=1000)
         assert not plain.lock("stock", timeout=5).acquire(blocking=False)
@@ -84,7 +84,9 @@ def test_other_clients_see_a_name_that_pawl_holds(client: pawl.Client, plain: re
     assert plain.set("stock", "somebody", nx=True, px=1000)
 
 
-def test_redis_py_and_pawl_share_a_counter(client: pawl.Client, plain: redis.Redis, server: Server) -> None:
+def test_redis_py_and_pawlock_share_a_counter(
+    client: pawlock.Client, plain: redis.Redis, server: Server
+) -> None:
     """Both lock one name and each does a read and a write in two steps: nothing is lost."""
     rounds = 15
 
@@ -93,7 +95,7 @@ def test_redis_py_and_pawl_share_a_counter(client: pawl.Client, plain: redis.Red
         time.sleep(0.0005)
         plain.set("count", seen + 1)
 
-    def with_pawl() -> None:
+    def with_pawlock() -> None:
         lock = client.lock("stock", handover=0)
         for _ in range(rounds):
             with lock:
@@ -107,7 +109,9 @@ def test_redis_py_and_pawl_share_a_counter(client: pawl.Client, plain: redis.Red
                 step()
                 lock.release()
 
-    threads = [threading.Thread(target=work) for work in (with_pawl, with_pawl, with_redis_py, with_redis_py)]
+    threads = [
+        threading.Thread(target=work) for work in (with_pawlock, with_pawlock, with_redis_py, with_redis_py)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -117,18 +121,18 @@ def test_redis_py_and_pawl_share_a_counter(client: pawl.Client, plain: redis.Red
 
 async def test_asyncio_waits_for_a_foreign_key(server: Server, plain: redis.Redis) -> None:
     plain.set("stock", "somebody", px=300)
-    async with pawl.connect_async(server.url, namespace="") as client:
+    async with pawlock.connect_async(server.url, namespace="") as client:
         assert await client.lock("stock").try_acquire() is None
         async with client.lock("stock").acquire(timeout=10) as lease:
             assert plain.get("stock") == lease.token.encode()
 
 
 def test_a_key_that_never_ends_is_told(
-    client: pawl.Client, plain: redis.Redis, caplog: pytest.LogCaptureFixture
+    client: pawlock.Client, plain: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody knows whether its owner lives: it is waited for, told of once, and never touched."""
     plain.set("stock", "somebody")
-    with pytest.raises(pawl.AcquireTimeout, match="a key without a TTL, which never expires: delete it"):
+    with pytest.raises(pawlock.AcquireTimeout, match="a key without a TTL, which never expires: delete it"):
         client.lock("stock").acquire(timeout=0.5 * pace())
     told = [record for record in caplog.records if "without a TTL" in record.getMessage()]
     assert [record.levelname for record in told] == ["WARNING"]
@@ -137,14 +141,14 @@ def test_a_key_that_never_ends_is_told(
 
 
 def test_a_lease_whose_ttl_was_taken_off_is_told(
-    client: pawl.Client, plain: redis.Redis, caplog: pytest.LogCaptureFixture
+    client: pawlock.Client, plain: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By ``PERSIST``: the holder does not notice, but whoever waits does."""
     with client.lock("stock", renew=False):
         plain.persist("stock")
         url = f"redis://{_address(plain)}"
-        never = pytest.raises(pawl.AcquireTimeout, match="a key without a TTL")
-        with pawl.connect(url, namespace="") as other, never:
+        never = pytest.raises(pawlock.AcquireTimeout, match="a key without a TTL")
+        with pawlock.connect(url, namespace="") as other, never:
             other.lock("stock").acquire(timeout=0.2)
     assert plain.get("stock") is None
 
@@ -158,26 +162,26 @@ def _address(plain: redis.Redis) -> str:
 
 
 def test_old_key_and_new_name_are_held_together(server: Server, plain: redis.Redis) -> None:
-    with pawl.connect(server.url) as client:
-        both = client.multi_lock(["order:42", pawl.Key("lock:order:42")], ttl=10.0)
+    with pawlock.connect(server.url) as client:
+        both = client.multi_lock(["order:42", pawlock.Key("lock:order:42")], ttl=10.0)
         with both as lease:
             assert set(lease.names) == {"order:42", "key:lock:order:42"}
             assert set(lease.fences) == set(lease.names)
             assert plain.get("lock:order:42") is not None
-            assert plain.get("pawl:order:42") is not None
+            assert plain.get("pawlock:order:42") is not None
             assert not plain.set("lock:order:42", "who has not moved", nx=True, px=1000)
-            with pawl.connect(server.url) as moved:
+            with pawlock.connect(server.url) as moved:
                 assert moved.lock("order:42").try_acquire() is None
-        assert plain.exists("lock:order:42", "pawl:order:42") == 0
+        assert plain.exists("lock:order:42", "pawlock:order:42") == 0
 
 
 def test_both_wait_for_who_has_not_moved(server: Server, plain: redis.Redis) -> None:
     theirs = plain.lock("lock:order:42", timeout=10, thread_local=False)
     assert theirs.acquire()
-    with pawl.connect(server.url) as client:
-        both = client.multi_lock(["order:42", pawl.Key("lock:order:42")])
+    with pawlock.connect(server.url) as client:
+        both = client.multi_lock(["order:42", pawlock.Key("lock:order:42")])
         assert both.try_acquire() is None
-        assert plain.get("pawl:order:42") is None, "nothing is kept while the whole is not had"
+        assert plain.get("pawlock:order:42") is None, "nothing is kept while the whole is not had"
         timer = threading.Timer(0.3, theirs.release)
         timer.start()
         with both.acquire(timeout=10):
@@ -186,36 +190,39 @@ def test_both_wait_for_who_has_not_moved(server: Server, plain: redis.Redis) -> 
 
 
 def test_the_same_words_in_both_places(server: Server, plain: redis.Redis) -> None:
-    """The key of old may be what pawl calls the name."""
-    with pawl.connect(server.url) as client, client.multi_lock(["order:42", pawl.Key("order:42")]) as lease:
+    """The key of old may be what pawlock calls the name."""
+    with (
+        pawlock.connect(server.url) as client,
+        client.multi_lock(["order:42", pawlock.Key("order:42")]) as lease,
+    ):
         assert set(lease.names) == {"order:42", "key:order:42"}
         assert plain.get("order:42") is not None
 
 
 async def test_both_in_asyncio(server: Server, plain: redis.Redis) -> None:
-    async with pawl.connect_async(server.url) as client:
-        async with client.multi_lock(["order:42", pawl.Key("lock:order:42")]) as lease:
+    async with pawlock.connect_async(server.url) as client:
+        async with client.multi_lock(["order:42", pawlock.Key("lock:order:42")]) as lease:
             assert "key:lock:order:42" in lease.fences
             assert plain.get("lock:order:42") is not None
-        assert plain.exists("lock:order:42", "pawl:order:42") == 0
+        assert plain.exists("lock:order:42", "pawlock:order:42") == 0
 
 
 def test_the_same_key_twice_is_refused(server: Server) -> None:
-    with pawl.connect(server.url, namespace="") as client:
-        for other in ("stock", pawl.Key("stock")):
-            with pytest.raises(pawl.ConfigurationError, match="twice"):
-                client.multi_lock([pawl.Key("stock"), other])
+    with pawlock.connect(server.url, namespace="") as client:
+        for other in ("stock", pawlock.Key("stock")):
+            with pytest.raises(pawlock.ConfigurationError, match="twice"):
+                client.multi_lock([pawlock.Key("stock"), other])
     for wrong in ("", "a%b", "a{b", "x" * 201, "{stock}:fence"):
-        with pytest.raises(pawl.ConfigurationError):
-            pawl.Key(wrong)
+        with pytest.raises(pawlock.ConfigurationError):
+            pawlock.Key(wrong)
 
 
 def test_a_key_of_another_type_is_told_and_kept(server: Server, plain: redis.Redis) -> None:
     plain.hset("lock:order:42", "owner", "1")
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         with pytest.raises(
-            pawl.WrongKey, match=r"holds a hash, which another program put there \[WRONG_KEY\]$"
+            pawlock.WrongKey, match=r"holds a hash, which another program put there \[WRONG_KEY\]$"
         ):
-            client.multi_lock(["order:42", pawl.Key("lock:order:42")]).acquire(timeout=1)
+            client.multi_lock(["order:42", pawlock.Key("lock:order:42")]).acquire(timeout=1)
         assert plain.hgetall("lock:order:42") == {b"owner": b"1"}
-        assert plain.get("pawl:order:42") is None
+        assert plain.get("pawlock:order:42") is None

@@ -12,8 +12,8 @@ import uuid
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.pace import pace
 
 VALUES = {
@@ -38,8 +38,8 @@ def asked(server: Server) -> int:
 
 
 @each
-def test_it_is_foreign_and_has_nothing_of_pawls_last_grant(
-    client: pawl.Client, server: Server, value: bytes
+def test_it_is_foreign_and_has_nothing_of_pawlocks_last_grant(
+    client: pawlock.Client, server: Server, value: bytes
 ) -> None:
     client.lock("x").acquire().release()
     server.command("SET", "x", value, "PX", "60000")
@@ -51,7 +51,7 @@ def test_it_is_foreign_and_has_nothing_of_pawls_last_grant(
 
 
 @each
-def test_it_is_freed_by_force(client: pawl.Client, server: Server, value: bytes) -> None:
+def test_it_is_freed_by_force(client: pawlock.Client, server: Server, value: bytes) -> None:
     with client.lock("x") as before:
         pass
     server.command("SET", "x", value, "PX", "60000")
@@ -69,10 +69,10 @@ def test_it_is_freed_by_force(client: pawl.Client, server: Server, value: bytes)
 
 
 @pytest.mark.parametrize("value", SOME, ids=repr)
-def test_a_waiter_asks_every_tenth_of_a_second(client: pawl.Client, server: Server, value: bytes) -> None:
-    """And not each second, as behind a holder of pawl, who tells of its release."""
+def test_a_waiter_asks_every_tenth_of_a_second(client: pawlock.Client, server: Server, value: bytes) -> None:
+    """And not each second, as behind a holder of pawlock, who tells of its release."""
     server.command("SET", "x", value, "PX", "60000")
-    found: list[pawl.Lease] = []
+    found: list[pawlock.Lease] = []
     waiter = threading.Thread(target=lambda: found.append(client.lock("x").acquire(timeout=30)))
     waiter.start()
     try:
@@ -91,7 +91,18 @@ def test_a_waiter_asks_every_tenth_of_a_second(client: pawl.Client, server: Serv
 def test_the_command_shows_it(server: Server) -> None:
     for value in SOME:
         server.command("SET", "x", value, "PX", "60000")
-        show = (sys.executable, "-m", "pawl", "show", "--json", "x", "--url", server.url, "--namespace", "")
+        show = (
+            sys.executable,
+            "-m",
+            "pawlock",
+            "show",
+            "--json",
+            "x",
+            "--url",
+            server.url,
+            "--namespace",
+            "",
+        )
         done = subprocess.run(show, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         shown = json.loads(done.stdout)["locks"][0]

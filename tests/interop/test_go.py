@@ -1,4 +1,4 @@
-"""The wire page lets a team write a client: `go/wire.go` was written from it alone, and shares names with pawl."""
+"""The wire page lets a team write a client: `go/wire.go` was written from it alone, and shares names with pawlock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.pace import pace
 
 HERE = Path(__file__).resolve().parent
@@ -31,7 +31,7 @@ class Elsewhere:
         command = [
             str(program),
             str(server.socket_path),
-            str(files("pawl.primitives")),
+            str(files("pawlock.primitives")),
             "hold",
             name,
             str(ttl_ms),
@@ -70,10 +70,10 @@ def elsewhere(program: Path, server: Server) -> Iterator[Callable[..., Elsewhere
         one.process.communicate()
 
 
-def test_it_holds_a_name_and_hands_it_to_a_waiter_of_pawl(
+def test_it_holds_a_name_and_hands_it_to_a_waiter_of_pawlock(
     elsewhere: Callable[..., Elsewhere], server: Server
 ) -> None:
-    with pawl.connect(server.url) as client, ThreadPoolExecutor(1) as pool:
+    with pawlock.connect(server.url) as client, ThreadPoolExecutor(1) as pool:
         for name in NAMES:
             held = elsewhere(name)
             word, fence = held.says()
@@ -94,10 +94,10 @@ def test_it_holds_a_name_and_hands_it_to_a_waiter_of_pawl(
             lease.release()
 
 
-def test_it_waits_behind_pawl_and_is_handed_the_name(
+def test_it_waits_behind_pawlock_and_is_handed_the_name(
     elsewhere: Callable[..., Elsewhere], server: Server
 ) -> None:
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         lease = client.fair_lock("job").acquire()
         first, second = elsewhere("job"), None
         assert first.says() == ["waiting", "0"]
@@ -122,7 +122,7 @@ def test_it_waits_behind_pawl_and_is_handed_the_name(
 def test_it_keeps_a_short_lease_by_renewal_and_notices_when_it_is_taken(
     elsewhere: Callable[..., Elsewhere], server: Server
 ) -> None:
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         held = elsewhere("short", 300)
         fence = int(held.says()[1])
         time.sleep(1)

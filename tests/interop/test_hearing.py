@@ -1,4 +1,4 @@
-"""The first waiter behind a program that is not pawl is notified by the server: it need not poll."""
+"""The first waiter behind a program that is not pawlock is notified by the server: it need not poll."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-import pawl
-from pawl.core.acquire import queue
-from pawl.core.protocol.runtime import Tracking
-from pawl.testing.groups import ClusterGroup, SentinelGroup
-from pawl.testing.servers import Server, available
-from pawl.transport.wire import Handshake, ReplyError, tracked
+import pawlock
+from pawlock.core.acquire import queue
+from pawlock.core.protocol.runtime import Tracking
+from pawlock.testing.groups import ClusterGroup, SentinelGroup
+from pawlock.testing.servers import Server, available
+from pawlock.transport.wire import Handshake, ReplyError, tracked
 from tests.faults.rig import APIS, Api, Client, Lease, Lock, until
 from tests.pace import pace
 from tests.redlock.test_hints import count
@@ -40,7 +40,9 @@ def connect(api: Api, url: str) -> Client:
     return api.connect(url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
 
 
-def begin(client: Client, server: Server, name: str | pawl.Key = "stock", **options: object) -> Future[Lease]:
+def begin(
+    client: Client, server: Server, name: str | pawlock.Key = "stock", **options: object
+) -> Future[Lease]:
     """Wait for a name in a thread or task of its own, until the server was asked to notify it."""
     before = count(server, "client|caching")
     waiting = client.lock(cast("str", name), **options).start(timeout=SLEEPS)
@@ -48,7 +50,7 @@ def begin(client: Client, server: Server, name: str | pawl.Key = "stock", **opti
     return waiting
 
 
-def hold(server: Server, key: pawl.Key) -> None:
+def hold(server: Server, key: pawlock.Key) -> None:
     """As a program of another library holds it, which will delete it blindly."""
     if key.wire == "redisson":
         server.command("HSET", key.key, "8743c9c0-0795-4907-87fd-6c719a6b4586:1", 1)
@@ -108,7 +110,7 @@ def test_behind_a_lock_of_redisson(server: Server, api: Api, release: str) -> No
     server.command("HSET", "stock", field, "1")
     server.command("PEXPIRE", "stock", 600_000)
     before = count(server, "client|caching")
-    waiting = Lock(api, client.raw.lock(pawl.Key.redisson("stock"))).start(timeout=SLEEPS)
+    waiting = Lock(api, client.raw.lock(pawlock.Key.redisson("stock"))).start(timeout=SLEEPS)
     until(lambda: count(server, "client|caching") > before, what="it is tracked")
     server.command(release, "stock", *([field] if release == "HDEL" else []))
     end(waiting)
@@ -158,7 +160,7 @@ def _tracks(server: Server) -> bool:
     return b"tracking_total_keys:1\r\n" in info
 
 
-def test_nothing_is_sent_for_a_name_that_only_pawl_locks(server: Server, api: Api) -> None:
+def test_nothing_is_sent_for_a_name_that_only_pawlock_locks(server: Server, api: Api) -> None:
     client = connect(api, server.url)
     server.command("CONFIG", "RESETSTAT")
     lease = client.lock("stock").acquire()
@@ -205,7 +207,7 @@ def test_where_the_acl_refuses_it_polls(
     own_server: Server, api: Api, refused: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     own_server.command("ACL", "SETUSER", "default", f"-{refused}")
-    caplog.set_level(logging.DEBUG, "pawl.tracking")
+    caplog.set_level(logging.DEBUG, "pawlock.tracking")
     client = connect(api, own_server.url)
     for name in ("one", "two"):
         own_server.command("SET", name, "they", "PX", 600_000)
@@ -214,7 +216,7 @@ def test_where_the_acl_refuses_it_polls(
         until(lambda asked=asked: count(own_server, "evalsha") >= asked + 5, what="it polls")  # type: ignore[misc]
         own_server.command("DEL", name)
         end(waiting)
-    told = [record.getMessage() for record in caplog.records if record.name == "pawl.tracking"]
+    told = [record.getMessage() for record in caplog.records if record.name == "pawlock.tracking"]
     assert len(told) == 1
     assert "waiters poll" in told[0]
     # Each connection asked once, and no more.
@@ -256,8 +258,8 @@ def test_a_notice_that_is_lost_costs_a_quarter_of_a_second(
 
 @pytest.mark.usefixtures("never_polls")
 @pytest.mark.skipif(bool(available("valkey")), reason=str(available("valkey")))
-@pytest.mark.parametrize("make", [pawl.Key, pawl.Key.redisson])
-def test_each_node_of_a_cluster_notifies(api: Api, make: Callable[[str], pawl.Key]) -> None:
+@pytest.mark.parametrize("make", [pawlock.Key, pawlock.Key.redisson])
+def test_each_node_of_a_cluster_notifies(api: Api, make: Callable[[str], pawlock.Key]) -> None:
     with ClusterGroup() as group:
         client, seen = connect(api, group.url), set()
         for number in range(50):
@@ -275,8 +277,8 @@ def test_each_node_of_a_cluster_notifies(api: Api, make: Callable[[str], pawl.Ke
 
 @pytest.mark.usefixtures("never_polls")
 @pytest.mark.skipif(bool(available("valkey")), reason=str(available("valkey")))
-@pytest.mark.parametrize("make", [pawl.Key, pawl.Key.redisson])
-def test_a_master_that_sentinels_chose_notifies(api: Api, make: Callable[[str], pawl.Key]) -> None:
+@pytest.mark.parametrize("make", [pawlock.Key, pawlock.Key.redisson])
+def test_a_master_that_sentinels_chose_notifies(api: Api, make: Callable[[str], pawlock.Key]) -> None:
     with SentinelGroup() as group:
         client, key = connect(api, group.url), make("stock")
         for failed_over in (False, True):

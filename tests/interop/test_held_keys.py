@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.groups import ClusterGroup
-from pawl.testing.servers import Server, available
+import pawlock
+from pawlock.testing.groups import ClusterGroup
+from pawlock.testing.servers import Server, available
 from tests.edges.helpers import eventually, in_child
 from tests.faults.rig import APIS, Api, Client, until
 from tests.redlock.test_hints import count
@@ -42,7 +42,7 @@ class Held:
         self.client: Client = api.connect(url, ttl=TTL)
         self.lost: list[Any] = []
         before = tracked(node)
-        raw = self.client.raw.lock(pawl.Key(key), on_lost=self.lost.append, **options)
+        raw = self.client.raw.lock(pawlock.Key(key), on_lost=self.lost.append, **options)
         self.lease = api.run(raw.acquire)
         until(lambda: tracked(node) > before, what="the key is tracked")
 
@@ -53,7 +53,7 @@ class Held:
     def reason(self) -> str:
         """Wait until the loss is reported, far sooner than the next renewal is due."""
         until(lambda: self.lost, timeout=10, what="the loss is reported")
-        with pytest.raises(pawl.LeaseLost) as caught:
+        with pytest.raises(pawlock.LeaseLost) as caught:
             self.api.run(self.lease.check)
         return str(caught.value.reason)
 
@@ -105,7 +105,7 @@ def test_a_change_that_leaves_the_lease_is_no_loss(server: Server, api: Api) -> 
 def test_its_own_writes_are_no_notices(server: Server, api: Api) -> None:
     """Neither a renewal nor what it does with other names."""
     client = api.connect(server.url, ttl=TTL)
-    raw = client.raw.lock(pawl.Key(KEY), renew_every=0.3)
+    raw = client.raw.lock(pawlock.Key(KEY), renew_every=0.3)
     lease = api.run(raw.acquire)
     until(lambda: count(server, "client|caching") >= 1, what="it is tracked")
     api.run(Held(api, server.url, server, "another").lease.release)
@@ -120,7 +120,7 @@ def test_a_short_hold_sends_nothing_more(server: Server, api: Api) -> None:
     client = api.connect(server.url, ttl=TTL)
     before = count(server, "client|tracking")
     for _ in range(20):
-        api.run(api.run(client.raw.lock(pawl.Key(KEY)).acquire).release)
+        api.run(api.run(client.raw.lock(pawlock.Key(KEY)).acquire).release)
     assert count(server, "client|tracking") == before
     assert not engine(api, client).leases.tracked
 
@@ -129,7 +129,7 @@ def test_a_short_hold_sends_nothing_more(server: Server, api: Api) -> None:
 def test_only_where_it_is_wanted(server: Server, api: Api, options: dict[str, Any]) -> None:
     client = api.connect(server.url, ttl=TTL)
     before = count(server, "client|tracking")
-    lease = api.run(client.raw.lock(pawl.Key(KEY), **options).acquire)
+    lease = api.run(client.raw.lock(pawlock.Key(KEY), **options).acquire)
     name = client.lock("a name", ttl=0.9).acquire()
     counters = engine(api, client).reports.counters
     until(lambda: counters["renewed"] >= 2, what="the maintenance is at work")
@@ -160,7 +160,7 @@ def test_a_connection_that_breaks_is_replaced(server: Server, api: Api) -> None:
 def test_where_the_acl_refuses_the_next_renewal_finds_it(own_server: Server, api: Api) -> None:
     own_server.command("ACL", "SETUSER", "default", "-client|tracking")
     client = api.connect(own_server.url, ttl=1.5)
-    lease = api.run(client.raw.lock(pawl.Key(KEY)).acquire)
+    lease = api.run(client.raw.lock(pawlock.Key(KEY)).acquire)
     counters = engine(api, client).reports.counters
     until(lambda: counters["renewed"] >= 3, what="it renews")
     own_server.command("DEL", KEY)
@@ -177,7 +177,7 @@ def test_each_node_of_a_cluster_notifies(api: Api) -> None:
                 held[node.port] = node, f"n{number}", Held(api, group.url, node, f"n{number}")
         assert len(held) == 3
         client = api.connect(group.url, ttl=TTL)
-        both = client.raw.multi_lock([pawl.Key("a"), pawl.Key("b")])
+        both = client.raw.multi_lock([pawlock.Key("a"), pawlock.Key("b")])
         lease = api.run(both.acquire)
         for node, key, one in held.values():
             node.command("DEL", key)
@@ -189,7 +189,7 @@ def test_each_node_of_a_cluster_notifies(api: Api) -> None:
 def test_the_other_locks_of_a_key_are_notified_too(server: Server, api: Api, kind: str) -> None:
     client = api.connect(server.url, ttl=TTL)
     lost: list[Any] = []
-    key = pawl.Key.redisson(KEY) if kind == "redisson" else pawl.Key(KEY)
+    key = pawlock.Key.redisson(KEY) if kind == "redisson" else pawlock.Key(KEY)
     raw = (
         client.raw.rlock(key, on_lost=lost.append)
         if kind != "multi_lock"
@@ -203,14 +203,14 @@ def test_the_other_locks_of_a_key_are_notified_too(server: Server, api: Api, kin
         until(lambda: lost, what="its callback ran")
     else:
         # The name, which it still has.
-        with suppress(pawl.NotHeld):
+        with suppress(pawlock.NotHeld):
             api.run(lease.release)
 
 
 def test_a_child_does_not_look_after_the_keys_of_its_parent(server: Server) -> None:
     with Api("threads") as threads:
         held = Held(threads, server.url, server)
-        client: pawl.Client = held.client.raw
+        client: pawlock.Client = held.client.raw
 
         def child() -> None:
             with client.lock("another") as lease:

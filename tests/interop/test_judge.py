@@ -1,4 +1,4 @@
-"""The judge of mixed counters finds what is wrong; and the line protocol, with pawl as its own driver."""
+"""The judge of mixed counters finds what is wrong; and the line protocol, with pawlock as its own driver."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.interop import wake
 from tests.interop.counting import chosen, count
 from tests.interop.judge import Part, judge
@@ -27,7 +27,7 @@ def left(at: float) -> dict[str, Any]:
 
 def part(name: str, *events: dict[str, Any], kind: str = "redsync", **more: float) -> Part:
     end, killed = more.get("end", 10.0), bool(more.get("killed"))
-    pid, queues = sum(map(ord, name)), kind == "pawl"
+    pid, queues = sum(map(ord, name)), kind == "pawlock"
     return Part(name, kind, pid, events, 0.0, end, killed=killed, queues=queues)
 
 
@@ -55,7 +55,7 @@ def test_an_expired_lease_is_none() -> None:
 
 def test_a_fence_that_falls_is_found() -> None:
     events = [held(1, 0, fence=7), left(2), held(3, 1, fence=6), left(4)]
-    assert len(judge([part("a", *events, kind="pawl")], "x", 5, 2).violations) == 1
+    assert len(judge([part("a", *events, kind="pawlock")], "x", 5, 2).violations) == 1
     assert judge([part("a", *events)], "x", 5, 2).safe
 
 
@@ -101,7 +101,9 @@ def test_what_starves_is_named() -> None:
 
 def test_a_bound_is_for_what_wakes_a_waiter() -> None:
     def late(name: str, theirs: float | None) -> bool:
-        return wake.too_slow(KINDS[name], {wake.TO_PAWL: {"p95_ms": 20.0}, wake.TO_THEM: {"p95_ms": theirs}})
+        return wake.too_slow(
+            KINDS[name], {wake.TO_PAWLOCK: {"p95_ms": 20.0}, wake.TO_THEM: {"p95_ms": theirs}}
+        )
 
     assert (late("redsync", 300), late("redsync", 301), late("redisson", 51), late("pyredislock", None)) == (
         False,
@@ -109,14 +111,14 @@ def test_a_bound_is_for_what_wakes_a_waiter() -> None:
         True,
         True,
     )
-    assert wake.too_slow(KINDS["bsm"], {wake.TO_PAWL: {"p95_ms": 20.1}, wake.TO_THEM: {"p95_ms": 1.0}})
+    assert wake.too_slow(KINDS["bsm"], {wake.TO_PAWLOCK: {"p95_ms": 20.1}, wake.TO_THEM: {"p95_ms": 1.0}})
     assert (KINDS["rueidis1"].least, KINDS["redsync"].least) == (0.03, 0.01)
 
 
-@pytest.mark.parametrize("kind", ["pawl", "pawl-asyncio"])
-def test_pawl_behind_the_line_protocol(kind: str, valkey: Server) -> None:
+@pytest.mark.parametrize("kind", ["pawlock", "pawlock-asyncio"])
+def test_pawlock_behind_the_line_protocol(kind: str, valkey: Server) -> None:
     server = valkey
-    with Driver(KINDS[kind], server.url) as one, Driver(KINDS["pawl"], server.url) as other:
+    with Driver(KINDS[kind], server.url) as one, Driver(KINDS["pawlock"], server.url) as other:
         assert one.ready().ask("try", "x", 5000)["ok"]
         assert not other.ready().ask("try", "x", 5000)["ok"]
         assert one.ask("state", "x")["state"] == "held"
@@ -134,24 +136,24 @@ def test_pawl_behind_the_line_protocol(kind: str, valkey: Server) -> None:
 def test_a_counter_of_two(valkey: Server) -> None:
     server = valkey
     server.command("FLUSHALL")
-    verdict = count(server.url, [KINDS["pawl"], KINDS["pawl-asyncio"]], 0.3)
+    verdict = count(server.url, [KINDS["pawlock"], KINDS["pawlock-asyncio"]], 0.3)
     assert verdict.safe
     assert min(len(part.grants) for part in verdict.parts) > 0
     assert server.command("GET", "counted") == b"%d" % sum(len(part.grants) for part in verdict.parts)
 
 
 def test_a_client_of_ones_own(valkey: Server) -> None:
-    """What a third party runs: its own command, beside pawl."""
-    own = f"own@mine:={' '.join(KINDS['pawl'].command)}"
+    """What a third party runs: its own command, beside pawlock."""
+    own = f"own@mine:={' '.join(KINDS['pawlock'].command)}"
     try:
-        kinds = chosen("pawl,own", [own])
+        kinds = chosen("pawlock,own", [own])
         assert common_key(kinds, "x") == "mine:x"
         assert count(valkey.url, kinds, 0.2).safe
     finally:
         KINDS.pop("own")
     for wrong in ("own", "=x"):
         with pytest.raises(SystemExit, match="NAME=COMMAND"):
-            chosen("pawl", [wrong])
+            chosen("pawlock", [wrong])
     with pytest.raises(SystemExit, match="no such kind: own"):
         chosen("own")
     with pytest.raises(SystemExit, match="no key in common"):
@@ -179,14 +181,14 @@ driver.main()
 def test_a_client_that_locks_nothing_is_found_out(valkey: Server, tmp_path: Path) -> None:
     (tmp_path / "nothing.py").write_text(NO_LOCK)
     nothing = Kind("nothing", "", (sys.executable, str(tmp_path / "nothing.py"), "nothing", str(ROOT)))
-    verdict = count(valkey.url, [KINDS["pawl"], nothing], 0.3)
+    verdict = count(valkey.url, [KINDS["pawlock"], nothing], 0.3)
     assert verdict.overlaps
     assert verdict.lost_updates
     assert "exclusion" in {violation.check for violation in verdict.violations}
 
 
 @pytest.mark.slow
-def test_kills_of_pawl(valkey: Server) -> None:
+def test_kills_of_pawlock(valkey: Server) -> None:
     command = (
         sys.executable,
         "-m",
@@ -194,10 +196,10 @@ def test_kills_of_pawl(valkey: Server) -> None:
         "--seconds",
         "6",
         "--mix",
-        "pawl,pawl",
+        "pawlock,pawlock",
         "--url",
         valkey.url,
     )
     done = subprocess.run([*command, "--ttl", "1"], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert '"pawl": ' in done.stdout
+    assert '"pawlock": ' in done.stdout

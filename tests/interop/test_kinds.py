@@ -1,4 +1,4 @@
-"""pawl and the locks of other libraries, driven for real, on one key: exclusion, waiting, late releases, a counter."""
+"""pawlock and the locks of other libraries, driven for real, on one key: exclusion, waiting, late releases, a counter."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from math import isinf
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.interop import kills, wake
 from tests.interop.conftest import pttl, wanted
 from tests.interop.counting import chosen, count
@@ -33,7 +33,7 @@ every = pytest.mark.parametrize("kind", SHARING, ids=lambda kind: kind.name)
 
 
 @every
-def test_each_keeps_the_other_out(kind: Kind, start: Start, client: pawl.Client, server: Server) -> None:
+def test_each_keeps_the_other_out(kind: Kind, start: Start, client: pawlock.Client, server: Server) -> None:
     them, key = start(kind.name), kind.prefix + "x"
     assert them.ask("try", key, 10_000)["ok"]
     value = server.command("GET", key)
@@ -51,10 +51,10 @@ def test_each_keeps_the_other_out(kind: Kind, start: Start, client: pawl.Client,
 
 
 @every
-def test_pawls_waiter_has_it_after_their_release(kind: Kind, start: Start, client: pawl.Client) -> None:
+def test_pawlocks_waiter_has_it_after_their_release(kind: Kind, start: Start, client: pawlock.Client) -> None:
     them, key = start(kind.name), kind.prefix + "x"
     assert them.ask("try", key, 60_000)["ok"]
-    found: list[pawl.Lease] = []
+    found: list[pawlock.Lease] = []
     waiter = threading.Thread(target=lambda: found.append(client.lock(key).acquire(timeout=20)))
     waiter.start()
     while not client.inspect(key).queue_length:
@@ -62,25 +62,25 @@ def test_pawls_waiter_has_it_after_their_release(kind: Kind, start: Start, clien
     assert not found
     assert them.ask("unlock", key)["ok"]
     waiter.join()
-    # Its key would have kept pawl out for a minute.
+    # Its key would have kept pawlock out for a minute.
     found[0].release()
 
 
 @pytest.mark.parametrize("kind", [k for k in SHARING if not isinf(k.period)], ids=lambda kind: kind.name)
-def test_their_waiter_has_it_after_pawls_release(kind: Kind, start: Start, client: pawl.Client) -> None:
+def test_their_waiter_has_it_after_pawlocks_release(kind: Kind, start: Start, client: pawlock.Client) -> None:
     them, key = start(kind.name), kind.prefix + "x"
     with client.lock(key, ttl=60.0) as lease:
         them.send("lock", key, 10_000, 20_000 * round(pace()))
         assert them.silent(0.3)
         lease.check()
-    # Held by pawl's key for a minute, if that were not gone.
+    # Held by pawlock's key for a minute, if that were not gone.
     assert them.reply(30 * pace())["ok"]
     assert client.lock(key).try_acquire() is None
 
 
 @pytest.mark.parametrize("kind", [k for k in SHARING if k.asks], ids=lambda kind: kind.name)
-def test_a_late_release_and_extension_touch_nothing_of_pawls(
-    kind: Kind, start: Start, client: pawl.Client, server: Server
+def test_a_late_release_and_extension_touch_nothing_of_pawlocks(
+    kind: Kind, start: Start, client: pawlock.Client, server: Server
 ) -> None:
     them, key = start(kind.name), kind.prefix + "x"
     assert them.ask("try", key, 10_000)["ok"]
@@ -95,17 +95,17 @@ def test_a_late_release_and_extension_touch_nothing_of_pawls(
 
 
 @every
-def test_a_late_release_and_extension_of_pawl_touch_nothing_of_theirs(
-    kind: Kind, start: Start, client: pawl.Client, server: Server
+def test_a_late_release_and_extension_of_pawlock_touch_nothing_of_theirs(
+    kind: Kind, start: Start, client: pawlock.Client, server: Server
 ) -> None:
     them, key = start(kind.name), kind.prefix + "x"
     lease = client.lock(key, renew=False).acquire()
     server.command("DEL", key)
     assert them.ask("try", key, 10_000)["ok"]
     before, left = server.command("GET", key), pttl(server, key)
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         lease.extend(3600)
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         lease.release()
     assert (server.command("GET", key), pttl(server, key) <= left) == (before, True)
     assert them.ask("unlock", key)["ok"]
@@ -132,17 +132,17 @@ def test_its_driver_says_what_the_library_knows(kind: Kind, start: Start, server
 
 @pytest.mark.parametrize("kind", [k for k in SHARING if k.asks], ids=lambda kind: kind.name)
 def test_they_share_a_counter(kind: Kind, valkey: Server) -> None:
-    """Two processes of each: nobody finds another inside, no update is lost, by pawl's own history checker."""
+    """Two processes of each: nobody finds another inside, no update is lost, by pawlock's own history checker."""
     wanted(kind.name)
     valkey.command("FLUSHALL")
     # A hold that outlives each TTL on a machine that stands still would be no fault of a lock.
-    verdict = count(valkey.url, [KINDS["pawl"], KINDS["pawl-asyncio"], kind, kind], 2.0, ttl=10.0)
+    verdict = count(valkey.url, [KINDS["pawlock"], KINDS["pawlock-asyncio"], kind, kind], 2.0, ttl=10.0)
     assert verdict.safe, verdict.as_json()
     assert [part.errors for part in verdict.parts] == [[]] * 4
     assert sum(len(part.grants) for part in verdict.parts) > 20
 
 
-MIXED = ["pawl,pawl-asyncio,redsync,redlock5", "pawl,ioredis,retry-java", "pawl,rueidis1"]
+MIXED = ["pawlock,pawlock-asyncio,redsync,redlock5", "pawlock,ioredis,retry-java", "pawlock,rueidis1"]
 
 
 @pytest.mark.parametrize("mix", MIXED)
@@ -156,8 +156,8 @@ def test_processes_that_are_killed_leave_nothing_to_two(mix: str, valkey: Server
 
 def test_how_soon_each_is_woken(valkey: Server) -> None:
     wanted("bsm", "springpub")
-    pawls, bsm, sleeper = KINDS["pawl"], KINDS["bsm"], KINDS["springpub"]
-    for holder, waiter in ((bsm, pawls), (pawls, bsm), (sleeper, pawls)):
+    pawlocks, bsm, sleeper = KINDS["pawlock"], KINDS["bsm"], KINDS["springpub"]
+    for holder, waiter in ((bsm, pawlocks), (pawlocks, bsm), (sleeper, pawlocks)):
         valkey.command("FLUSHALL")
         found = wake.summary(wake.measure(valkey.url, holder, waiter, 3))
         assert (found["n"], found["p95_ms"] is None) == (3, False)
@@ -166,7 +166,7 @@ def test_how_soon_each_is_woken(valkey: Server) -> None:
 
 def test_one_of_each_on_one_key(valkey: Server) -> None:
     strangers = "redis-py aioredlock redlock4 redlock5 ioredis sample-js redsync bsm sample-go retry-java"
-    names = ["pawl", *strangers.split()]
+    names = ["pawlock", *strangers.split()]
     wanted(*names)
     valkey.command("FLUSHALL")
     verdict = count(valkey.url, [KINDS[name] for name in names], 4.0, ttl=10.0)

@@ -1,4 +1,4 @@
-"""The Redlock algorithm of other libraries and pawl's own, on the same three masters and the same key."""
+"""The Redlock algorithm of other libraries and pawlock's own, on the same three masters and the same key."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.interop.conftest import wanted
 from tests.interop.kinds import KINDS
 from tests.interop.line import Driver
@@ -30,8 +30,8 @@ def test_each_keeps_the_other_out_of_a_majority(name: str, masters: list[Server]
     key = kind.prefix + "x"
     for master in masters:
         master.command("FLUSHALL")
-    fresh = pawl.RedlockOptions(fresh=True)
-    with pawl.connect(urls, namespace="", redlock=fresh) as client, Driver(kind, ",".join(urls)) as them:
+    fresh = pawlock.RedlockOptions(fresh=True)
+    with pawlock.connect(urls, namespace="", redlock=fresh) as client, Driver(kind, ",".join(urls)) as them:
         assert them.ready().ask("try", key, 30_000)["ok"]
         assert client.lock(key).try_acquire() is None
         # One that has lost its key decides nothing.

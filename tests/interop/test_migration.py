@@ -1,4 +1,4 @@
-"""From another library to pawl without a moment in which nothing is protected: each two generations that run together.
+"""From another library to pawlock without a moment in which nothing is protected: each two generations that run together.
 
 Both count on one unprotected counter, two processes each; the history checker judges them.
 """
@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.interop.conftest import wanted
 from tests.interop.counting import count
 from tests.interop.kinds import KINDS
@@ -22,24 +22,24 @@ pytestmark = pytest.mark.slow
 
 Start = Callable[..., Driver]
 
-IN_PLACE = ("pawl-key", "pawl-both", "pawl-name")
+IN_PLACE = ("pawlock-key", "pawlock-both", "pawlock-name")
 PATHS = {
     "redis-py": ("redis-py", *IN_PLACE),
     "node-redlock": ("redlock5", *IN_PLACE),
     "redsync": ("redsync", *IN_PLACE),
     "bsm/redislock": ("bsm", *IN_PLACE),
-    "python-redis-lock": ("pyredislock", "pawl-pyredislock", "pawl-pyredislock-both", "pawl-name"),
-    "Spring, SPIN_LOCK": ("spring", "pawl-spring", "pawl-spring-both", "pawl-name"),
-    "Spring, PUB_SUB_LOCK": ("springpub", "pawl-spring", "pawl-spring-both", "pawl-name"),
+    "python-redis-lock": ("pyredislock", "pawlock-pyredislock", "pawlock-pyredislock-both", "pawlock-name"),
+    "Spring, SPIN_LOCK": ("spring", "pawlock-spring", "pawlock-spring-both", "pawlock-name"),
+    "Spring, PUB_SUB_LOCK": ("springpub", "pawlock-spring", "pawlock-spring-both", "pawlock-name"),
     "ShedLock": ("shedlock", "shedlock-safe", *IN_PLACE),
-    "rueidislock": ("rueidis", "pawl-rueidis", "pawl-rueidis-both", "pawl-name"),
+    "rueidislock": ("rueidis", "pawlock-rueidis", "pawlock-rueidis-both", "pawlock-name"),
     "rueidislock, KeyMajority 1": ("rueidis1", *IN_PLACE),
 }  # fmt: skip
 """The generations of each path in their order; those that stand side by side run together for a while."""
 
-with pawl.connect("redis://127.0.0.1:1") as nobody, suppress(pawl.NotSupported):
-    nobody.lock(pawl.Key.redisson("x"))
-    PATHS["Redisson"] = ("redisson", "pawl-redisson", "pawl-redisson-both", "pawl-name")
+with pawlock.connect("redis://127.0.0.1:1") as nobody, suppress(pawlock.NotSupported):
+    nobody.lock(pawlock.Key.redisson("x"))
+    PATHS["Redisson"] = ("redisson", "pawlock-redisson", "pawlock-redisson-both", "pawlock-name")
 
 PAIRS = sorted({pair for path in PATHS.values() for pair in pairwise(path)})
 
@@ -61,14 +61,14 @@ def test_two_generations_share_a_counter(pair: tuple[str, str], valkey: Server) 
 def test_no_generation_may_be_left_out(old: str, start: Start) -> None:
     """The first and the last have nothing in common."""
     assert start(old).ask("try", "x", 10_000)["ok"]
-    assert not start("pawl-key").ask("try", "x", 10_000)["ok"]
-    assert not start("pawl-both").ask("try", "x", 10_000)["ok"]
-    assert start("pawl-name").ask("try", "x", 10_000)["ok"]
+    assert not start("pawlock-key").ask("try", "x", 10_000)["ok"]
+    assert not start("pawlock-both").ask("try", "x", 10_000)["ok"]
+    assert start("pawlock-name").ask("try", "x", 10_000)["ok"]
 
 
 def test_all_three_keys_of_rueidislock_exclude_it(start: Start, server: Server) -> None:
     key = "rueidislock:0:x"
-    them, ours = start("rueidis"), start("pawl-rueidis")
+    them, ours = start("rueidis"), start("pawlock-rueidis")
     assert ours.ask("try", key, 10_000)["ok"]
     assert server.command("EXISTS", key, "rueidislock:1:x", "rueidislock:2:x") == 3
     assert not them.ask("try", key, 0)["ok"]
@@ -79,11 +79,11 @@ def test_all_three_keys_of_rueidislock_exclude_it(start: Start, server: Server) 
 
 def test_a_plain_key_and_a_key_of_redisson_are_never_held_together(start: Start, server: Server) -> None:
     """Not in place: each refuses the other's, so a plain lock that is to be Redisson's takes a new name."""
-    ours, theirs = start("pawl-key"), start("redisson")
+    ours, theirs = start("pawlock-key"), start("redisson")
     assert ours.ask("try", "x", 10_000)["ok"]
     assert "WRONGTYPE" in theirs.ask("try", "x", 10_000)["error"]
     assert ours.ask("unlock", "x")["ok"]
     assert theirs.ask("try", "x", 10_000)["ok"]
-    assert "pawl.Key.redisson('x')" in ours.ask("try", "x", 10_000)["error"]
-    with pawl.connect(server.url) as client, pytest.raises(pawl.WrongKey):
-        client.multi_lock([pawl.Key("x"), "name"]).acquire(timeout=1)
+    assert "pawlock.Key.redisson('x')" in ours.ask("try", "x", 10_000)["error"]
+    with pawlock.connect(server.url) as client, pytest.raises(pawlock.WrongKey):
+        client.multi_lock([pawlock.Key("x"), "name"]).acquire(timeout=1)

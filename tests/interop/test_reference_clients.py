@@ -1,4 +1,4 @@
-"""The reference clients and pawl in one queue: order, fences, hand-offs, loss, and what they leave behind."""
+"""The reference clients and pawlock in one queue: order, fences, hand-offs, loss, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy, Rule
-from pawl.testing.groups import ClusterGroup, SentinelGroup
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing import Proxy, Rule
+from pawlock.testing.groups import ClusterGroup, SentinelGroup
+from pawlock.testing.servers import Server
 from tests.faults.rig import in_thread, script, teach, until
 from tests.interop import client_scripts, kills
 from tests.interop.conftest import pttl, wanted
@@ -29,7 +29,7 @@ from tests.interop.kinds import DRIVERS, HOME, KINDS, ROOT
 from tests.interop.line import Driver
 from tests.pace import pace
 
-KEY = "pawl:x"
+KEY = "pawlock:x"
 GO = ROOT / "examples" / "wire" / "go"
 
 Start = Callable[..., Driver]
@@ -45,9 +45,9 @@ def wire(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def own(server: Server) -> Iterator[pawl.Client]:
+def own(server: Server) -> Iterator[pawlock.Client]:
     """A client with the namespace that both have by default."""
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         yield client
 
 
@@ -62,9 +62,9 @@ def proxied(wire: str, server: Server) -> Iterator[tuple[Driver, Proxy]]:
 
 def keys(server: Server) -> set[bytes]:
     """All keys of the name but the record of its fencing tokens."""
-    found = server.command("KEYS", "*pawl:x*")
+    found = server.command("KEYS", "*pawlock:x*")
     assert isinstance(found, list)
-    return {key for key in found if isinstance(key, bytes)} - {b"{pawl:x}:fence"}
+    return {key for key in found if isinstance(key, bytes)} - {b"{pawlock:x}:fence"}
 
 
 def scripts_run(server: Server) -> int:
@@ -82,7 +82,7 @@ def deliver(server: Server, late: Rule) -> None:
 
 
 @pytest.mark.parametrize("path", client_scripts.PATHS, ids=lambda path: path.parent.name)
-def test_its_scripts_are_pawls(path: Path) -> None:
+def test_its_scripts_are_pawlocks(path: Path) -> None:
     text = path.read_text(encoding="ascii")
     assert text == client_scripts.text(), "run python -m tests.interop.client_scripts"
 
@@ -125,14 +125,14 @@ def test_the_names_of_the_node_client() -> None:
 
 
 @slow
-def test_a_client_that_only_polls_stands_in_the_queue(server: Server, own: pawl.Client) -> None:
+def test_a_client_that_only_polls_stands_in_the_queue(server: Server, own: pawlock.Client) -> None:
     """Level 1 of the page: it gets the lock in its turn, with a fencing token, and hands it on."""
     wanted("nodewire")
     environ = {**os.environ, **dict(KINDS["nodewire"].environ)}
     command = ["node", str(DRIVERS / "node" / "polite.mjs"), server.url, "x"]
     lease = own.lock("x").acquire()
     with (
-        pawl.connect(server.url) as other,
+        pawlock.connect(server.url) as other,
         subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, text=True
         ) as them,
@@ -142,7 +142,7 @@ def test_a_client_that_only_polls_stands_in_the_queue(server: Server, own: pawl.
         try:
             until(lambda: own.inspect("x").queue_length == 1, what="it queues")
             waiting = in_thread(lambda: other.lock("x").acquire(timeout=20))
-            until(lambda: own.inspect("x").queue_length == 2, what="pawl queues behind it")
+            until(lambda: own.inspect("x").queue_length == 2, what="pawlock queues behind it")
             lease.release()
             fence = int(them.stdout.readline())
             assert fence > lease.fence
@@ -162,7 +162,7 @@ def test_a_client_that_only_polls_stands_in_the_queue(server: Server, own: pawl.
 
 
 @slow
-def test_each_waits_for_the_other_and_is_told(wire: str, start: Start, own: pawl.Client) -> None:
+def test_each_waits_for_the_other_and_is_told(wire: str, start: Start, own: pawlock.Client) -> None:
     them = start(wire)
     lease = own.lock("x").acquire()
     assert them.ask("try", KEY, 30_000) | {"t": 0, "t0": 0} == {"ok": False, "t": 0, "t0": 0}
@@ -179,7 +179,7 @@ def test_each_waits_for_the_other_and_is_told(wire: str, start: Start, own: pawl
     assert (info.held, info.foreign, info.fence) == (True, False, got["fence"])
     assert str(info.holder).endswith(f":{them.pid}/{wire.removesuffix('wire')}")
     waiting = in_thread(lambda: own.lock("x").acquire(timeout=20))
-    until(lambda: own.inspect("x").queue_length == 1, what="pawl queues")
+    until(lambda: own.inspect("x").queue_length == 1, what="pawlock queues")
     asked = time.monotonic()
     assert them.ask("unlock", KEY)["ok"]
     second = waiting.result(20)
@@ -189,7 +189,7 @@ def test_each_waits_for_the_other_and_is_told(wire: str, start: Start, own: pawl
 
 
 @slow
-def test_who_came_first_is_first(wire: str, start: Start, own: pawl.Client) -> None:
+def test_who_came_first_is_first(wire: str, start: Start, own: pawlock.Client) -> None:
     them = [start(wire) for _ in range(3)]
     lease = own.fair_lock("x").acquire()
     fences = [lease.fence]
@@ -205,7 +205,7 @@ def test_who_came_first_is_first(wire: str, start: Start, own: pawl.Client) -> N
 
 @slow
 def test_without_a_message_it_finds_the_grant_by_asking(
-    proxied: tuple[Driver, Proxy], own: pawl.Client
+    proxied: tuple[Driver, Proxy], own: pawlock.Client
 ) -> None:
     them, proxy = proxied
     lease = own.lock("x").acquire()
@@ -228,11 +228,11 @@ def alike(verdict: Verdict) -> None:
 
 
 @slow
-def test_a_counter_of_two_pawl_and_two_others(wire: str, valkey: Server) -> None:
+def test_a_counter_of_two_pawlock_and_two_others(wire: str, valkey: Server) -> None:
     """The history checker looks at the fences of all four: they rise."""
     wanted(wire)
     valkey.command("FLUSHALL")
-    alike(count(valkey.url, chosen(f"pawl,pawl-asyncio,{wire},{wire}"), 4.0, ttl=10.0))
+    alike(count(valkey.url, chosen(f"pawlock,pawlock-asyncio,{wire},{wire}"), 4.0, ttl=10.0))
 
 
 @slow
@@ -240,7 +240,7 @@ def test_a_counter_of_two_python_two_node_and_two_go(valkey: Server) -> None:
     """One queue: each has a sixth of the grants, whatever it is written in."""
     wanted(*CLIENTS)
     valkey.command("FLUSHALL")
-    mix = chosen("pawl,pawl-asyncio,nodewire,nodewire,gowire,gowire")
+    mix = chosen("pawlock,pawlock-asyncio,nodewire,nodewire,gowire,gowire")
     alike(count(valkey.url, mix, 6.0, ttl=10.0))
 
 
@@ -251,7 +251,7 @@ def test_a_counter_of_two_python_two_node_and_two_go(valkey: Server) -> None:
 def test_processes_that_are_killed(wire: str, valkey: Server) -> None:
     wanted(wire)
     valkey.command("FLUSHALL")
-    verdict, done = kills.run(valkey.url, chosen(f"pawl,{wire},{wire}"), 8.0, 1.0, 0.02, "7")
+    verdict, done = kills.run(valkey.url, chosen(f"pawlock,{wire},{wire}"), 8.0, 1.0, 0.02, "7")
     assert verdict.safe, verdict.as_json()
     assert done.killed[wire] > 1
 
@@ -261,21 +261,21 @@ def test_processes_that_are_killed(wire: str, valkey: Server) -> None:
     ("dead", "waits"),
     [
         (dead, waits)
-        for dead in (*CLIENTS, "pawl")
-        for waits in (*CLIENTS, "pawl")
-        if (dead, waits) != ("pawl", "pawl")
+        for dead in (*CLIENTS, "pawlock")
+        for waits in (*CLIENTS, "pawlock")
+        if (dead, waits) != ("pawlock", "pawlock")
     ],
 )
 def test_the_next_has_it_soon_after_a_kill(dead: str, waits: str, server: Server) -> None:
     wanted(dead, waits)
-    ttl, environ = 2.0, {"PAWL_WIRE": "own"}
+    ttl, environ = 2.0, {"PAWLOCK_WIRE": "own"}
     with (
         Driver(KINDS[dead], server.url, **environ) as one,
         Driver(KINDS[waits], server.url, **environ) as next_,
     ):
         first = one.ready().ask("lock", KEY, round(ttl * 1000), -1)
         next_.ready().send("lock", KEY, 30_000, -1)
-        until(lambda: server.command("ZCARD", "{pawl:x}:1:queue") == 1, what="it queues")
+        until(lambda: server.command("ZCARD", "{pawlock:x}:1:queue") == 1, what="it queues")
         one.kill()
         killed = time.monotonic()
         got = next_.reply()
@@ -286,7 +286,7 @@ def test_the_next_has_it_soon_after_a_kill(dead: str, waits: str, server: Server
 
 @slow
 def test_a_waiter_that_is_killed_delays_nobody_for_longer_than_its_ticket(
-    wire: str, start: Start, own: pawl.Client
+    wire: str, start: Start, own: pawlock.Client
 ) -> None:
     dead, them = start(wire), start(wire)
     lease = own.fair_lock("x").acquire()
@@ -300,7 +300,9 @@ def test_a_waiter_that_is_killed_delays_nobody_for_longer_than_its_ticket(
 
 
 @slow
-def test_it_notices_that_its_key_is_gone(wire: str, start: Start, server: Server, own: pawl.Client) -> None:
+def test_it_notices_that_its_key_is_gone(
+    wire: str, start: Start, server: Server, own: pawlock.Client
+) -> None:
     them = start(wire)
     assert them.ask("lock", KEY, 600, -1)["ok"]
     assert them.ask("state", KEY)["state"] == "held"
@@ -315,7 +317,7 @@ def test_it_notices_that_its_key_is_gone(wire: str, start: Start, server: Server
 
 
 @slow
-def test_it_notices_that_an_operator_took_its_lock(wire: str, start: Start, own: pawl.Client) -> None:
+def test_it_notices_that_an_operator_took_its_lock(wire: str, start: Start, own: pawlock.Client) -> None:
     them = start(wire)
     assert them.ask("lock", KEY, 600, -1)["ok"]
     own.force_release("x", reason="a test")
@@ -324,7 +326,7 @@ def test_it_notices_that_an_operator_took_its_lock(wire: str, start: Start, own:
 
 @slow
 def test_it_knows_that_it_was_stopped_for_longer_than_its_ttl(
-    wire: str, start: Start, server: Server, own: pawl.Client
+    wire: str, start: Start, server: Server, own: pawlock.Client
 ) -> None:
     them = start(wire)
     held = them.ask("lock", KEY, 500, -1)
@@ -350,7 +352,9 @@ def test_it_knows_that_it_was_stopped_for_longer_than_its_ttl(
 
 
 @slow
-def test_a_wait_that_ends_leaves_nothing(wire: str, start: Start, server: Server, own: pawl.Client) -> None:
+def test_a_wait_that_ends_leaves_nothing(
+    wire: str, start: Start, server: Server, own: pawlock.Client
+) -> None:
     them = start(wire)
     with own.lock("x", ttl=60.0):
         before = keys(server)
@@ -362,7 +366,7 @@ def test_a_wait_that_ends_leaves_nothing(wire: str, start: Start, server: Server
 @slow
 @pytest.mark.parametrize("free", [True, False])
 def test_a_wait_that_ends_before_its_answer_leaves_nothing(
-    proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client, *, free: bool
+    proxied: tuple[Driver, Proxy], server: Server, own: pawlock.Client, *, free: bool
 ) -> None:
     """The reply comes when nobody waits for it any more: what it gave is withdrawn, without a tombstone."""
     them, proxy = proxied
@@ -380,7 +384,7 @@ def test_a_wait_that_ends_before_its_answer_leaves_nothing(
 @slow
 @pytest.mark.parametrize("free", [True, False])
 def test_a_wait_that_ends_without_an_answer_leaves_nothing_but_a_tombstone(
-    proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client, *, free: bool
+    proxied: tuple[Driver, Proxy], server: Server, own: pawlock.Client, *, free: bool
 ) -> None:
     """Its request arrives after it was withdrawn: it gets nothing."""
     them, proxy = proxied
@@ -391,7 +395,7 @@ def test_a_wait_that_ends_without_an_answer_leaves_nothing_but_a_tombstone(
     until(lambda: len(keys(server) - before) == 1, what="the tombstone")
     deliver(server, late)
     (tomb,) = keys(server) - before
-    assert tomb.startswith(b"{pawl:x}:1:dead:")
+    assert tomb.startswith(b"{pawlock:x}:1:dead:")
     if lease is not None:
         lease.release()
 
@@ -399,7 +403,7 @@ def test_a_wait_that_ends_without_an_answer_leaves_nothing_but_a_tombstone(
 @slow
 @pytest.mark.parametrize("how", ["swallow_reply", "kill_on_reply", "drop_request", "reset"])
 def test_a_lost_acquire_is_sent_again(
-    how: str, proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client
+    how: str, proxied: tuple[Driver, Proxy], server: Server, own: pawlock.Client
 ) -> None:
     them, proxy = proxied
     rule = getattr(proxy, how)(script("acquire"))
@@ -409,14 +413,14 @@ def test_a_lost_acquire_is_sent_again(
     assert own.inspect("x").fence == got["fence"], "granted once"
     assert them.ask("unlock", KEY)["ok"]
     # It cannot know that no earlier copy is on its way.
-    assert all(key.startswith(b"{pawl:x}:1:dead:") for key in keys(server))
+    assert all(key.startswith(b"{pawlock:x}:1:dead:") for key in keys(server))
     own.lock("x").acquire(timeout=0).release()
 
 
 @slow
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_late_copy_of_an_acquire_gets_nothing(
-    proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client, *, broken: bool
+    proxied: tuple[Driver, Proxy], server: Server, own: pawlock.Client, *, broken: bool
 ) -> None:
     """Where the connection breaks, the Redis library would send the request again by itself, and tell nobody."""
     them, proxy = proxied
@@ -434,7 +438,7 @@ def test_a_late_copy_of_an_acquire_gets_nothing(
 
 @slow
 def test_a_grant_to_a_ticket_that_it_knew_nothing_of_is_raised(
-    proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client
+    proxied: tuple[Driver, Proxy], server: Server, own: pawlock.Client
 ) -> None:
     """Its reply is lost, the lock handed to it: until it renews, it has the lock for as long as its ticket."""
     them, proxy = proxied
@@ -450,7 +454,7 @@ def test_a_grant_to_a_ticket_that_it_knew_nothing_of_is_raised(
 @slow
 @pytest.mark.parametrize("how", ["swallow_reply", "kill_on_reply", "drop_request"])
 def test_a_lost_release_is_sent_again(
-    how: str, proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client
+    how: str, proxied: tuple[Driver, Proxy], server: Server, own: pawlock.Client
 ) -> None:
     them, proxy = proxied
     assert them.ask("lock", KEY, 30_000, -1)["ok"]
@@ -462,7 +466,7 @@ def test_a_lost_release_is_sent_again(
 
 
 @slow
-def test_a_lost_renewal_is_sent_again(proxied: tuple[Driver, Proxy], own: pawl.Client) -> None:
+def test_a_lost_renewal_is_sent_again(proxied: tuple[Driver, Proxy], own: pawlock.Client) -> None:
     them, proxy = proxied
     got = them.ask("lock", KEY, 3000, -1)
     rule = proxy.swallow_reply(script("renew"))
@@ -475,7 +479,7 @@ def test_a_lost_renewal_is_sent_again(proxied: tuple[Driver, Proxy], own: pawl.C
 
 
 @slow
-def test_connections_that_break_while_it_waits(proxied: tuple[Driver, Proxy], own: pawl.Client) -> None:
+def test_connections_that_break_while_it_waits(proxied: tuple[Driver, Proxy], own: pawlock.Client) -> None:
     them, proxy = proxied
     lease = own.lock("x").acquire()
     them.send("lock", KEY, 30_000, -1)
@@ -491,15 +495,15 @@ def test_connections_that_break_while_it_waits(proxied: tuple[Driver, Proxy], ow
 
 @slow
 def test_a_counter_while_their_network_breaks(wire: str, valkey: Server) -> None:
-    """Requests, replies, messages and connections are lost; pawl's own processes share the lock with a good network."""
+    """Requests, replies, messages and connections are lost; pawlock's own processes share the lock with a good network."""
     wanted(wire)
     valkey.command("FLUSHALL")
     chance, seconds = random.Random(21), 8.0
     begin(valkey.url)
-    kind, own_kind = KINDS[wire], KINDS["pawl"]
+    kind, own_kind = KINDS[wire], KINDS["pawlock"]
     with Proxy(valkey) as proxy, ExitStack() as stack:
         where = [(kind, proxy.url), (kind, proxy.url), (own_kind, valkey.url), (own_kind, valkey.url)]
-        environ = {"COUNTER_URL": valkey.url, "PAWL_WIRE": "own"}
+        environ = {"COUNTER_URL": valkey.url, "PAWLOCK_WIRE": "own"}
         running = [stack.enter_context(Driver(one, url, **environ)) for one, url in where]
         faults = (
             lambda: proxy.swallow_reply("EVALSHA"),
@@ -546,10 +550,15 @@ def test_a_counter_while_their_network_breaks(wire: str, valkey: Server) -> None
 @slow
 def test_what_the_acl_of_the_package_allows_is_enough(wire: str, own_server: Server) -> None:
     wanted(wire)
-    line = files("pawl").joinpath("pawl.acl").read_text(encoding="ascii").replace("CHANGE-THIS-PASSWORD", "s")
+    line = (
+        files("pawlock")
+        .joinpath("pawlock.acl")
+        .read_text(encoding="ascii")
+        .replace("CHANGE-THIS-PASSWORD", "s")
+    )
     own_server.command("ACL", "SETUSER", *line.split()[1:])
-    url = own_server.url.replace("redis://", "redis://pawl:s@")
-    with pawl.connect(url) as client, Driver(KINDS[wire], url) as them:
+    url = own_server.url.replace("redis://", "redis://pawlock:s@")
+    with pawlock.connect(url) as client, Driver(KINDS[wire], url) as them:
         lease = client.lock("x").acquire()
         them.ready().send("lock", KEY, 30_000, -1)
         until(lambda: client.inspect("x").queue_length == 1, what="it queues")
@@ -562,10 +571,10 @@ def test_what_the_acl_of_the_package_allows_is_enough(wire: str, own_server: Ser
 
 
 @slow
-def test_in_a_cluster_it_stands_in_one_queue_with_pawl(wire: str, valkey: Server) -> None:
+def test_in_a_cluster_it_stands_in_one_queue_with_pawlock(wire: str, valkey: Server) -> None:
     wanted(wire)
     with ClusterGroup() as cluster:
-        mix = chosen(f"pawl,pawl,{wire},{wire}")
+        mix = chosen(f"pawlock,pawlock,{wire},{wire}")
         alike(count(cluster.url, mix, 4.0, ttl=10.0, counter_at=valkey.url))
 
 
@@ -573,14 +582,14 @@ def test_in_a_cluster_it_stands_in_one_queue_with_pawl(wire: str, valkey: Server
 def test_it_keeps_its_lease_and_its_place_through_a_failover(wire: str) -> None:
     wanted(wire)
     kind = KINDS[wire]
-    with SentinelGroup() as group, pawl.connect(group.url) as client:  # noqa: SIM117 - servers, then programs
+    with SentinelGroup() as group, pawlock.connect(group.url) as client:  # noqa: SIM117 - servers, then programs
         with Driver(kind, group.url) as holder, Driver(kind, group.url) as waiter:
             held = holder.ready().ask("lock", KEY, 20_000, -1)
             waiter.ready().send("lock", KEY, 20_000, -1)
             until(lambda: client.inspect("x").queue_length == 1, what="it queues")
             until(
                 lambda: all(
-                    group.ask(replica, "ZCARD", "{pawl:x}:1:queue") == 1 for replica in group.replicas
+                    group.ask(replica, "ZCARD", "{pawlock:x}:1:queue") == 1 for replica in group.replicas
                 ),
                 what="the replica has its ticket",
             )
@@ -602,7 +611,7 @@ def test_it_keeps_its_lease_and_its_place_through_a_failover(wire: str) -> None:
 def test_it_learns_what_a_failover_lost(wire: str) -> None:
     """Its lock never reached the replica: the new master gives it to another, with a larger fencing token."""
     wanted(wire)
-    with SentinelGroup() as group, pawl.connect(group.url) as client:
+    with SentinelGroup() as group, pawlock.connect(group.url) as client:
         client.lock("x").acquire().release()
         with Driver(KINDS[wire], group.url) as them:
             them.ready()

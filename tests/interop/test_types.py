@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.interop.conftest import pttl
 from tests.interop.kinds import KINDS, Kind
 from tests.interop.line import Driver
@@ -43,7 +43,7 @@ def test_a_library_of_strings_on_a_hash_of_redisson(kind: Kind, start: Start, se
 
 
 @pytest.mark.parametrize("kind", HASHES, ids=lambda kind: kind.name)
-def test_redisson_on_a_string(kind: Kind, start: Start, server: Server, client: pawl.Client) -> None:
+def test_redisson_on_a_string(kind: Kind, start: Start, server: Server, client: pawlock.Client) -> None:
     them = start(kind.name)
     server.command("SET", "x", "a string of a stranger", "PX", "60000")
     before = server.command("DUMP", "x")
@@ -61,20 +61,22 @@ def test_redisson_on_a_string(kind: Kind, start: Start, server: Server, client: 
 
 
 @pytest.mark.parametrize("kind", HASHES, ids=lambda kind: kind.name)
-def test_pawl_on_a_hash_of_redisson(kind: Kind, start: Start, server: Server, client: pawl.Client) -> None:
+def test_pawlock_on_a_hash_of_redisson(
+    kind: Kind, start: Start, server: Server, client: pawlock.Client
+) -> None:
     them = start(kind.name)
     assert them.ask("try", "x", 60_000)["ok"]
     before = server.command("DUMP", "x")
     of_two = kind.name in ("redisson-read", "redisson-write")
-    told = "read-write lock .* cannot be shared" if of_two else r"use pawl\.Key\.redisson\('x'\)"
+    told = "read-write lock .* cannot be shared" if of_two else r"use pawlock\.Key\.redisson\('x'\)"
     for attempt in (
         lambda: client.lock("x").try_acquire(),
         lambda: client.lock("x").acquire(timeout=1),
         lambda: client.rlock("x").acquire(timeout=1),
-        lambda: client.multi_lock([pawl.Key("x"), "other"]).acquire(timeout=1),
+        lambda: client.multi_lock([pawlock.Key("x"), "other"]).acquire(timeout=1),
         lambda: client.force_release("x", reason="a test"),
     ):
-        with pytest.raises(pawl.WrongKey, match=told):
+        with pytest.raises(pawlock.WrongKey, match=told):
             attempt()
     assert server.command("DUMP", "x") == before
     assert pttl(server, "x") <= 60_000

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import pawl
-from pawl.primitives.probe.foreign_values import describe
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.primitives.probe.foreign_values import describe
+from pawlock.testing.servers import Server
 from tests.faults.rig import APIS, Api
 
 HOLDER = "6f1e0a52-3f8c-4b3a-9a7d-0c2b1f6f2a11:45"
@@ -16,7 +16,7 @@ READER = f"{HOLDER}:write"
 VALUES: dict[str, tuple[tuple[object, ...], str]] = {
     "RLock": (
         ("HSET", "order:42", HOLDER, "1"),
-        "'order:42' holds a Redisson lock (a hash with the field <uuid>:<thread>): use pawl.Key.redisson('order:42')",
+        "'order:42' holds a Redisson lock (a hash with the field <uuid>:<thread>): use pawlock.Key.redisson('order:42')",
     ),
     "RReadWriteLock": (
         ("HSET", "order:42", "mode", "write", READER, "1"),
@@ -53,12 +53,12 @@ def test_the_error_says_what_is_there(server: Server, api: Api, value: str) -> N
         "rlock": raw.rlock("order:42").acquire,
         "owner": raw.rlock("order:42", owner="job").acquire,
         "try": raw.lock("order:42").try_acquire,
-        "multi_lock": raw.multi_lock(["one", pawl.Key("order:42")]).acquire,
+        "multi_lock": raw.multi_lock(["one", pawlock.Key("order:42")]).acquire,
         "inspect": lambda: raw.inspect("order:42"),
         "force_release": lambda: raw.force_release("order:42", reason="a test"),
     }
     for what, attempt in attempts.items():
-        with pytest.raises(pawl.WrongKey) as caught:
+        with pytest.raises(pawlock.WrongKey) as caught:
             api.run(attempt)
         assert told in str(caught.value), what
         assert HOLDER not in str(caught.value)
@@ -70,7 +70,7 @@ def test_without_the_right_to_look_the_error_is_the_servers(own_server: Server, 
     own_server.command("HSET", "order:42", HOLDER, "1")
     own_server.command("ACL", "SETUSER", "default", "-hlen", "-zcard", "-lrange")
     client = api.connect(own_server.url, namespace="")
-    with pytest.raises(pawl.WrongKey, match=r"order:42"):
+    with pytest.raises(pawlock.WrongKey, match=r"order:42"):
         client.lock("order:42").acquire(1)
 
 
@@ -91,9 +91,9 @@ def test_what_only_resembles_redisson_is_not_called_so(fields: list[bytes]) -> N
         (b"owner", False),
     ],
 )
-def test_a_lock_of_pawl_on_the_other_wire_is_called_so(field: bytes, *, ours: bool) -> None:
+def test_a_lock_of_pawlock_on_the_other_wire_is_called_so(field: bytes, *, ours: bool) -> None:
     told = describe(b"k", "hash", [field])
-    assert ("use pawl.Key.redisson('k')" in told) == ours
+    assert ("use pawlock.Key.redisson('k')" in told) == ours
     assert field.decode() not in told
 
 

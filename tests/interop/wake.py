@@ -1,7 +1,7 @@
 """How soon a waiter has the lock after a client of another library released it, and the other way round.
 
 ``python -m tests.interop.wake --n 30`` prints JSON: milliseconds from before the release was sent to holding. With
-``--bounds`` it ends with 1 if the 95th percentile is above 20 ms where pawl waits, above 50 ms where a message wakes
+``--bounds`` it ends with 1 if the 95th percentile is above 20 ms where pawlock waits, above 50 ms where a message wakes
 the other library, or above its period and 50 ms where it polls.
 """
 
@@ -20,8 +20,8 @@ from tests.interop.counting import arguments, chosen, on_server, show
 from tests.interop.kinds import KINDS, Kind, missing, wire_of
 from tests.interop.line import CLUSTER, Driver, DriverFailed, drivers
 
-TO_PAWL = "their_release_to_pawl"
-TO_THEM = "pawls_release_to_them"
+TO_PAWLOCK = "their_release_to_pawlock"
+TO_THEM = "pawlocks_release_to_them"
 UNSAFE = ("shedlock", "rueidis", "redisson-read", "redisson-write", "redsync-setnx")
 """Not measured by default: what they do to a shared name is shown elsewhere."""
 
@@ -76,13 +76,13 @@ def summary(found: Sequence[float | None]) -> dict[str, float | int | None]:
 def too_slow(kind: Kind, pair: Mapping[str, Mapping[str, float | int | None]]) -> bool:
     """Whether a 95th percentile is above its bound."""
     message = kind.subscribes or isinf(kind.period)
-    bounds = {TO_PAWL: 20.0, TO_THEM: 50.0 if message else kind.period * 1000 + 50}
+    bounds = {TO_PAWLOCK: 20.0, TO_THEM: 50.0 if message else kind.period * 1000 + 50}
     return any((p95 := pair[what]["p95_ms"]) is None or p95 > bound for what, bound in bounds.items())
 
 
 def main() -> int:
     able = [
-        k.name for k in KINDS.values() if not (missing(k) or k.name in UNSAFE or k.name.startswith("pawl"))
+        k.name for k in KINDS.values() if not (missing(k) or k.name in UNSAFE or k.name.startswith("pawlock"))
     ]
     parser = arguments("How soon a waiter has the lock.", ",".join(able))
     parser.add_argument("--n", type=int, default=30)
@@ -97,8 +97,8 @@ def main() -> int:
         for kind in chosen(options.mix, options.driver):
             pair: dict[str, dict[str, float | int | None]] = {}
             for what, (holder, waiter) in {
-                TO_PAWL: (kind, KINDS["pawl"]),
-                TO_THEM: (KINDS["pawl"], kind),
+                TO_PAWLOCK: (kind, KINDS["pawlock"]),
+                TO_THEM: (KINDS["pawlock"], kind),
             }.items():
                 if not url.startswith(CLUSTER):
                     with redis.Redis.from_url(url) as plain:

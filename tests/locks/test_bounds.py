@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-import pawl
-from pawl.testing._resp import texts
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing._resp import texts
+from pawlock.testing.servers import Server
 from tests.faults.rig import Api, Client
 
 DAY_MS = 86_400_000
@@ -26,7 +26,7 @@ def ends(server: Server, key: str) -> int:
 
 def test_short_lived_names_leave_only_small_fences(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         for number in range(10_000):
             client.lock(f"order:{number}").acquire().release()
     keys = texts(valkey.command("KEYS", "*"))
@@ -44,7 +44,7 @@ def test_short_lived_names_leave_only_small_fences(valkey: Server) -> None:
 
 def test_short_lived_names_leave_nothing_where_fences_are_not_kept(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    with pawl.connect(valkey.url, fence_ttl=0) as client:
+    with pawlock.connect(valkey.url, fence_ttl=0) as client:
         for number in range(2000):
             client.lock(f"order:{number}").acquire().release()
         time.sleep(
@@ -89,9 +89,9 @@ def test_a_lock_may_keep_its_fence_for_another_time_than_its_client(server: Serv
     client.lock("none", fence_ttl=0).acquire().release()
     time.sleep(0.005)
     left = {key: ends(server, key) for key in keys_of(server)}
-    assert left.keys() == {"{pawl:long}:fence", "{pawl:usual}:fence"}
-    assert 3_500_000 < left["{pawl:long}:fence"] <= 3_600_000
-    assert 50_000 < left["{pawl:usual}:fence"] <= 60_000
+    assert left.keys() == {"{pawlock:long}:fence", "{pawlock:usual}:fence"}
+    assert 3_500_000 < left["{pawlock:long}:fence"] <= 3_600_000
+    assert 50_000 < left["{pawlock:usual}:fence"] <= 60_000
 
 
 def test_a_lease_that_is_renewed_past_the_fences_time_keeps_it(server: Server, api: Api) -> None:
@@ -100,9 +100,9 @@ def test_a_lease_that_is_renewed_past_the_fences_time_keeps_it(server: Server, a
     lease = client.lock(ttl=0.6).acquire()
     time.sleep(1.5)
     assert client.inspect().fence == lease.fence
-    assert ends(server, "{pawl:n}:fence") > 200
+    assert ends(server, "{pawlock:n}:fence") > 200
     lease.release()
-    assert ends(server, "{pawl:n}:fence") <= 200
+    assert ends(server, "{pawlock:n}:fence") <= 200
 
 
 def test_fences_rise_though_none_is_kept(server: Server, api: Api) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.errors import PawlError
-from pawl.model import LossReason
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.errors import PawlockError
+from pawlock.model import LossReason
+from pawlock.testing.servers import Server
 from tests.faults.rig import Api, Client, until
 
 LOST = {
@@ -27,29 +27,29 @@ LOST = {
 def test_every_reason_of_a_loss_has_its_code() -> None:
     assert set(LOST) == {str(reason) for reason in LossReason}
     for reason in LossReason:
-        error = pawl.LeaseLost("it is gone", name="a", reason=reason)
+        error = pawlock.LeaseLost("it is gone", name="a", reason=reason)
         assert error.code == LOST[reason]
         again = pickle.loads(pickle.dumps(error))
         assert (again.code, again.reason, again.name, again.text) == (error.code, reason, "a", "it is gone")
-    assert pawl.LeaseLost.code == "WATCHDOG_RENEWAL_FAILED"
-    assert pawl.LeaseLost("of a newer pawl", reason="moved").code == pawl.LeaseLost.code
+    assert pawlock.LeaseLost.code == "WATCHDOG_RENEWAL_FAILED"
+    assert pawlock.LeaseLost("of a newer pawlock", reason="moved").code == pawlock.LeaseLost.code
 
 
 def test_a_code_survives_pickling() -> None:
-    error = pawl.NotHeld("extend 'a'", name="a", operation="extend")
+    error = pawlock.NotHeld("extend 'a'", name="a", operation="extend")
     again = pickle.loads(pickle.dumps(error))
     assert (again.code, again.operation, again.name) == ("EXTEND_FAILED", "extend", "a")
-    assert pawl.NotHeld("release 'a'").code == pawl.NotHeld.code == "UNLOCK_FAILED"
+    assert pawlock.NotHeld("release 'a'").code == pawlock.NotHeld.code == "UNLOCK_FAILED"
 
 
 def test_the_codes_of_different_errors_differ() -> None:
-    def below(kind: type[PawlError]) -> set[type[PawlError]]:
+    def below(kind: type[PawlockError]) -> set[type[PawlockError]]:
         return {kind}.union(*(below(one) for one in kind.__subclasses__()))
 
-    codes = {kind.__name__: kind.code for kind in below(PawlError) if kind.__module__ == "pawl.errors"}
+    codes = {kind.__name__: kind.code for kind in below(PawlockError) if kind.__module__ == "pawlock.errors"}
     assert len(set(codes.values())) == len(codes)
-    more = (set(LOST.values()) - {pawl.LeaseLost.code}) | {
-        pawl.NotHeld(operation=word).code
+    more = (set(LOST.values()) - {pawlock.LeaseLost.code}) | {
+        pawlock.NotHeld(operation=word).code
         for word in ("extend", "downgrade", "upgrade", "detach", "adopt", "lead")
     }
     assert len(more) == 10
@@ -57,7 +57,7 @@ def test_the_codes_of_different_errors_differ() -> None:
 
 
 def failed(api: Api, action: Callable[[], Any]) -> tuple[str, str]:
-    with pytest.raises(pawl.NotHeld) as caught:
+    with pytest.raises(pawlock.NotHeld) as caught:
         api.run(action)
     return caught.value.operation, caught.value.code
 
@@ -105,7 +105,7 @@ def test_the_service_says_what_was_tried(api: Api, pair: list[Client]) -> None:
 
 def test_a_reader_cannot_downgrade(api: Api, pair: list[Client]) -> None:
     lease = api.run(pair[0].raw.lock("a").acquire)
-    with pytest.raises(pawl.NotHeld) as caught:
+    with pytest.raises(pawlock.NotHeld) as caught:
         lease.downgrade  # noqa: B018
     assert caught.value.code == "DOWNGRADE_FAILED"
     api.run(lease.release)
@@ -114,18 +114,18 @@ def test_a_reader_cannot_downgrade(api: Api, pair: list[Client]) -> None:
 def test_the_code_of_a_real_loss(api: Api, pair: list[Client], valkey: Server) -> None:
     client: Any = pair[0].raw
     lease = api.run(client.lock("taken", ttl=3.0, renew_every=0.3).acquire)
-    valkey.command("SET", "pawl:taken", "operator@desk:1/sh", "PX", "60000")
+    valkey.command("SET", "pawlock:taken", "operator@desk:1/sh", "PX", "60000")
     longest = api.run(client.lock("long", ttl=0.9, max_hold=0.3).acquire)
     until(lambda: lease.lost and longest.lost)
     for lost, code in ((lease, "LEASE_TAKEN"), (longest, "MAX_HOLD_EXCEEDED")):
-        with pytest.raises(pawl.LeaseLost) as caught:
+        with pytest.raises(pawlock.LeaseLost) as caught:
             lost.check()
         assert caught.value.code == code
-    with pytest.raises(pawl.NotHeld) as gone:
+    with pytest.raises(pawlock.NotHeld) as gone:
         api.run(lease.release)
     assert str(gone.value).count("[") == 1, "one code, also where it quotes the loss"
     released = api.run(client.lock("b").acquire)
     api.run(released.release)
-    with pytest.raises(pawl.LeaseLost) as caught:
+    with pytest.raises(pawlock.LeaseLost) as caught:
         released.check()
     assert caught.value.code == "LEASE_CLOSED"

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-import pawl
-from pawl.metrics.prometheus import instrument
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.metrics.prometheus import instrument
+from pawlock.testing.servers import Server
 from tests.refusal import refused
 
 KINDS = ["lock", "rlock", "fair_lock"]
@@ -23,9 +23,9 @@ NOWHERE = "redis://127.0.0.1:1/0"
 
 
 @pytest.fixture
-def client(valkey: Server) -> Iterator[pawl.Client]:
+def client(valkey: Server) -> Iterator[pawlock.Client]:
     valkey.command("FLUSHALL")
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         yield client
 
 
@@ -37,13 +37,13 @@ class Shop:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_name_is_filled_from_the_call(client: pawl.Client, kind: str) -> None:
+def test_the_name_is_filled_from_the_call(client: pawlock.Client, kind: str) -> None:
     seen: list[str] = []
 
     @getattr(client, kind)("stock:{shop.name}:{product}:{size}", ttl=5)  # type: ignore[untyped-decorator]
     def sell(shop: Shop, product: int, *, size: str = "M") -> int:
         """Sell one."""
-        lease = pawl.current_lease()
+        lease = pawlock.current_lease()
         seen.append(lease.name)
         lease.check()
         assert client.inspect(lease.name).held
@@ -55,7 +55,7 @@ def test_the_name_is_filled_from_the_call(client: pawl.Client, kind: str) -> Non
     assert not any(client.inspect(name).held for name in seen), "released after the call"
 
 
-def test_signature_and_words_are_kept(client: pawl.Client) -> None:
+def test_signature_and_words_are_kept(client: pawlock.Client) -> None:
     def sell(product: int, *, size: str = "M") -> int:
         """Sell one."""
         return product
@@ -66,31 +66,31 @@ def test_signature_and_words_are_kept(client: pawl.Client) -> None:
     assert wrapped.__annotations__ == sell.__annotations__
 
 
-def test_methods(client: pawl.Client) -> None:
+def test_methods(client: pawlock.Client) -> None:
     class Till:
         def __init__(self, number: int) -> None:
             self.number = number
 
         @client.lock("till:{self.number}")
         def open(self) -> str:
-            return pawl.current_lease().name
+            return pawlock.current_lease().name
 
         @staticmethod
         @client.lock("till:{number}")
         def still(number: int) -> str:
-            return pawl.current_lease().name
+            return pawlock.current_lease().name
 
         @classmethod
         @client.lock("tills:{cls.__name__}")
         def all(cls) -> str:
-            return pawl.current_lease().name
+            return pawlock.current_lease().name
 
     assert Till(3).open() == "till:3"
     assert Till.still(4) == "till:4"
     assert Till.all() == "tills:Till"
 
 
-def test_calls_exclude_each_other_by_name(client: pawl.Client) -> None:
+def test_calls_exclude_each_other_by_name(client: pawlock.Client) -> None:
     inside: list[str] = []
     most: list[int] = []
     together = threading.Barrier(2, timeout=10)
@@ -119,7 +119,7 @@ def test_calls_exclude_each_other_by_name(client: pawl.Client) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_contended(client: pawl.Client, valkey: Server, kind: str) -> None:
+def test_on_contended(client: pawlock.Client, valkey: Server, kind: str) -> None:
     calls: list[int] = []
 
     def work(number: int) -> int:
@@ -131,12 +131,12 @@ def test_on_contended(client: pawl.Client, valkey: Server, kind: str) -> None:
     fail = make("job:{number}", on_contended="raise")(work)
     wait = make("job:{number}", timeout=0.05)(work)
     assert [f(1) for f in (skip, fail, wait)] == [1, 1, 1]
-    with pawl.connect(valkey.url) as other, other.lock("job:1"):
+    with pawlock.connect(valkey.url) as other, other.lock("job:1"):
         assert skip(1) is None
         for late, least in ((fail, 0.0), (wait, 0.05)):
-            with pytest.raises(pawl.NotAcquired) as caught:
+            with pytest.raises(pawlock.NotAcquired) as caught:
                 late(1)
-            assert isinstance(caught.value, pawl.AcquireTimeout)
+            assert isinstance(caught.value, pawlock.AcquireTimeout)
             assert least <= caught.value.waited
             assert caught.value.code == "LOCK_TIMEOUT"
         assert skip(2) == 2
@@ -144,7 +144,7 @@ def test_on_contended(client: pawl.Client, valkey: Server, kind: str) -> None:
 
 
 def test_a_call_that_is_skipped_is_logged_and_counted(
-    client: pawl.Client, valkey: Server, caplog: pytest.LogCaptureFixture
+    client: pawlock.Client, valkey: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = CollectorRegistry()
 
@@ -153,7 +153,7 @@ def test_a_call_that_is_skipped_is_logged_and_counted(
         return number
 
     async def main() -> None:
-        async with pawl.connect_async(valkey.url) as aclient:
+        async with pawlock.connect_async(valkey.url) as aclient:
             instrument(aclient, registry)
 
             @aclient.lock("job:{number}", on_contended="skip")
@@ -164,29 +164,29 @@ def test_a_call_that_is_skipped_is_logged_and_counted(
             assert await awaited(2) == 2
 
     instrument(client, registry)
-    caplog.set_level(logging.INFO, "pawl.acquire")
-    with pawl.connect(valkey.url) as other, other.lock("job:1"):
+    caplog.set_level(logging.INFO, "pawlock.acquire")
+    with pawlock.connect(valkey.url) as other, other.lock("job:1"):
         assert work(1) is None
         assert work(2) == 2
         asyncio.run(main())
-    said = [(record.levelname, getattr(record, "pawl_name", None)) for record in caplog.records]
+    said = [(record.levelname, getattr(record, "pawlock_name", None)) for record in caplog.records]
     assert said == [("INFO", "job:1")] * 2
     assert "skipping the call of" in caplog.records[1].getMessage()
     labels = {"kind": "lock", "outcome": "busy"}
-    assert registry.get_sample_value("pawl_lock_acquisitions_total", labels) == 2
+    assert registry.get_sample_value("pawlock_lock_acquisitions_total", labels) == 2
 
 
-def test_skip_and_raise_do_not_wait_elsewhere_either(client: pawl.Client, valkey: Server) -> None:
-    with pawl.connect(valkey.url, timeout=60) as waits, client.lock("x"):
+def test_skip_and_raise_do_not_wait_elsewhere_either(client: pawlock.Client, valkey: Server) -> None:
+    with pawlock.connect(valkey.url, timeout=60) as waits, client.lock("x"):
         for how in ("skip", "raise"):
             lock = waits.lock("x", on_contended=how)
-            with pytest.raises(pawl.AcquireTimeout):
+            with pytest.raises(pawlock.AcquireTimeout):
                 lock.acquire()
-            with pytest.raises(pawl.AcquireTimeout), lock:
+            with pytest.raises(pawlock.AcquireTimeout), lock:
                 pass
 
 
-def test_an_exception_passes_and_the_name_is_free(client: pawl.Client) -> None:
+def test_an_exception_passes_and_the_name_is_free(client: pawlock.Client) -> None:
     @client.lock("x:{number}")
     def fail(number: int) -> None:
         raise KeyError(number)
@@ -194,53 +194,53 @@ def test_an_exception_passes_and_the_name_is_free(client: pawl.Client) -> None:
     with pytest.raises(KeyError):
         fail(1)
     assert not client.lock("x:1").locked()
-    with pytest.raises(pawl.NotHeld):
-        pawl.current_lease()
+    with pytest.raises(pawlock.NotHeld):
+        pawlock.current_lease()
 
 
-def test_re_entry(client: pawl.Client) -> None:
+def test_re_entry(client: pawlock.Client) -> None:
     @client.rlock("tree:{root}")
     def walk(root: str, depth: int) -> list[int]:
-        return [pawl.current_lease().count, *(walk(root, depth - 1) if depth else [])]
+        return [pawlock.current_lease().count, *(walk(root, depth - 1) if depth else [])]
 
     @client.lock("line:{root}")
     def again(root: str) -> None:
         again(root)
 
     assert walk("a", 2) == [1, 2, 3]
-    with pytest.raises(pawl.DeadlockDetected):
+    with pytest.raises(pawlock.DeadlockDetected):
         again("a")
     assert not client.lock("tree:a").locked()
     assert not client.lock("line:a").locked()
 
 
-def test_the_innermost_lease_is_the_current_one(client: pawl.Client) -> None:
+def test_the_innermost_lease_is_the_current_one(client: pawlock.Client) -> None:
     @client.lock("inner")
     def inner() -> str:
-        return pawl.current_lease().name
+        return pawlock.current_lease().name
 
     @client.lock("outer")
     def outer() -> tuple[str, str, str]:
-        return pawl.current_lease().name, inner(), pawl.current_lease().name
+        return pawlock.current_lease().name, inner(), pawlock.current_lease().name
 
     assert outer() == ("outer", "inner", "outer")
 
 
-def test_keyword_arguments_of_any_name(client: pawl.Client) -> None:
+def test_keyword_arguments_of_any_name(client: pawlock.Client) -> None:
     @client.lock("x:{order}:{kind}")
     def any_of(kind: str = "k", **more: Any) -> str:  # noqa: ANN401 - anything
-        return pawl.current_lease().name
+        return pawlock.current_lease().name
 
     assert any_of(order=3) == "x:3:k"
     refused(any_of, "KeyError 'order'")
 
 
-def test_what_fills_a_field_cannot_reach_another_name(client: pawl.Client) -> None:
+def test_what_fills_a_field_cannot_reach_another_name(client: pawlock.Client) -> None:
     """A value with braces is text; it is not filled again, and its key is its own."""
 
     @client.lock("x:{value}")
     def of(value: str) -> str:
-        return pawl.current_lease().name
+        return pawlock.current_lease().name
 
     for value in ("{value}", "{{", "}", "a}}{b", "%7B"):
         assert of(value) == f"x:{value}"
@@ -255,9 +255,9 @@ def test_the_function_of_the_wrong_api() -> None:
     def plain(x: int) -> None: ...
 
     for wrong in (coroutine, Callable(), functools.partial(coroutine, 1)):
-        refused(lambda wrong=wrong: pawl.connect(NOWHERE).lock("x")(wrong), "pawl.connect_async()")  # type: ignore[misc]
+        refused(lambda wrong=wrong: pawlock.connect(NOWHERE).lock("x")(wrong), "pawlock.connect_async()")  # type: ignore[misc]
     for sync in (plain, print, functools.partial(plain, 1)):
-        refused(lambda sync=sync: pawl.connect_async(NOWHERE).lock("x")(sync), "async def")  # type: ignore[misc]
+        refused(lambda sync=sync: pawlock.connect_async(NOWHERE).lock("x")(sync), "async def")  # type: ignore[misc]
 
 
 async def agenerator(x: int) -> AsyncIterator[int]:
@@ -283,13 +283,13 @@ BAD_FUNCTIONS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "word"), BAD_FUNCTIONS, ids=lambda case: str(case)[:20])
-@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+@pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
 def test_what_is_no_function(connect: Any, wrong: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
     refused(lambda: connect(NOWHERE).lock("x")(wrong), word)
 
 
 def test_unknown_fields_are_told_at_the_decoration() -> None:
-    client = pawl.connect(NOWHERE)
+    client = pawlock.connect(NOWHERE)
     assert "it has: product" in refused(lambda: client.lock("x:{prodct}")(function), "no argument prodct")
     refused(lambda: client.lock("x:{a}:{b.c}")(function), "no argument a, b")
     refused(lambda: client.lock("x:{a}")(lambda: None), "it has: none")
@@ -297,19 +297,20 @@ def test_unknown_fields_are_told_at_the_decoration() -> None:
     client.lock("x:{product}")(function)
 
 
-def test_a_call_that_the_function_would_refuse(client: pawl.Client) -> None:
+def test_a_call_that_the_function_would_refuse(client: pawlock.Client) -> None:
     wrapped: Any = client.lock("x:{product}")(function)
     with pytest.raises(TypeError, match="missing a required argument"):
         wrapped()
     assert not client.inspect("x:").held
 
 
-def test_a_name_that_becomes_too_long(client: pawl.Client) -> None:
+def test_a_name_that_becomes_too_long(client: pawlock.Client) -> None:
     @client.lock("x:{value}")
     def of(value: str) -> None: ...
 
     refused(lambda: of("x" * 300), "at most 200 bytes")
-    refused(lambda: pawl.connect(NOWHERE, namespace="").lock("{product}")(function)("a\n"), "needs escaping")  # type: ignore[arg-type]
+    bare = pawlock.connect(NOWHERE, namespace="").lock("{product}")(function)
+    refused(lambda: bare("a\n"), "needs escaping")  # type: ignore[arg-type]
 
 
 # asyncio --------------------------------------------------------------------------------------------------------------
@@ -318,7 +319,7 @@ def test_a_name_that_becomes_too_long(client: pawl.Client) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_coroutine_functions(valkey: Server, kind: str) -> None:
     valkey.command("FLUSHALL")
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
 
         class Till:
             number = 3
@@ -327,7 +328,7 @@ async def test_coroutine_functions(valkey: Server, kind: str) -> None:
             async def open(self, day: str = "mo") -> str:
                 """Open."""
                 await asyncio.sleep(0)
-                return pawl.current_lease().name
+                return pawlock.current_lease().name
 
         assert inspect.iscoroutinefunction(Till.open)
         assert await Till().open() == "till:3:mo"
@@ -337,7 +338,7 @@ async def test_coroutine_functions(valkey: Server, kind: str) -> None:
 
 async def test_on_contended_in_asyncio(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    async with pawl.connect_async(valkey.url) as client, pawl.connect_async(valkey.url) as other:
+    async with pawlock.connect_async(valkey.url) as client, pawlock.connect_async(valkey.url) as other:
 
         async def work(number: int) -> int:
             return number
@@ -347,7 +348,7 @@ async def test_on_contended_in_asyncio(valkey: Server) -> None:
         wait = client.lock("job:{number}")(work)
         async with other.lock("job:1") as lease:
             assert await skip(1) is None
-            with pytest.raises(pawl.NotAcquired):
+            with pytest.raises(pawlock.NotAcquired):
                 await fail(1)
             waiting = asyncio.create_task(wait(1))
             await asyncio.sleep(0.02)
@@ -358,20 +359,20 @@ async def test_on_contended_in_asyncio(valkey: Server) -> None:
 
 async def test_a_loss_ends_the_decorated_coroutine(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
 
         @client.lock("x", max_hold=0.1)
         async def work() -> None:
             await asyncio.sleep(10)
 
-        with pytest.raises(pawl.LeaseLost) as caught:
+        with pytest.raises(pawlock.LeaseLost) as caught:
             await work()
         assert caught.value.reason == "max_hold"
 
 
 async def test_a_cancelled_call_leaves_nothing(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    async with pawl.connect_async(valkey.url) as client, pawl.connect_async(valkey.url) as other:
+    async with pawlock.connect_async(valkey.url) as client, pawlock.connect_async(valkey.url) as other:
 
         @client.lock("x")
         async def work() -> None:

@@ -7,8 +7,8 @@ import os
 import threading
 import time
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.faults.rig import until
 
 
@@ -20,7 +20,7 @@ def commands(server: Server) -> int:
 
 
 def test_each_thread_by_itself(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as other:
+    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as other:
         for lock in (client.lock("a"), client.rlock("b"), client.fair_lock("c"), client.rwlock("d").write):
             assert not lock.held_by_me()
             lease = lock.acquire()
@@ -39,7 +39,7 @@ def test_each_thread_by_itself(valkey: Server) -> None:
 
 
 def test_until_the_last_level_is_left(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         lock = client.rlock("n")
         with lock:
             with lock:
@@ -49,7 +49,7 @@ def test_until_the_last_level_is_left(valkey: Server) -> None:
 
 
 def test_a_reader_and_a_writer(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         rwlock = client.rwlock("n")
         with rwlock.read:
             assert (rwlock.read.held_by_me(), rwlock.write.held_by_me()) == (True, False)
@@ -62,7 +62,7 @@ def test_a_reader_and_a_writer(valkey: Server) -> None:
 
 
 def test_one_of_another_kind_by_the_same_name(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client, client.rlock("n"):
+    with pawlock.connect(valkey.url) as client, client.rlock("n"):
         assert client.rlock("n").held_by_me()
         assert not client.lock("n").held_by_me()
         assert not client.lock("m").held_by_me()
@@ -70,7 +70,7 @@ def test_one_of_another_kind_by_the_same_name(valkey: Server) -> None:
 
 def test_one_that_ended(valkey: Server) -> None:
     """Expired, lost, dropped, detached."""
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         lock = client.lock("n", ttl=0.2, renew=False)
         kept = lock.acquire()
         assert lock.held_by_me()
@@ -79,7 +79,7 @@ def test_one_that_ended(valkey: Server) -> None:
         del kept
         renewed = client.lock("m", ttl=0.3)
         lease = renewed.acquire()
-        valkey.command("SET", "pawl:m", "other")
+        valkey.command("SET", "pawlock:m", "other")
         until(lambda: lease.state == "lost", what="the loss")
         assert not renewed.held_by_me()
         detached = client.lock("o").acquire()
@@ -91,7 +91,7 @@ def test_one_that_ended(valkey: Server) -> None:
 
 
 def test_all_members(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         both = client.multi_lock(["a", "b"])
         with client.lock("a"):
             assert not both.held_by_me()
@@ -102,7 +102,7 @@ def test_all_members(valkey: Server) -> None:
 
 
 def test_a_child_holds_nothing(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         lock = client.lock("n")
         with lock:
             child = os.fork()
@@ -114,7 +114,7 @@ def test_a_child_holds_nothing(valkey: Server) -> None:
 
 def test_each_task_by_itself(valkey: Server) -> None:
     async def main() -> None:
-        async with pawl.connect_async(valkey.url) as client:
+        async with pawlock.connect_async(valkey.url) as client:
             lock = client.lock("n")
 
             async def other() -> bool:

@@ -1,4 +1,4 @@
-"""Whoever comes from another lock library is given pawl's word for what is not there."""
+"""Whoever comes from another lock library is given pawlock's word for what is not there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import pawl
+import pawlock
 from tests.faults.rig import Api, Client
 
 LOCKS = {
@@ -70,7 +70,7 @@ def test_an_argument_of_another_library_is_refused_with_ours(
 
 
 def test_an_option_of_another_library_is_refused_with_ours(pair: list[Client]) -> None:
-    with pytest.raises(pawl.ConfigurationError, match="blocking_timeout is timeout"):
+    with pytest.raises(pawlock.ConfigurationError, match="blocking_timeout is timeout"):
         pair[0].raw.lock("a", blocking_timeout=5)
 
 

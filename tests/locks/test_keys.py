@@ -1,4 +1,4 @@
-"""A key that is shared with other programs: `pawl.Key` where a name may stand, yielding to them, and waking them."""
+"""A key that is shared with other programs: `pawlock.Key` where a name may stand, yielding to them, and waking them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from typing import Any, cast
 import pytest
 import redis
 
-import pawl
-from pawl._inside import plan_behind
-from pawl.core.protocol.key_text import read_key
-from pawl.primitives.key import SCRIPTS
-from pawl.testing.servers import Server
+import pawlock
+from pawlock._inside import plan_behind
+from pawlock.core.protocol.key_text import read_key
+from pawlock.primitives.key import SCRIPTS
+from pawlock.testing.servers import Server
 from tests.faults.rig import APIS, Api, Client, Lease, until
 
-KEY = pawl.Key("order:42")
+KEY = pawlock.Key("order:42")
 PubSub = Any
 OFF: dict[str, Any] = {"yield_after": None}
 
 
-def lock(client: Client, key: pawl.Key = KEY, **options: Any) -> Any:  # noqa: ANN401 - of either API
+def lock(client: Client, key: pawlock.Key = KEY, **options: Any) -> Any:  # noqa: ANN401 - of either API
     return client.lock(cast("str", key), **options)
 
 
-def rlock(client: Client, key: pawl.Key = KEY, **options: Any) -> Any:  # noqa: ANN401 - of either API
+def rlock(client: Client, key: pawlock.Key = KEY, **options: Any) -> Any:  # noqa: ANN401 - of either API
     return client.rlock(cast("str", key), **options)
 
 
@@ -116,7 +116,7 @@ def test_fences_rise_across_holds_of_others(pair: list[Client], valkey: Server) 
     assert fences == sorted(set(fences))
 
 
-def as_name(key: pawl.Key = KEY) -> str:
+def as_name(key: pawlock.Key = KEY) -> str:
     """The key, where the rig says that a name stands."""
     return cast("str", key)
 
@@ -157,7 +157,7 @@ def test_it_is_released_and_extended_by_token(pair: list[Client], valkey: Server
 
 def test_a_lease_goes_on_elsewhere(pair: list[Client], valkey: Server, api: Api, ears: PubSub) -> None:
     one, two = pair
-    ticket = lock(one, pawl.Key.spring("locks", "n")).acquire().detach()
+    ticket = lock(one, pawlock.Key.spring("locks", "n")).acquire().detach()
     lease = Lease(api, api.run(lambda: two.raw.adopt(ticket)))
     assert at(valkey, "locks:n") == lease.token
     assert heard(ears, 0.1) is None
@@ -181,7 +181,7 @@ def test_it_is_listed(pair: list[Client], valkey: Server, api: Api) -> None:
 def test_waiting_for_oneself_is_noticed(pair: list[Client], valkey: Server) -> None:
     lease = lock(pair[0]).acquire()
     if pair[0].raw.__class__.__name__ == "Client":
-        with pytest.raises(pawl.DeadlockDetected):
+        with pytest.raises(pawlock.DeadlockDetected):
             lock(pair[0]).acquire(5)
     lease.release()
 
@@ -198,46 +198,46 @@ def test_waiting_for_oneself_is_noticed(pair: list[Client], valkey: Server) -> N
     ],
 )
 def test_what_no_other_program_shares(pair: list[Client], make: Callable[[Any], object]) -> None:
-    with pytest.raises(pawl.NotSupported, match="only locks have a form in common"):
+    with pytest.raises(pawlock.NotSupported, match="only locks have a form in common"):
         make(pair[0].raw)
 
 
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("order:42", pawl.Key("order:42")),
-        ("plain:redisson:n", pawl.Key("redisson:n")),
-        ("redisson:order:42", pawl.Key.redisson("order:42")),
-        ("redisson-fenced:n", pawl.Key.redisson("n", fenced=True)),
-        ("spring:locks:a:b", pawl.Key.spring("locks", "a:b")),
-        ("python-redis-lock:n", pawl.Key.python_redis_lock("n")),
-        ("rueidislock:n", pawl.Key("rueidislock:0:n")),
-        ("shedlock:n", pawl.Key.shedlock("n")),
-        ("redlock-net:n", pawl.Key.redlock_net("n")),
-        ("redis-semaphore:n", pawl.Key.redis_semaphore("n")),
+        ("order:42", pawlock.Key("order:42")),
+        ("plain:redisson:n", pawlock.Key("redisson:n")),
+        ("redisson:order:42", pawlock.Key.redisson("order:42")),
+        ("redisson-fenced:n", pawlock.Key.redisson("n", fenced=True)),
+        ("spring:locks:a:b", pawlock.Key.spring("locks", "a:b")),
+        ("python-redis-lock:n", pawlock.Key.python_redis_lock("n")),
+        ("rueidislock:n", pawlock.Key("rueidislock:0:n")),
+        ("shedlock:n", pawlock.Key.shedlock("n")),
+        ("redlock-net:n", pawlock.Key.redlock_net("n")),
+        ("redis-semaphore:n", pawlock.Key.redis_semaphore("n")),
     ],
 )
-def test_a_key_as_text(text: str, key: pawl.Key) -> None:
+def test_a_key_as_text(text: str, key: pawlock.Key) -> None:
     assert read_key(text) == key
 
 
 def test_on_independent_masters(api: Api) -> None:
     with Server() as a, Server() as b, Server() as c:
-        fresh = pawl.RedlockOptions(fresh=True)
+        fresh = pawlock.RedlockOptions(fresh=True)
         client = api.connect([a.url, b.url, c.url], redlock=fresh)
         lease = lock(client).acquire()
         assert sum(at(server) is not None for server in (a, b, c)) >= 2
         lease.release()
-        with pytest.raises(pawl.NotSupported, match=r"independent masters \(Redlock\)"):
-            lock(client, pawl.Key.redisson("n"))
+        with pytest.raises(pawlock.NotSupported, match=r"independent masters \(Redlock\)"):
+            lock(client, pawlock.Key.redisson("n"))
 
 
 def test_a_list_in_another_slot_is_refused_in_a_cluster(api: Api) -> None:
     client = api.connect("redis+cluster://127.0.0.1:1")
-    with pytest.raises(pawl.NotSupported, match="another hash slot"):
-        lock(client, pawl.Key.python_redis_lock("n"))
-    lock(client, pawl.Key.python_redis_lock("{n}"))
-    lock(client, pawl.Key.spring("locks", "n"))
+    with pytest.raises(pawlock.NotSupported, match="another hash slot"):
+        lock(client, pawlock.Key.python_redis_lock("n"))
+    lock(client, pawlock.Key.python_redis_lock("{n}"))
+    lock(client, pawlock.Key.spring("locks", "n"))
 
 
 def test_the_command_takes_keys(valkey: Server) -> None:
@@ -245,7 +245,7 @@ def test_the_command_takes_keys(valkey: Server) -> None:
     valkey.command("SET", "order:42", "theirs", "PX", "60000")
 
     def command(*words: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "pawl", *words, "--url", valkey.url]
+        line = [sys.executable, "-m", "pawlock", *words, "--url", valkey.url]
         return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
 
     shown = command("show", "--json", "--key", "order:42")
@@ -270,7 +270,7 @@ def test_the_command_takes_keys(valkey: Server) -> None:
 
 
 def contend(valkey: Server, holder: Lease, client: Client, **options: Any) -> Any:  # noqa: ANN401 - a future
-    """Somebody of pawl waits behind a holder that has had the key for longer than `yield_after`."""
+    """Somebody of pawlock waits behind a holder that has had the key for longer than `yield_after`."""
     waiting = lock(client, **options).start(20)
     until(lambda: queue_length(valkey) == 1, what="a waiter")
     until(
@@ -298,7 +298,7 @@ def test_the_key_is_left_free_for_others(pair: list[Client], valkey: Server) -> 
     assert at(valkey) is None
     assert noted(valkey, "open") > _now_ms(valkey)
     assert noted(valkey, "since") == noted(valkey, "open")
-    # Nobody of pawl takes it meanwhile, and all are told until when.
+    # Nobody of pawlock takes it meanwhile, and all are told until when.
     assert lock(one).try_acquire() is None
     assert rlock(one, owner="job").try_acquire() is None
     assert queue_length(valkey) == 1
@@ -426,17 +426,17 @@ def _said(server: Server, section: str, field: str) -> int:
 @pytest.mark.parametrize(
     ("key", "options", "yield_ms"),
     [
-        (pawl.Key("k"), {}, "60"),
-        (pawl.Key.spring("locks", "k"), {}, "95"),
-        (pawl.Key.spring("locks", "k"), {"yield_for": 0.02}, "20"),
-        (pawl.Key.python_redis_lock("k"), {}, "60"),
+        (pawlock.Key("k"), {}, "60"),
+        (pawlock.Key.spring("locks", "k"), {}, "95"),
+        (pawlock.Key.spring("locks", "k"), {"yield_for": 0.02}, "20"),
+        (pawlock.Key.python_redis_lock("k"), {}, "60"),
     ],
 )
 def test_it_is_left_free_for_as_long_as_the_others_need(
-    key: pawl.Key, options: dict[str, Any], yield_ms: str, valkey: Server
+    key: pawlock.Key, options: dict[str, Any], yield_ms: str, valkey: Server
 ) -> None:
     """Spring's spin lock polls every 100 ms, and would find a shorter time of 60 ms only now and then."""
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         plan = plan_behind(client.lock(key, **options))
         assert cast("Any", plan.primitive).shared.split()[:2] == ["250", yield_ms]
 
@@ -495,7 +495,7 @@ def heard(ears: PubSub, timeout: float = 5.0) -> str | None:
 
 
 def test_a_release_is_published(pair: list[Client], valkey: Server, ears: PubSub) -> None:
-    key = pawl.Key.spring("locks", "n")
+    key = pawlock.Key.spring("locks", "n")
     holder = lock(pair[0], key).acquire()
     waiting = lock(pair[1], key, **OFF).start(20)
     until(lambda: queue_length(valkey, "locks:n") == 1, what="a waiter")
@@ -507,7 +507,7 @@ def test_a_release_is_published(pair: list[Client], valkey: Server, ears: PubSub
 
 
 def test_a_release_fills_the_list(pair: list[Client], valkey: Server) -> None:
-    key = pawl.Key.python_redis_lock("n")
+    key = pawlock.Key.python_redis_lock("n")
     valkey.command("RPUSH", "lock-signal:n", "old", "older")
     lock(pair[0], key).acquire().release()
     assert valkey.command("LRANGE", "lock-signal:n", "0", "-1") == [b"1"]
@@ -515,7 +515,7 @@ def test_a_release_fills_the_list(pair: list[Client], valkey: Server) -> None:
 
 
 def test_a_window_wakes_others(pair: list[Client], valkey: Server, ears: PubSub) -> None:
-    key = pawl.Key.spring("locks", "n")
+    key = pawlock.Key.spring("locks", "n")
     holder = lock(pair[0], key, **SLOW).acquire()
     waiting = lock(pair[1], key, **SLOW).start(20)
     until(lambda: queue_length(valkey, "locks:n") == 1, what="a waiter")
@@ -527,7 +527,7 @@ def test_a_window_wakes_others(pair: list[Client], valkey: Server, ears: PubSub)
 
 def test_a_release_passes_where_the_message_may_not_be_sent(pair: list[Client], valkey: Server) -> None:
     valkey.command("SET", "lock-signal:n", "no list")
-    key = pawl.Key("lock:n", wake=("push", "lock-signal:n", 10))
+    key = pawlock.Key("lock:n", wake=("push", "lock-signal:n", 10))
     lock(pair[0], key).acquire().release()
     assert at(valkey, "lock:n") is None
 
@@ -536,7 +536,7 @@ def test_ordinary_scripts_know_nothing_of_it() -> None:
     for variants in SCRIPTS.values():
         for script in variants.values():
             assert b"read_window" in script.source or b"redisson" in script.source
-    from pawl.primitives import mutex
+    from pawlock.primitives import mutex
 
     for name in vars(mutex):
         script = getattr(mutex, name)
@@ -548,53 +548,53 @@ def test_ordinary_scripts_know_nothing_of_it() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "wake"),
     [
-        (pawl.Key.spring("locks", "n"), "locks:n", ("publish", "locks-channel:locks:n", "locks:n")),
-        (pawl.Key.python_redis_lock("n"), "lock:n", ("push", "lock-signal:n", 1000)),
-        (pawl.Key.shedlock("n"), "job-lock:default:n", None),
-        (pawl.Key.shedlock("n", env="prod"), "job-lock:prod:n", None),
-        (pawl.Key.redlock_net("n"), "redlock:n", None),
-        (pawl.Key.redis_semaphore("n"), "mutex:n", None),
-        (pawl.Key.rueidislock("n", majority=1), "rueidislock:0:n", None),
-        (pawl.Key.redisson("n"), "n", None),
+        (pawlock.Key.spring("locks", "n"), "locks:n", ("publish", "locks-channel:locks:n", "locks:n")),
+        (pawlock.Key.python_redis_lock("n"), "lock:n", ("push", "lock-signal:n", 1000)),
+        (pawlock.Key.shedlock("n"), "job-lock:default:n", None),
+        (pawlock.Key.shedlock("n", env="prod"), "job-lock:prod:n", None),
+        (pawlock.Key.redlock_net("n"), "redlock:n", None),
+        (pawlock.Key.redis_semaphore("n"), "mutex:n", None),
+        (pawlock.Key.rueidislock("n", majority=1), "rueidislock:0:n", None),
+        (pawlock.Key.redisson("n"), "n", None),
     ],
 )
-def test_how_others_spell_it(key: pawl.Key, text: str, wake: object) -> None:
+def test_how_others_spell_it(key: pawlock.Key, text: str, wake: object) -> None:
     assert (key.key, key.wake, key.name) == (text, wake, f"key:{text}")
     assert pickle.loads(pickle.dumps(key)) == key
 
 
 def test_rueidislock_has_three_keys(pair: list[Client], valkey: Server, api: Api) -> None:
-    keys = pawl.Key.rueidislock("n")
+    keys = pawlock.Key.rueidislock("n")
     assert [key.key for key in keys] == [f"rueidislock:{i}:n" for i in range(3)]
     raw = pair[0].raw.multi_lock([*keys, "n"])
     lease = Lease(api, api.run(raw.acquire))
-    assert valkey.command("EXISTS", *[key.key for key in keys], "pawl:n") == 4
+    assert valkey.command("EXISTS", *[key.key for key in keys], "pawlock:n") == 4
     lease.release()
-    assert valkey.command("EXISTS", *[key.key for key in keys], "pawl:n") == 0
+    assert valkey.command("EXISTS", *[key.key for key in keys], "pawlock:n") == 0
 
 
 BAD: list[Any] = [
-    lambda: pawl.Key(""),
-    lambda: pawl.Key("x" * 201),
-    lambda: pawl.Key("a%b"),
-    lambda: pawl.Key(cast("Any", b"bytes")),
-    lambda: pawl.Key(cast("Any", KEY)),
-    lambda: pawl.Key("n", wire=cast("Any", "java")),
-    lambda: pawl.Key("n", fence="redisson"),
-    lambda: pawl.Key("n", wake=cast("Any", "channel")),
-    lambda: pawl.Key("n", wake=cast("Any", ("publish", "", "x"))),
-    lambda: pawl.Key("n", wake=cast("Any", ("publish", "c", 1))),
-    lambda: pawl.Key("n", wake=("push", "l", 0)),
-    lambda: pawl.Key("n", wire="redisson", wake=("publish", "c", "m")),
-    lambda: pawl.Key.spring("", "n"),
-    lambda: pawl.Key.spring(cast("Any", None), "n"),
-    lambda: pawl.Key.rueidislock("n", majority=cast("Any", 0)),
+    lambda: pawlock.Key(""),
+    lambda: pawlock.Key("x" * 201),
+    lambda: pawlock.Key("a%b"),
+    lambda: pawlock.Key(cast("Any", b"bytes")),
+    lambda: pawlock.Key(cast("Any", KEY)),
+    lambda: pawlock.Key("n", wire=cast("Any", "java")),
+    lambda: pawlock.Key("n", fence="redisson"),
+    lambda: pawlock.Key("n", wake=cast("Any", "channel")),
+    lambda: pawlock.Key("n", wake=cast("Any", ("publish", "", "x"))),
+    lambda: pawlock.Key("n", wake=cast("Any", ("publish", "c", 1))),
+    lambda: pawlock.Key("n", wake=("push", "l", 0)),
+    lambda: pawlock.Key("n", wire="redisson", wake=("publish", "c", "m")),
+    lambda: pawlock.Key.spring("", "n"),
+    lambda: pawlock.Key.spring(cast("Any", None), "n"),
+    lambda: pawlock.Key.rueidislock("n", majority=cast("Any", 0)),
 ]
 
 
 @pytest.mark.parametrize("number", range(len(BAD)))
 def test_a_key_that_can_never_be_one(number: int) -> None:
-    with pytest.raises(pawl.ConfigurationError):
+    with pytest.raises(pawlock.ConfigurationError):
         BAD[number]()
 
 
@@ -609,19 +609,19 @@ def test_a_key_that_can_never_be_one(number: int) -> None:
     ],
 )
 def test_bad_options(pair: list[Client], options: dict[str, Any]) -> None:
-    with pytest.raises(pawl.ConfigurationError, match="yield_"):
+    with pytest.raises(pawlock.ConfigurationError, match="yield_"):
         lock(pair[0], **options)
 
 
 def test_what_is_for_keys_alone(pair: list[Client]) -> None:
     for option in ("yield_after", "yield_for"):
-        with pytest.raises(pawl.ConfigurationError, match=r"use pawl\.Key"):
+        with pytest.raises(pawlock.ConfigurationError, match=r"use pawlock\.Key"):
             pair[0].lock("n", **{option: 1})
 
 
 @pytest.mark.parametrize("api_name", APIS)
 def test_fair_lock_is_refused(api_name: str) -> None:
-    connect: Any = pawl.connect if api_name == "threads" else pawl.connect_async
+    connect: Any = pawlock.connect if api_name == "threads" else pawlock.connect_async
     client = connect("redis://127.0.0.1:1")
-    with pytest.raises(pawl.NotSupported, match="programs of other libraries keep no order"):
+    with pytest.raises(pawlock.NotSupported, match="programs of other libraries keep no order"):
         client.fair_lock(KEY)

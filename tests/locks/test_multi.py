@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.lease.base import record_of
-from pawl.testing import Proxy, Rule
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.lease.base import record_of
+from pawlock.testing import Proxy, Rule
+from pawlock.testing.servers import Server
 from tests.faults.rig import Api, Client, in_thread, remains, script, teach, until
 from tests.faults.test_ambiguity import FAULTS, QUICK
 from tests.faults.test_cancel_sweep import TTL, _release_late, clean, struck
@@ -84,9 +84,9 @@ def test_all_are_taken_and_all_are_given_back(api: Api, pair: list[Client], valk
     assert held(other) == []
     assert lease.state == "released"
     assert lease.remaining() == 0.0
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         lease.check()
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         release(api, lease)
     release(api, Multi(api, other, ["c", "d"]).try_acquire())
     assert remains(valkey) == []
@@ -112,14 +112,14 @@ def test_waiting_takes_them_in_order_and_leaves_nothing(api: Api, pair: list[Cli
     rival = other.lock("b").acquire()
     multi = Multi(api, mine)
     began = time.monotonic()
-    with pytest.raises(pawl.AcquireTimeout) as caught:
+    with pytest.raises(pawlock.AcquireTimeout) as caught:
         multi.acquire(0.3)
     assert 0.3 <= caught.value.waited < time.monotonic() - began + 0.01
     assert caught.value.name == "b"
     assert "'b' was still held" in str(caught.value)
     assert caught.value.holder
     assert held(other) == ["b"], "a was given back before the caller was told"
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         multi.acquire(0)
     waiting = in_thread(lambda: multi.acquire(10))
     until(lambda: other.inspect("a").held and other.inspect("b").queue_length == 1)
@@ -210,7 +210,7 @@ def test_permits_beside_mutexes(api: Api, pair: list[Client]) -> None:
 
 def test_re_entered_members_are_counted(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         multi = client.multi_lock([client.rlock("a"), "b"])
         with client.rlock("a") as outer:
             with multi as lease:
@@ -220,7 +220,7 @@ def test_re_entered_members_are_counted(valkey: Server) -> None:
             assert outer.count == 1
             assert not client.inspect("b").held
             with client.lock("b"):
-                with pytest.raises(pawl.DeadlockDetected):
+                with pytest.raises(pawlock.DeadlockDetected):
                     multi.acquire()
                 assert multi.try_acquire() is None
                 assert outer.count == 1, "given back"
@@ -228,7 +228,7 @@ def test_re_entered_members_are_counted(valkey: Server) -> None:
 
 
 def test_a_member_that_is_held_on_keeps_nothing_of_a_lease_that_ended(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         multi = client.multi_lock([client.rlock("a"), "b"])
         with client.rlock("a") as outer:
             for _ in range(5):
@@ -238,10 +238,10 @@ def test_a_member_that_is_held_on_keeps_nothing_of_a_lease_that_ended(valkey: Se
 
 
 def test_a_stop_event_ends_the_wait(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as other, other.lock("b"):
+    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as other, other.lock("b"):
         stop = threading.Event()
         threading.Timer(0.1, stop.set).start()
-        with pytest.raises(pawl.NotAcquired, match="stopped"):
+        with pytest.raises(pawlock.NotAcquired, match="stopped"):
             client.multi_lock(NAMES).acquire(stop=stop)
         assert not other.inspect("a").held
 
@@ -251,7 +251,7 @@ def test_a_full_queue(api: Api, pair: list[Client], valkey: Server) -> None:
     rival = other.lock("b").acquire()
     waiting = api.connect(valkey.url).lock("b").start(timeout=20)
     until(lambda: other.inspect("b").queue_length == 1)
-    with pytest.raises(pawl.QueueFull):
+    with pytest.raises(pawlock.QueueFull):
         Multi(api, mine, max_waiters=1).acquire(5)
     assert not other.inspect("a").held
     rival.release()
@@ -264,13 +264,13 @@ def test_a_closed_client(api: Api, pair: list[Client]) -> None:
     lease = multi.acquire()
     mine.close()
     assert lease.state == "lost"
-    with pytest.raises(pawl.ClientClosed):
+    with pytest.raises(pawlock.ClientClosed):
         multi.acquire()
     assert held(other) == []
 
 
 def test_pickle_and_copy(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         multi = client.multi_lock(["b", client.rlock("a{{}}", ttl=9)], timeout=3)
         again = pickle.loads(pickle.dumps(multi))
         assert again.names == ("a{}", "b")
@@ -293,16 +293,16 @@ def test_losing_one_is_losing_all(api: Api, pair: list[Client], valkey: Server) 
     told: list[Any] = []
     multi = Multi(api, mine, ttl=0.6, on_lost=told.append)
     lease = multi.acquire()
-    valkey.command("DEL", "pawl:b")
+    valkey.command("DEL", "pawlock:b")
     assert api.run(lambda: lease.lost.wait(5)) is True
     assert lease.state == "lost"
-    with pytest.raises(pawl.LeaseLost) as caught:
+    with pytest.raises(pawlock.LeaseLost) as caught:
         lease.check()
     assert caught.value.name == "b"
     until(lambda: told == [lease], what="on_lost is called once, with the lease of the whole")
     assert lease.remaining() == 0.0
     assert other.inspect("a").held, "its owner may still be at work: the others stay closed until it lets go"
-    with pytest.raises(pawl.NotHeld) as not_held:
+    with pytest.raises(pawlock.NotHeld) as not_held:
         release(api, lease)
     assert not_held.value.name == "b"
     assert held(other) == [], "the others were given back all the same"
@@ -311,28 +311,28 @@ def test_losing_one_is_losing_all(api: Api, pair: list[Client], valkey: Server) 
 
 
 def test_a_block_that_lost_one(valkey: Server) -> None:
-    with pawl.connect(valkey.url, ttl=0.5) as client:
-        with pytest.raises(pawl.LeaseLost) as caught, client.multi_lock(NAMES) as lease:  # noqa: PT012
-            valkey.command("DEL", "pawl:c")
+    with pawlock.connect(valkey.url, ttl=0.5) as client:
+        with pytest.raises(pawlock.LeaseLost) as caught, client.multi_lock(NAMES) as lease:  # noqa: PT012
+            valkey.command("DEL", "pawlock:c")
             lease.lost.wait(5)
         assert caught.value.name == "c"
         with pytest.raises(KeyError) as body, client.multi_lock(NAMES) as lease:  # noqa: PT012
-            valkey.command("DEL", "pawl:c")
+            valkey.command("DEL", "pawlock:c")
             lease.lost.wait(5)
             raise KeyError(1)
         assert "is lost" in body.value.__notes__[0]
         with client.multi_lock(NAMES, on_exit="warn") as lease:
-            valkey.command("DEL", "pawl:c")
+            valkey.command("DEL", "pawlock:c")
             lease.lost.wait(5)
         assert not any(client.inspect(name).held for name in NAMES)
 
 
 async def test_a_task_is_cancelled_once(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    async with pawl.connect_async(valkey.url, ttl=0.5) as client:
-        with pytest.raises(pawl.LeaseLost):  # noqa: PT012
+    async with pawlock.connect_async(valkey.url, ttl=0.5) as client:
+        with pytest.raises(pawlock.LeaseLost):  # noqa: PT012
             async with client.multi_lock(NAMES):
-                valkey.command("DEL", "pawl:b", "pawl:a")
+                valkey.command("DEL", "pawlock:b", "pawlock:a")
                 await asyncio.sleep(10)
         task = asyncio.current_task()
         assert task is not None
@@ -370,17 +370,17 @@ def test_one_that_is_lost_while_others_are_waited_for(api: Api, pair: list[Clien
     rival = other.lock("b").acquire()
     waiting = in_thread(lambda: Multi(api, mine, ttl=0.4).acquire(20))
     until(lambda: other.inspect("a").held)
-    valkey.command("DEL", "pawl:a")
+    valkey.command("DEL", "pawlock:a")
     time.sleep(0.5)
     rival.release()
-    with pytest.raises(pawl.NotAcquired, match="'a' was lost while"):
+    with pytest.raises(pawlock.NotAcquired, match="'a' was lost while"):
         waiting.result(10)
     assert held(other) == []
 
 
 def test_one_that_is_dropped_is_not_renewed_for_ever(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         lease = client.multi_lock(NAMES, ttl=0.4).acquire()
         with pytest.warns(ResourceWarning) as warned:  # noqa: PT031
             del lease
@@ -424,7 +424,7 @@ def test_a_copy_later_than_the_caller_finds_its_tokens_dead(api: Api, valkey: Se
         client = api.connect(proxy.url)
         client.inspect("warm")
         rule = proxy.hold_request(script("multi"), seconds=0.8, times=None)
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             Multi(api, client, **QUICK).acquire(0.2)
         rule.wait()
         proxy.clear()
@@ -437,7 +437,7 @@ def test_a_copy_later_than_the_caller_finds_its_tokens_dead(api: Api, valkey: Se
 @pytest.mark.parametrize("instant", [False, True], ids=["asleep", "in the instant"])
 @pytest.mark.parametrize("busy", [False, True], ids=["free", "one is held"])
 async def test_a_cancel_at_every_await_leaves_nothing(valkey: Server, *, instant: bool, busy: bool) -> None:
-    async with pawl.connect_async(valkey.url) as client, pawl.connect_async(valkey.url) as rival:
+    async with pawlock.connect_async(valkey.url) as client, pawlock.connect_async(valkey.url) as rival:
         valkey.command("FLUSHALL")
         teach(valkey)
         await client.inspect("warm")

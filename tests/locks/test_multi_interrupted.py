@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.faults.rig import remains, teach, until
 from tests.faults.test_cancel_sweep import TTL
 from tests.faults.test_interrupt_sweep import struck as interrupted
@@ -33,7 +33,7 @@ NAMES = ["a", "b", "c"]
 )
 def test_an_interrupt_at_every_step_leaves_nothing(valkey: Server, what: str, steps: int) -> None:
     """KeyboardInterrupt wherever a signal handler may run; of those that take long, not at every place."""
-    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as rival:
+    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as rival:
         valkey.command("FLUSHALL")
         teach(valkey)
         multi = client.multi_lock(NAMES, ttl=TTL, ticket_ttl=0.5)
@@ -50,7 +50,7 @@ def test_an_interrupt_at_every_step_leaves_nothing(valkey: Server, what: str, st
             got = mine if got is None else got
             if got is not None:
                 # Interrupted before its first step, a release has not begun.
-                with contextlib.suppress(pawl.NotHeld):
+                with contextlib.suppress(pawlock.NotHeld):
                     got.release()
             del got, mine
             end = time.monotonic() + 1.5
@@ -70,7 +70,7 @@ def test_an_interrupt_at_every_step_leaves_nothing(valkey: Server, what: str, st
 @pytest.mark.parametrize("what", ["release", "acquire, one is held"])
 def test_an_interrupt_at_any_step_ends_no_level_around_it(valkey: Server, what: str) -> None:
     """The thread holds a member already: the section around the multi-lock goes on, and is protected still."""
-    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as rival:
+    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as rival:
         valkey.command("FLUSHALL")
         teach(valkey)
         outer_lock = client.rlock("a", ttl=TTL)
@@ -84,18 +84,18 @@ def test_an_interrupt_at_any_step_ends_no_level_around_it(valkey: Server, what: 
             mine = multi.acquire(5) if what == "release" else None
 
             def fail() -> None:
-                with contextlib.suppress(pawl.AcquireTimeout):
+                with contextlib.suppress(pawlock.AcquireTimeout):
                     multi.acquire(timeout=0.01)
 
             where, _ = interrupted(fail if mine is None else mine.release, at)
             if mine is not None:
                 # Interrupted before its first step, a release has not begun.
-                with contextlib.suppress(pawl.NotHeld):
+                with contextlib.suppress(pawlock.NotHeld):
                     mine.release()
             missed += not where
-            if (outer.state, outer.count) != ("held", 1) or not valkey.command("EXISTS", "pawl:a"):
+            if (outer.state, outer.count) != ("held", 1) or not valkey.command("EXISTS", "pawlock:a"):
                 bad.append(f"{where}: {outer.state}, held {outer.count} times")
-            with contextlib.suppress(pawl.NotHeld):
+            with contextlib.suppress(pawlock.NotHeld):
                 while True:
                     outer.release()
             if held is not None:

@@ -1,4 +1,4 @@
-"""``pawl.Key.redisson`` where a name may stand, in both APIs, beside what Redisson writes."""
+"""``pawlock.Key.redisson`` where a name may stand, in both APIs, beside what Redisson writes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 import redis
 
-import pawl
-from pawl._doctor import acl_rules
-from pawl.testing.groups import ClusterGroup, SentinelGroup
-from pawl.testing.servers import Server
+import pawlock
+from pawlock._doctor import acl_rules
+from pawlock.testing.groups import ClusterGroup, SentinelGroup
+from pawlock.testing.servers import Server
 from tests.edges.helpers import eventually
 from tests.faults.rig import APIS, Api
 
-ROOT = Path(pawl.__file__).parent.parent.parent
+ROOT = Path(pawlock.__file__).parent.parent.parent
 JAVA = "6f1c1f06-9d6e-4a3f-8f0b-0d5f5a1c2b3d:31"
-KEY = pawl.Key.redisson("order:42")
-FENCED = pawl.Key.redisson("order:42", fenced=True)
+KEY = pawlock.Key.redisson("order:42")
+FENCED = pawlock.Key.redisson("order:42", fenced=True)
 
 
 @pytest.fixture(params=APIS)
@@ -66,9 +66,9 @@ def test_a_lock_of_java_is_waited_for(server: Server, api: Api) -> None:
     server.command("PEXPIRE", "order:42", "60000")
     before = server.command("DUMP", "order:42")
     assert api.run(raw.lock(KEY).try_acquire) is None
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         api.run(lambda: raw.rlock(KEY).acquire(timeout=0.2))
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         api.run(lambda: raw.multi_lock([KEY, "other"]).acquire(timeout=0.2))
     info = api.run(lambda: raw.inspect(KEY))
     assert (info.held, info.foreign, info.holder, info.fence) == (True, True, "", None)
@@ -114,7 +114,7 @@ def test_fences_go_on_from_the_counter(server: Server, api: Api) -> None:
 
 
 REFUSED = {
-    "a string": (("SET", "order:42", "x"), r"holds a string, and a Redisson lock is a hash: use pawl\.Key\("),
+    "a string": (("SET", "order:42", "x"), r"holds a string, and a Redisson lock is a hash: use pawlock\.Key\("),
     "a read-write lock": (("HSET", "order:42", "mode", "read"), "Redisson read-write lock"),
     "two holders": (("HSET", "order:42", JAVA, "1", "x:1", "1"), "a hash that is not a Redisson lock"),
     "a list": (("RPUSH", "order:42", "x"), "holds a list, which another program put there"),
@@ -136,7 +136,7 @@ def test_what_is_no_lock_of_redisson_is_refused_and_named(server: Server, api: A
         lambda: raw.force_release(KEY, reason="a test"),
     ]
     for attempt in attempts:
-        with pytest.raises(pawl.WrongKey, match=told):
+        with pytest.raises(pawlock.WrongKey, match=told):
             api.run(attempt)
     assert server.command("DUMP", "order:42") == before
     assert server.command("EXISTS", "one") == 0
@@ -145,15 +145,15 @@ def test_what_is_no_lock_of_redisson_is_refused_and_named(server: Server, api: A
 def test_two_wires_on_one_name_are_told_of_each_other(server: Server, api: Api) -> None:
     raw = api.connect(server.url, namespace="").raw
     api.run(api.run(raw.lock(KEY).acquire).release)
-    with pytest.raises(pawl.ScriptError, match="two wires on one name"):
+    with pytest.raises(pawlock.ScriptError, match="two wires on one name"):
         api.run(raw.lock("order:42").acquire)
-    with pytest.raises(pawl.ScriptError, match="two wires on one name"):
+    with pytest.raises(pawlock.ScriptError, match="two wires on one name"):
         api.run(raw.lock("order:42").try_acquire)
 
 
 def test_it_is_refused_on_independent_masters(server: Server, api: Api) -> None:
     raw = api.connect([server.url, "redis://127.0.0.1:1", "redis://127.0.0.1:2"]).raw
-    with pytest.raises(pawl.NotSupported, match="independent masters"):
+    with pytest.raises(pawlock.NotSupported, match="independent masters"):
         raw.lock(KEY)
 
 
@@ -162,11 +162,11 @@ def test_a_user_with_the_rules_that_the_page_names(own_server: Server) -> None:
     (more,) = re.findall(r"`(\+lindex [^`]+)`", page)
     words = acl_rules().replace("CHANGE-THIS-PASSWORD", "secret").split()[1:]
     own_server.command("ACL", "SETUSER", *words)
-    own_server.command("ACL", "SETUSER", "pawl", *more.split())
+    own_server.command("ACL", "SETUSER", "pawlock", *more.split())
     with redis.Redis.from_url(own_server.url) as plain, plain.pubsub() as ear:
         ear.subscribe("redisson_lock__channel:{order:42}")
         ear.get_message(timeout=5)
-        with pawl.connect(own_server.url.replace("redis://", "redis://pawl:secret@")) as client:
+        with pawlock.connect(own_server.url.replace("redis://", "redis://pawlock:secret@")) as client:
             client.lock(FENCED).acquire().release()
         told = ear.get_message(timeout=5)
         assert told is not None
@@ -197,18 +197,22 @@ def test_it_is_listed_as_held(server: Server, api: Api) -> None:
 def test_the_command_shows_a_lock_of_java_and_takes_it(server: Server) -> None:
     server.command("HSET", "order:42", JAVA, "1")
     server.command("PEXPIRE", "order:42", "60000")
-    environ = {**os.environ, "PAWL_URL": server.url}
+    environ = {**os.environ, "PAWLOCK_URL": server.url}
 
-    def pawl_(*words: str) -> subprocess.CompletedProcess[str]:
+    def pawlock_(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "pawl", *words], env=environ, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "pawlock", *words],
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
-    shown = pawl_("show", "--json", "--key", "redisson:order:42")
+    shown = pawlock_("show", "--json", "--key", "redisson:order:42")
     assert (shown.returncode, shown.stderr) == (0, "")
     (info,) = json.loads(shown.stdout)["locks"]
     assert (info["name"], info["held"], info["foreign"]) == ("key:order:42", True, True)
-    taken = pawl_("force-release", "--yes", "--reason", "a test", "--key", "redisson:order:42")
+    taken = pawlock_("force-release", "--yes", "--reason", "a test", "--key", "redisson:order:42")
     assert taken.returncode == 0, taken.stderr
     assert fields(server) == []
 
@@ -219,7 +223,7 @@ def test_a_cluster_and_sentinels(api: Api) -> None:
         with group:
             raw = api.connect(group.url).raw
             for name in ("order:42", "{a}b", "plain"):
-                key = pawl.Key.redisson(name, fenced=True)
+                key = pawlock.Key.redisson(name, fenced=True)
                 lease = api.run(raw.lock(key, replicas=1).acquire)
                 assert api.run(raw.lock(key).try_acquire) is None
                 api.run(lease.release)

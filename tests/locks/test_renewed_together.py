@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pawl.model import LeaseState, LossReason
-from pawl.primitives.mutex import _RENEW_ALL
-from pawl.testing.servers import Server
+from pawlock.model import LeaseState, LossReason
+from pawlock.primitives.mutex import _RENEW_ALL
+from pawlock.testing.servers import Server
 from tests.faults.rig import Client, until
 
 TTL = 1.2
@@ -13,7 +13,7 @@ NAMES = ("a", "b", "c", "d", "e")
 
 def expires_at(server: Server, name: str) -> int:
     """When a name expires, on the server's clock."""
-    at = server.command("PEXPIRETIME", f"pawl:{name}")
+    at = server.command("PEXPIRETIME", f"pawlock:{name}")
     assert isinstance(at, int)
     return at
 
@@ -28,12 +28,12 @@ def test_one_script_renews_several_names(pair: list[Client], valkey: Server) -> 
     assert [lease.state for lease in leases] == [LeaseState.HELD] * len(NAMES)
     for lease in leases:
         lease.release()
-    assert valkey.command("KEYS", "pawl:*") == []
+    assert valkey.command("KEYS", "pawlock:*") == []
 
 
 def test_of_several_only_the_one_that_was_taken_is_lost(pair: list[Client], valkey: Server) -> None:
     leases = [pair[0].lock(name, ttl=TTL).acquire(5) for name in NAMES]
-    valkey.command("SET", "pawl:c", "somebody-else", "PX", "60000")
+    valkey.command("SET", "pawlock:c", "somebody-else", "PX", "60000")
     until(lambda: leases[2].state == LeaseState.LOST, what="its loss is told")
     assert leases[2].reason == LossReason.TAKEN
     begin = [expires_at(valkey, name) for name in NAMES]
@@ -46,9 +46,9 @@ def test_a_name_that_cannot_be_renewed_together_is_renewed_by_itself(
 ) -> None:
     """Its fence record is gone, or another one's is of a wrong type, which stops the script for all."""
     leases = [pair[0].lock(name, ttl=TTL).acquire(5) for name in NAMES]
-    valkey.command("DEL", "{pawl:b}:fence")
-    valkey.command("DEL", "{pawl:d}:fence")
-    valkey.command("RPUSH", "{pawl:d}:fence", "of somebody else")
+    valkey.command("DEL", "{pawlock:b}:fence")
+    valkey.command("DEL", "{pawlock:d}:fence")
+    valkey.command("RPUSH", "{pawlock:d}:fence", "of somebody else")
     before = [expires_at(valkey, name) for name in NAMES]
     for index in (0, 1, 2, 4):
         until(lambda at=index: expires_at(valkey, NAMES[at]) > before[at] + 100, what="renewed")  # type: ignore[misc]

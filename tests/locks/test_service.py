@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl._service import Book
-from pawl.testing.servers import Server
+import pawlock
+from pawlock._service import Book
+from pawlock.testing.servers import Server
 from tests.faults.rig import Api, Client, in_thread, remains, until, waiters
 from tests.pace import pace
 from tests.refusal import refused
@@ -41,7 +41,7 @@ def test_acquire_renew_release(services: list[Service], valkey: Server) -> None:
     identifier = mine.acquire("job")
     assert len(identifier) > 20
     assert mine.acquire("other") != identifier
-    with pytest.raises(pawl.AcquireTimeout) as caught:
+    with pytest.raises(pawlock.AcquireTimeout) as caught:
         other.acquire("job", {"wait": 0.1})
     assert caught.value.code == "LOCK_TIMEOUT"
     assert caught.value.holder == mine.metrics("job").holder
@@ -49,10 +49,10 @@ def test_acquire_renew_release(services: list[Service], valkey: Server) -> None:
     assert 59 < mine.metrics("job").ttl_left <= 60
     mine.release("job", identifier)
     for wrong in (identifier, "somebody"):
-        with pytest.raises(pawl.NotHeld) as not_held:
+        with pytest.raises(pawlock.NotHeld) as not_held:
             mine.release("job", wrong)
         assert not_held.value.code == "UNLOCK_FAILED"
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             mine.renew("job", wrong)
     other.release("job", other.acquire("job", {"wait": 0}))
     assert remains(valkey) != [], "the other name is still held"
@@ -63,15 +63,15 @@ def test_an_identifier_is_counted_also_over_processes(services: list[Service], v
     mine, other = services
     assert mine.acquire("job", identifier="team-7") == "team-7"
     mine.acquire("job", identifier="team-7")
-    other.acquire("job", pawl.ServiceOptions(wait=0), identifier="team-7")
+    other.acquire("job", pawlock.ServiceOptions(wait=0), identifier="team-7")
     assert other.metrics("job").count == 3
     assert other.metrics("job").holder == mine.metrics("job").holder
     mine.release("job", "team-7")
     mine.release("job", "team-7")
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         mine.release("job", "team-7")
     assert mine.metrics("job").count == 1, "the hold of the other process is not ours to release"
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         mine.acquire("job", {"wait": 0}, identifier="team-8")
     other.release("job", "team-7")
     mine.release("job", mine.acquire("job", {"wait": 0}, identifier="team-8"))
@@ -82,10 +82,10 @@ def test_retries_are_one_wait_in_the_queue(services: list[Service]) -> None:
     mine, other = services
     identifier = mine.acquire("job")
     began = time.monotonic()
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         other.acquire("job", {"retry_count": 2, "retry_delay": 0.15})
     assert 0.3 <= time.monotonic() - began < pace() * 2
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         other.acquire("job", {"retry_count": 0})
     waiting = in_thread(lambda: other.acquire("job", {"wait": 20}))
     until(lambda: mine.metrics("job").queue_length == 1)
@@ -101,22 +101,22 @@ def test_holds_are_renewed_until_they_are_lost(services: list[Service], valkey: 
     mine.renew("job", identifier)
     valkey.command("FLUSHALL")
     time.sleep(0.5)
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         mine.renew("job", identifier)
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         mine.release("job", identifier)
     limited = mine.acquire("job", {"max_hold": 0.2})
     time.sleep(0.4)
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         mine.release("job", limited)
 
 
 def test_metrics(services: list[Service]) -> None:
     mine, other = services
     free = mine.metrics("job")
-    assert free == pawl.ServiceMetrics("job", "", 0.0, 0, 0, 0, 0, 0, 0)
+    assert free == pawlock.ServiceMetrics("job", "", 0.0, 0, 0, 0, 0, 0, 0)
     identifier = mine.acquire("job")
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         mine.acquire("job", {"wait": 0})
     held = mine.metrics("job")
     assert 29 < held.ttl_left <= 30
@@ -137,7 +137,7 @@ def test_nothing_that_is_shown_of_an_identifier_lets_anybody_in(
         lambda: other.release("job", identifier),
         lambda: other.renew("job", identifier),
     ):
-        with pytest.raises(pawl.PawlError) as caught:
+        with pytest.raises(pawlock.PawlockError) as caught:
             ask()
         shown += [str(caught.value), repr(caught.value), vars(caught.value)]
     raw = pair[1].raw
@@ -145,7 +145,7 @@ def test_nothing_that_is_shown_of_an_identifier_lets_anybody_in(
     while not (listed := api.run(raw.locks)) and time.monotonic() < deadline:
         time.sleep(0.1)  # a session is told of after a second
     shown += [listed, api.run(lambda: raw.inspect("job")), other.metrics("job"), other.stats()]
-    shown.append(valkey.command("GET", "pawl:job"))
+    shown.append(valkey.command("GET", "pawlock:job"))
     text = " ".join(map(str, shown))
     assert listed
     assert "service:" in text
@@ -158,7 +158,7 @@ def test_nothing_that_is_shown_of_an_identifier_lets_anybody_in(
             lambda piece=piece: other.acquire("job", {"wait": 0}, identifier=piece),
             lambda piece=piece: api.run(lambda: raw.rlock("job", owner=piece).acquire(timeout=0)),
         ):
-            with pytest.raises(pawl.PawlError):
+            with pytest.raises(pawlock.PawlockError):
                 enter()
     assert mine.metrics("job").count == 1
     mine.release("job", identifier)
@@ -166,16 +166,16 @@ def test_nothing_that_is_shown_of_an_identifier_lets_anybody_in(
 
 def test_stats_are_over_all_names_and_ask_no_server(services: list[Service]) -> None:
     mine, other = services
-    assert mine.raw.stats() == pawl.ServiceStats(0, 0, 0, 0, 0, 0, 0)
+    assert mine.raw.stats() == pawlock.ServiceStats(0, 0, 0, 0, 0, 0, 0)
     identifier = mine.acquire("job")
     mine.acquire("job", identifier=identifier)
     second = mine.acquire("other")
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         mine.acquire("job", {"wait": 0})
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         mine.release("job", "somebody")
     stats = mine.raw.stats()
-    assert stats == pawl.ServiceStats(
+    assert stats == pawlock.ServiceStats(
         names=2, holds=3, acquired=3, released=0, waits=4, waiting=0, failures=2
     )
     waiting = in_thread(lambda: other.acquire("job", {"wait": 10}))
@@ -184,8 +184,8 @@ def test_stats_are_over_all_names_and_ask_no_server(services: list[Service]) -> 
     mine.release("job", identifier)
     waiting.result(10)
     mine.release("other", second)
-    assert mine.raw.stats() == pawl.ServiceStats(0, 0, 3, 3, 4, 0, 2)
-    assert other.raw.stats() == pawl.ServiceStats(1, 1, 1, 0, 1, 0, 0), "counted by client"
+    assert mine.raw.stats() == pawlock.ServiceStats(0, 0, 3, 3, 4, 0, 2)
+    assert other.raw.stats() == pawlock.ServiceStats(1, 1, 1, 0, 1, 0, 0), "counted by client"
 
 
 def test_the_same_service_at_every_call(api: Api, pair: list[Client]) -> None:
@@ -236,7 +236,7 @@ def test_bad_identifiers(services: list[Service], identifier: Any) -> None:  # n
 def test_who_waits_is_counted_right_beside_very_many_names() -> None:
     """The counters of a name are dropped for others after a while; who waits for it is not."""
     book: Book[object] = Book()
-    busy = pawl.LockInfo(
+    busy = pawlock.LockInfo(
         name="busy", held=True, holder="", foreign=False, ttl_left=1, fence=1, count=1, queue_length=2
     )
     with book.watching("busy"), book.watching("busy"):
@@ -255,7 +255,7 @@ def test_a_set_event_ends_the_wait(services: list[Service], api: Api, valkey: Se
     waiting = in_thread(lambda: other.acquire("job", {"wait": None, "retry_count": 1000}, stop=stop))
     until(lambda: waiters(valkey, "job") == 1, what="a waiter")
     api.run(stop.set)
-    refused(lambda: waiting.result(10), "stop", pawl.NotAcquired)
+    refused(lambda: waiting.result(10), "stop", pawlock.NotAcquired)
     until(lambda: waiters(valkey, "job") == 0, what="the end of its ticket")
     mine.release("job", identifier)
 
@@ -272,7 +272,7 @@ def test_the_rhythm_of_renewals(services: list[Service], word: str) -> None:
 
 
 def test_one_word_for_the_rhythm() -> None:
-    refused(lambda: pawl.ServiceOptions(renew_every=1, renewal_interval=1), "same")
+    refused(lambda: pawlock.ServiceOptions(renew_every=1, renewal_interval=1), "same")
 
 
 def test_threads_with_one_identifier_lose_no_hold() -> None:

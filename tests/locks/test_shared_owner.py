@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.faults.rig import Api
 
 

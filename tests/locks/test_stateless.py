@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-import pawl
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 from tests.faults.rig import APIS, Api, Client, script, until
 
 
 def pttl(server: Server, name: str = "n") -> int:
-    return int(str(server.command("PTTL", f"pawl:{name}")))
+    return int(str(server.command("PTTL", f"pawlock:{name}")))
 
 
 @pytest.mark.parametrize("factory", ["lock", "rlock"])
@@ -23,9 +23,9 @@ def test_another_client_ends_it(pair: list[Client], valkey: Server, factory: str
     lease = getattr(one, factory)(ttl=1.5).acquire()
     token = lease.token
     two.release("n", token)
-    assert valkey.command("EXISTS", "pawl:n") == 0
+    assert valkey.command("EXISTS", "pawlock:n") == 0
     until(lambda: lease.state == "lost", what="the loss, told by the next renewal")
-    with pytest.raises(pawl.NotHeld, match="no lease with this token holds it"):
+    with pytest.raises(pawlock.NotHeld, match="no lease with this token holds it"):
         two.release("n", token)
 
 
@@ -44,7 +44,7 @@ def test_its_own_client_ends_it(pair: list[Client], valkey: Server) -> None:
     lease = pair[0].rlock().acquire()
     pair[0].release("n", lease.token)
     assert lease.state == "released"
-    assert valkey.command("EXISTS", "pawl:n") == 0
+    assert valkey.command("EXISTS", "pawlock:n") == 0
 
 
 def test_it_is_extended(pair: list[Client], valkey: Server) -> None:
@@ -55,7 +55,7 @@ def test_it_is_extended(pair: list[Client], valkey: Server) -> None:
     assert two.extend("n", lease.token, 5) <= 5
     assert pttl(valkey) > 38_000, "a server's life is never lowered: its client believes in more"
     lease.release()
-    with pytest.raises(pawl.NotHeld, match="no lease with this token holds it"):
+    with pytest.raises(pawlock.NotHeld, match="no lease with this token holds it"):
         two.extend("n", lease.token, 5)
 
 
@@ -71,31 +71,31 @@ def test_what_was_detached(pair: list[Client], valkey: Server) -> None:
     ticket = one.lock(ttl=20).acquire().detach()
     assert two.extend("n", ticket, 60) > 59
     one.release("n", ticket)
-    assert valkey.command("EXISTS", "pawl:n") == 0
+    assert valkey.command("EXISTS", "pawlock:n") == 0
     for client in pair:
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             client.release("n", ticket)
 
 
 def test_a_ticket_of_another_name(pair: list[Client], valkey: Server) -> None:
     ticket = pair[0].lock().acquire().detach()
-    with pytest.raises(pawl.ConfigurationError, match="the ticket is of 'n', or of another namespace"):
+    with pytest.raises(pawlock.ConfigurationError, match="the ticket is of 'n', or of another namespace"):
         pair[1].release("m", ticket)
-    assert valkey.command("EXISTS", "pawl:n") == 1
+    assert valkey.command("EXISTS", "pawlock:n") == 1
 
 
-@pytest.mark.parametrize("token", ["", "n", None, 7, b"x@h:1/t", "pawl1.zzz"])
+@pytest.mark.parametrize("token", ["", "n", None, 7, b"x@h:1/t", "pawlock1.zzz"])
 def test_what_is_no_token(pair: list[Client], token: object) -> None:
     for call in (lambda: pair[0].release("n", token), lambda: pair[0].extend("n", token, 3)):  # type: ignore[arg-type]
-        with pytest.raises(pawl.ConfigurationError, match=r"lease\.token|ticket"):
+        with pytest.raises(pawlock.ConfigurationError, match=r"lease\.token|ticket"):
             call()
 
 
 def test_a_foreign_key_is_left_alone(pair: list[Client], valkey: Server) -> None:
-    valkey.command("SET", "pawl:n", "x@somebody:1/else", "PX", "60000")
-    with pytest.raises(pawl.NotHeld):
+    valkey.command("SET", "pawlock:n", "x@somebody:1/else", "PX", "60000")
+    with pytest.raises(pawlock.NotHeld):
         pair[0].release("n", "y@somebody:1/else")
-    assert valkey.command("GET", "pawl:n") == b"x@somebody:1/else"
+    assert valkey.command("GET", "pawlock:n") == b"x@somebody:1/else"
 
 
 def test_a_token_first_read_after_it_was_handed_on_is_nobodys(pair: list[Client], valkey: Server) -> None:
@@ -108,11 +108,11 @@ def test_a_token_first_read_after_it_was_handed_on_is_nobodys(pair: list[Client]
     lease.release()
     other = waiting.result(10)
     assert pair[0].counter("handed_over") == 1
-    with pytest.raises(pawl.NotHeld, match="handed on before its token was read"):
+    with pytest.raises(pawlock.NotHeld, match="handed on before its token was read"):
         pair[1].release("n", lease.token)
     other.check()
     pair[1].release("n", other.token)
-    assert valkey.command("EXISTS", "pawl:n") == 0
+    assert valkey.command("EXISTS", "pawlock:n") == 0
 
 
 def test_one_read_before_stays_the_same(pair: list[Client], valkey: Server) -> None:
@@ -127,7 +127,7 @@ def test_a_lease_whose_token_was_read_is_not_handed_on(valkey: Server, order: st
     """Sixteen threads of one client hand a lock on; whoever keeps the token of one of them never ends another's."""
     valkey.command("FLUSHALL")
     wrong: list[str] = []
-    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as thief:
+    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as thief:
         old: list[str] = []
 
         def work(number: int) -> None:
@@ -137,11 +137,11 @@ def test_a_lease_whose_token_was_read_is_not_handed_on(valkey: Server, order: st
                         try:
                             thief.release("n", old[-1])
                             wrong.append("ended with the token of one before")
-                        except pawl.NotHeld:
+                        except pawlock.NotHeld:
                             pass
                     if turn % 2:
                         token = lease.token
-                        if valkey.command("GET", "pawl:n") != token.encode():
+                        if valkey.command("GET", "pawlock:n") != token.encode():
                             wrong.append("the token is not the server's")
                         old.append(token)
 
@@ -157,14 +157,14 @@ def test_a_lease_whose_token_was_read_is_not_handed_on(valkey: Server, order: st
 
 async def test_tasks_too(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    async with pawl.connect_async(valkey.url) as client, pawl.connect_async(valkey.url) as thief:
+    async with pawlock.connect_async(valkey.url) as client, pawlock.connect_async(valkey.url) as thief:
         old: list[str] = []
 
         async def work(number: int) -> None:
             for turn in range(12):
                 async with client.lock("n", timeout=30) as lease:
                     if old and (number + turn) % 3 == 0:
-                        with pytest.raises(pawl.NotHeld):
+                        with pytest.raises(pawlock.NotHeld):
                             await thief.release("n", old[-1])
                     lease.check()
                     if turn % 2:
@@ -186,19 +186,19 @@ def test_lost_replies(valkey: Server, api: str, name: str) -> None:
         rule = proxy.kill_on_reply(script(name))
         other.release("n", lease.token)
         rule.wait()
-        assert valkey.command("EXISTS", "pawl:n") == 0
+        assert valkey.command("EXISTS", "pawlock:n") == 0
 
 
 def test_independent_masters_say_why_not() -> None:
-    fresh = pawl.RedlockOptions(fresh=True)
+    fresh = pawlock.RedlockOptions(fresh=True)
     with (
         Server("valkey") as a,
         Server("valkey") as b,
         Server("valkey") as c,
-        pawl.connect([a.url, b.url, c.url], redlock=fresh) as client,
+        pawlock.connect([a.url, b.url, c.url], redlock=fresh) as client,
         client.lock("n") as lease,
     ):
-        with pytest.raises(pawl.NotSupported, match="Redlock"):
+        with pytest.raises(pawlock.NotSupported, match="Redlock"):
             client.release("n", lease.token)
-        with pytest.raises(pawl.NotSupported, match="Redlock"):
+        with pytest.raises(pawlock.NotSupported, match="Redlock"):
             client.extend("n", lease.token, 5)

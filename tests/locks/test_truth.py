@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.faults.rig import Api, Client, until
 
 TAKEN: dict[str, Callable[[Any], Any]] = {
@@ -38,14 +38,14 @@ def test_a_lease_is_false_once_it_is_lost(api: Api, pair: list[Client], valkey: 
     valkey.command("FLUSHALL")
     until(lambda: not api.run(lambda: bool(lease)), what="a loop over the lease ends")
     assert lease.lost
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         api.run(lease.release)
     assert api.run(lambda: bool(lease)) is False
 
 
 def test_a_suspect_lease_is_true(api: Api, pair: list[Client]) -> None:
     lease = api.run(pair[0].raw.lock("a", ttl=60).acquire)
-    lease._record.server_lease.state = pawl.LeaseState.SUSPECT
+    lease._record.server_lease.state = pawlock.LeaseState.SUSPECT
     assert api.run(lambda: (bool(lease), lease.state)) == (True, "suspect")
     api.run(lease.release)
 

@@ -17,11 +17,11 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
-import pawl
-import pawl.metrics.otel
-from pawl.metrics._shared import ACQUISITIONS, FAULTS, KINDS, LOSSES, POLICIES, RELEASES
-from pawl.primitives.registry import REGISTRY
-from pawl.testing.servers import Server
+import pawlock
+import pawlock.metrics.otel
+from pawlock.metrics._shared import ACQUISITIONS, FAULTS, KINDS, LOSSES, POLICIES, RELEASES
+from pawlock.primitives.registry import REGISTRY
+from pawlock.testing.servers import Server
 from tests.cli.conftest import environment
 from tests.edges.helpers import eventually
 from tests.metrics import promql
@@ -29,19 +29,19 @@ from tests.metrics.test_dashboard import RULES, queries, rules
 
 SINGLE = {name: expression for name, expression in rules() if "increase(" in expression}
 EXPECTED = {
-    "PawlLeaseLost": {"kind": "lock", "reason": "expired"},
-    "PawlHoldTooLong": {"kind": "fair_lock"},
-    "PawlReleaseUnknown": {"kind": "lock"},
-    "PawlLeaseAbandoned": {"kind": "semaphore"},
-    "PawlDegraded": {"kind": "rlock", "policy": "local"},
+    "PawlockLeaseLost": {"kind": "lock", "reason": "expired"},
+    "PawlockHoldTooLong": {"kind": "fair_lock"},
+    "PawlockReleaseUnknown": {"kind": "lock"},
+    "PawlockLeaseAbandoned": {"kind": "semaphore"},
+    "PawlockDegraded": {"kind": "rlock", "policy": "local"},
 }
 # Nothing has happened; then everything, once; each time what Prometheus would read.
 PROGRAM = """
 import gc, sys, time
-import pawl
+import pawlock
 from prometheus_client import CollectorRegistry, generate_latest
-from pawl.metrics.prometheus import instrument
-from pawl.testing.servers import Server
+from pawlock.metrics.prometheus import instrument
+from pawlock.testing.servers import Server
 
 registry = CollectorRegistry()
 def scrape():
@@ -53,21 +53,21 @@ def until(metric, **labels):
         time.sleep(0.02)
 
 with Server("valkey") as server:
-    client = pawl.connect(server.url)
+    client = pawlock.connect(server.url)
     instrument(client, registry)
     scrape()
     lease = client.lock("a", ttl=0.2, renew=False).acquire()
-    until("pawl_lock_lost_total", kind="lock", reason="expired")
+    until("pawlock_lock_lost_total", kind="lock", reason="expired")
     long = client.fair_lock("b", ttl=2, max_hold=0.2).acquire()
-    until("pawl_lock_lost_total", kind="fair_lock", reason="max_hold")
+    until("pawlock_lock_lost_total", kind="fair_lock", reason="max_hold")
     client.semaphore("c", permits=2, ttl=1).acquire()
     gc.collect()
-    until("pawl_lock_releases_total", kind="semaphore", outcome="abandoned")
+    until("pawlock_lock_releases_total", kind="semaphore", outcome="abandoned")
     unknown = client.lock("d", ttl=1, unavailable_after=0.3).acquire()
     server.kill()
     try:
         unknown.release()
-    except pawl.BackendUnavailable:
+    except pawlock.BackendUnavailable:
         pass
     alone = client.rlock("e", on_unavailable="local", unavailable_after=0.3).acquire()
     scrape()
@@ -106,10 +106,10 @@ def test_the_check_sees_a_series_that_begins_at_its_first_event(exposed: list[st
     late = {
         series: value
         for series, value in before.items()
-        if "pawl_lock_lost_total" not in dict(series).values()
+        if "pawlock_lock_lost_total" not in dict(series).values()
     }
     scrapes = {15.0 * number: late if number < 20 else after for number in range(60)}
-    assert promql.fires(SINGLE["PawlLeaseLost"], scrapes, at=360.0) == {}
+    assert promql.fires(SINGLE["PawlockLeaseLost"], scrapes, at=360.0) == {}
 
 
 def test_every_series_that_is_asked_for_by_its_increase_is_there_before_the_first_event(
@@ -121,7 +121,7 @@ def test_every_series_that_is_asked_for_by_its_increase_is_there_before_the_firs
         for expression in [*queries(), *SINGLE.values()]
         for metric in re.findall(r"increase\((\w+_total)", expression)
     }
-    assert wanted >= {"pawl_lock_lost_total", "pawl_lock_degraded_total", "pawl_lock_releases_total"}
+    assert wanted >= {"pawlock_lock_lost_total", "pawlock_lock_degraded_total", "pawlock_lock_releases_total"}
     assert wanted <= there
 
 
@@ -164,8 +164,8 @@ def test_the_kinds_are_those_that_clients_make(valkey: Server) -> None:
             return lambda *args, **more: None
 
     kinds = Kinds()
-    with pawl.connect(valkey.url) as client:
-        pawl.metrics.observe(client, kinds)
+    with pawlock.connect(valkey.url) as client:
+        pawlock.metrics.observe(client, kinds)
         for entry in REGISTRY.values():
             if entry.leases:
                 made = entry.make(client, f"kinds-{entry.kind}")
@@ -186,26 +186,26 @@ def test_opentelemetry_counts_from_0_too(valkey: Server) -> None:
         points = [one["data"]["data_points"] for one in metrics if one["name"] == metric]
         return {frozenset(point["attributes"].items()): point["value"] for point in points[0]}
 
-    with pawl.connect(valkey.url) as client:
-        pawl.metrics.otel.instrument(client, meters, TracerProvider())
-        lost = frozenset({"pawl.lock.kind": "lock", "reason": "expired"}.items())
-        assert counted("pawl.lock.lost")[lost] == 0
-        assert len(counted("pawl.lock.lost")) == len(KINDS) * len(LOSSES)
-        assert len(counted("pawl.lock.releases")) == len(KINDS) * len(RELEASES)
-        assert len(counted("pawl.lock.degraded")) == len(KINDS) * len(POLICIES)
-        assert len(counted("pawl.backend.faults")) == len(FAULTS)
+    with pawlock.connect(valkey.url) as client:
+        pawlock.metrics.otel.instrument(client, meters, TracerProvider())
+        lost = frozenset({"pawlock.lock.kind": "lock", "reason": "expired"}.items())
+        assert counted("pawlock.lock.lost")[lost] == 0
+        assert len(counted("pawlock.lock.lost")) == len(KINDS) * len(LOSSES)
+        assert len(counted("pawlock.lock.releases")) == len(KINDS) * len(RELEASES)
+        assert len(counted("pawlock.lock.degraded")) == len(KINDS) * len(POLICIES)
+        assert len(counted("pawlock.backend.faults")) == len(FAULTS)
         assert client.lock("otel", ttl=0.1, renew=False).acquire().lost.wait(5)
-        eventually(lambda: counted("pawl.lock.lost")[lost] == 1, "the loss is counted")
-        assert len(counted("pawl.lock.acquisitions")) == len(ACQUISITIONS)
+        eventually(lambda: counted("pawlock.lock.lost")[lost] == 1, "the loss is counted")
+        assert len(counted("pawlock.lock.acquisitions")) == len(ACQUISITIONS)
     meters.shutdown()
 
 
 SCRAPED = """
 import sys
-import pawl
+import pawlock
 from prometheus_client import start_http_server
-from pawl.metrics.prometheus import instrument
-client = pawl.connect(sys.argv[1])
+from pawlock.metrics.prometheus import instrument
+client = pawlock.connect(sys.argv[1])
 instrument(client)
 server, thread = start_http_server(int(sys.argv[2]), "127.0.0.1")
 print("ready", flush=True)
@@ -241,7 +241,7 @@ def test_a_real_prometheus_fires_at_the_first_loss_of_a_process(valkey: Server, 
 
     def scraped() -> bool:
         try:
-            found = asked("query?query=count_over_time(pawl_build_info[1m])")["result"]
+            found = asked("query?query=count_over_time(pawlock_build_info[1m])")["result"]
         except OSError:
             return False
         return bool(found) and float(found[0]["value"][1]) >= 2
@@ -266,7 +266,7 @@ def test_a_real_prometheus_fires_at_the_first_loss_of_a_process(valkey: Server, 
             app.stdin.write("\n")
             app.stdin.flush()
             assert app.stdout.readline() == "lost\n"
-            eventually(lambda: firing() == {"PawlLeaseLost"}, "the alert fires", timeout=60)
+            eventually(lambda: firing() == {"PawlockLeaseLost"}, "the alert fires", timeout=60)
         finally:
             server.kill()
             app.kill()

@@ -13,26 +13,26 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-import pawl
-from pawl.metrics.prometheus import instrument
-from pawl.testing.servers import Server
-from tests.cli.conftest import PAWL, environment
+import pawlock
+from pawlock.metrics.prometheus import instrument
+from pawlock.testing.servers import Server
+from tests.cli.conftest import PAWLOCK, environment
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RULES = ROOT / "src/pawl/metrics/data/pawl-alerts.yaml"
-DASHBOARD = ROOT / "src/pawl/metrics/data/pawl-overview.json"
-METRIC = re.compile(r"\bpawl_[a-z_]+")
+RULES = ROOT / "src/pawlock/metrics/data/pawlock-alerts.yaml"
+DASHBOARD = ROOT / "src/pawlock/metrics/data/pawlock-overview.json"
+METRIC = re.compile(r"\bpawlock_[a-z_]+")
 
 
 @pytest.fixture(scope="module")
 def exported(valkey: Server) -> tuple[set[str], set[str]]:
     """The names of all series, and of all their labels, once everything has happened at least once."""
     registry = CollectorRegistry()
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         instrument(client, registry)
         lease = client.lock("a", ttl=0.2, renew=False).acquire()
         assert lease.lost.wait(5)
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             lease.release()
         observer = client._engine.reports.observer
         assert observer is not None
@@ -43,7 +43,7 @@ def exported(valkey: Server) -> tuple[set[str], set[str]]:
         text = generate_latest(registry).decode()
         with client.lock("b"):
             text += generate_latest(registry).decode()
-    lines = [line for line in text.splitlines() if line.startswith("pawl_")]
+    lines = [line for line in text.splitlines() if line.startswith("pawlock_")]
     return {re.split(r"[{ ]", line)[0] for line in lines}, set(re.findall(r'[{,](\w+)="', "\n".join(lines)))
 
 
@@ -81,9 +81,9 @@ def test_every_outcome_that_is_asked_for_is_one(exported: tuple[set[str], set[st
     source = "".join(
         path.read_text(encoding="utf-8")
         for path in [
-            *(ROOT / "src/pawl/core").glob("*.py"),
-            ROOT / "src/pawl/model.py",
-            *(ROOT / "src/pawl/metrics").glob("*.py"),
+            *(ROOT / "src/pawlock/core").glob("*.py"),
+            ROOT / "src/pawlock/model.py",
+            *(ROOT / "src/pawlock/metrics").glob("*.py"),
         ]
     )
     for expression in [*queries(), *(expression for _, expression in rules())]:
@@ -94,7 +94,7 @@ def test_every_outcome_that_is_asked_for_is_one(exported: tuple[set[str], set[st
 
 def test_each_panel_has_its_place_and_its_data_source() -> None:
     dashboard: Any = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    assert dashboard["uid"] == "pawl-overview"
+    assert dashboard["uid"] == "pawlock-overview"
     cells: set[tuple[int, int]] = set()
     for panel in dashboard["panels"]:
         assert panel["datasource"]["uid"] == "${datasource}"
@@ -108,7 +108,7 @@ def test_each_panel_has_its_place_and_its_data_source() -> None:
 
 def test_each_alert_has_its_section() -> None:
     page = (ROOT / "docs/how-to/alerts.md").read_text(encoding="utf-8")
-    sections = re.findall(r"^## (Pawl\w+)$", page, re.MULTILINE)
+    sections = re.findall(r"^## (Pawlock\w+)$", page, re.MULTILINE)
     assert sections == [alert for alert, _ in rules()]
     text = RULES.read_text(encoding="utf-8")
     site = re.findall(
@@ -131,7 +131,7 @@ def test_prometheus_takes_the_rules() -> None:
 
 def test_the_command_prints_them() -> None:
     for options, path in (([], DASHBOARD), (["--alerts"], RULES)):
-        command = [*PAWL, "grafana", *options]
+        command = [*PAWLOCK, "grafana", *options]
         done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert done.stdout == path.read_text(encoding="utf-8")
@@ -141,11 +141,11 @@ def test_the_command_prints_them() -> None:
     ("prometheus", "prometheus", "prometheus_client"), ("otel", "otel", "opentelemetry"),
 ])  # fmt: skip
 def test_a_missing_extra_is_told_in_one_line(module: str, extra: str, gone: str) -> None:
-    program = f"import sys; sys.modules[{gone!r}] = None\nimport pawl.metrics.{module}"
+    program = f"import sys; sys.modules[{gone!r}] = None\nimport pawlock.metrics.{module}"
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        f'ImportError: pawl.metrics.{module}: run pip install "pawlock[{extra}]"'
+        f'ImportError: pawlock.metrics.{module}: run pip install "pawlock[{extra}]"'
     )

@@ -17,17 +17,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.cli.conftest import environment
 from tests.edges.helpers import eventually
 from tests.metrics.test_alerts import free_port
 
 WORKER = """
 import sys
-import pawl
-from pawl.metrics.prometheus import instrument
-client = pawl.connect(sys.argv[1])
+import pawlock
+from pawlock.metrics.prometheus import instrument
+client = pawlock.connect(sys.argv[1])
 instrument(client)
 with client.lock(sys.argv[2]):
     print("held", flush=True)
@@ -37,9 +37,9 @@ sys.stdin.readline()
 """
 FORKED = """
 import os, sys
-import pawl
-from pawl.metrics.prometheus import instrument
-client = pawl.connect(sys.argv[1])
+import pawlock
+from pawlock.metrics.prometheus import instrument
+client = pawlock.connect(sys.argv[1])
 instrument(client)
 for number in range(2):
     if not os.fork():
@@ -53,11 +53,11 @@ for number in range(2):
 """
 APP = """
 import os, threading
-import pawl
-from pawl.metrics.prometheus import instrument
+import pawlock
+from pawlock.metrics.prometheus import instrument
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
-client = pawl.connect(os.environ["PAWL_URL"])
+client = pawlock.connect(os.environ["PAWLOCK_URL"])
 instrument(client)
 lease = None
 
@@ -86,7 +86,7 @@ class Folder:
         registry = CollectorRegistry()
         MultiProcessCollector(registry, path=str(self.path))
         try:
-            return registry.get_sample_value(f"pawl_{metric}", labels)
+            return registry.get_sample_value(f"pawlock_{metric}", labels)
         except struct.error:
             # A process has just made its file; prometheus-client reads it before it has its length.
             return None
@@ -136,7 +136,7 @@ def test_gauges_are_the_sum_over_two_processes(folder: Folder, workers: list[Wor
     folder.until(2, "backend_clients", state="up")
     assert folder("lock_waiters", kind="lock") == 0
     assert folder("backend_clients", state="down") == 0
-    assert folder("build_info", version=pawl.__version__) == 1
+    assert folder("build_info", version=pawlock.__version__) == 1
     assert folder("lock_acquisitions_total", kind="lock", outcome="acquired") == 2
     assert folder("lock_lost_total", kind="lock", reason="expired") == 0
     workers[0].go_on()
@@ -177,7 +177,7 @@ def test_under_gunicorn(folder: Folder, valkey: Server, tmp_path: Path, *, prelo
     port = free_port()
     command = [sys.executable, "-m", "gunicorn", "shop:app", "-w", "2", "-b", f"127.0.0.1:{port}"]
     command += ["--preload"] if preload else []
-    variables = {**folder.environment, "PAWL_URL": valkey.url, "PYTHONPATH": os.pathsep.join(sys.path)}
+    variables = {**folder.environment, "PAWLOCK_URL": valkey.url, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=log, stderr=log)
 
@@ -196,12 +196,12 @@ def test_under_gunicorn(folder: Folder, valkey: Server, tmp_path: Path, *, prelo
     seen: set[str] = set()
     try:
         eventually(both, "both workers hold a lock", timeout=60)
-        eventually(lambda: 'pawl_locks_held{kind="lock"} 2.0' in ask("metrics"), "the sum", timeout=30)
+        eventually(lambda: 'pawlock_locks_held{kind="lock"} 2.0' in ask("metrics"), "the sum", timeout=30)
         text = ask("metrics")
-        assert f'pawl_build_info{{version="{pawl.__version__}"}} 1.0' in text
-        assert 'pawl_lock_acquisitions_total{kind="lock",outcome="acquired"} 2.0' in text
+        assert f'pawlock_build_info{{version="{pawlock.__version__}"}} 1.0' in text
+        assert 'pawlock_lock_acquisitions_total{kind="lock",outcome="acquired"} 2.0' in text
         # With preload the process above the workers has the client, too.
-        up = [line for line in text.splitlines() if line.startswith('pawl_backend_clients{state="up"}')]
+        up = [line for line in text.splitlines() if line.startswith('pawlock_backend_clients{state="up"}')]
         assert float(up[0].split()[1]) >= 2
     finally:
         server.terminate()

@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COUNT = """
 import asyncio, sys
-import pawl
+import pawlock
 url, with_metrics = sys.argv[1], sys.argv[2] == "with"
 calls = 0
 def count(frame, event, arg):
     global calls
     calls += event in ("call", "c_call")
 if with_metrics:
-    import pawl.metrics.otel, pawl.metrics.prometheus
+    import pawlock.metrics.otel, pawlock.metrics.prometheus
 def threads():
     global calls
-    other = pawl.connect(url)
-    client = pawl.connect(url)
+    other = pawlock.connect(url)
+    client = pawlock.connect(url)
     if with_metrics:
-        pawl.metrics.prometheus.instrument(other)
-        pawl.metrics.otel.instrument(other)
+        pawlock.metrics.prometheus.instrument(other)
+        pawlock.metrics.otel.instrument(other)
     other.lock("other").acquire().release()
     lock = client.lock("same")
     for _ in range(20):
@@ -41,7 +41,7 @@ def threads():
         found.append(calls)
     observed = 0
     if with_metrics:
-        pawl.metrics.prometheus.instrument(client)
+        pawlock.metrics.prometheus.instrument(client)
         calls = 0
         sys.setprofile(count)
         lock.acquire().release()
@@ -52,10 +52,10 @@ def threads():
     return min(found), observed
 async def tasks():
     global calls
-    async with pawl.connect_async(url) as other, pawl.connect_async(url) as client:
+    async with pawlock.connect_async(url) as other, pawlock.connect_async(url) as client:
         if with_metrics:
-            pawl.metrics.prometheus.instrument(other)
-            pawl.metrics.otel.instrument(other)
+            pawlock.metrics.prometheus.instrument(other)
+            pawlock.metrics.otel.instrument(other)
         await (await other.lock("other").acquire()).release()
         lock = client.lock("same")
         for _ in range(20):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pawl
-import pawl.metrics
-from pawl.testing import Server
+import pawlock
+import pawlock.metrics
+from pawlock.testing import Server
 
 
 class _Outcomes:
@@ -26,9 +26,9 @@ class _Outcomes:
 
 
 def test_a_degraded_acquisition_is_not_a_failed_one_too() -> None:
-    with Server() as server, pawl.connect(server.url) as client:
+    with Server() as server, pawlock.connect(server.url) as client:
         outcomes = _Outcomes()
-        pawl.metrics.observe(client, outcomes)
+        pawlock.metrics.observe(client, outcomes)
         with client.lock("a", on_unavailable="local", unavailable_after=0.2):
             pass
         with server.paused(), client.lock("a", on_unavailable="local", unavailable_after=0.2):

@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics import exposition
 
-import pawl
-from pawl.metrics import otel, prometheus
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.metrics import otel, prometheus
+from pawlock.testing.servers import Server
 from tests.redlock.apis import APIS, connect, done, play
 
 # It has no types of its own.
@@ -55,8 +55,8 @@ class Telemetry:
 @each_api
 def test_metrics_and_spans(valkey: Server, api: str) -> None:
     telemetry = Telemetry()
-    mine = ("pawl.lock.kind", "lock")
-    with pawl.connect(valkey.url) as other:
+    mine = ("pawlock.lock.kind", "lock")
+    with pawlock.connect(valkey.url) as other:
         theirs = other.lock("a").acquire()
 
         async def scenario() -> None:
@@ -67,7 +67,7 @@ def test_metrics_and_spans(valkey: Server, api: str) -> None:
             threading.Timer(0.2, theirs.release).start()
             with tracer.start_as_current_span("request"):
                 lease = await done(client.lock("a").acquire(timeout=5))
-            assert telemetry.points()["pawl.locks.held"][mine,].value == 1
+            assert telemetry.points()["pawlock.locks.held"][mine,].value == 1
             await done(lease.release())
             with tracer.start_as_current_span("job"):
                 short = await done(client.lock("b", ttl=0.2, renew=False).acquire())
@@ -76,14 +76,14 @@ def test_metrics_and_spans(valkey: Server, api: str) -> None:
 
         play(api, scenario)
     points = telemetry.points()
-    assert points["pawl.lock.wait_time"][mine,].count == 2
-    assert points["pawl.lock.contended"][mine,].value == 1
-    assert points["pawl.lock.acquisitions"][("outcome", "acquired"), mine].value == 2
-    assert points["pawl.lock.lost"][mine, ("reason", "expired")].value == 1
-    assert points["pawl.lock.releases"][("outcome", "released"), mine].value == 1
-    assert points["pawl.lock.queue_length"][mine,].sum == 1
-    assert 0.005 in points["pawl.lock.wait_time"][mine,].explicit_bounds
-    (taken,) = telemetry.spans("pawl.acquire")
+    assert points["pawlock.lock.wait_time"][mine,].count == 2
+    assert points["pawlock.lock.contended"][mine,].value == 1
+    assert points["pawlock.lock.acquisitions"][("outcome", "acquired"), mine].value == 2
+    assert points["pawlock.lock.lost"][mine, ("reason", "expired")].value == 1
+    assert points["pawlock.lock.releases"][("outcome", "released"), mine].value == 1
+    assert points["pawlock.lock.queue_length"][mine,].sum == 1
+    assert 0.005 in points["pawlock.lock.wait_time"][mine,].explicit_bounds
+    (taken,) = telemetry.spans("pawlock.acquire")
     (request,) = telemetry.spans("request")
     assert taken.parent is not None
     assert request.context is not None
@@ -91,8 +91,8 @@ def test_metrics_and_spans(valkey: Server, api: str) -> None:
     assert taken.start_time is not None
     assert taken.end_time is not None
     assert 0.15e9 < taken.end_time - taken.start_time < 4e9
-    assert (taken.attributes or {})["pawl.lock.name"] == "a"
-    (lost,) = telemetry.spans("pawl.lost")
+    assert (taken.attributes or {})["pawlock.lock.name"] == "a"
+    (lost,) = telemetry.spans("pawlock.lost")
     (job,) = telemetry.spans("job")
     assert lost.parent is not None
     assert job.context is not None
@@ -102,11 +102,11 @@ def test_metrics_and_spans(valkey: Server, api: str) -> None:
 
 def test_a_wait_in_vain_is_a_span_with_an_error(valkey: Server) -> None:
     telemetry = Telemetry()
-    with pawl.connect(valkey.url) as other, other.lock("c"), pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as other, other.lock("c"), pawlock.connect(valkey.url) as client:
         otel.instrument(client, telemetry.meters, telemetry.tracers)
-        with pytest.raises(pawl.AcquireTimeout):
+        with pytest.raises(pawlock.AcquireTimeout):
             client.lock("c").acquire(timeout=0.1)
-    (span,) = telemetry.spans("pawl.acquire")
+    (span,) = telemetry.spans("pawlock.acquire")
     assert not span.status.is_ok
     assert (span.attributes or {})["outcome"] == "timeout"
 

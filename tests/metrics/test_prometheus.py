@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-import pawl
-from pawl.metrics import observe
-from pawl.metrics.prometheus import instrument
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.metrics import observe
+from pawlock.metrics.prometheus import instrument
+from pawlock.testing.servers import Server
 from tests.edges.helpers import eventually
 from tests.redlock.apis import APIS, connect, done, nap, play
 
@@ -46,7 +46,7 @@ class Values:
         self.registry = registry
 
     def __call__(self, metric: str, **labels: str) -> float:
-        return self.registry.get_sample_value(f"pawl_{metric}", labels) or 0.0
+        return self.registry.get_sample_value(f"pawlock_{metric}", labels) or 0.0
 
     def lock(self, metric: str, **labels: str) -> float:
         return self(metric, kind="lock", **labels)
@@ -56,7 +56,7 @@ class Values:
 def test_a_grant_that_waited(valkey: Server, registry: CollectorRegistry, api: str) -> None:
     value = Values(registry)
     waiting: list[float] = []
-    with pawl.connect(valkey.url) as other:
+    with pawlock.connect(valkey.url) as other:
         lease = other.lock("a").acquire()
 
         def let_go() -> None:
@@ -77,8 +77,8 @@ def test_a_grant_that_waited(valkey: Server, registry: CollectorRegistry, api: s
         play(api, scenario)
     assert waiting == [1]
     # No gap in the picture: what was seen once is 0 now, not gone.
-    assert registry.get_sample_value("pawl_locks_held", {"kind": "lock"}) == 0
-    assert registry.get_sample_value("pawl_lock_waiters", {"kind": "lock"}) == 0
+    assert registry.get_sample_value("pawlock_locks_held", {"kind": "lock"}) == 0
+    assert registry.get_sample_value("pawlock_lock_waiters", {"kind": "lock"}) == 0
     assert value.lock("lock_waiters") == 0
     assert value.lock("lock_acquisitions_total", outcome="acquired") == 1
     assert value.lock("lock_contended_total") == 1
@@ -113,15 +113,15 @@ def test_a_free_name_is_no_contention(valkey: Server, registry: CollectorRegistr
 @each_api
 def test_a_wait_in_vain_and_a_busy_name(valkey: Server, registry: CollectorRegistry, api: str) -> None:
     value = Values(registry)
-    with pawl.connect(valkey.url) as other, other.lock("busy"):
+    with pawlock.connect(valkey.url) as other, other.lock("busy"):
 
         async def scenario() -> None:
             client = observed(api, valkey.url, registry)
-            with pytest.raises(pawl.AcquireTimeout):
+            with pytest.raises(pawlock.AcquireTimeout):
                 await done(client.lock("busy").acquire(timeout=0.1))
             assert await done(client.lock("busy").try_acquire()) is None
             async_or_not = await done(client.lock("mine").acquire())
-            with pytest.raises(pawl.DeadlockDetected):
+            with pytest.raises(pawlock.DeadlockDetected):
                 await done(client.lock("mine").acquire())
             await done(async_or_not.release())
             await done(client.close())
@@ -140,7 +140,7 @@ def test_a_loss_by_expiry(valkey: Server, registry: CollectorRegistry, api: str)
         lease = await done(client.lock("short", ttl=0.2, renew=False).acquire())
         assert await done(lease.lost.wait(5))
         assert value.lock("locks_held") == 0
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             await done(lease.release())
         await done(client.close())
 
@@ -169,11 +169,11 @@ def test_renewals_and_a_server_that_falls_silent(own: Server, registry: Collecto
         own.kill()
         await until(lambda: value("lock_renewals_total", outcome="failed") >= 1, "a renewal failed")
         assert value("backend_clients", state="suspect") == 1
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             await done(lease.release())
         assert value.lock("lock_releases_total", outcome="unknown") == 1
         assert value.lock("locks_held") == 0
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             await done(client.lock("other", ttl=0.9, unavailable_after=0.3).acquire())
         assert value.lock("lock_acquisitions_total", outcome="error") == 1
         assert value("backend_clients", state="down") == 1
@@ -297,7 +297,7 @@ def test_no_name_is_told(valkey: Server, registry: CollectorRegistry, api: str) 
 def test_classes_of_names(valkey: Server) -> None:
     registry = CollectorRegistry()
     value = Values(registry)
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         instrument(client, registry, classes={"order": "order:*", "report": "report-?"})
         for name in ("order:1", "order:2", "report-1", "report-10", "x"):
             with client.lock(name):
@@ -309,7 +309,7 @@ def test_classes_of_names(valkey: Server) -> None:
         }
         assert found == {"order": 2, "report": 1, "other": 2}
         assert b"order:1" not in generate_latest(registry)
-        with pytest.raises(pawl.ConfigurationError, match="other classes"):
+        with pytest.raises(pawlock.ConfigurationError, match="other classes"):
             instrument(client, registry)
 
 
@@ -318,13 +318,13 @@ def test_classes_of_names(valkey: Server) -> None:
     [{"other": "x*"}, {"": "x"}, {"a b": "x"}, {"a": ""}, {"a": 3}, {f"c{n}": "x" for n in range(51)}],
 )
 def test_classes_that_can_never_work(valkey: Server, classes: dict[str, str]) -> None:
-    with pawl.connect(valkey.url) as client, pytest.raises(pawl.ConfigurationError):
+    with pawlock.connect(valkey.url) as client, pytest.raises(pawlock.ConfigurationError):
         instrument(client, CollectorRegistry(), classes)
 
 
 def test_clients_share_the_metrics_of_a_registry(valkey: Server, registry: CollectorRegistry) -> None:
     value = Values(registry)
-    with pawl.connect(valkey.url) as one, pawl.connect(valkey.url) as two:
+    with pawlock.connect(valkey.url) as one, pawlock.connect(valkey.url) as two:
         for client in (one, two, one):
             instrument(client, registry)
         with one.lock("one"), two.lock("two"):
@@ -339,7 +339,7 @@ def test_an_observer_that_fails_harms_no_lock(valkey: Server, caplog: pytest.Log
         def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - it stands for every method
             raise RuntimeError("broken")
 
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         observe(client, cast("Any", Broken()))
         with client.lock("a") as lease:
             lease.check()
@@ -353,7 +353,7 @@ def test_several_masters(api: str, registry: CollectorRegistry) -> None:
     with Server("valkey") as a, Server("valkey") as b, Server("valkey") as c:
 
         async def scenario() -> None:
-            client = connect(api, [a.url, b.url, c.url], redlock=pawl.RedlockOptions(fresh=True))
+            client = connect(api, [a.url, b.url, c.url], redlock=pawlock.RedlockOptions(fresh=True))
             instrument(client, registry)
             lease = await done(client.lock("spread").acquire())
             assert value.lock("locks_held") == 1

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import redis
 import redis.asyncio
 
-import pawl
+import pawlock
 
 # The libraries have no types, or none of their own.
 Thing = Any
@@ -70,28 +70,28 @@ class Contender:
         raise NotImplementedError
 
 
-class Pawl(Contender):
-    """pawl, in both APIs."""
+class Pawlock(Contender):
+    """pawlock, in both APIs."""
 
-    label = "pawl"
+    label = "pawlock"
     renews = fences = asyncio = True
 
     @property
     def key(self) -> str:
-        return f"pawl:{self.name}"
+        return f"pawlock:{self.name}"
 
     def _options(self) -> dict[str, Thing]:
         options: dict[str, Thing] = {"renew": self.renew, "unavailable_after": 3.0}
         return options if self.ttl is None else {**options, "ttl": self.ttl}
 
     def open(self) -> None:
-        self.client = pawl.connect(self.url)
+        self.client = pawlock.connect(self.url)
         self.lock = self.client.lock(self.name, **self._options())
 
     def acquire(self, timeout: float) -> bool:
         try:
             self.lease = self.lock.acquire(timeout=timeout)
-        except pawl.AcquireTimeout:
+        except pawlock.AcquireTimeout:
             return False
         return True
 
@@ -108,7 +108,7 @@ class Pawl(Contender):
         return int(self.lease.fence)
 
     def acquire_async(self) -> Callable[[], Awaitable[object]]:
-        self.other = pawl.connect_async(self.url)
+        self.other = pawlock.connect_async(self.url)
         return self.other.lock(self.name, **self._options()).acquire
 
 
@@ -204,11 +204,13 @@ class Pottery(Contender):
         return acquire
 
 
-CONTENDERS: dict[str, type[Contender]] = {one.label: one for one in (Pawl, RedisPy, PythonRedisLock, Pottery)}
+CONTENDERS: dict[str, type[Contender]] = {
+    one.label: one for one in (Pawlock, RedisPy, PythonRedisLock, Pottery)
+}
 
 
 def version(label: str) -> str:
     """The version of a library that is installed."""
     from importlib.metadata import version as of
 
-    return pawl.__version__ if label == "pawl" else of("redis" if label == "redis-py" else label)
+    return pawlock.__version__ if label == "pawlock" else of("redis" if label == "redis-py" else label)

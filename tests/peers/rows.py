@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from pawl.testing import Proxy, Request, Server
+from pawlock.testing import Proxy, Request, Server
 from tests.peers.locks import CONTENDERS, Contender
 
 Make = Callable[..., Contender]

@@ -1,4 +1,4 @@
-"""pawl survives the rows that any lock can be put under; others do not, so the rows break something."""
+"""pawlock survives the rows that any lock can be put under; others do not, so the rows break something."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def outcome(row: int, label: str) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("row", sorted(ROWS))
-def test_pawl_survives(row: int) -> None:
-    assert outcome(row, "pawl") == {"outcome": "survived", "why": ""}
+def test_pawlock_survives(row: int) -> None:
+    assert outcome(row, "pawlock") == {"outcome": "survived", "why": ""}
 
 
 @pytest.mark.slow

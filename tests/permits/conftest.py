@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 
 
 @pytest.fixture
-def client(valkey: Server) -> Iterator[pawl.Client]:
+def client(valkey: Server) -> Iterator[pawlock.Client]:
     valkey.command("FLUSHALL")
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         yield client

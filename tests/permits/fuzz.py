@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from pawl.testing.sim.permit_rules import PermitRun, PermitState, broken_permits
+from pawlock.testing.sim.permit_rules import PermitRun, PermitState, broken_permits
 from tests.permits.rig import PermitRig, take
 from tests.scripts.fuzz import TOMB, Answered, Belief, Client, World
 from tests.scripts.model import Step

@@ -1,4 +1,4 @@
-"""Designs that are found in articles and libraries, as small as they come: each breaks where permits of pawl do not.
+"""Designs that are found in articles and libraries, as small as they come: each breaks where permits of pawlock do not.
 
 All speak like the scripts: ``take`` gives True for "you hold it", ``again`` renews, ``give`` releases.
 """
@@ -33,8 +33,8 @@ class Scheme(Protocol):
         ...
 
 
-class Pawl:
-    """The scripts of pawl."""
+class Pawlock:
+    """The scripts of pawlock."""
 
     def __init__(self, rig: PermitRig, permits: int = 0) -> None:
         self.rig, self.permits = rig, permits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pawl.testing.sim.permit_rules import PermitState, QueuedWaiter
+from pawlock.testing.sim.permit_rules import PermitState, QueuedWaiter
 from tests.scripts.model import pairs
 from tests.scripts.rig import Reply, Rig
 
@@ -12,7 +12,7 @@ _WAITING = ("permits", "fence", "queue", "tickets")
 class PermitRig(Rig):
     """The scripts on one server."""
 
-    package = "pawl.primitives.permits"
+    package = "pawlock.primitives.permits"
     keys = {  # noqa: RUF012 - a constant
         "acquire": (*_WAITING, "dead", "holds"),
         "renew": (*_WAITING, "holds"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import pawl
+import pawlock
 from tests.refusal import refused
 from tests.test_bad_input import word_of
 
@@ -34,29 +34,29 @@ BAD_SHARES: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("permits", "word"), BAD_PERMITS, ids=word_of)
-@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+@pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
 def test_permits(connect: Any, permits: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
     refused(lambda: connect(NOWHERE).semaphore("x", permits=permits), word)
 
 
 @pytest.mark.parametrize(("n", "word"), BAD_SHARES, ids=word_of)
 def test_permits_at_once(n: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
-    threads = pawl.connect(NOWHERE).semaphore("x", permits=3)
+    threads = pawlock.connect(NOWHERE).semaphore("x", permits=3)
     refused(lambda: threads.acquire(n), word)
     refused(lambda: threads.try_acquire(n), word)
-    tasks = pawl.connect_async(NOWHERE).semaphore("x", permits=3)
+    tasks = pawlock.connect_async(NOWHERE).semaphore("x", permits=3)
     refused(lambda: tasks.acquire(n), word)
     refused(lambda: asyncio.run(tasks.try_acquire(n)), word)
 
 
 @pytest.mark.parametrize(("permits", "word"), BAD_PERMITS, ids=word_of)
 def test_a_new_limit(permits: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: pawl.connect(NOWHERE).semaphore("x", permits=3).set_limit(permits), word)
-    tasks = pawl.connect_async(NOWHERE).semaphore("x", permits=3)
+    refused(lambda: pawlock.connect(NOWHERE).semaphore("x", permits=3).set_limit(permits), word)
+    tasks = pawlock.connect_async(NOWHERE).semaphore("x", permits=3)
     refused(lambda: asyncio.run(tasks.set_limit(permits)), word)
 
 
-@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+@pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
 def test_permits_are_not_handed_over(connect: Any) -> None:  # noqa: ANN401 - what is wrong
     for given, word in (({"handover": 4}, "hand-off"), ({"lock_delay": 1}, "lock_delay")):
         refused(partial(connect(NOWHERE).semaphore, "x", permits=3, **given), word)
@@ -64,13 +64,13 @@ def test_permits_are_not_handed_over(connect: Any) -> None:  # noqa: ANN401 - wh
 
 
 @pytest.mark.parametrize("upgradable", [None, 1, "yes"])
-@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+@pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
 def test_upgradable_is_a_word(connect: Any, upgradable: object) -> None:  # noqa: ANN401 - what is wrong
     refused(lambda: connect(NOWHERE).rwlock("x", upgradable=upgradable), "upgradable")
 
 
-@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+@pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
 def test_not_on_several_masters(connect: Any) -> None:  # noqa: ANN401 - either API
     client = connect([NOWHERE, NOWHERE.replace(":1/", ":2/"), NOWHERE.replace(":1/", ":3/")])
-    refused(lambda: client.semaphore("x", permits=3), "Redlock", pawl.NotSupported)
-    refused(lambda: client.rwlock("x", upgradable=True), "Redlock", pawl.NotSupported)
+    refused(lambda: client.semaphore("x", permits=3), "Redlock", pawlock.NotSupported)
+    refused(lambda: client.rwlock("x", upgradable=True), "Redlock", pawlock.NotSupported)

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.runtimes.shared import now
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.runtimes.shared import now
+from pawlock.testing.servers import Server
 from tests.contention.rig import Crowd, aeventually, at_rest, eventually, send
 from tests.pace import pace
 from tests.permits.worker import PERMITS
@@ -28,7 +28,7 @@ Share = int | str
 
 def left(server: Server, *, but: tuple[bytes, ...] = (b":fence",)) -> list[bytes]:
     """The keys of names that are left, besides the record of fences and limit."""
-    found = server.command("KEYS", "{pawl:*")
+    found = server.command("KEYS", "{pawlock:*")
     assert isinstance(found, list)
     return [key for key in found if isinstance(key, bytes) and not any(word in key for word in but)]
 
@@ -108,7 +108,7 @@ def test_some_are_killed_and_one_is_stopped_past_its_ttl(
         assert not beside
         if kind == "semaphore":
             assert most == PERMITS, "as many as may were inside at once"
-    with pawl.connect(valkey.url) as client:
+    with pawlock.connect(valkey.url) as client:
         began = time.monotonic()
         if kind == "semaphore":
             client.semaphore(kind, permits=PERMITS, ttl=TTL).acquire(PERMITS, timeout=TTL + 1).release()
@@ -130,7 +130,7 @@ async def test_a_writer_gets_in_past_a_hundred_readers(valkey: Server) -> None:
     stop = False
     running: set[float] = set()  # when each read section that runs began
     ended: list[tuple[float, float]] = []
-    async with pawl.connect_async(valkey.url) as client, pawl.connect_async(valkey.url) as other:
+    async with pawlock.connect_async(valkey.url) as client, pawlock.connect_async(valkey.url) as other:
         book, mine = client.rwlock("book", ttl=10), other.rwlock("book", ttl=10)
 
         async def read() -> None:
@@ -169,7 +169,7 @@ async def test_a_writer_gets_in_past_a_hundred_readers(valkey: Server) -> None:
 async def test_nobody_starves_among_a_hundred(valkey: Server, writers: int) -> None:
     valkey.command("FLUSHALL")
     waits: dict[str, list[float]] = {"read": [], "write": []}
-    async with pawl.connect_async(valkey.url) as client, pawl.connect_async(valkey.url) as other:
+    async with pawlock.connect_async(valkey.url) as client, pawlock.connect_async(valkey.url) as other:
         books = [client.rwlock("book", ttl=10), other.rwlock("book", ttl=10)]
 
         async def work(number: int) -> None:
@@ -199,7 +199,7 @@ async def test_nobody_starves_among_a_hundred(valkey: Server, writers: int) -> N
 @pytest.mark.asyncio
 async def test_what_is_cancelled_leaves_nothing(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
         pool, book = (
             client.semaphore("pool", permits=3, ttl=5),
             client.rwlock("book", ttl=5, upgradable=True),
@@ -235,15 +235,15 @@ async def test_what_is_cancelled_leaves_nothing(valkey: Server) -> None:
     assert left(valkey, but=(b":fence", b":dead:")) == []
 
 
-def test_what_times_out_leaves_nothing(client: pawl.Client, valkey: Server) -> None:
+def test_what_times_out_leaves_nothing(client: pawlock.Client, valkey: Server) -> None:
     pool, book = client.semaphore("pool", permits=2, ttl=5), client.rwlock("book", ttl=5)
-    with pawl.connect(valkey.url) as other, pool.acquire(2), book.read:
+    with pawlock.connect(valkey.url) as other, pool.acquire(2), book.read:
         for timeout in (0.0, 0.01, 0.1):
             for take in (
                 other.semaphore("pool", permits=2).acquire,
                 other.rwlock("book").write.acquire,
             ):
-                with pytest.raises(pawl.AcquireTimeout):
+                with pytest.raises(pawlock.AcquireTimeout):
                     take(timeout=timeout)
         eventually(lambda: at_rest(other._engine), "the client is at rest")
         assert pool.inspect().queue_length == book.inspect().queue_length == 0

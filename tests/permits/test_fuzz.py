@@ -8,13 +8,13 @@ from math import inf
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.permits.fuzz import PermitWorld
 from tests.permits.rig import PermitRig
 from tests.scripts.fuzz import Broken, fuzz
 
-SECONDS = float(os.environ.get("PAWL_FUZZ_SECONDS", "1"))
-FIRST = int(os.environ.get("PAWL_FUZZ_SEED", "0"))
+SECONDS = float(os.environ.get("PAWLOCK_FUZZ_SECONDS", "1"))
+FIRST = int(os.environ.get("PAWLOCK_FUZZ_SEED", "0"))
 
 
 # name: (old text, new text); the text is replaced wherever it is, in every script that has it.

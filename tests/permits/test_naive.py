@@ -1,4 +1,4 @@
-"""What the naive designs get wrong, and that the same tests pass with pawl."""
+"""What the naive designs get wrong, and that the same tests pass with pawlock."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from pawl.testing.servers import Server
-from tests.permits.naive import Counter, NobodyIsWaitedFor, Pawl, Scheme, SharedTtl, TwoSteps, WriterIsANumber
+from pawlock.testing.servers import Server
+from tests.permits.naive import (
+    Counter,
+    NobodyIsWaitedFor,
+    Pawlock,
+    Scheme,
+    SharedTtl,
+    TwoSteps,
+    WriterIsANumber,
+)
 from tests.permits.rig import PermitRig
 from tests.scripts.rig import token
 
@@ -101,8 +109,10 @@ IDS = [case[0].__name__ for case in CASES]
 
 
 @pytest.mark.parametrize(("what", "naive", "permits"), CASES, ids=IDS)
-def test_pawl_gets_it_right(rig: PermitRig, what: Callable[[Any], None], naive: type, permits: int) -> None:
-    what(Pawl(rig, permits))
+def test_pawlock_gets_it_right(
+    rig: PermitRig, what: Callable[[Any], None], naive: type, permits: int
+) -> None:
+    what(Pawlock(rig, permits))
 
 
 @pytest.mark.parametrize(("what", "naive", "permits"), CASES, ids=IDS)

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.pace import pace
 from tests.refusal import refused
 
@@ -32,14 +32,14 @@ T = TypeVar("T")
 class Elsewhere:
     """Acquisitions, each by a thread of its own, so that nothing is re-entered."""
 
-    def __init__(self, pool: ThreadPoolExecutor, book: pawl.RWLock) -> None:
+    def __init__(self, pool: ThreadPoolExecutor, book: pawlock.RWLock) -> None:
         self._pool = pool
         self._book = book
 
-    def read(self, timeout: float = 5) -> Future[pawl.Lease]:
+    def read(self, timeout: float = 5) -> Future[pawlock.Lease]:
         return self._pool.submit(apart, lambda: self._book.read.acquire(timeout=timeout))
 
-    def write(self, timeout: float = 5) -> Future[pawl.WriteLease]:
+    def write(self, timeout: float = 5) -> Future[pawlock.WriteLease]:
         return self._pool.submit(apart, lambda: self._book.write.acquire(timeout=timeout))
 
 
@@ -49,7 +49,7 @@ def apart(what: Callable[[], T]) -> T:
         return pool.submit(what).result()
 
 
-def test_many_read_or_one_writes(client: pawl.Client) -> None:
+def test_many_read_or_one_writes(client: pawlock.Client) -> None:
     book = client.rwlock("book", ttl=5)
     with ThreadPoolExecutor(8) as pool:
         there = Elsewhere(pool, book)
@@ -69,7 +69,7 @@ def test_many_read_or_one_writes(client: pawl.Client) -> None:
 
 
 def test_a_writer_that_waits_stops_later_readers_and_those_behind_it_enter_together(
-    client: pawl.Client,
+    client: pawlock.Client,
 ) -> None:
     book = client.rwlock("book", ttl=5)
     with ThreadPoolExecutor(8) as pool:
@@ -94,7 +94,7 @@ def test_a_writer_that_waits_stops_later_readers_and_those_behind_it_enter_toget
         last.result(timeout=1).release()
 
 
-def test_a_dead_reader_frees_only_itself(client: pawl.Client) -> None:
+def test_a_dead_reader_frees_only_itself(client: pawlock.Client) -> None:
     book, dying = client.rwlock("book", ttl=0.4), client.rwlock("book", ttl=0.4, renew=False)
     with ThreadPoolExecutor(4) as pool:
         living = Elsewhere(pool, book).read().result()
@@ -109,10 +109,10 @@ def test_a_dead_reader_frees_only_itself(client: pawl.Client) -> None:
         living.release()
         writer.result(timeout=1).release()
         assert time.monotonic() - began < pace() * 1.5
-        assert dead.state is pawl.LeaseState.LOST
+        assert dead.state is pawlock.LeaseState.LOST
 
 
-def test_downgrade_lets_readers_in_and_nobody_between(client: pawl.Client) -> None:
+def test_downgrade_lets_readers_in_and_nobody_between(client: pawlock.Client) -> None:
     book = client.rwlock("book", ttl=5)
     with ThreadPoolExecutor(4) as pool:
         there = Elsewhere(pool, book)
@@ -127,36 +127,36 @@ def test_downgrade_lets_readers_in_and_nobody_between(client: pawl.Client) -> No
         writer.downgrade()
         leases = [one.result(timeout=1) for one in readers]
         assert time.monotonic() - began < pace() * 0.5
-        assert (writer.writing, writer.fence, writer.state) == (False, fence, pawl.LeaseState.HELD)
+        assert (writer.writing, writer.fence, writer.state) == (False, fence, pawlock.LeaseState.HELD)
         assert sorted(one.mode for one in book.inspect().holders) == ["read"] * 3
-        refused(writer.downgrade, "not held for writing", pawl.NotHeld)
+        refused(writer.downgrade, "not held for writing", pawlock.NotHeld)
         writer.extend(5)
         assert not behind.done()
         for lease in [*leases, writer]:
             lease.release()
-        refused(writer.downgrade, "released", pawl.NotHeld)
+        refused(writer.downgrade, "released", pawlock.NotHeld)
         behind.result(timeout=1).release()
 
 
-def test_a_reader_is_told_that_it_has_nothing_to_downgrade(client: pawl.Client) -> None:
-    with client.rwlock("book").read as reader, pytest.raises(pawl.NotHeld, match="not a write lease"):
+def test_a_reader_is_told_that_it_has_nothing_to_downgrade(client: pawlock.Client) -> None:
+    with client.rwlock("book").read as reader, pytest.raises(pawlock.NotHeld, match="not a write lease"):
         reader.downgrade()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     with client.rwlock("book").read as reader:
         assert not hasattr(reader, "downgrade")
 
 
-def test_a_writer_may_read_and_each_side_may_be_taken_again(client: pawl.Client) -> None:
+def test_a_writer_may_read_and_each_side_may_be_taken_again(client: pawlock.Client) -> None:
     book = client.rwlock("book")
     with book.write as writer:
         with book.read as inner, book.write as again:
             assert inner is writer
             assert again is writer
             assert writer.count == 3
-            refused(writer.downgrade, "held 3 times", pawl.NotHeld)
+            refused(writer.downgrade, "held 3 times", pawlock.NotHeld)
         writer.downgrade()
         with book.read as inner:
             assert inner is writer
-        refused(book.write.acquire, "upgradable", pawl.DeadlockDetected)
+        refused(book.write.acquire, "upgradable", pawlock.DeadlockDetected)
     assert not book.inspect().held
     with book.read as outer:
         with book.read as inner:
@@ -166,7 +166,7 @@ def test_a_writer_may_read_and_each_side_may_be_taken_again(client: pawl.Client)
     assert not book.inspect().held
 
 
-def test_a_reader_reads_again_although_a_writer_waits(client: pawl.Client) -> None:
+def test_a_reader_reads_again_although_a_writer_waits(client: pawlock.Client) -> None:
     book = client.rwlock("book", ttl=5)
     with ThreadPoolExecutor(1) as pool:
         with book.read:
@@ -177,18 +177,18 @@ def test_a_reader_reads_again_although_a_writer_waits(client: pawl.Client) -> No
         writer.result(timeout=1).release()
 
 
-def test_an_upgrade_is_refused_at_once(client: pawl.Client) -> None:
+def test_an_upgrade_is_refused_at_once(client: pawlock.Client) -> None:
     book = client.rwlock("book")
     with book.read as lease:
         began = time.monotonic()
-        refused(lambda: book.write.acquire(timeout=5), "upgradable=True", pawl.DeadlockDetected)
+        refused(lambda: book.write.acquire(timeout=5), "upgradable=True", pawlock.DeadlockDetected)
         assert time.monotonic() - began < pace() * 0.5
         assert book.write.try_acquire() is None
         lease.check()
-        refused(client.rwlock("book", upgradable=True).read.acquire, "itself", pawl.DeadlockDetected)
+        refused(client.rwlock("book", upgradable=True).read.acquire, "itself", pawlock.DeadlockDetected)
 
 
-def test_one_reader_at_a_time_may_upgrade(client: pawl.Client) -> None:
+def test_one_reader_at_a_time_may_upgrade(client: pawlock.Client) -> None:
     book, plain = client.rwlock("book", ttl=5, upgradable=True), client.rwlock("book", ttl=5)
     with ThreadPoolExecutor(8) as pool:
         with book.read as reader:
@@ -216,7 +216,7 @@ def test_one_reader_at_a_time_may_upgrade(client: pawl.Client) -> None:
     assert not book.inspect().held
 
 
-def test_an_upgraded_writer_may_go_back_to_reading(client: pawl.Client) -> None:
+def test_an_upgraded_writer_may_go_back_to_reading(client: pawlock.Client) -> None:
     book = client.rwlock("book", ttl=5, upgradable=True)
     with ThreadPoolExecutor(1) as pool, book.read as reader, book.write as writer:
         writer.downgrade()
@@ -224,27 +224,27 @@ def test_an_upgraded_writer_may_go_back_to_reading(client: pawl.Client) -> None:
         reader.check()
 
 
-def test_an_upgrade_whose_reader_is_gone_is_refused(client: pawl.Client, valkey: Server) -> None:
+def test_an_upgrade_whose_reader_is_gone_is_refused(client: pawlock.Client, valkey: Server) -> None:
     book = client.rwlock("book", ttl=5, upgradable=True)
     with ThreadPoolExecutor(2) as pool:
         beside = Elsewhere(pool, client.rwlock("book", ttl=5)).read().result()
         reader = book.read.acquire()
         forget = threading.Timer(
-            0.2, lambda: valkey.command("ZREM", "{pawl:book}:1:rwlock", f"u:{reader.token}")
+            0.2, lambda: valkey.command("ZREM", "{pawlock:book}:1:rwlock", f"u:{reader.token}")
         )
         forget.start()
-        refused(lambda: book.write.acquire(timeout=5), "no longer held", pawl.NotHeld)
+        refused(lambda: book.write.acquire(timeout=5), "no longer held", pawlock.NotHeld)
         forget.join()
         beside.release()
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             reader.release()
 
 
-def test_an_upgrade_that_times_out_leaves_the_reader(client: pawl.Client) -> None:
+def test_an_upgrade_that_times_out_leaves_the_reader(client: pawlock.Client) -> None:
     book = client.rwlock("book", ttl=5, upgradable=True)
     with ThreadPoolExecutor(2) as pool, book.read as reader:
         beside = Elsewhere(pool, client.rwlock("book", ttl=5)).read().result()
-        with pytest.raises(pawl.AcquireTimeout):
+        with pytest.raises(pawlock.AcquireTimeout):
             book.write.acquire(timeout=0.1)
         reader.check()
         info = book.inspect()
@@ -254,7 +254,7 @@ def test_an_upgrade_that_times_out_leaves_the_reader(client: pawl.Client) -> Non
 
 def test_tasks_too(valkey: Server) -> None:
     async def main() -> None:
-        async with pawl.connect_async(valkey.url) as client:
+        async with pawlock.connect_async(valkey.url) as client:
             book = client.rwlock("tasks", ttl=5)
             inside: list[str] = []
             overlaps = 0
@@ -279,23 +279,23 @@ def test_tasks_too(valkey: Server) -> None:
                     await asyncio.sleep(0.002)
                 await writer.downgrade()
                 await asyncio.wait_for(task, 1)
-                with pytest.raises(pawl.NotHeld):
+                with pytest.raises(pawlock.NotHeld):
                     await writer.downgrade()
-                with pytest.raises(pawl.DeadlockDetected):
+                with pytest.raises(pawlock.DeadlockDetected):
                     await book.write.acquire()
             up = client.rwlock("tasks", upgradable=True)
             async with up.read, up.write.acquire(timeout=1) as lease:
                 assert lease.writing
             assert not (await book.inspect()).held
 
-    async def _read(book: pawl.AsyncRWLock) -> None:
+    async def _read(book: pawlock.AsyncRWLock) -> None:
         async with book.read:
             pass
 
     asyncio.run(main())
 
 
-def test_it_travels(client: pawl.Client) -> None:
+def test_it_travels(client: pawlock.Client) -> None:
     book = client.rwlock("book", ttl=7, upgradable=True)
     for made in (book, book.read, book.write):
         copy = pickle.loads(pickle.dumps(made))
@@ -303,10 +303,10 @@ def test_it_travels(client: pawl.Client) -> None:
         copy._client.close()
 
 
-def test_as_decorators(client: pawl.Client) -> None:
+def test_as_decorators(client: pawlock.Client) -> None:
     @client.rwlock("page:{number}").write
     def change(number: int) -> list[str]:
-        assert pawl.current_lease().name == f"page:{number}"
+        assert pawlock.current_lease().name == f"page:{number}"
         return [one.mode for one in client.rwlock(f"page:{number}").inspect().holders]
 
     @client.rwlock("page:{number}").read
@@ -317,9 +317,9 @@ def test_as_decorators(client: pawl.Client) -> None:
 
 
 def test_a_downgrade_that_got_no_answer_comes_true_with_the_next_renewal(
-    client: pawl.Client, valkey: Server, monkeypatch: pytest.MonkeyPatch
+    client: pawlock.Client, valkey: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pawl.core.protocol.runtime import Fault, FaultKind
+    from pawlock.core.protocol.runtime import Fault, FaultKind
 
     book = client.rwlock("book", ttl=1.5, unavailable_after=0.0)
     with ThreadPoolExecutor(1) as pool, book.write as writer:
@@ -329,7 +329,7 @@ def test_a_downgrade_that_got_no_answer_comes_true_with_the_next_renewal(
             raise Fault(FaultKind.UNANSWERED, "lost on the way", maybe_applied=True)
 
         monkeypatch.setattr(type(client._runtime), "call", lost)
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             writer.downgrade()
         monkeypatch.undo()
         assert client._runtime.call == call

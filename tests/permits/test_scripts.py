@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.permits.rig import PermitRig
 from tests.scripts.rig import DAY, Reply, token
 
@@ -210,7 +210,7 @@ def test_another_wire_version_is_left_alone(rig: PermitRig, request_: str) -> No
         rig.redis.hset(rig.key("fence"), "v", "2")
         before = rig.raw()
         if error := refusal(rig, request_):
-            assert "PAWLWIRE this name is used by pawl wire version 2" in error
+            assert "PAWLOCKWIRE this name is used by pawlock wire version 2" in error
             assert rig.raw() == before
         else:
             # Only what takes away nothing but its own token gets by.

@@ -10,8 +10,8 @@ import threading
 import time
 from typing import Any
 
-import pawl
-from pawl.runtimes.shared import now
+import pawlock
+from pawlock.runtimes.shared import now
 from tests.contention.worker import Order, Work
 
 PERMITS = 4
@@ -38,7 +38,7 @@ def acquirer(client: Any, order: Order) -> Any:  # noqa: ANN401 - either API
     return side
 
 
-def turn(work: Work, lease: pawl.Lease, share: object) -> None:
+def turn(work: Work, lease: pawlock.Lease, share: object) -> None:
     """One turn of a thread."""
     work.note("granted", lease, share=share)
     end = now() + random.random() * 2 * work.order.hold
@@ -49,7 +49,7 @@ def turn(work: Work, lease: pawl.Lease, share: object) -> None:
     work.done += 1
 
 
-async def aturn(work: Work, lease: pawl.AsyncLease, share: object) -> None:
+async def aturn(work: Work, lease: pawlock.AsyncLease, share: object) -> None:
     """One turn of a task."""
     work.note("granted", lease, share=share)
     end = now() + random.random() * 2 * work.order.hold
@@ -62,7 +62,7 @@ async def aturn(work: Work, lease: pawl.AsyncLease, share: object) -> None:
 
 def by_threads(work: Work) -> None:
     """The crowd as threads of one client."""
-    client = pawl.connect(work.order.url)
+    client = pawlock.connect(work.order.url)
     take = acquirer(client, work.order)
 
     def serve() -> None:
@@ -71,7 +71,7 @@ def by_threads(work: Work) -> None:
             try:
                 with lease:
                     turn(work, lease, share)
-            except pawl.LeaseLost as error:
+            except pawlock.LeaseLost as error:
                 work.note("lost", lease, how=repr(error), share=share)
 
     threads = [threading.Thread(target=serve) for _ in range(work.order.crowd)]
@@ -84,7 +84,7 @@ def by_threads(work: Work) -> None:
 
 async def by_tasks(work: Work) -> None:
     """The crowd as tasks of one client."""
-    async with pawl.connect_async(work.order.url) as client:
+    async with pawlock.connect_async(work.order.url) as client:
         take = acquirer(client, work.order)
 
         async def serve() -> None:
@@ -94,7 +94,7 @@ async def by_tasks(work: Work) -> None:
                 try:
                     async with lease:
                         await aturn(work, lease, share)
-                except pawl.LeaseLost as error:
+                except pawlock.LeaseLost as error:
                     work.note("lost", lease, how=repr(error), share=share)
 
         await asyncio.gather(*(serve() for _ in range(work.order.crowd)))

@@ -16,19 +16,19 @@ from pathlib import Path
 
 import pytest
 
-from pawl._environment import VARIABLES
+from pawlock._environment import VARIABLES
 
-MARK = "PAWL_TEST_RUN"
+MARK = "PAWLOCK_TEST_RUN"
 SETTINGS = (
     *VARIABLES.values(),
-    "PAWL_URL",
-    "PAWL_NAMESPACE",
-    "PAWL_STATE_DIR",
-    "PAWL_REQUIRE_URL",
-    "PAWL_EMBEDDED_IDLE",
+    "PAWLOCK_URL",
+    "PAWLOCK_NAMESPACE",
+    "PAWLOCK_STATE_DIR",
+    "PAWLOCK_REQUIRE_URL",
+    "PAWLOCK_EMBEDDED_IDLE",
 )
-"""What pawl reads from the environment: a developer's settings are not the tests'."""
-GRACE = float(os.environ.get("PAWL_TEST_GRACE", "5"))
+"""What pawlock reads from the environment: a developer's settings are not the tests'."""
+GRACE = float(os.environ.get("PAWLOCK_TEST_GRACE", "5"))
 """Seconds that processes have to end after the last test."""
 PYTHON_OWN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Helpers that multiprocessing keeps until the interpreter ends."""
@@ -97,7 +97,7 @@ def isolate() -> str:
     """Give this run its own temporary folder, mark and state folder, and forget the developer's settings."""
     for name in SETTINGS:
         os.environ.pop(name, None)
-    folder = tempfile.mkdtemp(prefix="pawl-t-")
+    folder = tempfile.mkdtemp(prefix="pawlock-t-")
     os.environ[MARK] = os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ["XDG_STATE_HOME"] = f"{folder}/state"
     return folder

@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-_LOGGERS = ("pawl.threads", "pawl.asyncio")
+_LOGGERS = ("pawlock.threads", "pawlock.asyncio")
 _FOUND: list[str] = []
 
 

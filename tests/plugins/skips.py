@@ -1,7 +1,7 @@
 """What was not checked, or only at a second try, is said at the end, with its reason; on demand, a skip is a failure.
 
 `--allowed-skips FILE` names the skips that are accepted, one regular expression for the reason a line,
-followed by ` :: ` and why. Skips of `make lint` come in through the file that `PAWL_LINT_SKIPS` names.
+followed by ` :: ` and why. Skips of `make lint` come in through the file that `PAWLOCK_LINT_SKIPS` names.
 """
 
 import os
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import ServerNotInstalledError
+from pawlock.testing.servers import ServerNotInstalledError
 
-LINT_SKIPS = os.environ.get("PAWL_LINT_SKIPS", "")
+LINT_SKIPS = os.environ.get("PAWLOCK_LINT_SKIPS", "")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.edges.helpers import eventually
 from tests.redlock.apis import APIS, connect, done, play
 
@@ -27,10 +27,10 @@ def test_strict_refuses_and_says_what_to_do(evicting: Server, api: str) -> None:
     async def scenario() -> None:
         client = connect(api, evicting.url, strict=True)
         for _ in range(2):
-            with pytest.raises(pawl.NotSupported, match="volatile-lru") as caught:
+            with pytest.raises(pawlock.NotSupported, match="volatile-lru") as caught:
                 await done(client.lock("x").acquire())
             assert "noeviction" in str(caught.value)
-        with pytest.raises(pawl.NotSupported):
+        with pytest.raises(pawlock.NotSupported):
             await done(client.lock("x").try_acquire())
         evicting.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
         await done((await done(client.lock("x").acquire())).release())
@@ -52,8 +52,8 @@ def test_strict_lets_a_good_server_pass_and_asks_once(valkey: Server, api: str) 
 
 
 def test_without_strict_it_is_said_in_the_log(evicting: Server, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "pawl.preflight")
-    with pawl.connect(evicting.url) as client, client.lock("x"):
+    caplog.set_level(logging.WARNING, "pawlock.preflight")
+    with pawlock.connect(evicting.url) as client, client.lock("x"):
         eventually(lambda: caplog.records, "it warns")
     assert len(caplog.records) == 1
     assert "volatile-lru" in caplog.text
@@ -63,7 +63,7 @@ def test_without_strict_it_is_said_in_the_log(evicting: Server, caplog: pytest.L
 @pytest.mark.parametrize("strict", [1, "yes", None, 0])
 def test_strict_is_a_bool(strict: object) -> None:
     if strict is None:
-        pawl.connect("redis://127.0.0.1:1", strict=False)
+        pawlock.connect("redis://127.0.0.1:1", strict=False)
         return
-    with pytest.raises(pawl.ConfigurationError, match="strict"):
-        pawl.connect("redis://127.0.0.1:1", strict=strict)  # type: ignore[arg-type]
+    with pytest.raises(pawlock.ConfigurationError, match="strict"):
+        pawlock.connect("redis://127.0.0.1:1", strict=strict)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import pawl
+import pawlock
 
 APIS = ("threads", "asyncio")
 
@@ -30,7 +30,7 @@ async def nap(api: str, seconds: float) -> None:
 
 def connect(api: str, target: Any, **options: Any) -> Any:
     """A client of an API."""
-    make: Any = pawl.connect_async if api == "asyncio" else pawl.connect
+    make: Any = pawlock.connect_async if api == "asyncio" else pawlock.connect
     return make(target, **options)
 
 

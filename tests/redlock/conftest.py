@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server, available
+import pawlock
+from pawlock.testing.servers import Server, available
 
-FRESH = pawl.RedlockOptions(fresh=True)
+FRESH = pawlock.RedlockOptions(fresh=True)
 """The servers of a test are younger than any lease."""
 
-PATIENT = pawl.RedlockOptions(fresh=True, node_timeout=1.0)
+PATIENT = pawlock.RedlockOptions(fresh=True, node_timeout=1.0)
 """For what a vote that is missing would change: on a busy machine an answer may well take 0.05 s."""
 
 
@@ -33,13 +33,13 @@ class Cluster:
         """The address of each."""
         return [server.url for server in self.servers]
 
-    def client(self, **options: Any) -> pawl.Client:  # noqa: ANN401 - as connect takes them
+    def client(self, **options: Any) -> pawlock.Client:  # noqa: ANN401 - as connect takes them
         """A client of all of them."""
-        return pawl.connect(self.urls, **{"redlock": FRESH, **options})
+        return pawlock.connect(self.urls, **{"redlock": FRESH, **options})
 
-    def aclient(self, **options: Any) -> pawl.AsyncClient:  # noqa: ANN401 - as connect takes them
+    def aclient(self, **options: Any) -> pawlock.AsyncClient:  # noqa: ANN401 - as connect takes them
         """The same for asyncio."""
-        return pawl.connect_async(self.urls, **{"redlock": FRESH, **options})
+        return pawlock.connect_async(self.urls, **{"redlock": FRESH, **options})
 
     def clean(self) -> None:
         """Forget every key."""
@@ -59,7 +59,7 @@ class Cluster:
 
     def holders(self, name: str) -> list[bytes | None]:
         """What each server has under a name."""
-        return [server.command("GET", f"pawl:{name}") for server in self.servers]  # type: ignore[misc]
+        return [server.command("GET", f"pawlock:{name}") for server in self.servers]  # type: ignore[misc]
 
     def stop(self) -> None:
         """End them all."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.redlock.apis import APIS, connect, done, play
 from tests.redlock.conftest import FRESH, Cluster
 
@@ -42,7 +42,7 @@ BAD: list[tuple[Any, str]] = [
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("target", "word"), BAD, ids=lambda case: f"{case!r:.40}")
 def test_lists_that_are_no_quorum(api: str, target: Any, word: str) -> None:
-    with pytest.raises(pawl.ConfigurationError, match=word):
+    with pytest.raises(pawlock.ConfigurationError, match=word):
         connect(api, target)
 
 
@@ -61,7 +61,7 @@ def test_a_poor_quorum_is_warned_of_with_the_reason(api: str, count: int, word: 
 def test_an_odd_number_is_not_warned_of(count: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        pawl.connect([f"redis://127.0.0.1:{port}" for port in range(1, count + 1)])
+        pawlock.connect([f"redis://127.0.0.1:{port}" for port in range(1, count + 1)])
 
 
 @pytest.mark.parametrize(
@@ -81,34 +81,34 @@ def test_an_odd_number_is_not_warned_of(count: int) -> None:
     ],
 )
 def test_options_of_the_masters(options: dict[str, Any], word: str) -> None:
-    with pytest.raises(pawl.ConfigurationError, match=word):
-        pawl.RedlockOptions(**options)
+    with pytest.raises(pawlock.ConfigurationError, match=word):
+        pawlock.RedlockOptions(**options)
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_options_and_ttls_that_do_not_fit(api: str) -> None:
-    with pytest.raises(pawl.ConfigurationError, match="RedlockOptions"):
+    with pytest.raises(pawlock.ConfigurationError, match="RedlockOptions"):
         connect(api, THREE, redlock={"retry_delay": 1})
-    with pytest.raises(pawl.ConfigurationError, match="a single server"):
+    with pytest.raises(pawlock.ConfigurationError, match="a single server"):
         connect(api, THREE[0], redlock=FRESH)
-    with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
+    with pytest.raises(pawlock.ConfigurationError, match="max_ttl"):
         connect(api, THREE, ttl=61)
     client = connect(api, THREE)
-    with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
+    with pytest.raises(pawlock.ConfigurationError, match="max_ttl"):
         client.lock("x", ttl=100)
-    with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
+    with pytest.raises(pawlock.ConfigurationError, match="max_ttl"):
         client.lock("x").acquire(ttl=100)
-    with pytest.raises(pawl.ConfigurationError, match="ttl and lock_delay are 70 s"):
+    with pytest.raises(pawlock.ConfigurationError, match="ttl and lock_delay are 70 s"):
         client.lock("x", ttl=30, lock_delay=40)
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_fences_that_several_masters_would_forget_too_soon(api: str) -> None:
-    with pytest.raises(pawl.ConfigurationError, match="fence_ttl"):
+    with pytest.raises(pawlock.ConfigurationError, match="fence_ttl"):
         connect(api, THREE, fence_ttl=59)
-    with pytest.raises(pawl.ConfigurationError, match="fence_ttl"):
+    with pytest.raises(pawlock.ConfigurationError, match="fence_ttl"):
         connect(api, THREE).lock("x", fence_ttl=0)
-    long = pawl.RedlockOptions(max_ttl=10 * 86400)
+    long = pawlock.RedlockOptions(max_ttl=10 * 86400)
     connect(api, THREE, redlock=long).lock("x")  # a day is enough
 
 
@@ -125,7 +125,7 @@ REFUSED: list[tuple[str, Callable[[Any], Any]]] = [
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("kind", "make"), REFUSED, ids=lambda case: case if isinstance(case, str) else "")
 def test_what_a_majority_cannot_keep_is_refused(api: str, kind: str, make: Callable[[Any], Any]) -> None:
-    with pytest.raises(pawl.NotSupported, match="independent masters"):
+    with pytest.raises(pawlock.NotSupported, match="independent masters"):
         make(connect(api, THREE))
 
 
@@ -144,10 +144,10 @@ def test_one_server_under_two_addresses_is_found_out(
         assert "one server" in " ".join(vote.answer for vote in lease.quorum.nodes)
         await done(lease.release())
         # Told aloud, and once: the others go on without it.
-        (told,) = [record for record in caplog.records if record.name == "pawl.redlock"]
+        (told,) = [record for record in caplog.records if record.name == "pawlock.redlock"]
         assert re.fullmatch(r"(\S+) has no vote: \1 and \S+ are one server, .*", told.message)
         own_three.servers[1].kill()
-        with pytest.raises(pawl.QuorumNotReached, match="one server"):
+        with pytest.raises(pawlock.QuorumNotReached, match="one server"):
             await done(client.lock("x").acquire(timeout=0.3))
         await done(client.close())
 
@@ -176,6 +176,6 @@ def test_a_wrong_password_on_every_node_is_told_as_such(own_three: Cluster) -> N
     for server in own_three.servers:
         server.command("CONFIG", "SET", "requirepass", "right")
     urls = [url.replace("redis://", "redis://:wrong@") for url in own_three.urls]
-    with pawl.connect(urls, redlock=FRESH) as client, pytest.raises(pawl.BackendDenied) as caught:
+    with pawlock.connect(urls, redlock=FRESH) as client, pytest.raises(pawlock.BackendDenied) as caught:
         client.lock("x").acquire(timeout=1)
     assert "wrong" not in str(caught.value) + repr(caught.value.__notes__)

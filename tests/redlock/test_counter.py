@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.clock.shifted import ShiftedServer, why_not
 from tests.redlock.conftest import Cluster
 
 WORKER = """
 import asyncio, json, os, sys, time
-import pawl
+import pawlock
 order = json.loads(sys.argv[1])
-options = pawl.RedlockOptions(fresh=True, max_ttl=order["max_ttl"])
+options = pawlock.RedlockOptions(fresh=True, max_ttl=order["max_ttl"])
 worst, fences = 0.0, []
 
 def bump(lease):
@@ -34,7 +34,7 @@ def bump(lease):
 
 def threads():
     global worst
-    client = pawl.connect(order["urls"], redlock=options, ttl=order["ttl"])
+    client = pawlock.connect(order["urls"], redlock=options, ttl=order["ttl"])
     for _ in range(order["turns"]):
         began = time.monotonic()
         with client.lock("counter").acquire(timeout=60) as lease:
@@ -50,7 +50,7 @@ async def tasks():
             async with client.lock("counter").acquire(timeout=60) as lease:
                 worst = max(worst, time.monotonic() - began)
                 bump(lease)
-    async with pawl.connect_async(order["urls"], redlock=options, ttl=order["ttl"]) as client:
+    async with pawlock.connect_async(order["urls"], redlock=options, ttl=order["ttl"]) as client:
         await asyncio.gather(*[worker(order["turns"] // 4) for _ in range(4)])
 
 threads() if order["api"] == "threads" else asyncio.run(tasks())

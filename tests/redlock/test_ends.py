@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-import pawl
+import pawlock
 from tests.edges.helpers import eventually
 from tests.redlock.conftest import FRESH, Cluster
 
@@ -53,7 +53,7 @@ def test_a_client_that_closes_right_after_a_release_leaves_nothing(five: Cluster
 
 def test_a_thread_goes_on_with_the_connections_of_one_that_ended(five: Cluster) -> None:
     fences: list[int] = []
-    with pawl.connect(five.urls, redlock=FRESH) as client:
+    with pawlock.connect(five.urls, redlock=FRESH) as client:
 
         def once() -> None:
             with client.lock("f") as lease:

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.acquire import candidate
-from pawl.core.protocol.outcomes import AS_ASKED, Busy, Present
-from pawl.core.protocol.quorum import WatchCall, watch_call
-from pawl.core.protocol.runtime import FIRST_RID, Fault, FaultKind
-from pawl.core.quorum.hints import Hints
-from pawl.primitives.redlock import QuorumMutex
-from pawl.testing.servers import Server
-from pawl.transport.node import NodeLink, Question
-from pawl.transport.wire import new_reader, pack
+import pawlock
+from pawlock.core.acquire import candidate
+from pawlock.core.protocol.outcomes import AS_ASKED, Busy, Present
+from pawlock.core.protocol.quorum import WatchCall, watch_call
+from pawlock.core.protocol.runtime import FIRST_RID, Fault, FaultKind
+from pawlock.core.quorum.hints import Hints
+from pawlock.primitives.redlock import QuorumMutex
+from pawlock.testing.servers import Server
+from pawlock.transport.node import NodeLink, Question
+from pawlock.transport.wire import new_reader, pack
 from tests.edges.helpers import eventually
 from tests.pace import pace
 from tests.redlock.apis import APIS, connect, done
@@ -32,7 +32,7 @@ from tests.redlock.conftest import Cluster
 
 each_api = pytest.mark.parametrize("api", APIS)
 
-PATIENT = pawl.RedlockOptions(fresh=True, node_timeout=1.0, retry_delay=60.0)
+PATIENT = pawlock.RedlockOptions(fresh=True, node_timeout=1.0, retry_delay=60.0)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_release_wakes_a_waiter_of_another_client(five: Cluster, api: str, lon
 @pytest.mark.usefixtures("long_pauses")
 def test_the_expiry_of_a_dead_holder_wakes_a_waiter(five: Cluster, api: str) -> None:
     for server in five.servers:
-        server.command("SET", "pawl:n", "somebody-else", "PX", "700")
+        server.command("SET", "pawlock:n", "somebody-else", "PX", "700")
     reset(five)
     waiter = Waiter(api, five.urls, plain)
     waiter.end()
@@ -158,17 +158,17 @@ def test_the_expiry_of_a_dead_holder_wakes_a_waiter(five: Cluster, api: str) -> 
 @pytest.mark.usefixtures("long_pauses")
 def test_a_delete_by_somebody_else_wakes_a_waiter_once_a_majority_is_free(five: Cluster, api: str) -> None:
     for server in five.servers:
-        server.command("SET", "pawl:n", "somebody-else")
+        server.command("SET", "pawlock:n", "somebody-else")
     reset(five)
     waiter = Waiter(api, five.urls, plain)
     told(five)
     before = count(five.servers[4], "evalsha")
     for server in five.servers[:2]:
-        server.command("DEL", "pawl:n")
+        server.command("DEL", "pawlock:n")
     # Two of five are not enough for anybody: nobody is asked for that.
     threading.Event().wait(0.1)
     assert count(five.servers[4], "evalsha") == before
-    five.servers[2].command("DEL", "pawl:n")
+    five.servers[2].command("DEL", "pawlock:n")
     waiter.end()
 
 
@@ -190,7 +190,7 @@ def test_readers_and_writers_are_woken(five: Cluster, api: str, side: str) -> No
 def test_where_the_user_may_not_be_told_a_waiter_tries_again(own_three: Cluster, api: str) -> None:
     for server in own_three.servers:
         server.command("ACL", "SETUSER", "default", "-client|tracking", "-client|caching")
-    options = pawl.RedlockOptions(fresh=True, node_timeout=1.0)
+    options = pawlock.RedlockOptions(fresh=True, node_timeout=1.0)
     with own_three.client(redlock=options) as holder:
         lease = holder.lock("n").acquire()
         reset(own_three)
@@ -236,7 +236,7 @@ def test_a_client_that_is_closed_lets_its_listener_go(five: Cluster, api: str) -
             with contextlib.suppress(CancelledError):
                 # The loop ends with its waiter.
                 closing.result(20 * pace())
-        with pytest.raises(pawl.ClientClosed):
+        with pytest.raises(pawlock.ClientClosed):
             waiter.end()
 
 
@@ -335,7 +335,7 @@ def link_over(sock: _Socket) -> NodeLink:
     return link
 
 
-PUSH = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$6\r\npawl:n\r\n"
+PUSH = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$6\r\npawlock:n\r\n"
 EVERYTHING = b">2\r\n$10\r\ninvalidate\r\n_\r\n"
 
 
@@ -345,10 +345,10 @@ def test_a_hint_between_answers_is_taken_for_none_of_them(push: bytes, cut: int)
     sock = _Socket()
     link = link_over(sock)
     hints, votes = Hints([None]), _Votes()
-    call = watch_call(b"pawl:n")
+    call = watch_call(b"pawlock:n")
     link.watch(call, hints, 0.0)
     link.pending.clear()
-    grant = QuorumMutex("lock", "n", "pawl:n").grant("t@h", 1000, 1, 0, clock=False, wait=True)
+    grant = QuorumMutex("lock", "n", "pawlock:n").grant("t@h", 1000, 1, 0, clock=False, wait=True)
     expected: list[bytes] = []
     for rid in (FIRST_RID + 1, FIRST_RID + 2):
         yes = b"*2\r\n$1\r\nH\r\n$10\r\n%d\r\n" % rid

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl
+import pawlock
 from tests.redlock.apis import APIS, connect, done, play
 from tests.redlock.conftest import FRESH, Cluster, cluster
 
@@ -36,7 +36,7 @@ async def asked(hung: Cluster, api: str, timeout: float | None) -> float:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         lock = client.lock(f"hung.{api}.{timeout}")
-        with pytest.raises(pawl.QuorumNotReached):
+        with pytest.raises(pawlock.QuorumNotReached):
             await done(lock.try_acquire() if timeout is None else lock.acquire(timeout=timeout))
         took = time.monotonic() - began
     finally:

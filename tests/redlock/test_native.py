@@ -12,15 +12,15 @@ from contextlib import ExitStack
 
 import pytest
 
-import pawl
-from pawl.core.protocol.scripts import load
-from pawl.testing import Proxy, Request, Server
-from pawl.testing.servers import Flavour, available
+import pawlock
+from pawlock.core.protocol.scripts import load
+from pawlock.testing import Proxy, Request, Server
+from pawlock.testing.servers import Flavour, available
 from tests.edges.helpers import eventually, local_waiters
 from tests.redlock.apis import APIS, connect, done, nap, play
 from tests.redlock.conftest import FRESH, PATIENT, Cluster
 
-GRANT = load("pawl.primitives.redlock", "grant")
+GRANT = load("pawlock.primitives.redlock", "grant")
 
 
 each_api = pytest.mark.parametrize("api", APIS)
@@ -36,7 +36,7 @@ def calls(server: Server) -> dict[str, int]:
     return {name: int(total) - int(failed) for name, total, _, failed in found}
 
 
-async def pairs(client: pawl.AsyncClient | pawl.Client, count: int) -> None:
+async def pairs(client: pawlock.AsyncClient | pawlock.Client, count: int) -> None:
     """Take and give back, so many times."""
     for _ in range(count):
         lease = await done(client.lock("n").acquire())
@@ -99,9 +99,9 @@ def test_what_is_no_longer_ours_is_told_and_left_alone(five: Cluster, api: str) 
         lease = await done(client.lock("n").acquire())
         eventually(lambda: all(five.holders("n")), "every node has it")
         for server in five.servers[:3]:
-            server.command("SET", "pawl:n", "thief@elsewhere:1/main", "PX", "60000")
+            server.command("SET", "pawlock:n", "thief@elsewhere:1/main", "PX", "60000")
         # Two nodes carry it out, so no majority of the token is left: a release, or a loss, by who answers first.
-        with contextlib.suppress(pawl.NotHeld):
+        with contextlib.suppress(pawlock.NotHeld):
             await done(lease.release())
         left = [b"thief@elsewhere:1/main"] * 3 + [None] * 2
         eventually(lambda: five.holders("n") == left, "only its own was deleted")
@@ -110,8 +110,8 @@ def test_what_is_no_longer_ours_is_told_and_left_alone(five: Cluster, api: str) 
         lease = await done(client.lock("n").acquire())
         eventually(lambda: all(five.holders("n")), "every node has it")
         for server in five.servers:
-            server.command("SET", "pawl:n", "thief@elsewhere:1/main", "PX", "60000")
-        with pytest.raises(pawl.NotHeld, match="taken"):
+            server.command("SET", "pawlock:n", "thief@elsewhere:1/main", "PX", "60000")
+        with pytest.raises(pawlock.NotHeld, match="taken"):
             await done(lease.release())
         assert five.holders("n") == [b"thief@elsewhere:1/main"] * 5
         await done(client.close())
@@ -122,10 +122,10 @@ def test_what_is_no_longer_ours_is_told_and_left_alone(five: Cluster, api: str) 
 def test_a_vote_that_comes_after_a_release_by_another_thread_does_not_count(five: Cluster) -> None:
     with (
         Proxy(five.servers[4]) as proxy,
-        pawl.connect([*five.urls[:4], proxy.url], redlock=PATIENT) as client,
+        pawlock.connect([*five.urls[:4], proxy.url], redlock=PATIENT) as client,
     ):
         warm_up(lambda: client.lock("warm").acquire().release(), proxy)
-        held = proxy.hold_request(lambda request: request.contains("pawl:late"))
+        held = proxy.hold_request(lambda request: request.contains("pawlock:late"))
         lease = client.lock("late").acquire()
         proxy.wait_hit(held)
         other = threading.Thread(target=lease.release)
@@ -133,7 +133,9 @@ def test_a_vote_that_comes_after_a_release_by_another_thread_does_not_count(five
         other.join()
         eventually(lambda: dead(five.servers[4]), "the node that had not answered bars the vote")
         held.release()
-        eventually(lambda: len(proxy.requests(lambda request: request.contains("pawl:late"))) >= 2, "it came")
+        eventually(
+            lambda: len(proxy.requests(lambda request: request.contains("pawlock:late"))) >= 2, "it came"
+        )
         assert five.holders("late") == [None] * 5
 
 
@@ -141,10 +143,10 @@ def test_a_vote_that_comes_after_the_next_owner_of_this_client_does_not_count(fi
     """Who goes on in another thread gives the old token back, over connections that never asked for it."""
     with (
         Proxy(five.servers[4]) as proxy,
-        pawl.connect([*five.urls[:4], proxy.url], redlock=PATIENT) as client,
+        pawlock.connect([*five.urls[:4], proxy.url], redlock=PATIENT) as client,
     ):
         warm_up(lambda: client.lock("warm").acquire().release(), proxy)
-        held = proxy.hold_request(lambda request: request.contains("pawl:late"))
+        held = proxy.hold_request(lambda request: request.contains("pawlock:late"))
         lock = client.lock("late", handover=1)
         lease = lock.acquire()
         proxy.wait_hit(held)
@@ -164,9 +166,9 @@ def test_a_vote_that_comes_after_the_next_owner_of_this_client_does_not_count(fi
 
 def test_a_vote_that_comes_after_the_end_of_its_client_does_not_count(five: Cluster) -> None:
     with Proxy(five.servers[4]) as proxy:
-        with pawl.connect([*five.urls[:4], proxy.url], redlock=PATIENT) as client:
+        with pawlock.connect([*five.urls[:4], proxy.url], redlock=PATIENT) as client:
             warm_up(lambda: client.lock("warm").acquire().release(), proxy)
-            held = proxy.hold_request(lambda request: request.contains("pawl:late"))
+            held = proxy.hold_request(lambda request: request.contains("pawlock:late"))
             lease = client.lock("late").acquire()
             proxy.wait_hit(held)
         assert lease.state == "lost"
@@ -180,7 +182,7 @@ def test_nodes_that_forgot_a_script_and_are_not_waited_for_are_taught_all_the_sa
     with ExitStack() as stack:
         far = [stack.enter_context(Proxy(server)) for server in five.servers[3:]]
         urls = [*five.urls[:3], *[proxy.url for proxy in far]]
-        client = stack.enter_context(pawl.connect(urls, redlock=PATIENT))
+        client = stack.enter_context(pawlock.connect(urls, redlock=PATIENT))
         reader = client.rwlock("s").read
         for proxy in far:
             warm_up(lambda: client.rwlock("warm").read.acquire().release(), proxy)
@@ -204,7 +206,7 @@ def test_nodes_that_forgot_a_script_and_are_not_waited_for_are_taught_all_the_sa
 
 def asked(proxy: Proxy) -> bool:
     """Whether the node behind a proxy was asked for its vote."""
-    return bool(proxy.requests(lambda request: request.contains("pawl:warm")))
+    return bool(proxy.requests(lambda request: request.contains("pawlock:warm")))
 
 
 def warm_up(pair: Callable[[], None], proxy: Proxy) -> None:
@@ -230,7 +232,7 @@ def test_a_vote_that_comes_after_a_release_by_its_own_caller_is_taken_back(five:
             if asked(proxy):
                 break
             await nap(api, 0.05)
-        held = proxy.hold_request(lambda request: request.contains("pawl:late"))
+        held = proxy.hold_request(lambda request: request.contains("pawlock:late"))
         lease = await done(client.lock("late").acquire())
         proxy.wait_hit(held)
         await done(lease.release())
@@ -251,15 +253,15 @@ def test_the_wish_for_a_fence_follows_the_nodes_clocks(five: Cluster, api: str) 
         await pairs(client, 2)
         last = 0
         for server in five.servers:
-            last = max(last, int(server.command("HGET", "{pawl:n}:fence", "last")))  # type: ignore[arg-type]
+            last = max(last, int(server.command("HGET", "{pawlock:n}:fence", "last")))  # type: ignore[arg-type]
         ahead = last + 500_000
         for server in five.servers:
-            server.command("HSET", "{pawl:n}:fence", "last", str(ahead))
+            server.command("HSET", "{pawlock:n}:fence", "last", str(ahead))
         lease = await done(client.lock("n").acquire())
         assert lease.fence > ahead
         await done(lease.release())
         for server in five.servers:
-            server.command("HSET", "{pawl:n}:fence", "last", "1")
+            server.command("HSET", "{pawlock:n}:fence", "last", "1")
         lease = await done(client.lock("n").acquire())
         assert lease.fence > last - 10_000_000, "by the clock, where nothing newer is known"
         await done(lease.release())
@@ -271,7 +273,7 @@ def test_the_wish_for_a_fence_follows_the_nodes_clocks(five: Cluster, api: str) 
 def test_masters_that_forget_their_scripts_are_taught_while_many_ask(five: Cluster) -> None:
     """A vote with more behind it is not sent again by its text, and what is taught has its own place in the replies."""
 
-    async def pair(client: pawl.AsyncClient, number: int) -> None:
+    async def pair(client: pawlock.AsyncClient, number: int) -> None:
         for _ in range(5):
             async with client.lock(f"forgotten{number}").acquire(timeout=10) as lease:
                 lease.check()
@@ -311,7 +313,7 @@ def test_a_caller_is_not_refused_by_its_own_earlier_try(five: Cluster, api: str)
     grants = {GRANT.sha.encode(), GRANT.source}
 
     def is_grant(request: Request) -> bool:
-        return request.contains("pawl:own") and len(request.args) > 1 and request.args[1] in grants
+        return request.contains("pawlock:own") and len(request.args) > 1 and request.args[1] in grants
 
     async def scenario() -> None:
         with ExitStack() as stack:
@@ -321,11 +323,11 @@ def test_a_caller_is_not_refused_by_its_own_earlier_try(five: Cluster, api: str)
             await done(lease.release())
             far[0].kill_on_reply(is_grant)
             late = far[0].hold_request(
-                lambda request: request.contains("pawl:own") and not is_grant(request), times=None
+                lambda request: request.contains("pawlock:own") and not is_grant(request), times=None
             )
             for silent in far[1:]:
-                silent.drop_request(lambda request: request.contains("pawl:own"), times=None)
-            with pytest.raises(pawl.QuorumNotReached):
+                silent.drop_request(lambda request: request.contains("pawlock:own"), times=None)
+            with pytest.raises(pawlock.QuorumNotReached):
                 await done(client.lock("own").acquire(timeout=4))
             assert five.holders("own")[0] is not None, "it was not undone yet, or this shows nothing"
             late.release()

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from pawl.core.protocol.options import LockOptions
-from pawl.core.protocol.outcomes import AS_ASKED, RELEASED, Granted
-from pawl.core.protocol.quorum import QuorumCall
-from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.protocol.terms import Terms
-from pawl.core.quorum.ballot import question_of
-from pawl.core.quorum.votes import GrantVotes, Majority, NoMajority
-from pawl.primitives.redlock import QuorumMutex
-from pawl.testing.servers import Server, available
-from pawl.transport.link_group import ThreadLinkGroup
-from pawl.transport.wire import new_reader
+from pawlock.core.protocol.options import LockOptions
+from pawlock.core.protocol.outcomes import AS_ASKED, RELEASED, Granted
+from pawlock.core.protocol.quorum import QuorumCall
+from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.protocol.terms import Terms
+from pawlock.core.quorum.ballot import question_of
+from pawlock.core.quorum.votes import GrantVotes, Majority, NoMajority
+from pawlock.primitives.redlock import QuorumMutex
+from pawlock.testing.servers import Server, available
+from pawlock.transport.link_group import ThreadLinkGroup
+from pawlock.transport.wire import new_reader
 
 _US = 1_000_000
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-import pawl
+import pawlock
 from tests.redlock.apis import APIS, connect, done, nap, play
 from tests.redlock.conftest import Cluster
 
@@ -18,7 +18,7 @@ TTL = 2.0
 PATIENCE = 30.0
 """Seconds for a master to count again and for a renewal to reach it: far more than the two take."""
 
-OPTIONS = pawl.RedlockOptions(fresh=True, max_ttl=TTL)
+OPTIONS = pawlock.RedlockOptions(fresh=True, max_ttl=TTL)
 
 
 class Contender:
@@ -36,12 +36,12 @@ class Contender:
         self._thread = threading.Thread(target=self._run, args=(urls, name))
 
     def _run(self, urls: list[str], name: str) -> None:
-        with pawl.connect(urls, redlock=OPTIONS, ttl=TTL) as client:
+        with pawlock.connect(urls, redlock=OPTIONS, ttl=TTL) as client:
             while not self._over.wait(0.005):
                 self.tries += 1
                 try:
                     lease = client.lock(name).try_acquire()
-                except pawl.QuorumNotReached:
+                except pawlock.QuorumNotReached:
                     # While one master restarts and another is not asked yet, this client may reach too few.
                     continue
                 if lease is not None:

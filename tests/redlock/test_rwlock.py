@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.primitives.permits import EXCLUSIVE, SHARED
-from pawl.primitives.redlock.rwlock import QuorumRwlock
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.primitives.permits import EXCLUSIVE, SHARED
+from pawlock.primitives.redlock.rwlock import QuorumRwlock
+from pawlock.testing.servers import Server
 from tests.edges.helpers import eventually
 from tests.pace import pace
 from tests.redlock.apis import APIS, connect, done, nap, play
@@ -73,7 +73,7 @@ def test_a_waiting_writer_comes_before_new_readers(five: Cluster, api: str) -> N
     async def scenario() -> None:
         one, two = (connect(api, five.urls, redlock=PATIENT) for _ in range(2))
         reader = await done(one.rwlock("w").read.acquire())
-        with pytest.raises(pawl.AcquireTimeout):
+        with pytest.raises(pawlock.AcquireTimeout):
             await done(two.rwlock("w").write.acquire(timeout=0.1))
         # The writer gave up, and its intent still keeps new readers out, for a while that is known.
         assert await done(two.rwlock("w").read.try_acquire()) is None
@@ -146,7 +146,7 @@ def test_a_minority_may_fail_and_a_majority_may_not(own_three: Cluster, api: str
         await done(reader.release())
         writer = await done(client.rwlock("m").write.acquire(timeout=3))
         own_three.servers[1].kill()
-        with pytest.raises(pawl.QuorumNotReached):
+        with pytest.raises(pawlock.QuorumNotReached):
             await done(client.rwlock("other").read.acquire(timeout=0.3))
         writer.check()
         await done(client.close(timeout=0.1))
@@ -158,14 +158,14 @@ def test_a_minority_may_fail_and_a_majority_may_not(own_three: Cluster, api: str
 def test_what_cannot_be_is_refused(five: Cluster, api: str) -> None:
     async def scenario() -> None:
         client = connect(api, five.urls, redlock=PATIENT)
-        with pytest.raises(pawl.NotSupported, match="upgradable"):
+        with pytest.raises(pawlock.NotSupported, match="upgradable"):
             client.rwlock("u", upgradable=True)
-        with pytest.raises(pawl.NotSupported, match="replicas"):
+        with pytest.raises(pawlock.NotSupported, match="replicas"):
             client.rwlock("u", replicas=1)
-        with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
+        with pytest.raises(pawlock.ConfigurationError, match="max_ttl"):
             client.rwlock("u", ttl=100)
         reader = await done(client.rwlock("u").read.acquire())
-        with pytest.raises(pawl.DeadlockDetected):
+        with pytest.raises(pawlock.DeadlockDetected):
             await done(client.rwlock("u").write.acquire(timeout=2))
         await done(reader.release())
         writer = await done(client.rwlock("u").write.acquire(timeout=2))
@@ -183,7 +183,7 @@ class Nodes:
 
     def __init__(self, servers: list[Server]) -> None:
         self.servers = servers
-        self.modes = {mode: QuorumRwlock("rwlock", "x", "pawl:x", mode) for mode in (SHARED, EXCLUSIVE)}
+        self.modes = {mode: QuorumRwlock("rwlock", "x", "pawlock:x", mode) for mode in (SHARED, EXCLUSIVE)}
 
     def _run(self, node: int, call: Any) -> list[Any]:  # noqa: ANN401 - what a primitive makes
         words = [*call.words(), b"1000000001"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy
+import pawlock
+from pawlock.testing import Proxy
 from tests.pace import pace
 from tests.redlock.apis import APIS, connect, done, play
 from tests.redlock.conftest import FRESH, Cluster, cluster
@@ -73,14 +73,14 @@ def test_votes_that_come_too_late_are_missing_and_not_held(three: Cluster, api: 
     async def scenario() -> None:
         with ExitStack() as stack:
             proxies = [stack.enter_context(Proxy(server)) for server in three.servers]
-            options = pawl.RedlockOptions(fresh=True, node_timeout=0.05)
+            options = pawlock.RedlockOptions(fresh=True, node_timeout=0.05)
             client = connect(api, [proxy.url for proxy in proxies], redlock=options)
             await done((await done(client.lock("warm").acquire())).release())
             for proxy in proxies:
                 proxy.delay(replies=0.09 * pace())
             for number in range(4):
                 lock = client.lock(f"late.{api}.{number}", unavailable_after=0.5)
-                with pytest.raises(pawl.QuorumNotReached):
+                with pytest.raises(pawlock.QuorumNotReached):
                     await done(lock.acquire(timeout=0.3) if number % 2 else lock.try_acquire())
             await done(client.close())
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import pawl
+import pawlock
 from tests.pace import pace
 from tests.redlock.apis import APIS, connect, done, nap, play
 from tests.redlock.conftest import FRESH, Cluster
@@ -36,7 +36,7 @@ def test_it_goes_on_without_a_majority_at_no_cost_and_comes_back(
                 assert lease.degraded == policy
                 await done(lease.release())
             assert time.monotonic() - began < pace() * 0.4
-            with pytest.raises(pawl.PawlError):
+            with pytest.raises(pawlock.PawlockError):
                 await done(client.lock("other").acquire(timeout=0.3))
         for _ in range(100):
             lease = await done(lock.acquire())
@@ -62,7 +62,7 @@ def test_a_majority_that_is_gone_is_not_waited_for_again(own_three: Cluster, api
             told = ""
             for number in range(20):
                 began = time.monotonic()
-                with pytest.raises(pawl.QuorumNotReached) as caught:
+                with pytest.raises(pawlock.QuorumNotReached) as caught:
                     await done(lock.acquire())
                 if number > 1:
                     # One that bore it a little shorter than that is no proof for the next.
@@ -73,7 +73,7 @@ def test_a_majority_that_is_gone_is_not_waited_for_again(own_three: Cluster, api
         for _ in range(100):
             try:
                 lease = await done(lock.acquire(timeout=5))
-            except pawl.QuorumNotReached:
+            except pawlock.QuorumNotReached:
                 await nap(api, 0.1)
                 continue
             await done(lease.release())
@@ -90,7 +90,7 @@ def test_a_database_that_there_is_not_is_told(five: Cluster, api: str) -> None:
     async def scenario() -> None:
         urls = [url.removesuffix("/0") + "/99" for url in five.urls]
         client = connect(api, urls, redlock=FRESH)
-        with pytest.raises(pawl.NotSupported, match="no such database"):
+        with pytest.raises(pawlock.NotSupported, match="no such database"):
             await done(client.lock("x").acquire(timeout=3))
         await done(client.close())
 
@@ -114,10 +114,10 @@ def test_masters_that_are_gone_are_never_somebody_else(api: str, policy: str) ->
 
         job: Any = lock((lambda: "ran") if api == "threads" else awaited)
         for call in (job, lock.try_acquire, lambda: lock.acquire(timeout=0.3)):
-            with pytest.raises(pawl.BackendError) as caught:
+            with pytest.raises(pawlock.BackendError) as caught:
                 await done(call())
-            assert isinstance(caught.value, pawl.QuorumNotReached)
-            assert not isinstance(caught.value, pawl.NotAcquired)
+            assert isinstance(caught.value, pawlock.QuorumNotReached)
+            assert not isinstance(caught.value, pawlock.NotAcquired)
         await done(client.close())
 
     play(api, scenario)
@@ -136,7 +136,7 @@ def test_row_12_a_handler_that_raises_while_a_connection_is_begun(
     raised: list[str] = []
 
     def interrupted(thread: threading.Thread) -> None:
-        if thread.name != "pawl-meet" or len(raised) == 2:
+        if thread.name != "pawlock-meet" or len(raised) == 2:
             return start(thread)
         raised.append(thread.name)
         raise _HandlerError

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-import pawl
+import pawlock
 from tests.edges.helpers import eventually, script_calls
 from tests.pace import pace
 from tests.redlock.apis import APIS, connect, done, nap, play
@@ -51,15 +51,15 @@ def test_the_fence_rises_whatever_majority_grants(five: Cluster, api: str) -> No
             # Two nodes are another's, so that a certain three must agree; one of them is far ahead of the others.
             away = dice.sample(range(5), 2)
             for index in away:
-                five.servers[index].command("SET", "pawl:f", "another@elsewhere:1/main", "PX", "5000")
+                five.servers[index].command("SET", "pawlock:f", "another@elsewhere:1/main", "PX", "5000")
             ahead = str((fences or [time.time_ns() // 1000])[-1] + dice.randrange(10**9))
             near = dice.choice([index for index in range(5) if index not in away])
-            five.servers[near].command("HSET", "{pawl:f}:fence", "last", ahead, "v", "1", "x", "0")
+            five.servers[near].command("HSET", "{pawlock:f}:fence", "last", ahead, "v", "1", "x", "0")
             lease = await done(client.lock("f").acquire(timeout=5))
             fences.append(lease.fence)
             await done(lease.release())
             for index in away:
-                five.servers[index].command("DEL", "pawl:f")
+                five.servers[index].command("DEL", "pawlock:f")
         assert fences == sorted(set(fences))
         await done(client.close())
 
@@ -72,7 +72,7 @@ def test_who_holds_it_is_told_to_whom_it_is_refused(five: Cluster, api: str) -> 
         first, second = (connect(api, five.urls, redlock=FRESH) for _ in range(2))
         lease = await done(first.lock("busy").acquire())
         assert await done(second.lock("busy").try_acquire()) is None
-        with pytest.raises(pawl.AcquireTimeout) as caught:
+        with pytest.raises(pawlock.AcquireTimeout) as caught:
             await done(second.lock("busy").acquire(timeout=0.2))
         assert caught.value.holder == lease.token.partition("@")[2]
         assert set(caught.value.outcomes) == set(five.urls)
@@ -91,7 +91,7 @@ def test_who_holds_it_is_told_to_whom_it_is_refused(five: Cluster, api: str) -> 
 def test_row_75_a_split_vote_leaves_nothing_and_somebody_wins(five: Cluster, api: str) -> None:
     # Two nodes belong to another: three are enough, two are not.
     for server in five.servers[:3]:
-        server.command("SET", "pawl:split", "another@elsewhere:1/main", "PX", "600")
+        server.command("SET", "pawlock:split", "another@elsewhere:1/main", "PX", "600")
 
     async def scenario() -> None:
         client = connect(api, five.urls, redlock=FRESH)
@@ -114,21 +114,21 @@ def test_too_few_nodes_is_an_error_of_its_own_with_every_answer(own_five: Cluste
         for server in own_five.servers[:3]:
             server.kill()
         began, slow = time.monotonic(), pace()
-        with pytest.raises(pawl.QuorumNotReached) as caught:
+        with pytest.raises(pawlock.QuorumNotReached) as caught:
             await done(client.lock("q").acquire(timeout=0.5 * slow))
         assert time.monotonic() - began < slow * 2
         assert set(caught.value.outcomes) == set(own_five.urls)
         assert sum(word == "granted" for word in caught.value.outcomes.values()) == 2
         assert "2 of 5" in str(caught.value)
-        with pytest.raises(pawl.QuorumNotReached):
+        with pytest.raises(pawlock.QuorumNotReached):
             await done(client.lock("q").try_acquire())
-        with pytest.raises(pawl.QuorumNotReached):
+        with pytest.raises(pawlock.QuorumNotReached):
             await done(client.lock("q", unavailable_after=0.3).acquire())
         await done(client.close())
 
     play(api, scenario)
     for server in own_five.servers[3:]:
-        assert server.command("GET", "pawl:q") is None
+        assert server.command("GET", "pawlock:q") is None
 
 
 @each_api
@@ -191,17 +191,17 @@ def test_a_client_that_first_meets_a_hung_node_goes_on_without_it(own_five: Clus
 @each_api
 def test_row_76_a_node_that_restarted_empty_is_not_asked_for_max_ttl(own_three: Cluster, api: str) -> None:
     async def scenario() -> None:
-        options = pawl.RedlockOptions(fresh=True, max_ttl=3)
+        options = pawlock.RedlockOptions(fresh=True, max_ttl=3)
         client = connect(api, own_three.urls, redlock=options, ttl=3)
         held = await done(client.lock("r").acquire())
         own_three.servers[0].restart(keep_data=False)
         own_three.servers[1].restart(keep_data=False)
         # Two nodes forgot the lease: with their votes another could take the name at once.
-        other = connect(api, own_three.urls, redlock=pawl.RedlockOptions(max_ttl=3), ttl=3)
-        with pytest.raises(pawl.QuorumNotReached) as caught:
+        other = connect(api, own_three.urls, redlock=pawlock.RedlockOptions(max_ttl=3), ttl=3)
+        with pytest.raises(pawlock.QuorumNotReached) as caught:
             await done(other.lock("r").try_acquire())
         assert "restarted" in str(caught.value)
-        with pytest.raises(pawl.QuorumNotReached):
+        with pytest.raises(pawlock.QuorumNotReached):
             await done(client.lock("other").try_acquire())
         lease = await done(other.lock("r").acquire(timeout=10))
         # Only after the first one's time.
@@ -233,7 +233,7 @@ def test_row_77_a_renewal_by_a_minority_ends_the_lease_at_its_old_deadline(
             while lease.state != "lost":
                 await nap(api, 0.02)
             assert lease.valid_until >= last
-            with pytest.raises(pawl.LeaseLost) as caught:
+            with pytest.raises(pawlock.LeaseLost) as caught:
                 lease.check()
             assert caught.value.reason == "quorum"
         finally:
@@ -254,8 +254,8 @@ def test_a_lease_is_renewed_by_the_majority_and_lost_when_it_is_taken_there(five
         await done(lease.extend(5))
         assert lease.remaining() > 4
         for server in five.servers[:3]:
-            server.command("DEL", "pawl:n")
-        with pytest.raises(pawl.NotHeld):
+            server.command("DEL", "pawlock:n")
+        with pytest.raises(pawlock.NotHeld):
             await done(lease.extend(6))
         assert lease.state == "lost"
         await done(client.close())
@@ -274,7 +274,7 @@ def test_a_release_that_a_majority_answers_is_released_and_one_that_nobody_answe
         await done(lease.release())
         lease = await done(client.lock("u").acquire())
         own_three.servers[1].kill()
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             await done(lease.release())
         await done(client.close())
 
@@ -284,9 +284,9 @@ def test_a_release_that_a_majority_answers_is_released_and_one_that_nobody_answe
 @each_api
 def test_drift_that_eats_the_ttl_is_told_and_nothing_is_left(five: Cluster, api: str) -> None:
     async def scenario() -> None:
-        options = pawl.RedlockOptions(fresh=True, drift_floor=1.0)
+        options = pawlock.RedlockOptions(fresh=True, drift_floor=1.0)
         client = connect(api, five.urls, redlock=options, ttl=0.5)
-        with pytest.raises(pawl.ClockDrift) as caught:
+        with pytest.raises(pawlock.ClockDrift) as caught:
             await done(client.lock("d").acquire(timeout=2))
         assert len(caught.value.outcomes) == 5
         await done(client.close())
@@ -298,7 +298,7 @@ def test_drift_that_eats_the_ttl_is_told_and_nothing_is_left(five: Cluster, api:
 @each_api
 def test_the_drift_that_was_set_counts_in_renewals_too(own_three: Cluster, api: str) -> None:
     async def scenario() -> None:
-        options = pawl.RedlockOptions(fresh=True, drift_factor=0.4)
+        options = pawlock.RedlockOptions(fresh=True, drift_factor=0.4)
         client = connect(api, own_three.urls, redlock=options, ttl=1.5)
         lease = await done(client.lock("d").acquire())
         granted = lease.valid_until
@@ -329,7 +329,7 @@ def test_re_entry_is_counted_in_the_client(five: Cluster, api: str) -> None:
         assert any(five.holders("re"))
         await done(outer.release())
         plain = await done(client.lock("re").acquire())
-        with pytest.raises(pawl.DeadlockDetected):
+        with pytest.raises(pawlock.DeadlockDetected):
             await done(client.lock("re").acquire())
         await done(plain.release())
         await done(client.close())
@@ -342,7 +342,7 @@ def test_a_lease_is_never_extended_beyond_what_a_restarted_node_is_kept_out(five
     async def scenario() -> None:
         client = connect(api, five.urls, redlock=FRESH)
         lease = await done(client.lock("long").acquire())
-        with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
+        with pytest.raises(pawlock.ConfigurationError, match="max_ttl"):
             await done(lease.extend(61))
         lease.check()
         await done(lease.extend(60))
@@ -366,7 +366,7 @@ def test_lock_delay_keeps_the_name_closed_after_a_crash_and_not_after_a_release(
             if extended:
                 await done(lease.extend(0.6))
             assert lease.remaining() <= 0.6
-            ends = [server.command("PTTL", "pawl:d") for server in five.servers]
+            ends = [server.command("PTTL", "pawlock:d") for server in five.servers]
             assert sorted(ends)[2] > 1300  # type: ignore[operator,type-var]
             await nap(api, 0.65)
             assert lease.state == "lost"
@@ -416,7 +416,7 @@ def test_a_cancelled_acquire_leaves_nothing(five: Cluster, nth: int) -> None:
 
 
 def test_a_block_whose_lease_is_lost_is_cancelled(own_three: Cluster) -> None:
-    async def body(client: pawl.AsyncClient) -> None:
+    async def body(client: pawlock.AsyncClient) -> None:
         async with client.lock("z"):
             for server in own_three.servers[:2]:
                 server.kill()
@@ -424,7 +424,7 @@ def test_a_block_whose_lease_is_lost_is_cancelled(own_three: Cluster) -> None:
 
     async def scenario() -> None:
         async with own_three.aclient(ttl=0.5) as client:
-            with pytest.raises(pawl.LeaseLost):
+            with pytest.raises(pawlock.LeaseLost):
                 await body(client)
 
     asyncio.run(scenario())

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-import pawl
-from pawl.testing import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing import Proxy
+from pawlock.testing.servers import Server
 from tests.faults.rig import APIS, Api, script, teach
 from tests.pace import pace
 
@@ -21,7 +21,7 @@ def test_a_short_wait_right_after_a_long_one(valkey: Server, name: str) -> None:
         client.inspect("warm")  # may take a second, and its timer is still set
         proxy.hold_request(script("acquire"), seconds=0.8, times=None)
         began = time.monotonic()
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             client.lock("x", ttl=20.0, ticket_ttl=1.2).acquire(0.2)
         assert time.monotonic() - began < pace() * 0.7
         client.close()

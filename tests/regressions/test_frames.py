@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM: Final = """
 import gc, sys, threading, time
-from pawl.runtimes.renewal_thread import frames_of_threads
+from pawlock.runtimes.renewal_thread import frames_of_threads
 
 gc.callbacks.append(lambda phase, info: time.sleep(0.001))
 gc.set_threshold(1)

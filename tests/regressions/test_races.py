@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.acquire import acquire
-from pawl.core.acquire.grant import own
-from pawl.model import LeaseState, LossReason
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.acquire import acquire
+from pawlock.core.acquire.grant import own
+from pawlock.model import LeaseState, LossReason
+from pawlock.testing.servers import Server
 from tests.faults.rig import in_thread
 from tests.regressions.rig import between, until
 
 
 @pytest.mark.parametrize(("way", "state"), [("decide", LeaseState.HELD), ("pass_turn", LeaseState.SUSPECT)])
 def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
-    client: pawl.Client, way: str, state: LeaseState
+    client: pawlock.Client, way: str, state: LeaseState
 ) -> None:
     """The straight way, and the general one, which is taken where the last renewal had no answer."""
     lock = client.lock("n")
     lease = lock.acquire()
-    held: list[pawl.Lease] = []
+    held: list[pawlock.Lease] = []
     done = threading.Event()
 
     def wait() -> None:
@@ -42,7 +42,7 @@ def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
     def release() -> None:
         try:
             lease.release()
-        except pawl.NotHeld as error:
+        except pawlock.NotHeld as error:
             outcomes.append(error)
         else:
             outcomes.append(None)
@@ -63,7 +63,7 @@ def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
 
 @pytest.mark.parametrize("how", ["lost", "released"])
 def test_a_renewal_under_way_does_not_revive_a_lease_that_ended_meanwhile(
-    client: pawl.Client, how: str
+    client: pawlock.Client, how: str
 ) -> None:
     lease = client.lock("n").acquire()
     engine, server_lease = client._engine, lease._record.server_lease
@@ -80,7 +80,7 @@ def test_a_renewal_under_way_does_not_revive_a_lease_that_ended_meanwhile(
     assert server_lease.state is (LeaseState.LOST if how == "lost" else LeaseState.RELEASED)
 
 
-def test_threads_that_leave_a_shared_owners_blocks_at_once_end_each_its_own(client: pawl.Client) -> None:
+def test_threads_that_leave_a_shared_owners_blocks_at_once_end_each_its_own(client: pawlock.Client) -> None:
     lock = client.rlock("n", owner="job")
     start, errors = threading.Barrier(8), []
 
@@ -103,23 +103,23 @@ def test_threads_that_leave_a_shared_owners_blocks_at_once_end_each_its_own(clie
     assert not errors
 
 
-def test_an_outer_block_is_told_of_a_loss_that_the_inner_one_caught(client: pawl.Client) -> None:
+def test_an_outer_block_is_told_of_a_loss_that_the_inner_one_caught(client: pawlock.Client) -> None:
     lock = client.rlock("n")
     seen: list[object] = []
 
     def body() -> None:
         with lock as outer:
-            with pytest.raises(pawl.LeaseLost), lock:
+            with pytest.raises(pawlock.LeaseLost), lock:
                 client._engine.lose(outer._record.server_lease, LossReason.TAKEN)
             seen.append(bool(outer.lost))
 
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         body()
     assert seen == [True]
 
 
 def test_a_wait_counts_from_its_begin_where_a_hand_over_was_lost(
-    client: pawl.Client, valkey: Server, monkeypatch: pytest.MonkeyPatch
+    client: pawlock.Client, valkey: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost: list[object] = []
 
@@ -127,7 +127,7 @@ def test_a_wait_counts_from_its_begin_where_a_hand_over_was_lost(
         if not lost and handed.server_lease is not None:
             lost.append(handed.server_lease)
             engine.lose(handed.server_lease, LossReason.EXPIRED)
-            valkey.command("SET", "pawl:n", "somebody@else:1/x", "PX", "60000")
+            valkey.command("SET", "pawlock:n", "somebody@else:1/x", "PX", "60000")
         return own(engine, plan, handed, lease, began)
 
     lease = client.lock("n").acquire()
@@ -135,9 +135,9 @@ def test_a_wait_counts_from_its_begin_where_a_hand_over_was_lost(
     waiter = in_thread(lambda: client.lock("n").acquire(timeout=1.0))
     time.sleep(0.5)
     lease.release()
-    with pytest.raises(pawl.AcquireTimeout) as caught:
+    with pytest.raises(pawlock.AcquireTimeout) as caught:
         waiter.result(10)
     assert lost
     assert caught.value.waited is not None
     assert caught.value.waited >= 1.0
-    valkey.command("DEL", "pawl:n")
+    valkey.command("DEL", "pawlock:n")

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.lease.record import HeldLease
-from pawl.core.protocol.runtime import Call, Fault, Reply
-from pawl.core.state.client import OutboxEntry
-from pawl.core.state.local_queue import LocalWaiter
-from pawl.testing import Proxy, Server
+import pawlock
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.protocol.runtime import Call, Fault, Reply
+from pawlock.core.state.client import OutboxEntry
+from pawlock.core.state.local_queue import LocalWaiter
+from pawlock.testing import Proxy, Server
 from tests.pace import pace
 from tests.regressions.rig import until
 
 
 @pytest.mark.maintenance_fails
-def test_an_error_in_the_upkeep_drops_no_lease_from_renewal(client: pawl.Client) -> None:
+def test_an_error_in_the_upkeep_drops_no_lease_from_renewal(client: pawlock.Client) -> None:
     runtime = client._engine.runtime
     answer, calls = runtime.call_many, []
 
@@ -44,7 +44,7 @@ def test_an_error_in_the_upkeep_drops_no_lease_from_renewal(client: pawl.Client)
     lease.release()
 
 
-def test_a_stream_that_breaks_is_a_fault_of_the_server_not_of_the_parser(client: pawl.Client) -> None:
+def test_a_stream_that_breaks_is_a_fault_of_the_server_not_of_the_parser(client: pawlock.Client) -> None:
     class Garbled:
         def __init__(self, sock: Any) -> None:  # noqa: ANN401 - any socket
             self._sock = sock
@@ -64,7 +64,7 @@ def test_a_stream_that_breaks_is_a_fault_of_the_server_not_of_the_parser(client:
 
 
 def test_departures_may_be_added_while_the_upkeep_looks_at_them(
-    client: pawl.Client, caplog: pytest.LogCaptureFixture
+    client: pawlock.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = client._engine
     call = client.lock("q")._plan.primitive.leave("t@h", 0, 0)
@@ -93,10 +93,10 @@ def test_departures_may_be_added_while_the_upkeep_looks_at_them(
 
 
 async def test_a_cancelled_upkeep_starts_anew_with_the_next_lease(valkey: Server) -> None:
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
         await (await client.lock("first").acquire()).release()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            if task.get_name() == "pawl-maintenance":
+            if task.get_name() == "pawlock-maintenance":
                 task.cancel()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -109,7 +109,7 @@ async def test_a_cancelled_upkeep_starts_anew_with_the_next_lease(valkey: Server
 
 async def test_a_task_that_outlived_its_cancellation_has_its_lease_renewed(valkey: Server) -> None:
     """Somebody cancels all tasks, and one of them goes on: what it acquires is renewed as ever."""
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
         await (await client.lock("first").acquire()).release()
 
         async def go_on() -> None:
@@ -126,35 +126,35 @@ async def test_a_task_that_outlived_its_cancellation_has_its_lease_renewed(valke
         going = asyncio.create_task(go_on())
         await asyncio.sleep(0)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            if task is going or task.get_name() == "pawl-maintenance":
+            if task is going or task.get_name() == "pawlock-maintenance":
                 task.cancel()
         await going
 
 
 async def test_a_close_sends_what_came_up_after_the_maintenance_was_cancelled(valkey: Server) -> None:
     """As where a loop is ended from outside: all tasks are cancelled, and one of them closes the client."""
-    client = pawl.connect_async(valkey.url)
-    async with pawl.connect_async(valkey.url) as other:
+    client = pawlock.connect_async(valkey.url)
+    async with pawlock.connect_async(valkey.url) as other:
         held = await other.lock("n", ttl=30).acquire()
         await (await client.lock("first").acquire()).release()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            if task.get_name() == "pawl-maintenance":
+            if task.get_name() == "pawlock-maintenance":
                 task.cancel()
         await asyncio.sleep(0.01)
         engine = next(iter(client._known_engines()))
         call = client.lock("n")._plan.primitive.leave(held.token, 0, 0)
         engine.outbox.entries[OutboxEntry(call, engine.runtime.now() + 60)] = None
         await client.close()
-        assert valkey.command("EXISTS", "pawl:n") == 0
+        assert valkey.command("EXISTS", "pawlock:n") == 0
 
 
 async def test_a_close_beside_a_close_leaves_every_lease(valkey: Server) -> None:
     with Proxy(valkey) as proxy:
-        client = pawl.connect_async(proxy.url)
+        client = pawlock.connect_async(proxy.url)
         leases = [await client.lock(name).acquire() for name in ("a", "b", "c")]
         proxy.delay(requests=0.05)
         await asyncio.gather(client.close(), client.close())
-        assert [valkey.command("EXISTS", f"pawl:{name}") for name in ("a", "b", "c")] == [0, 0, 0]
+        assert [valkey.command("EXISTS", f"pawlock:{name}") for name in ("a", "b", "c")] == [0, 0, 0]
         assert [lease.state for lease in leases] == ["lost"] * 3
 
 
@@ -162,7 +162,7 @@ async def test_an_interrupted_batch_leaves_no_error_unseen(valkey: Server) -> No
     seen: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["message"]))
     with Proxy(valkey) as proxy:
-        client = pawl.connect_async(proxy.url)
+        client = pawlock.connect_async(proxy.url)
         leases = [await client.lock(name, ttl=1).acquire() for name in ("a", "b", "c")]
         proxy.blackhole()
         await asyncio.sleep(0.4)
@@ -178,11 +178,11 @@ async def test_an_interrupted_batch_leaves_no_error_unseen(valkey: Server) -> No
 def test_a_signal_handler_on_top_of_a_wait_may_wait_too(valkey: Server) -> None:
     valkey.command("FLUSHALL")
     ended: list[str] = []
-    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as rival:
+    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as rival:
         held = [rival.lock(name).acquire() for name in ("a", "b")]
 
         def handle(*_: object) -> None:
-            with pytest.raises(pawl.AcquireTimeout):
+            with pytest.raises(pawlock.AcquireTimeout):
                 client.lock("b").acquire(timeout=0.2)
             ended.append("b")
 
@@ -190,7 +190,7 @@ def test_a_signal_handler_on_top_of_a_wait_may_wait_too(valkey: Server) -> None:
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
         timer.start()
         try:
-            with pytest.raises(pawl.AcquireTimeout):
+            with pytest.raises(pawlock.AcquireTimeout):
                 client.lock("a").acquire(timeout=0.6)
         finally:
             timer.join()
@@ -203,7 +203,7 @@ def test_a_signal_handler_on_top_of_a_wait_may_wait_too(valkey: Server) -> None:
 def test_a_close_in_a_signal_handler_does_not_wait_for_what_it_stands_on(valkey: Server) -> None:
     valkey.command("FLUSHALL")
     took: list[float] = []
-    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as rival, rival.lock("a"):
+    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as rival, rival.lock("a"):
 
         def handle(*_: object) -> None:
             began = time.monotonic()
@@ -214,7 +214,7 @@ def test_a_close_in_a_signal_handler_does_not_wait_for_what_it_stands_on(valkey:
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
         timer.start()
         try:
-            with pytest.raises(pawl.ClientClosed):
+            with pytest.raises(pawlock.ClientClosed):
                 client.lock("a").acquire(timeout=10)
         finally:
             timer.join()
@@ -223,7 +223,7 @@ def test_a_close_in_a_signal_handler_does_not_wait_for_what_it_stands_on(valkey:
     assert took[0] < 3.0
 
 
-def test_a_place_whose_keeper_is_gone_does_not_refuse_every_try(client: pawl.Client) -> None:
+def test_a_place_whose_keeper_is_gone_does_not_refuse_every_try(client: pawlock.Client) -> None:
     lock = client.lock("n")
     gone = LocalWaiter()
     client._engine.queues.local.join(lock._plan.queue_key, gone)
@@ -235,7 +235,7 @@ def test_a_place_whose_keeper_is_gone_does_not_refuse_every_try(client: pawl.Cli
 
 async def test_blocks_inside_a_reentered_lease_leave_no_watcher_behind(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
         lock = client.rlock("n")
         async with lock as outer:
             for _ in range(10):
@@ -255,41 +255,41 @@ async def test_an_inner_block_that_was_interrupted_before_it_began_cancels_nothi
         watch(self, watcher)
         raise ZeroDivisionError
 
-    async def begin(lock: pawl.AsyncLock) -> None:
+    async def begin(lock: pawlock.AsyncLock) -> None:
         async with lock:
             pass
 
-    async def hold(lock: pawl.AsyncLock) -> None:
+    async def hold(lock: pawlock.AsyncLock) -> None:
         async with lock as lease:
             with monkeypatch.context() as patched:
                 patched.setattr(HeldLease, "watch", strike)
                 with pytest.raises(ZeroDivisionError):
                     await begin(lock)
             record = lease._record
-            record.engine.lose(record.server_lease, pawl.LossReason.TAKEN)
+            record.engine.lose(record.server_lease, pawlock.LossReason.TAKEN)
             await asyncio.sleep(5)
 
     task = asyncio.current_task()
     assert task is not None
-    async with pawl.connect_async(valkey.url) as client:
-        with pytest.raises(pawl.LeaseLost):
+    async with pawlock.connect_async(valkey.url) as client:
+        with pytest.raises(pawlock.LeaseLost):
             await hold(client.rlock("n"))
         assert task.cancelling() == 0
 
 
 def test_a_release_after_max_hold_keeps_the_name_closed_for_min_hold(
-    client: pawl.Client, valkey: Server
+    client: pawlock.Client, valkey: Server
 ) -> None:
     lease = client.lock("n", ttl=5, max_hold=0.1, min_hold=30).acquire()
     until(lambda: lease.lost)
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         lease.release()
-    until(lambda: valkey.command("GET", "pawl:n") == b"closed@min_hold")
+    until(lambda: valkey.command("GET", "pawlock:n") == b"closed@min_hold")
 
 
 def test_a_late_copy_of_an_interrupted_question_brings_no_lock_back(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    with Proxy(valkey) as proxy, pawl.connect(proxy.url) as client:
+    with Proxy(valkey) as proxy, pawlock.connect(proxy.url) as client:
         lock = client.lock("n")
         lock.acquire().release()
         late = proxy.hold_request("EVALSHA")
@@ -320,15 +320,15 @@ def test_a_late_copy_of_an_interrupted_question_brings_no_lock_back(valkey: Serv
             signal.signal(signal.SIGUSR1, before)
         late.release()
         time.sleep(0.2)
-        assert valkey.command("EXISTS", "pawl:n") == 0
+        assert valkey.command("EXISTS", "pawlock:n") == 0
 
 
 def test_a_short_timeout_is_kept_while_the_server_is_silent(valkey: Server) -> None:
-    with Proxy(valkey) as proxy, pawl.connect(proxy.url) as client:
+    with Proxy(valkey) as proxy, pawlock.connect(proxy.url) as client:
         client.inspect("n")
         proxy.blackhole()
         began = time.monotonic()
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             client.lock("n").acquire(timeout=0.05)
         took = time.monotonic() - began
         proxy.blackhole(on=False)
@@ -337,8 +337,8 @@ def test_a_short_timeout_is_kept_while_the_server_is_silent(valkey: Server) -> N
 
 def test_leases_that_end_all_the_time_do_not_cut_short_the_renewal_of_another(valkey: Server) -> None:
     valkey.command("FLUSHALL")
-    ended: list[pawl.Lease] = []
-    with Proxy(valkey) as proxy, pawl.connect(proxy.url) as client:
+    ended: list[pawlock.Lease] = []
+    with Proxy(valkey) as proxy, pawlock.connect(proxy.url) as client:
         lease = client.lock("n", ttl=10, renew_every=0.5).acquire()
         proxy.delay(replies=0.02)
         first, stop = lease.valid_until, threading.Event()
@@ -364,7 +364,7 @@ def test_leases_that_end_all_the_time_do_not_cut_short_the_renewal_of_another(va
 async def test_a_process_stopped_before_the_upkeep_sleeps_is_told_of_a_loss_at_once(valkey: Server) -> None:
     valkey.command("FLUSHALL")
     turns = 0
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
         engine = client._engine()
         idle, stops = engine.runtime.idle, [0.6]
 
@@ -381,7 +381,7 @@ async def test_a_process_stopped_before_the_upkeep_sleeps_is_told_of_a_loss_at_o
                     turns += not stops
 
         engine.runtime.idle = idle_after_a_stop  # type: ignore[method-assign]
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             await body()
     assert turns < 20
 
@@ -390,7 +390,7 @@ async def test_a_loss_is_told_in_time_while_the_upkeep_connects_anew(valkey: Ser
     valkey.command("FLUSHALL")
     late: list[float] = []
     with Proxy(valkey) as proxy:
-        client = pawl.connect_async(proxy.url)
+        client = pawlock.connect_async(proxy.url)
 
         async def body() -> None:
             async with client.lock("n", ttl=1.0, renew_every=0.45) as lease:
@@ -406,7 +406,7 @@ async def test_a_loss_is_told_in_time_while_the_upkeep_connects_anew(valkey: Ser
         proxy.blackhole()
         proxy.reset_all()
         waiting.cancel()
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             await holding
         proxy.blackhole(on=False)
         await held.release()

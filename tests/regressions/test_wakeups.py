@@ -6,10 +6,10 @@ import asyncio
 import time
 from typing import Any
 
-import pawl
-from pawl.core.protocol.runtime import Wakeup
-from pawl.runtimes.threads import run
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.protocol.runtime import Wakeup
+from pawlock.runtimes.threads import run
+from pawlock.testing.servers import Server
 from tests.pace import pace
 
 OVER, GATE, ASK = "0 0 0", "0 1700000000000 1700000000000", "0 1 0"
@@ -17,7 +17,7 @@ LEFT_FREE = "0 0 1700000000000"
 """The name is left free for other programs: the first in the queue is to ask again."""
 
 
-def test_a_message_of_a_gate_is_no_notice(client: pawl.Client, valkey: Server) -> None:
+def test_a_message_of_a_gate_is_no_notice(client: pawlock.Client, valkey: Server) -> None:
     """Nobody leads any more: that has no fence, and was taken for the loss of a lease while nobody listened."""
     runtime = client._engine.runtime
     run(runtime.ready(2.0))
@@ -31,7 +31,7 @@ def test_a_message_of_a_gate_is_no_notice(client: pawl.Client, valkey: Server) -
 
 
 async def test_a_message_of_a_gate_is_no_notice_in_tasks(valkey: Server) -> None:
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
         runtime = client._engine().runtime
         await runtime.ready(2.0)
         for token, words in (("gate", GATE), ("ask", ASK), ("free", LEFT_FREE), ("over", OVER)):
@@ -45,7 +45,7 @@ async def test_a_message_of_a_gate_is_no_notice_in_tasks(valkey: Server) -> None
 
 async def test_who_is_told_to_ask_again_before_it_waits_keeps_what_it_is_then_granted(valkey: Server) -> None:
     """The message came with the answer that put it into the queue, and was taken for the loss of its later lease."""
-    async with pawl.connect_async(valkey.url) as client, pawl.connect_async(valkey.url) as other:
+    async with pawlock.connect_async(valkey.url) as client, pawlock.connect_async(valkey.url) as other:
         # Its waits are published, so that it looks for what an operator takes from it.
         before = await other.lock("late").acquire()
         waiting = asyncio.ensure_future(client.lock("late", ttl=30.0).acquire())
@@ -72,7 +72,7 @@ def _wakes(engine: Any, lease: Any) -> Any:  # noqa: ANN401 - either API
     )
 
 
-def test_a_late_wake_up_ends_no_lease(client: pawl.Client) -> None:
+def test_a_late_wake_up_ends_no_lease(client: pawlock.Client) -> None:
     engine = client._engine
     with client.semaphore("late", permits=3).acquire(2) as lease:
         run(engine.runtime.call(_wakes(engine, lease), 2.0))
@@ -82,7 +82,7 @@ def test_a_late_wake_up_ends_no_lease(client: pawl.Client) -> None:
 
 
 async def test_a_late_wake_up_ends_no_lease_of_a_task(valkey: Server) -> None:
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
         engine = client._engine()
         async with client.rwlock("late").write as lease:
             await engine.runtime.call(_wakes(engine, lease), 2.0)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.scripts.rig import Rig
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from pawl.core.protocol.scripts import load
-from pawl.testing.sim.lua import Interpreter
-from pawl.testing.sim.store import Store, ZSet
+from pawlock.core.protocol.scripts import load
+from pawlock.testing.sim.lua import Interpreter
+from pawlock.testing.sim.store import Store, ZSet
 
 NOW_MS = 4_000_000_000_000
 NOW_US = NOW_MS * 1000
@@ -21,7 +21,7 @@ class Node:
     """The keys of one server, and the scripts of one package."""
 
     def __init__(self, package: str) -> None:
-        self.package = f"pawl.primitives.{package}"
+        self.package = f"pawlock.primitives.{package}"
         self.mail: list[tuple[str, str]] = []
         self.store = Store(Random(1), self._publish)
         self.store.begin(NOW_US)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pawl.testing.sim.invariants import CLOSED, Snapshot, Step, Ticket, broken
+from pawlock.testing.sim.invariants import CLOSED, Snapshot, Step, Ticket, broken
 from tests.scripts.rig import Rig
 
 __all__ = ["CLOSED", "Snapshot", "Step", "Ticket", "broken", "pairs", "take"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import redis
 
-from pawl.core.protocol.scripts import load
+from pawlock.core.protocol.scripts import load
 
-PACKAGE = "pawl.primitives.mutex"
+PACKAGE = "pawlock.primitives.mutex"
 NAMES = (
     "acquire",
     "renew",

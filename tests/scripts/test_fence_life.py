@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.permits.rig import PermitRig
 from tests.scripts.rig import DAY, Reply, Rig, owner, token
 

@@ -9,15 +9,15 @@ from math import inf
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.scripts.fuzz import Broken, fuzz
 from tests.scripts.rig import Rig
 
-SECONDS = float(os.environ.get("PAWL_FUZZ_SECONDS", "1"))
-FIRST = int(os.environ.get("PAWL_FUZZ_SEED", "0"))
+SECONDS = float(os.environ.get("PAWLOCK_FUZZ_SECONDS", "1"))
+FIRST = int(os.environ.get("PAWLOCK_FUZZ_SEED", "0"))
 
 # As a script has it: without its comment.
-CLOCK = "if" + files("pawl.primitives").joinpath("_clock.lua").read_text().rstrip().partition("\nif")[2]
+CLOCK = "if" + files("pawlock.primitives").joinpath("_clock.lua").read_text().rstrip().partition("\nif")[2]
 
 # name: (old text, new text); the text is replaced wherever it is, in every script that has it.
 MUTANTS: dict[str, tuple[str, str]] = {

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from pawl.core.protocol.scripts import for_several, header, load
-from pawl.testing.servers import Server
+from pawlock.core.protocol.scripts import for_several, header, load
+from pawlock.testing.servers import Server
 
 PACKAGES = ("mutex", "permits", "election", "redlock")
 # They take nothing: who asks who leads is noted, and woken.
@@ -51,7 +51,7 @@ def _words(field: str) -> list[str]:
 def _scripts() -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for package in PACKAGES:
-        for file in files(f"pawl.primitives.{package}").iterdir():
+        for file in files(f"pawlock.primitives.{package}").iterdir():
             if file.name.endswith(".lua") and not file.name.startswith("_"):
                 fields = header(file.read_text(encoding="ascii"), file.name)
                 if set(_words(fields["args"])) & set(TOKENS) and file.name[:-4] not in WATCHING:
@@ -90,13 +90,13 @@ def _hold(client: Any, kind: str, value: str) -> None:  # noqa: ANN401 - as abov
 
 @pytest.mark.parametrize(("package", "name"), SCRIPTS)
 def test_no_script_takes_what_can_be_guessed_for_a_token(server: Server, package: str, name: str) -> None:
-    fields = header(files(f"pawl.primitives.{package}").joinpath(f"{name}.lua").read_text(), name)
+    fields = header(files(f"pawlock.primitives.{package}").joinpath(f"{name}.lua").read_text(), name)
     args = _words(fields["args"])
     keys = [
         "n" if key.startswith(("name", "permits")) else f"{{n}}:{key.split()[0]}"
         for key in _words(fields["keys"])
     ]
-    script = load(f"pawl.primitives.{package}", name)
+    script = load(f"pawlock.primitives.{package}", name)
     if name in ("multi", "renew_all"):
         script = for_several(script, 1)
     kind = "permits" if keys[0] == "n" and fields["keys"].startswith("permits") else "name"
@@ -112,7 +112,7 @@ def test_no_script_takes_what_can_be_guessed_for_a_token(server: Server, package
             try:
                 reply = client.execute_command("EVAL", script.source, len(keys), *keys, *given)
             except redis.ResponseError as error:
-                assert "PAWLARG" in str(error)  # noqa: PT017 - either way is right
+                assert "PAWLOCKARG" in str(error)  # noqa: PT017 - either way is right
             else:
                 # Of several names, one by one: nothing was done for it.
                 assert reply[0] not in (b"H", b"R") or reply[2] == [0], (guess, guessed, reply)

@@ -428,7 +428,7 @@ def test_a_full_queue_refuses(rig: Rig) -> None:
 def test_a_channel_with_white_space_is_refused(rig: Rig) -> None:
     rig.acquire(A)
     before = rig.raw()
-    with pytest.raises(Exception, match="PAWLARG"):
+    with pytest.raises(Exception, match="PAWLOCKARG"):
         rig.acquire(B, channel="a b")
     assert rig.raw() == before
 

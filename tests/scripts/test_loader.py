@@ -9,15 +9,15 @@ from importlib.resources import files
 import pytest
 import redis
 
-from pawl.core.protocol.scripts import Script, for_several, header, load
-from pawl.testing.servers import Server
+from pawlock.core.protocol.scripts import Script, for_several, header, load
+from pawlock.testing.servers import Server
 from tests.scripts.rig import DAY, KEYS, NAMES, PACKAGE
 
 SHARED = ("_prelude", "_clock", "_fence", "_queue", "_holds")
 
 
 def text_of(name: str) -> str:
-    package = "pawl.primitives" if name.startswith("_") else PACKAGE
+    package = "pawlock.primitives" if name.startswith("_") else PACKAGE
     return files(package).joinpath(f"{name}.lua").read_text()
 
 

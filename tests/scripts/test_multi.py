@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pytest
 import redis
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.scripts.fuzz import START_US, TOMB, Broken, Enough
 from tests.scripts.model import Snapshot, Step, broken, take
 from tests.scripts.rig import Reply, Rig, owner, token
@@ -249,6 +249,6 @@ def test_one_wrong_key_stops_it_before_its_first_write(rig: Rig) -> None:
 def test_another_wire_version_is_refused(rig: Rig) -> None:
     rig.redis.flushall()
     rig.redis.hset(rig.key("fence", "b"), mapping={"v": "9"})
-    with pytest.raises(redis.ResponseError, match="PAWLWIRE"):
+    with pytest.raises(redis.ResponseError, match="PAWLOCKWIRE"):
         rig.multi({"a": token("1"), "b": token("2")}, {"a": 100, "b": 100})
     assert rig.value("a") is None

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import redis
 
-from pawl.core.protocol.scripts import load
-from pawl.testing.servers import Server
+from pawlock.core.protocol.scripts import load
+from pawlock.testing.servers import Server
 from tests.scripts.rig import KEYS, Reply, Rig, owner, token
 
 JAVA = "6f1c1f06-9d6e-4a3f-8f0b-0d5f5a1c2b3d:31"
@@ -141,9 +141,9 @@ def test_a_hand_off_tells_nobody_else(rig: Redisson, ear: Ear) -> None:
 
 
 def test_names_with_braces_have_the_channel_of_redisson(rig: Redisson, ear: Ear) -> None:
-    # What Redisson's prefixName makes of it; the helper keys of pawl are of no concern here.
-    keys = ["a{b}c", "a{b}c:pawl:fence", "a{b}c:pawl:1:queue", "a{b}c:pawl:1:tickets", "a{b}c:dead"]
-    keys += ["redisson_lock_queue:a{b}c", "redisson_lock_token:a{b}c", "a{b}c:pawl:1:holds"]
+    # What Redisson's prefixName makes of it; the helper keys of pawlock are of no concern here.
+    keys = ["a{b}c", "a{b}c:pawlock:fence", "a{b}c:pawlock:1:queue", "a{b}c:pawlock:1:tickets", "a{b}c:dead"]
+    keys += ["redisson_lock_queue:a{b}c", "redisson_lock_token:a{b}c", "a{b}c:pawlock:1:holds"]
     args = (A, 1000, 300, 0, 1, "", 100, rig.shared, rig.fence_ttl)
     assert rig.run_on("acquire", keys, args)[0] == "H"
     assert rig.run_on("leave", keys, (A, 0, 0, "", rig.shared, rig.fence_ttl))[0] == "R"
@@ -265,7 +265,7 @@ def test_force_takes_a_lock_of_java(rig: Redisson, ear: Ear) -> None:
     assert ear.heard() == []
 
 
-def test_force_hands_a_lock_of_java_to_the_next_of_pawl(rig: Redisson, ear: Ear) -> None:
+def test_force_hands_a_lock_of_java_to_the_next_of_pawlock(rig: Redisson, ear: Ear) -> None:
     rig.java()
     rig.acquire(A)
     assert rig.force(JAVA)[0] == "R"
@@ -341,7 +341,7 @@ def test_the_wire_of_strings_is_refused_while_one_waits(rig: Redisson, live: Rig
     live.acquire(A, 60_000)
     live.acquire(B, 60_000, 60_000)
     rig.redis.delete("n")
-    with pytest.raises(redis.ResponseError, match=r"PAWLWIRE.*two wires on one name"):
+    with pytest.raises(redis.ResponseError, match=r"PAWLOCKWIRE.*two wires on one name"):
         rig.acquire(C)
     assert (rig.hash(), rig.record()["v"]) == ({}, "1")
 
@@ -353,10 +353,10 @@ def test_the_wire_of_strings_ends_with_the_next_grant(rig: Redisson, live: Rig) 
     assert rig.acquire(B)[1] > first
     assert rig.record()["v"] == "1r"
     for attempt in (lambda: live.acquire(C, name="n"), lambda: live.renew(C)):
-        with pytest.raises(redis.ResponseError, match=r"PAWLWIRE|WRONGTYPE"):
+        with pytest.raises(redis.ResponseError, match=r"PAWLOCKWIRE|WRONGTYPE"):
             attempt()
     rig.leave(B)
-    with pytest.raises(redis.ResponseError, match="PAWLWIRE this name is used by pawl wire version 1r"):
+    with pytest.raises(redis.ResponseError, match="PAWLOCKWIRE this name is used by pawlock wire version 1r"):
         live.acquire(C)
 
 
@@ -402,7 +402,7 @@ def test_neither_takes_over_while_one_waits(rig: Redisson, plain: Plain) -> None
         one.acquire(B, 60_000, 60_000)
         one.redis.delete("n")
         for attempt in (lambda: other.acquire(C), lambda: other.renew(C), lambda: other.swap(A, C)):  # noqa: B023
-            with pytest.raises(redis.ResponseError, match=r"PAWLWIRE.*two wires on one name"):
+            with pytest.raises(redis.ResponseError, match=r"PAWLOCKWIRE.*two wires on one name"):
                 attempt()
         assert one.redis.exists("n") == 0
         one.leave(B)
@@ -413,7 +413,7 @@ def test_neither_takes_over_while_one_waits(rig: Redisson, plain: Plain) -> None
 
 
 def handed(rig: Redisson) -> bool:
-    """Whether a release hands the name to the next of pawl, rather than leaving it free."""
+    """Whether a release hands the name to the next of pawlock, rather than leaving it free."""
     rig.acquire(A, 60_000)
     rig.acquire(B, 60_000, 60_000)
     rig.redis.hset("{n}:fence", "since", 1)
@@ -431,7 +431,7 @@ def test_it_is_left_free_while_somebody_listens(rig: Redisson) -> None:
     assert not handed(rig)
     assert java.get_message(timeout=5)["data"] == "0"
     asked = rig.renew(B, 60_000, 60_000)
-    assert (asked[0], asked[5], 0 < asked[2] <= 9000) == ("Q", 1, True), "nobody of pawl takes it"
+    assert (asked[0], asked[5], 0 < asked[2] <= 9000) == ("Q", 1, True), "nobody of pawlock takes it"
     busy = rig.acquire(C, mode=0)
     assert (busy[0], busy[2]) == ("B", 1)
     assert rig.swap(A, C)[0] == "Q"

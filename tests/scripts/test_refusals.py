@@ -111,7 +111,7 @@ def test_another_wire_version_is_left_alone(rig: Rig, script: str) -> None:
         rig.redis.hset(rig.key("fence"), "v", "2")
         before = rig.raw()
         if error := refusal(rig, script):
-            assert error.endswith("PAWLWIRE this name is used by pawl wire version 2"), scene
+            assert error.endswith("PAWLOCKWIRE this name is used by pawlock wire version 2"), scene
             assert rig.raw() == before, scene
         else:
             # Only a plain leave gets by, and only where it takes away nothing but its own token.

@@ -69,6 +69,6 @@ def test_a_refused_swap_leaves_the_old_token_in_place(rig: Rig) -> None:
     rig.acquire(C)
     rig.redis.hset(rig.key("fence"), "v", "2")
     before = rig.raw()
-    with pytest.raises(redis.ResponseError, match="PAWLWIRE"):
+    with pytest.raises(redis.ResponseError, match="PAWLOCKWIRE"):
         rig.swap(A, B)
     assert rig.raw() == before

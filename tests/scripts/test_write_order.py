@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pawl.primitives.key import SCRIPTS
+from pawlock.primitives.key import SCRIPTS
 from tests.scripts.write_order import HOME, assembled, examine, scripts
 
 FILES = dict(scripts())

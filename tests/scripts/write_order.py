@@ -22,13 +22,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import pawl
-from pawl.core.protocol.scripts import for_variant, header, load
+import pawlock
+from pawlock.core.protocol.scripts import for_variant, header, load
 from tests.scripts.lua_syntax import Node, parse
 
 __all__ = ["HOME", "Findings", "assembled", "examine", "scripts"]
 
-HOME = Path(pawl.__file__).parent
+HOME = Path(pawlock.__file__).parent
 _INCLUDE = re.compile(r"^--@include (?:(\w+)\.)?(\w+)$", re.MULTILINE)
 
 _TYPED = {
@@ -53,7 +53,7 @@ _START: State = frozenset()
 
 
 def scripts() -> Iterator[tuple[str, Path]]:
-    """Every script that pawl sends: its name and file."""
+    """Every script that pawlock sends: its name and file."""
     for file in sorted(HOME.rglob("*.lua")):
         if not file.name.startswith("_") and "sim" not in file.parts:
             yield f"{file.parent.name}/{file.stem}", file
@@ -100,7 +100,9 @@ def examine(file: Path, edit: Callable[[str], str] = lambda text: text, variant:
     """Follow every path of a script; to a variant, the name is as it is to an ordinary one."""
     listed = re.sub(r"\([^)]*\)", "", header(file.read_text(), file.stem)["keys"]).split(",")
     keys = [key.strip() for key in listed]
-    count = load(f"pawl.primitives.{file.parent.name}", file.stem, variant).numkeys if variant else len(keys)
+    count = (
+        load(f"pawlock.primitives.{file.parent.name}", file.stem, variant).numkeys if variant else len(keys)
+    )
     walk = _Walk(count, f"KEYS[{keys.index('fence') + 1}]" if "fence" in keys else "")
     walk.block(parse(assembled(file, edit, variant)), {_START}, _Scope({}, {}))
     return walk.found

@@ -15,15 +15,15 @@ from typing import Any
 
 import redis
 
-import pawl
-from pawl.core.protocol.primitive import Leaving, Primitive
-from pawl.core.protocol.runtime import Call
-from pawl.primitives.election import Ballot
-from pawl.primitives.mutex import Mutex, SharedMutex
-from pawl.primitives.permits import Permits
+import pawlock
+from pawlock.core.protocol.primitive import Leaving, Primitive
+from pawlock.core.protocol.runtime import Call
+from pawlock.primitives.election import Ballot
+from pawlock.primitives.mutex import Mutex, SharedMutex
+from pawlock.primitives.permits import Permits
 from tests.service.rig import Answer, Instance
 
-SPACES = ("pawl", "shared")
+SPACES = ("pawlock", "shared")
 NAMES = ("a", "b", "c")
 KINDS = ("lock", "fair_lock", "rlock", "semaphore", "rwlock_read", "rwlock_write", "election")
 OWNERS = ("job-7", "a-worker-with-a-long-name", "closed")
@@ -84,7 +84,7 @@ class Intruder:
         self.redis: Any = redis.Redis(unix_socket_path=path)
         self.people = [Identity("alice"), Identity("bob")]
         self.clients = {
-            space: pawl.connect(f"unix://{path}", namespace=space, renew=False) for space in SPACES
+            space: pawlock.connect(f"unix://{path}", namespace=space, renew=False) for space in SPACES
         }
         self.public: set[str] = {"closed@min_hold", "owner=job-7", "nobody", "@shared"}
         self.kept: list[Any] = []
@@ -146,7 +146,7 @@ class Intruder:
             more["permits"] = 3
         headers = {}
         if who.sessions and self.random.random() < 0.3:
-            space, headers["Pawl-Session"] = self.random.choice(who.sessions)
+            space, headers["Pawlock-Session"] = self.random.choice(who.sessions)
         ttl = {} if headers else {"ttl": 200}
         answer = self.ask(who, f"/v1/ns/{space}/{kind}/{name}/acquire", {**ttl, **more}, **headers)
         if answer.status == 200:
@@ -186,7 +186,7 @@ class Intruder:
                 self.kept.append(client.lock(name, ttl=200).acquire(timeout=0))
             else:
                 client.service().acquire(name, {"ttl": 200, "wait": 0})
-        except pawl.NotAcquired as error:
+        except pawlock.NotAcquired as error:
             self.public |= {str(error.holder), *str(error).split()}
 
     def look(self) -> None:
@@ -221,7 +221,7 @@ class Intruder:
         more |= {"permits": 3} if kind == "semaphore" else {}
         headers = self._headers()
         base = f"/v1/ns/{space}"
-        ttl = {} if "Pawl-Session" in headers else {"ttl": LONGEST}
+        ttl = {} if "Pawlock-Session" in headers else {"ttl": LONGEST}
         lease = [{"name": name, "token": token}]
         requests: list[tuple[str, object]] = [
             (f"{base}/{kind}/{name}/release", {"token": token, **more}),
@@ -250,7 +250,7 @@ class Intruder:
     def _headers(self) -> dict[str, str]:
         headers = dict[str, str]()
         if self.random.random() < 0.3:
-            headers["Pawl-Session"] = f"s{self.random.choice((5000, 999_999_999, 86_400_000))}-{'A' * 20}"
+            headers["Pawlock-Session"] = f"s{self.random.choice((5000, 999_999_999, 86_400_000))}-{'A' * 20}"
         if self.random.random() < 0.2:
             headers["Idempotency-Key"] = self.random.choice(("k1", "k2"))
         return headers
@@ -271,7 +271,7 @@ class Intruder:
         if one.kind == "lock" and self.random.random() < 0.5:
             body = {"leases": [{"name": one.name, "token": one.body["token"]}]}
             path = f"/v1/ns/{one.space}/multi_lock/renew"
-        self.ask(who, path, body, **{"Pawl-Session": session})
+        self.ask(who, path, body, **{"Pawlock-Session": session})
         self.check_lives()
 
     def _step(self, space: str, name: str, token: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pawl.service.access import entry_for, new_secret
+from pawlock.service.access import entry_for, new_secret
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Tokens:
         name: str,
         *,
         roles: Sequence[str],
-        namespaces: Sequence[str] = ("pawl",),
+        namespaces: Sequence[str] = ("pawlock",),
         keys: Sequence[str] = (),
         expires: float | None = None,
         limits: Mapping[str, float] | None = None,
@@ -56,13 +56,13 @@ class Tokens:
 
 
 class Instance:
-    """One `pawl serve`."""
+    """One `pawlock serve`."""
 
     def __init__(
         self, url: str, tokens: Tokens, *options: str, port: int = 0, before: Sequence[str] = ()
     ) -> None:
         self.tokens = tokens
-        command = [*before, sys.executable, "-m", "pawl", "serve", "--url", url, "--port", str(port)]
+        command = [*before, sys.executable, "-m", "pawlock", "serve", "--url", url, "--port", str(port)]
         command += ["--tokens", str(tokens.path), *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=dict(os.environ))
         self.said = b""
@@ -115,8 +115,8 @@ class Instance:
     def acquire(
         self, name: str, kind: str = "lock", *, token: str = "admin", session: str = "", **body: object
     ) -> Answer:
-        headers = {"Pawl-Session": session} if session else {}
-        return self.ask("POST", f"/v1/ns/pawl/{kind}/{name}/acquire", body, token=token, headers=headers)
+        headers = {"Pawlock-Session": session} if session else {}
+        return self.ask("POST", f"/v1/ns/pawlock/{kind}/{name}/acquire", body, token=token, headers=headers)
 
     def end(self, number: int = signal.SIGTERM, timeout: float = 20) -> int:
         if self.process.poll() is None:

@@ -1,4 +1,4 @@
-"""`pawl.connect("http+pawl://…")`: the same locks through the service, in both APIs."""
+"""`pawlock.connect("http+pawlock://…")`: the same locks through the service, in both APIs."""
 
 import asyncio
 import dataclasses
@@ -8,19 +8,19 @@ from collections.abc import Callable
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.edges.blocking import blocked
 from tests.edges.helpers import eventually
 from tests.service.rig import Instance, Tokens
 
 
 def url(service: Instance, token: str = "admin") -> str:
-    return f"http+pawl://{service.tokens.secrets[token]}@127.0.0.1:{service.port}"
+    return f"http+pawlock://{service.tokens.secrets[token]}@127.0.0.1:{service.port}"
 
 
 def test_locks_of_threads(service: Instance, server: Server) -> None:
-    with pawl.connect(url(service), ttl=2) as client, pawl.connect(server.url) as direct:
+    with pawlock.connect(url(service), ttl=2) as client, pawlock.connect(server.url) as direct:
         with client.lock("a") as lease:
             assert lease.fence > 0
             assert direct.lock("a").try_acquire() is None
@@ -36,14 +36,14 @@ def test_locks_of_threads(service: Instance, server: Server) -> None:
             client.semaphore("s", permits=2).acquire(timeout=1).release()
         with client.rwlock("w").read, client.rwlock("w").read:
             assert direct.rwlock("w").write.try_acquire() is None
-        with direct.lock("b"), pytest.raises(pawl.AcquireTimeout) as told:
+        with direct.lock("b"), pytest.raises(pawlock.AcquireTimeout) as told:
             client.lock("b").acquire(timeout=0.3)
         assert told.value.holder
 
 
 def test_a_waiting_thread_is_woken_by_the_release(service: Instance, server: Server) -> None:
     got: list[float] = []
-    with pawl.connect(url(service)) as client, pawl.connect(server.url) as direct:
+    with pawlock.connect(url(service)) as client, pawlock.connect(server.url) as direct:
         held = direct.lock("a").acquire()
 
         def wait() -> None:
@@ -63,7 +63,10 @@ def test_a_waiting_thread_is_woken_by_the_release(service: Instance, server: Ser
 
 async def test_locks_of_asyncio(service: Instance, server: Server) -> None:
     counter = 0
-    async with pawl.connect_async(url(service), ttl=2) as client, pawl.connect_async(server.url) as direct:
+    async with (
+        pawlock.connect_async(url(service), ttl=2) as client,
+        pawlock.connect_async(server.url) as direct,
+    ):
 
         async def work() -> None:
             nonlocal counter
@@ -83,20 +86,23 @@ async def test_locks_of_asyncio(service: Instance, server: Server) -> None:
 
 
 async def test_a_lease_that_is_taken_away_cancels_the_body(service: Instance, server: Server) -> None:
-    async with pawl.connect_async(url(service), ttl=1.5) as client, pawl.connect_async(server.url) as direct:
+    async with (
+        pawlock.connect_async(url(service), ttl=1.5) as client,
+        pawlock.connect_async(server.url) as direct,
+    ):
 
         async def work() -> None:
             async with client.lock("a"):
                 await direct.force_release("a", reason="test")
                 await asyncio.sleep(10)
 
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             await work()
 
 
 def test_an_instance_that_ends_loses_no_lease(serve: Callable[..., Instance], server: Server) -> None:
     one = serve()
-    with pawl.connect(url(one)) as client, client.lock("a", renew_every=0.5) as lease:
+    with pawlock.connect(url(one)) as client, client.lock("a", renew_every=0.5) as lease:
         one.end(9)
         before = lease.valid_until
         again = serve(port=one.port)
@@ -109,7 +115,7 @@ def test_an_instance_that_is_told_to_end_sends_who_waits_away_without_noise(
     serve: Callable[..., Instance], server: Server
 ) -> None:
     one = serve()
-    with pawl.connect(url(one)) as client, pawl.connect(server.url) as direct:
+    with pawlock.connect(url(one)) as client, pawlock.connect(server.url) as direct:
         held = direct.lock("a").acquire()
         waiter = threading.Thread(target=lambda: client.lock("a").acquire().release())
         waiter.start()
@@ -126,20 +132,20 @@ def test_an_instance_that_is_told_to_end_sends_who_waits_away_without_noise(
 def test_an_observed_client_asks_the_service_too(service: Instance) -> None:
     from prometheus_client import CollectorRegistry
 
-    from pawl.metrics import prometheus
+    from pawlock.metrics import prometheus
 
-    with pawl.connect(url(service)) as client:
+    with pawlock.connect(url(service)) as client:
         prometheus.instrument(client, registry=CollectorRegistry())
         lease = client.lock("a").acquire()
         eventually(lambda: [one.name for one in client.locks()] == ["a"], "it is listed", 5)
         assert client.force_release("a", reason="test")
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             lease.release()
         assert client.audit(limit=1)[0].text.startswith("test")
 
 
 def test_an_operator_sees_and_takes_away_through_the_service(service: Instance, server: Server) -> None:
-    with pawl.connect(url(service)) as client, pawl.connect(server.url, history=5) as direct:
+    with pawlock.connect(url(service)) as client, pawlock.connect(server.url, history=5) as direct:
         with client.lock("a"), client.semaphore("s", permits=3), direct.lock("far/ü"):
             infos = {info.name: info for info in client.locks()}
             assert infos["a"] == dataclasses.replace(client.inspect("a"), ttl_left=infos["a"].ttl_left)
@@ -147,7 +153,7 @@ def test_an_operator_sees_and_takes_away_through_the_service(service: Instance, 
             assert [one.permits for one in infos["s"].holders] == [1]
         held = direct.lock("far/ü").acquire()
         forced = client.force_release("far/ü", reason="stuck since noon")
-        assert forced == pawl.Forced("far/ü", True, held.token.partition("@")[2], forced.fence)
+        assert forced == pawlock.Forced("far/ü", True, held.token.partition("@")[2], forced.fence)
         assert forced.fence is not None
         assert forced.fence > held.fence
         assert not client.force_release("far/ü", reason="again")
@@ -158,7 +164,7 @@ def test_an_operator_sees_and_takes_away_through_the_service(service: Instance, 
         ]
         assert trail[1].text == "stuck since noon [by token admin]"
         assert client.audit(limit=1) == trail[:1]
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             held.release()
         end = time.monotonic() + 10
         while len(past := client.history("far/ü", 2)) < 2 or past[0].how == "held":
@@ -166,27 +172,27 @@ def test_an_operator_sees_and_takes_away_through_the_service(service: Instance, 
             time.sleep(0.05)
         assert past == direct.history("far/ü", 2)
         assert [one.how for one in past] == ["forced", "released"]
-        with pytest.raises(pawl.ConfigurationError, match="400"):
+        with pytest.raises(pawlock.ConfigurationError, match="400"):
             client.force_release("a", reason="x" * 401)
 
 
 async def test_an_operator_of_asyncio_does_the_same(service: Instance, server: Server) -> None:
-    async with pawl.connect_async(url(service)) as client:
+    async with pawlock.connect_async(url(service)) as client:
         lease = await client.lock("a").acquire()
         assert [info.name for info in await client.locks()] == ["a"]
         assert (await client.force_release("a", reason="x")).holder
         assert [one.name for one in await client.audit()] == ["a"]
         assert await client.history("a") == []
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             await lease.release()
 
 
 def test_what_a_token_may_not_is_denied_to_an_operator(service: Instance, tokens: Tokens) -> None:
     tokens.add("reader", roles=["read"])
     time.sleep(1.1)
-    with pawl.connect(url(service, "reader")) as client:
+    with pawlock.connect(url(service, "reader")) as client:
         assert client.locks() == []
-        with pytest.raises(pawl.BackendDenied, match="has no role force"):
+        with pytest.raises(pawlock.BackendDenied, match="has no role force"):
             client.force_release("a", reason="x")
 
 
@@ -194,25 +200,25 @@ def test_a_wrong_token_and_a_foreign_namespace_are_denied(service: Instance, tok
     tokens.add("one", roles=["acquire", "read"])
     time.sleep(1.1)
     with (
-        pawl.connect(f"http+pawl://pawl_wrong@127.0.0.1:{service.port}") as client,
-        pytest.raises(pawl.BackendDenied) as told,
+        pawlock.connect(f"http+pawlock://pawlock_wrong@127.0.0.1:{service.port}") as client,
+        pytest.raises(pawlock.BackendDenied) as told,
     ):
         client.lock("a").acquire(timeout=1)
-    assert "pawl_wrong" not in str(told.value)
+    assert "pawlock_wrong" not in str(told.value)
     with (
-        pawl.connect(url(service, "one"), namespace="other") as client,
-        pytest.raises(pawl.BackendDenied),
+        pawlock.connect(url(service, "one"), namespace="other") as client,
+        pytest.raises(pawlock.BackendDenied),
     ):
         client.lock("a").acquire(timeout=1)
 
 
 def test_steps_cannot_reach_keys_of_others(service: Instance) -> None:
     def send(words: list[str]) -> tuple[int, str]:
-        from pawl.primitives.mutex import Mutex
+        from pawlock.primitives.mutex import Mutex
 
-        script = Mutex("lock", "a", "pawl:a").leave("t" * 24, 0, 0).script
+        script = Mutex("lock", "a", "pawlock:a").leave("t" * 24, 0, 0).script
         body = {"calls": [{"script": script.sha, "words": words}]}
-        answer = service.ask("POST", "/v1/ns/pawl/calls", body)
+        answer = service.ask("POST", "/v1/ns/pawlock/calls", body)
         return answer.status, answer.body.get("code", "")
 
     token = "t" * 24 + "@host:1/a"
@@ -221,16 +227,16 @@ def test_steps_cannot_reach_keys_of_others(service: Instance) -> None:
         helpers = ["fence", f"1:{queue}", "1:tickets", f"1:dead:{token}", "1:holds"]
         return [key, *[f"{{{key}}}:{one}" for one in helpers], token, "0", "0", "", "86400000"]
 
-    assert send(of("pawl:a")) == (200, "")
+    assert send(of("pawlock:a")) == (200, "")
     assert send(of("other:a")) == (403, "FORBIDDEN")
-    assert send(of("pawl:{x}:fence")) == (403, "FORBIDDEN")
-    assert send(of("pawl:%election:a")) == (403, "FORBIDDEN")
-    assert send(of("pawl:a", "tickets")) == (422, "BAD_CALL")
-    assert send([*of("pawl:a")[:-3], "-1", "", "86400000"]) == (422, "BAD_CALL")
-    assert send([*of("pawl:a")[:-1], "86400001"])[0] == 422
-    assert send(of("pawl:a")[:-1]) == (422, "BAD_CALL")
+    assert send(of("pawlock:{x}:fence")) == (403, "FORBIDDEN")
+    assert send(of("pawlock:%election:a")) == (403, "FORBIDDEN")
+    assert send(of("pawlock:a", "tickets")) == (422, "BAD_CALL")
+    assert send([*of("pawlock:a")[:-3], "-1", "", "86400000"]) == (422, "BAD_CALL")
+    assert send([*of("pawlock:a")[:-1], "86400001"])[0] == 422
+    assert send(of("pawlock:a")[:-1]) == (422, "BAD_CALL")
     unknown = {"calls": [{"script": "0" * 40, "words": []}]}
-    assert service.ask("POST", "/v1/ns/pawl/calls", unknown).status == 404
+    assert service.ask("POST", "/v1/ns/pawlock/calls", unknown).status == 404
 
 
 def test_a_blocked_event_loop_is_renewed_through_the_service(service: Instance) -> None:

@@ -63,11 +63,11 @@ class Client:
             self.trouble.append(repr(error))
 
     def _work(self) -> None:
-        _, opened = self.ask("POST", "/v1/ns/pawl/sessions", {"ttl": 6}, {})
-        session = {"Pawl-Session": opened["session"]}
+        _, opened = self.ask("POST", "/v1/ns/pawlock/sessions", {"ttl": 6}, {})
+        session = {"Pawlock-Session": opened["session"]}
         while time.monotonic() < self.end:
             name = f"n{self.number % NAMES}"
-            status, grant = self.ask("POST", f"/v1/ns/pawl/lock/{name}/acquire", {"wait": 5}, session)
+            status, grant = self.ask("POST", f"/v1/ns/pawlock/lock/{name}/acquire", {"wait": 5}, session)
             if status == 423:
                 continue
             if status != 200:
@@ -75,12 +75,12 @@ class Client:
                 return
             begin = time.monotonic()
             time.sleep(0.005)
-            status, kept = self.ask("POST", "/v1/ns/pawl/sessions/keep-alive", {}, session)
+            status, kept = self.ask("POST", "/v1/ns/pawlock/sessions/keep-alive", {}, session)
             if status != 200 or grant["token"] not in [one["token"] for one in kept["held"]]:
                 self.trouble.append(f"lost: keep-alive {status} {kept} without {grant['token']}")
             self.holds.append(Hold(name, grant["fence"], begin, time.monotonic()))
             status, told = self.ask(
-                "POST", f"/v1/ns/pawl/lock/{name}/release", {"token": grant["token"]}, session
+                "POST", f"/v1/ns/pawlock/lock/{name}/release", {"token": grant["token"]}, session
             )
             if status != 200:
                 self.trouble.append(f"release {status} {told}")

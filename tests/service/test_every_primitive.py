@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.pace import pace
 from tests.service.rig import Answer, Instance
 from tests.service.test_client import url
 
-NS = "/v1/ns/pawl"
+NS = "/v1/ns/pawlock"
 
 
 def ask(service: Instance, path: str, body: object, key: str = "") -> Answer:
@@ -32,7 +32,7 @@ def test_a_latch(serve: Callable[..., Instance], server: Server) -> None:
     one, two = serve(), serve()
     assert one.ask("GET", f"{NS}/latch/l").body["count"] is None
     assert ask(one, "latch/l/wait", {"count": 3}).status == 423
-    with ThreadPoolExecutor(1) as pool, pawl.connect(server.url) as direct:
+    with ThreadPoolExecutor(1) as pool, pawlock.connect(server.url) as direct:
         waiting = pool.submit(ask, one, "latch/l/wait", {"count": 3, "wait": 20})
         until(lambda: one.ask("GET", f"{NS}/latch/l").body["waiting"] == 1)
         # The same key counts once, at any instance; the same part too.
@@ -53,7 +53,7 @@ def test_a_barrier(serve: Callable[..., Instance], server: Server) -> None:
     one, two = serve(), serve()
     assert ask(one, "barrier/b/wait", {"parties": 3}).status == 423
     assert one.ask("GET", f"{NS}/barrier/b").body["arrived"] == 0
-    with ThreadPoolExecutor(2) as pool, pawl.connect(server.url) as direct:
+    with ThreadPoolExecutor(2) as pool, pawlock.connect(server.url) as direct:
         first = pool.submit(ask, one, "barrier/b/wait", {"parties": 3, "wait": 20}, "k")
         until(lambda: two.ask("GET", f"{NS}/barrier/b").body["arrived"] == 1)
         one.end(9)
@@ -69,7 +69,7 @@ def test_a_barrier(serve: Callable[..., Instance], server: Server) -> None:
 
 
 def test_an_election(service: Instance, server: Server) -> None:
-    with pawl.connect(server.url) as direct:
+    with pawlock.connect(server.url) as direct:
         assert service.ask("GET", f"{NS}/election/e").body["held"] is False
         leads = service.acquire("e", "election", holder="web-1", ttl=20)
         assert leads.status == 200
@@ -93,9 +93,9 @@ def test_what_is_done_once_is_shown(service: Instance, server: Server) -> None:
         return found
 
     assert (shown()["held"], shown()["done"]) == (False, None)
-    with pawl.connect(server.url) as direct:
+    with pawlock.connect(server.url) as direct:
         state = direct.once("job", keep=60).begin()
-        assert isinstance(state, pawl.Started)
+        assert isinstance(state, pawlock.Started)
         until(lambda: service.ask("GET", f"{NS}/locks").body["total"] == 1)
         listed = service.ask("GET", f"{NS}/locks").body["locks"]
         assert [(one["name"], one["kind"]) for one in listed] == [("job", "once")]
@@ -149,8 +149,8 @@ def test_several_names_that_time_out_leave_nothing(service: Instance) -> None:
 
 def test_threads_through_the_service(service: Instance, server: Server) -> None:
     with (
-        pawl.connect(url(service)) as client,
-        pawl.connect(server.url) as direct,
+        pawlock.connect(url(service)) as client,
+        pawlock.connect(server.url) as direct,
         ThreadPoolExecutor(2) as pool,
     ):
         waiting = pool.submit(client.latch("l", 2).wait, 20)
@@ -173,14 +173,14 @@ def test_threads_through_the_service(service: Instance, server: Server) -> None:
         with client.multi_lock(["m1", "m2"]).acquire(timeout=5):
             assert direct.lock("m1").try_acquire() is None
             assert direct.lock("m2").try_acquire() is None
-        with direct.lock("m4"), pytest.raises(pawl.AcquireTimeout):
+        with direct.lock("m4"), pytest.raises(pawlock.AcquireTimeout):
             client.multi_lock(["m3", "m4"]).acquire(timeout=0.2)
         assert not direct.inspect("m1").held
         assert not direct.inspect("m3").held
 
 
 async def test_tasks_through_the_service(service: Instance, server: Server) -> None:
-    async with pawl.connect_async(url(service)) as client, pawl.connect_async(server.url) as direct:
+    async with pawlock.connect_async(url(service)) as client, pawlock.connect_async(server.url) as direct:
         waiting = asyncio.ensure_future(client.latch("l", 2).wait(20))
         await client.latch("l", 2).count_down()
         await direct.latch("l", 2).count_down()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.service.rig import Instance, Tokens
 
 _, HARD = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -40,7 +40,7 @@ def test_connections_without_end_leave_those_before_them_alone(
         stack.callback(client.close)
         headers = {"Authorization": f"Bearer {tokens.secrets['admin']}"}
 
-        def acquire(name: str, namespace: str = "pawl") -> int:
+        def acquire(name: str, namespace: str = "pawlock") -> int:
             client.request("POST", f"/v1/ns/{namespace}/lock/{name}/acquire", b"{}", headers)
             response = client.getresponse()
             json.loads(response.read())

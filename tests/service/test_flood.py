@@ -11,7 +11,7 @@ import pytest
 from tests.service.rig import Instance, Tokens, resident
 
 MIB = 1024 * 1024
-HEAD = b"POST /v1/ns/pawl/lock/a/acquire HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"POST /v1/ns/pawlock/lock/a/acquire HTTP/1.1\r\nHost: x\r\n"
 
 
 def _headers() -> Iterator[bytes]:
@@ -58,7 +58,7 @@ def _extension() -> Iterator[bytes]:
 
 def _row() -> Iterator[bytes]:
     while True:
-        yield b"GET /v1/ns/pawl/locks HTTP/1.1\r\n\r\n" * 2000
+        yield b"GET /v1/ns/pawlock/locks HTTP/1.1\r\n\r\n" * 2000
 
 
 JUNK: dict[str, tuple[Callable[[], Iterator[bytes]], int]] = {
@@ -130,7 +130,7 @@ def test_a_body_that_is_too_large_is_told_so_before_all_of_it_came(service: Inst
 
 def test_a_head_of_a_usual_size_passes(service: Instance) -> None:
     headers = {f"X-{number}": "a" * 300 for number in range(80)}
-    assert service.ask("GET", "/v1/ns/pawl/locks", headers=headers).status == 200
+    assert service.ask("GET", "/v1/ns/pawlock/locks", headers=headers).status == 200
 
 
 def _flood(service: Instance, connections: int, each: int) -> int:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.service.rig import Instance
 
 
@@ -42,20 +42,20 @@ def test_a_waiter_that_goes_away_as_its_grant_comes_leaves_the_name_free(
         body = json.dumps(told).encode()
         with socket.create_connection(("127.0.0.1", service.port), 10) as waiter:
             head = (
-                f"POST /v1/ns/pawl/{path.format(name=name)} HTTP/1.1\r\nHost: x\r\n"
+                f"POST /v1/ns/pawlock/{path.format(name=name)} HTTP/1.1\r\nHost: x\r\n"
                 f"Authorization: Bearer {service.tokens.secrets['admin']}\r\nContent-Length: {len(body)}\r\n\r\n"
             )
             waiter.sendall(head.encode() + body)
-            assert _until(server, 1, "ZCARD", f"{{pawl:{name}}}:1:queue")
+            assert _until(server, 1, "ZCARD", f"{{pawlock:{name}}}:1:queue")
             if how == "RST":
                 waiter.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         # In this very moment it is gone, and nothing has said so yet.
         given = json.dumps({"token": held.body["token"]})
-        line.request("POST", f"/v1/ns/pawl/lock/{name}/release", given, headers)
+        line.request("POST", f"/v1/ns/pawlock/lock/{name}/release", given, headers)
         released = line.getresponse()
         assert released.read()
         assert released.status == 200
-        if not _until(server, 0, "EXISTS", f"pawl:{name}", f"pawl:other{number}"):
+        if not _until(server, 0, "EXISTS", f"pawlock:{name}", f"pawlock:other{number}"):
             kept.append(name)
     line.close()
     assert kept == [], "held for nobody"
@@ -66,15 +66,15 @@ def test_whoever_waits_is_not_forgotten_for_a_request_behind_it(service: Instanc
     service.acquire("busy", ttl=60)
     body = json.dumps({"ttl": 60, "wait": 50}).encode()
     request = (
-        f"POST /v1/ns/pawl/lock/busy/acquire HTTP/1.1\r\nHost: x\r\n"
+        f"POST /v1/ns/pawlock/lock/busy/acquire HTTP/1.1\r\nHost: x\r\n"
         f"Authorization: Bearer {service.tokens.secrets['admin']}\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode() + body
     with socket.create_connection(("127.0.0.1", service.port), 10) as waiter:
         waiter.sendall(request)
-        assert _until(server, 1, "ZCARD", "{pawl:busy}:1:queue")
+        assert _until(server, 1, "ZCARD", "{pawlock:busy}:1:queue")
         waiter.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         time.sleep(0.1)
-    assert _until(server, 0, "ZCARD", "{pawl:busy}:1:queue")
+    assert _until(server, 0, "ZCARD", "{pawlock:busy}:1:queue")
 
 
 def test_a_client_that_asks_again_is_not_kept_from_its_grant_by_its_former_question(
@@ -84,8 +84,8 @@ def test_a_client_that_asks_again_is_not_kept_from_its_grant_by_its_former_quest
     service.acquire("connected")
     word = {"token": "x" * 24 + "@host:1/thread", "timeout": 2.0}
     with ThreadPoolExecutor(2) as pool:
-        former = pool.submit(service.ask, "POST", "/v1/ns/pawl/calls/wait", word, timeout=10)
+        former = pool.submit(service.ask, "POST", "/v1/ns/pawlock/calls/wait", word, timeout=10)
         time.sleep(0.3)
-        again = pool.submit(service.ask, "POST", "/v1/ns/pawl/calls/wait", word, timeout=10)
+        again = pool.submit(service.ask, "POST", "/v1/ns/pawlock/calls/wait", word, timeout=10)
         answers = [(one.result().status, one.result().body) for one in (former, again)]
     assert answers == [(200, {"wakeup": None})] * 2

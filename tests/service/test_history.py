@@ -1,15 +1,15 @@
-"""What `pawl serve --history` remembers of grants over HTTP."""
+"""What `pawlock serve --history` remembers of grants over HTTP."""
 
 import time
 from collections.abc import Callable
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.service.rig import Instance, Tokens
 
-NS = "/v1/ns/pawl"
+NS = "/v1/ns/pawlock"
 
 
 def entries(service: Instance, name: str, count: int, how: str) -> list[dict[str, object]]:
@@ -46,8 +46,8 @@ def test_grants_and_their_ends_are_remembered_whichever_instance_sees_them(
     assert two.ask("POST", f"{NS}/lock/a/force-release", {"reason": "x"}).status == 200
     # The oldest one went.
     assert [x["how"] for x in entries(one, "a", 3, "forced")] == ["forced", "expired", "released"]
-    url = f"http+pawl://{tokens.secrets['admin']}@127.0.0.1:{one.port}"
-    with pawl.connect(url, ttl=1) as client:
+    url = f"http+pawlock://{tokens.secrets['admin']}@127.0.0.1:{one.port}"
+    with pawlock.connect(url, ttl=1) as client:
         with client.lock("b"):
             time.sleep(0.7)  # one of its renewals
         (own,) = entries(two, "b", 1, "released")
@@ -58,16 +58,16 @@ def test_grants_and_their_ends_are_remembered_whichever_instance_sees_them(
     assert one.ask("POST", f"{NS}/lock/c/release", {"token": last["token"]}).status == 200
     assert one.end() == 0
     assert entries(two, "c", 1, "released")[0]["fence"] == last["fence"]
-    with pawl.connect(server.url) as direct:
+    with pawlock.connect(server.url) as direct:
         assert [entry.fence for entry in direct.history("c")] == [last["fence"]]
 
 
-def vars_of(entry: pawl.HistoryEntry) -> dict[str, object]:
+def vars_of(entry: pawlock.HistoryEntry) -> dict[str, object]:
     return {name: getattr(entry, name) for name in entry.__slots__}
 
 
 def test_nothing_is_noted_unless_it_was_asked_for(service: Instance, server: Server) -> None:
-    with pawl.connect(server.url) as direct:
+    with pawlock.connect(server.url) as direct:
         held = service.acquire("a", ttl=30).body
         assert service.ask("POST", f"{NS}/lock/a/release", {"token": held["token"]}).status == 200
         time.sleep(0.6)

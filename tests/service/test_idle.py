@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from pawl.core.protocol.runtime import run
-from pawl.runtimes.http import HttpThreads
-from pawl.service.runner import Listening
-from pawl.topology.endpoint import Service
-from pawl.transport import http
-from pawl.transport.http import AsyncWire, Question
+from pawlock.core.protocol.runtime import run
+from pawlock.runtimes.http import HttpThreads
+from pawlock.service.runner import Listening
+from pawlock.topology.endpoint import Service
+from pawlock.transport import http
+from pawlock.transport.http import AsyncWire, Question
 
 
 class Toy:
@@ -39,7 +39,7 @@ class Toy:
         writer.close()
 
     def service(self) -> Service:
-        return Service("127.0.0.1", self.port, "token", secure=False, shown="http+pawl://toy")
+        return Service("127.0.0.1", self.port, "token", secure=False, shown="http+pawlock://toy")
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_connections_that_many_tasks_needed_once_are_closed(
 async def test_a_thread_uses_no_connection_that_was_idle_for_long(
     toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runtime = HttpThreads(toy.service(), "pawl")
+    runtime = HttpThreads(toy.service(), "pawlock")
 
     def ask() -> None:
         for _ in range(2):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.service.intruder import Intruder
 from tests.service.rig import Instance, Tokens
 
@@ -15,7 +15,7 @@ def attacked(
 ) -> Iterator[Callable[[int, int], None]]:
     limits = {"max_ttl": 600, "locks": 100_000, "sessions": 100_000, "rate": 0}
     for name, roles in (("alice", ["acquire", "read"]), ("bob", ["acquire", "read"]), ("rita", ["read"])):
-        tokens.add(name, roles=roles, namespaces=["pawl", "shared"], limits=limits)
+        tokens.add(name, roles=roles, namespaces=["pawlock", "shared"], limits=limits)
     service, runs = serve(), list[Intruder]()
 
     def attack(seed: int, steps: int) -> None:

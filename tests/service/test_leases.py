@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import pawl
-from pawl.service.spaces import kinds
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.service.spaces import kinds
+from pawlock.testing.servers import Server
 from tests.pace import pace
 from tests.service.rig import Instance
 
@@ -21,10 +21,10 @@ def test_one_acquires_and_the_next_waits_until_it_is_released(service: Instance)
         second = pool.submit(service.acquire, "order:42", ttl=20, wait=20)
         time.sleep(0.5)
         assert not second.done()
-        look = service.ask("GET", "/v1/ns/pawl/lock/order:42").body
+        look = service.ask("GET", "/v1/ns/pawlock/lock/order:42").body
         assert look["held"] is True
         assert look["queue_length"] == 1
-        path = "/v1/ns/pawl/lock/order:42/release"
+        path = "/v1/ns/pawlock/lock/order:42/release"
         assert service.ask("POST", path, {"token": first.body["token"]}).status == 200
         at = time.monotonic()
         granted = second.result(10)
@@ -38,48 +38,48 @@ def test_one_acquires_and_the_next_waits_until_it_is_released(service: Instance)
 
 
 def test_the_locks_of_a_client_that_died_go_within_its_sessions_ttl(service: Instance) -> None:
-    opened = service.ask("POST", "/v1/ns/pawl/sessions", {"ttl": 1.5})
+    opened = service.ask("POST", "/v1/ns/pawlock/sessions", {"ttl": 1.5})
     session = opened.body["session"]
     taken = service.acquire("dead", session=session)
     assert taken.status == 200, taken.body
     for _ in range(4):
         time.sleep(0.6)
-        kept = service.ask("POST", "/v1/ns/pawl/sessions/keep-alive", headers={"Pawl-Session": session})
+        kept = service.ask("POST", "/v1/ns/pawlock/sessions/keep-alive", headers={"Pawlock-Session": session})
         assert [one["name"] for one in kept.body["held"]] == ["dead"], kept.body
     at = time.monotonic()
     assert service.acquire("dead", wait=10).status == 200
     assert 1.0 < time.monotonic() - at < pace() * 1.9
-    over = service.ask("POST", "/v1/ns/pawl/sessions/keep-alive", headers={"Pawl-Session": session})
+    over = service.ask("POST", "/v1/ns/pawlock/sessions/keep-alive", headers={"Pawlock-Session": session})
     assert over.status == 404
     assert over.body["code"] == "SESSION_ENDED"
 
 
 def test_a_lease_that_was_taken_from_a_session_is_told(service: Instance) -> None:
-    headers = {"Pawl-Session": service.ask("POST", "/v1/ns/pawl/sessions", {"ttl": 30}).body["session"]}
-    service.acquire("gone", session=headers["Pawl-Session"])
-    forced = service.ask("POST", "/v1/ns/pawl/lock/gone/force-release", {"reason": "stuck"})
+    headers = {"Pawlock-Session": service.ask("POST", "/v1/ns/pawlock/sessions", {"ttl": 30}).body["session"]}
+    service.acquire("gone", session=headers["Pawlock-Session"])
+    forced = service.ask("POST", "/v1/ns/pawlock/lock/gone/force-release", {"reason": "stuck"})
     assert forced.body["released"] is True
-    kept = service.ask("POST", "/v1/ns/pawl/sessions/keep-alive", headers=headers).body
+    kept = service.ask("POST", "/v1/ns/pawlock/sessions/keep-alive", headers=headers).body
     assert [one["name"] for one in kept["lost"]] == ["gone"]
-    assert service.ask("POST", "/v1/ns/pawl/sessions/keep-alive", headers=headers).body["lost"] == []
-    audit = service.ask("GET", "/v1/ns/pawl/audit").body["audit"]
+    assert service.ask("POST", "/v1/ns/pawlock/sessions/keep-alive", headers=headers).body["lost"] == []
+    audit = service.ask("GET", "/v1/ns/pawlock/audit").body["audit"]
     assert audit[0]["name"] == "gone"
     assert "stuck" in audit[0]["text"]
     assert "admin" in audit[0]["text"]
 
 
 def test_ending_a_session_releases_all_that_it_holds(service: Instance) -> None:
-    headers = {"Pawl-Session": service.ask("POST", "/v1/ns/pawl/sessions", {"ttl": 30}).body["session"]}
+    headers = {"Pawlock-Session": service.ask("POST", "/v1/ns/pawlock/sessions", {"ttl": 30}).body["session"]}
     for name in ("one", "two"):
-        assert service.acquire(name, session=headers["Pawl-Session"]).status == 200
-    assert service.acquire("p", "semaphore", session=headers["Pawl-Session"], permits=2).status == 200
-    assert {one["name"] for one in service.ask("GET", "/v1/ns/pawl/locks").body["locks"]} == {
+        assert service.acquire(name, session=headers["Pawlock-Session"]).status == 200
+    assert service.acquire("p", "semaphore", session=headers["Pawlock-Session"], permits=2).status == 200
+    assert {one["name"] for one in service.ask("GET", "/v1/ns/pawlock/locks").body["locks"]} == {
         "one",
         "two",
         "p",
     }
-    assert service.ask("DELETE", "/v1/ns/pawl/sessions", headers=headers).body == {"released": 3}
-    assert service.ask("GET", "/v1/ns/pawl/locks").body["locks"] == []
+    assert service.ask("DELETE", "/v1/ns/pawlock/sessions", headers=headers).body == {"released": 3}
+    assert service.ask("GET", "/v1/ns/pawlock/locks").body["locks"] == []
     assert service.acquire("one").status == 200
 
 
@@ -88,7 +88,7 @@ def test_a_waiter_whose_client_goes_away_leaves_the_queue_at_once(service: Insta
     connection = socket.create_connection(("127.0.0.1", service.port))
     body = b'{"wait": 50}'
     connection.sendall(
-        b"POST /v1/ns/pawl/lock/busy/acquire HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+        b"POST /v1/ns/pawlock/lock/busy/acquire HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
         + service.tokens.secrets["admin"].encode()
         + b"\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     )
@@ -97,15 +97,15 @@ def test_a_waiter_whose_client_goes_away_leaves_the_queue_at_once(service: Insta
     at = time.monotonic()
     assert _queue(service, "busy", 0)
     assert time.monotonic() - at < pace() * 1
-    path = "/v1/ns/pawl/lock/busy/release"
+    path = "/v1/ns/pawlock/lock/busy/release"
     assert service.ask("POST", path, {"token": held.body["token"]}).status == 200
-    assert service.ask("GET", "/v1/ns/pawl/lock/busy").body["held"] is False
+    assert service.ask("GET", "/v1/ns/pawlock/lock/busy").body["held"] is False
 
 
 def _queue(service: Instance, name: str, length: int) -> bool:
     end = time.monotonic() + 5
     while time.monotonic() < end:
-        if service.ask("GET", f"/v1/ns/pawl/lock/{name}").body["queue_length"] == length:
+        if service.ask("GET", f"/v1/ns/pawlock/lock/{name}").body["queue_length"] == length:
             return True
         time.sleep(0.02)
     return False
@@ -126,15 +126,15 @@ def _queue(service: Instance, name: str, length: int) -> bool:
 def test_every_primitive_with_leases(
     service: Instance, kind: str, body: dict[str, object], together: int
 ) -> None:
-    grants = [service.ask("POST", f"/v1/ns/pawl/{kind}/x/acquire", body) for _ in range(3)]
+    grants = [service.ask("POST", f"/v1/ns/pawlock/{kind}/x/acquire", body) for _ in range(3)]
     assert [one.status for one in grants] == [200] * min(together, 3) + [423] * (3 - min(together, 3))
     for grant in grants:
         if grant.status == 200:
             told = {**body, "token": grant.body["token"]}
-            renewed = service.ask("POST", f"/v1/ns/pawl/{kind}/x/renew", {**told, "ttl": 50})
+            renewed = service.ask("POST", f"/v1/ns/pawlock/{kind}/x/renew", {**told, "ttl": 50})
             assert renewed.body["expires_in"] > 45
-            assert service.ask("POST", f"/v1/ns/pawl/{kind}/x/release", told).status == 200
-    assert service.ask("POST", f"/v1/ns/pawl/{kind}/x/acquire", body).status == 200
+            assert service.ask("POST", f"/v1/ns/pawlock/{kind}/x/release", told).status == 200
+    assert service.ask("POST", f"/v1/ns/pawlock/{kind}/x/acquire", body).status == 200
 
 
 def test_every_kind_of_the_registry_that_has_leases_is_tested() -> None:
@@ -146,7 +146,7 @@ def test_every_kind_of_the_registry_that_has_leases_is_tested() -> None:
 def test_a_lock_over_http_and_one_of_the_library_exclude_each_other(
     service: Instance, server: Server
 ) -> None:
-    with pawl.connect(server.url) as client:
+    with pawlock.connect(server.url) as client:
         assert service.acquire("both").status == 200
         assert client.lock("both").try_acquire() is None
         with client.lock("other"):

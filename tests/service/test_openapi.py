@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pawl.service.access import Access
-from pawl.service.app import create_app
-from pawl.service.config import Limits
-from pawl.service.requests import State
-from pawl.service.spaces import Spaces
+from pawlock.service.access import Access
+from pawlock.service.app import create_app
+from pawlock.service.config import Limits
+from pawlock.service.requests import State
+from pawlock.service.spaces import Spaces
 from tests.service.rig import Instance
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ def check_schema(schema: dict[str, Any]) -> None:
 
 def test_it_is_a_valid_document(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1.")
-    assert document["info"]["title"] == "pawl"
+    assert document["info"]["title"] == "pawlock"
     for one in every(document):
         if isinstance(one, dict) and isinstance(one.get("$ref"), str):
             found: Any = document
@@ -103,7 +103,7 @@ def test_answers_are_as_it_says(service: Instance, document: dict[str, Any]) -> 
     }  # fmt: skip
 
     def ask(method: str, template: str, body: object = None, status: int = 200, **fields: str) -> Any:  # noqa: ANN401
-        answer = service.ask(method, template.format(**{"namespace": "pawl", **fields}), body)
+        answer = service.ask(method, template.format(**{"namespace": "pawlock", **fields}), body)
         assert answer.status == status, answer.body
         response = document["paths"][template][method.lower()]["responses"][str(status)]
         ((_, content),) = response["content"].items()

@@ -11,17 +11,17 @@ from collections.abc import Callable
 
 import pytest
 
-import pawl
-from pawl import errors
-from pawl.errors import PawlError
-from pawl.primitives.mutex import Mutex
-from pawl.service.access import Principal
-from pawl.service.config import Limits
-from pawl.service.problems import problem_of
-from pawl.testing.servers import Server
+import pawlock
+from pawlock import errors
+from pawlock.errors import PawlockError
+from pawlock.primitives.mutex import Mutex
+from pawlock.service.access import Principal
+from pawlock.service.config import Limits
+from pawlock.service.problems import problem_of
+from pawlock.testing.servers import Server
 from tests.service.rig import Instance, Tokens
 
-NS = "/v1/ns/pawl"
+NS = "/v1/ns/pawlock"
 TOKEN = "t" * 24 + "@host:1/a"
 
 
@@ -31,7 +31,7 @@ def test_a_port_in_use_ends_it_with_one_line(server: Server, option: str) -> Non
         port = str(taken.getsockname()[1])
         ports = ["--port", "0"] if option == "--probe-port" else []
         done = subprocess.run(
-            [sys.executable, "-m", "pawl", "serve", "--url", server.url, *ports, option, port],
+            [sys.executable, "-m", "pawlock", "serve", "--url", server.url, *ports, option, port],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == 69
@@ -41,22 +41,22 @@ def test_a_port_in_use_ends_it_with_one_line(server: Server, option: str) -> Non
 
 
 def test_it_prints_the_address_that_clients_take(service: Instance, tokens: Tokens) -> None:
-    found = re.search(rb"connect to (http\+pawl://\S+)\n", service.said)
+    found = re.search(rb"connect to (http\+pawlock://\S+)\n", service.said)
     deadline = time.monotonic() + 10
     while found is None:
         assert time.monotonic() < deadline, service.said
         assert service.process.stderr is not None
         if select.select([service.process.stderr], [], [], 0.1)[0]:
             service.said += service.process.stderr.read1(4096)  # type: ignore[attr-defined]
-        found = re.search(rb"connect to (http\+pawl://\S+)\n", service.said)
+        found = re.search(rb"connect to (http\+pawlock://\S+)\n", service.said)
     url = found[1].decode().replace("<token>", tokens.secrets["admin"])
-    with pawl.connect(url) as client, client.lock("a"):
+    with pawlock.connect(url) as client, client.lock("a"):
         assert service.ask("GET", f"{NS}/lock/a").body["held"] is True
 
 
 def test_an_address_of_http_is_told_what_to_write() -> None:
-    with pytest.raises(pawl.ConfigurationError, match=r"http\+pawl://"):
-        pawl.connect("http://127.0.0.1:8750")
+    with pytest.raises(pawlock.ConfigurationError, match=r"http\+pawlock://"):
+        pawlock.connect("http://127.0.0.1:8750")
 
 
 def test_who_has_no_token_is_not_told_where_the_server_is(tokens: Tokens) -> None:
@@ -69,10 +69,10 @@ def test_who_has_no_token_is_not_told_where_the_server_is(tokens: Tokens) -> Non
         refused = service.acquire("a")
         assert refused.status == 503
         helpers = [
-            f"{{pawl:a}}:{one}" for one in ("fence", "1:queue", "1:tickets", f"1:dead:{TOKEN}", "1:holds")
+            f"{{pawlock:a}}:{one}" for one in ("fence", "1:queue", "1:tickets", f"1:dead:{TOKEN}", "1:holds")
         ]
-        script = Mutex("lock", "a", "pawl:a").leave(TOKEN, 0, 0).script
-        step = {"script": script.sha, "words": ["pawl:a", *helpers, TOKEN, "0", "0", "", "86400000"]}
+        script = Mutex("lock", "a", "pawlock:a").leave(TOKEN, 0, 0).script
+        step = {"script": script.sha, "words": ["pawlock:a", *helpers, TOKEN, "0", "0", "", "86400000"]}
         called = service.ask("POST", f"{NS}/calls", {"calls": [step]})
         assert called.body["replies"][0]["fault"] == "unreachable"
         for answer in (ready, refused, called):
@@ -98,14 +98,14 @@ def test_metrics_count_requests_and_tell_no_name(service: Instance, tokens: Toke
     assert told.headers["content-type"].startswith("text/plain")
     text = told.body.decode()
     for line in (
-        'pawl_http_requests_total{method="POST",operation="acquire",status="200"} 1.0',
-        'pawl_http_requests_total{method="POST",operation="acquire",status="423"} 1.0',
-        'pawl_http_requests_total{method="POST",operation="acquire",status="401"} 0.0',
-        'pawl_http_requests_total{method="POST",operation="release",status="200"} 1.0',
-        'pawl_http_requests_total{method="GET",operation="metrics",status="403"} 1.0',
-        'pawl_http_request_seconds_count{operation="acquire"} 2.0',
-        "pawl_http_namespaces 1.0",
-        "pawl_http_waiting 0.0",
+        'pawlock_http_requests_total{method="POST",operation="acquire",status="200"} 1.0',
+        'pawlock_http_requests_total{method="POST",operation="acquire",status="423"} 1.0',
+        'pawlock_http_requests_total{method="POST",operation="acquire",status="401"} 0.0',
+        'pawlock_http_requests_total{method="POST",operation="release",status="200"} 1.0',
+        'pawlock_http_requests_total{method="GET",operation="metrics",status="403"} 1.0',
+        'pawlock_http_request_seconds_count{operation="acquire"} 2.0',
+        "pawlock_http_namespaces 1.0",
+        "pawlock_http_waiting 0.0",
     ):
         assert line in text, text
     assert "private" not in text
@@ -123,7 +123,7 @@ def test_the_log_says_who_was_refused_and_who_forced_what(
     tokens.add("reader", roles=["read"])
     service = serve("--log", which)
     held = service.acquire("a", ttl=60)
-    service.ask("GET", f"{NS}/lock/a", token="pawl_wrong")
+    service.ask("GET", f"{NS}/lock/a", token="pawlock_wrong")
     service.acquire("a", token="reader")
     service.ask("POST", f"{NS}/lock/a/force-release", {"reason": "stuck"})
     told = _lines(service)
@@ -131,7 +131,7 @@ def test_the_log_says_who_was_refused_and_who_forced_what(
         held.body["token"],
         held.body["token"].partition("@")[0],
         *tokens.secrets.values(),
-        "pawl_wrong",
+        "pawlock_wrong",
     ):
         assert secret.encode() not in service.said
     short = [(one["event"], one["client"], one["status"], one["code"]) for one in told]
@@ -164,7 +164,7 @@ def test_who_has_no_token_cannot_fill_the_log(serve: Callable[..., Instance], to
     assert 20 <= len(told) <= 20 * (seconds + 2)
 
 
-def _kinds(kind: type[PawlError] = PawlError) -> list[type[PawlError]]:
+def _kinds(kind: type[PawlockError] = PawlockError) -> list[type[PawlockError]]:
     return [kind, *(one for sub in kind.__subclasses__() for one in _kinds(sub))]
 
 
@@ -174,7 +174,7 @@ PYTHON = re.compile(
 
 
 @pytest.mark.parametrize("kind", [one for one in _kinds() if one.__module__ == errors.__name__])
-def test_every_problem_has_a_remedy_that_makes_sense_over_http(kind: type[PawlError]) -> None:
+def test_every_problem_has_a_remedy_that_makes_sense_over_http(kind: type[PawlockError]) -> None:
     problem = problem_of(kind("what ``happened``", name="a"))
     assert problem.more["fix"]
     assert problem.more["cause"]

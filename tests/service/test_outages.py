@@ -10,12 +10,12 @@ from typing import Literal
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.pace import pace
 from tests.service.rig import Instance, Tokens
 
-NS = "/v1/ns/pawl"
+NS = "/v1/ns/pawlock"
 
 
 @pytest.fixture
@@ -98,12 +98,12 @@ def test_a_release_confirms_the_next_waiter_in_its_own_round_trip(
 
 @pytest.mark.fault
 @pytest.mark.parametrize("policy", ["raise", "local"])
-def test_a_client_of_pawl_sees_an_outage_behind_the_service_as_one(
+def test_a_client_of_pawlock_sees_an_outage_behind_the_service_as_one(
     own_server: Server, service: Instance, policy: Literal["raise", "local"]
 ) -> None:
     """It retries for ``unavailable_after``, then says so or degrades: that is no defect of the service."""
-    url = f"http+pawl://{service.tokens.secrets['admin']}@127.0.0.1:{service.port}"
-    with pawl.connect(url) as client:
+    url = f"http+pawlock://{service.tokens.secrets['admin']}@127.0.0.1:{service.port}"
+    with pawlock.connect(url) as client:
         lock = client.lock("n", on_unavailable=policy, unavailable_after=1)
         with lock:
             pass
@@ -114,7 +114,7 @@ def test_a_client_of_pawl_sees_an_outage_behind_the_service_as_one(
                 assert lease.degraded == "local"
         else:
             began = time.monotonic()
-            with pytest.raises(pawl.BackendUnavailable, match="could not be reached"):
+            with pytest.raises(pawlock.BackendUnavailable, match="could not be reached"):
                 lock.acquire()
             assert time.monotonic() - began > 0.3
         own_server.restart(keep_data=False)

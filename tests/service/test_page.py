@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl.service.watch import Holds
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.service.watch import Holds
+from pawlock.testing.servers import Server
 from tests.service.browser import PROGRAM, Browser
 from tests.service.rig import Instance
 
@@ -28,7 +28,7 @@ def test_a_stuck_lock_is_found_and_taken_away(service: Instance, tmp_path: Path)
         waiting = pool.submit(service.acquire, "order:42", wait=50, holder="web-1")
         page.shape("light")
         page.open(f"{service.address}/?search=order")
-        page.run(LOGIN % "pawl_wrong")
+        page.run(LOGIN % "pawlock_wrong")
         page.until("document.getElementById('refused').textContent.includes('unknown')")
         page.run(LOGIN % service.tokens.secrets["admin"])
         page.until("document.querySelectorAll('#rows tr').length === 1")
@@ -60,7 +60,7 @@ def test_a_stuck_lock_is_found_and_taken_away(service: Instance, tmp_path: Path)
         secret = service.tokens.secrets["admin"]
         assert secret not in page.run("location.href + document.cookie + JSON.stringify(localStorage)")
         assert secret not in page.run("document.documentElement.outerHTML")
-    released = service.ask("POST", "/v1/ns/pawl/lock/order:42/release", {"token": stuck.body["token"]})
+    released = service.ask("POST", "/v1/ns/pawlock/lock/order:42/release", {"token": stuck.body["token"]})
     assert released.status == 409
 
 
@@ -78,12 +78,12 @@ def test_the_dialog_names_a_lock_and_takes_that_one_away(service: Instance, tmp_
             "document.getElementById('force').click(); document.getElementById('reason').value = 'w'; true"
         )
         asked = page.run("document.getElementById('sure-text').textContent")
-        assert asked.startswith("evil⟨U+202E⟩gnp.exe in pawl: "), asked
+        assert asked.startswith("evil⟨U+202E⟩gnp.exe in pawlock: "), asked
         # As the button of the browser for the page before does, which no dialog stops.
         page.run("setView({ kind: 'lock', name: 'other' }, true); true")
         page.run("document.getElementById('sure-form').requestSubmit(); true")
         page.until("!document.getElementById('sure').open")
-    held = {one["name"] for one in service.ask("GET", "/v1/ns/pawl/locks").body["locks"]}
+    held = {one["name"] for one in service.ask("GET", "/v1/ns/pawlock/locks").body["locks"]}
     assert held == {"other"}
 
 
@@ -102,7 +102,7 @@ def test_who_may_only_read_sees_no_button(service: Instance, tmp_path: Path) -> 
 @in_browser
 def test_with_the_keyboard_alone(service: Instance, server: Server, tmp_path: Path) -> None:
     """Search, step through the names, look at one, take it away, read what was done, and go back."""
-    with pawl.connect(server.url, history=20) as client, Browser(tmp_path / "profile") as page:
+    with pawlock.connect(server.url, history=20) as client, Browser(tmp_path / "profile") as page:
         client.lock("report").acquire().release()
         stuck = client.lock("report", ttl=300).acquire()
         held = [client.lock(f"job:{number}", ttl=300).acquire() for number in range(3)]
@@ -251,9 +251,9 @@ def test_a_hold_is_stuck_when_it_lasts_far_longer_than_is_usual_for_its_name() -
 
 
 def _keep(page: Browser, scheme: str) -> None:
-    """Take a picture; `PAWL_SHOTS=docs/images` keeps it for the documentation."""
+    """Take a picture; `PAWLOCK_SHOTS=docs/images` keeps it for the documentation."""
     picture = page.shot()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) > 10_000
-    if folder := os.environ.get("PAWL_SHOTS"):
+    if folder := os.environ.get("PAWLOCK_SHOTS"):
         (Path(folder) / f"page-{scheme}.png").write_bytes(picture)

@@ -11,7 +11,7 @@ import pytest
 from tests.pace import pace
 from tests.service.rig import Instance
 
-NS = "/v1/ns/pawl"
+NS = "/v1/ns/pawlock"
 
 
 def test_a_second_instance_answers_a_repeated_request_the_same(serve: Callable[..., Instance]) -> None:

@@ -14,21 +14,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pawl.core.protocol.carrier import Request
-from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.runtime import Call
-from pawl.primitives.mutex import Mutex
-from pawl.primitives.permits import Permits
-from pawl.testing.servers import Server
+from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.primitive import Primitive
+from pawlock.core.protocol.runtime import Call
+from pawlock.primitives.mutex import Mutex
+from pawlock.primitives.permits import Permits
+from pawlock.testing.servers import Server
 from tests.service.intruder import parse
 from tests.service.rig import Answer, Instance, Tokens, resident
 
-NS = "/v1/ns/pawl"
+NS = "/v1/ns/pawlock"
 
 
 @pytest.mark.parametrize(
     ("token", "header"),
-    [(None, None), ("pawl_wrong", None), (None, "Basic YTpi"), (None, "Bearer "), (None, "Bearer é")],
+    [(None, None), ("pawlock_wrong", None), (None, "Basic YTpi"), (None, "Bearer "), (None, "Bearer é")],
 )
 def test_without_a_known_token_nothing_is_told(
     service: Instance, token: str | None, header: str | None
@@ -86,22 +86,22 @@ def of_one(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        ("/v1/ns/pawl/../secret/lock/a", 404),
-        ("/v1/ns/pawl/lock/..", 400),
-        ("/v1/ns/pawl/lock/%2e%2e", 400),
-        ("/v1/ns/pawl/lock/%2E", 400),
-        ("/v1/ns/pawl//lock/a", 404),
-        ("/v1/ns/pawl/lock/a%00b", 400),
-        ("/v1/ns/pawl/lock/a%0d%0ab", 400),
-        ("/v1/ns/pawl/lock/%ff", 400),
-        ("/v1/ns/pawl/lock/" + "x" * 201, 422),
+        ("/v1/ns/pawlock/../secret/lock/a", 404),
+        ("/v1/ns/pawlock/lock/..", 400),
+        ("/v1/ns/pawlock/lock/%2e%2e", 400),
+        ("/v1/ns/pawlock/lock/%2E", 400),
+        ("/v1/ns/pawlock//lock/a", 404),
+        ("/v1/ns/pawlock/lock/a%00b", 400),
+        ("/v1/ns/pawlock/lock/a%0d%0ab", 400),
+        ("/v1/ns/pawlock/lock/%ff", 400),
+        ("/v1/ns/pawlock/lock/" + "x" * 201, 422),
         ("/v1/ns/other/lock/a", 403),
-        ("/v1/ns/pawl%2F..%2Fother/lock/a", 403),
+        ("/v1/ns/pawlock%2F..%2Fother/lock/a", 403),
         ("/v1/ns/%70awl/lock/a", 200),
-        ("/v1/ns/pawl/lock/a%2F..%2Fb", 200),
-        ("/v1/ns/pawl/lock/%7Bpawl%7D:fence", 200),
-        ("/v1/ns/pawl/lock/{a}", 200),
-        ("/v1/ns/pawl/gate/a", 404),
+        ("/v1/ns/pawlock/lock/a%2F..%2Fb", 200),
+        ("/v1/ns/pawlock/lock/%7Bpawlock%7D:fence", 200),
+        ("/v1/ns/pawlock/lock/{a}", 200),
+        ("/v1/ns/pawlock/gate/a", 404),
     ],
 )
 def test_tricks_with_paths(of_one: Instance, path: str, status: int) -> None:
@@ -113,8 +113,10 @@ def test_a_name_cannot_reach_a_key_of_another(service: Instance, server: Server)
     listed = server.command("KEYS", "*")
     assert isinstance(listed, list)
     keys = sorted(key.decode() for key in listed if isinstance(key, bytes))
-    assert "pawl:a/b%7B%7D" in keys
-    assert all(key.startswith(("pawl:a/b%7B%7D", "{pawl:a/b%7B%7D}:", "{pawl}:1:")) for key in keys), keys
+    assert "pawlock:a/b%7B%7D" in keys
+    assert all(
+        key.startswith(("pawlock:a/b%7B%7D", "{pawlock:a/b%7B%7D}:", "{pawlock}:1:")) for key in keys
+    ), keys
 
 
 def test_a_body_that_is_too_large_is_refused(service: Instance) -> None:
@@ -183,9 +185,9 @@ def test_one_client_cannot_fill_the_queue_of_a_name(
 ) -> None:
     tokens.add("few", roles=["acquire"], limits={"waiters": 3, "max_ttl": 3000})
     service = serve()
-    name: Primitive = Mutex("lock", "a", "pawl:a")
+    name: Primitive = Mutex("lock", "a", "pawlock:a")
     if kind == "rwlock":
-        name = Permits("rwlock", "a", "pawl:a", "rwlock", "x")
+        name = Permits("rwlock", "a", "pawlock:a", "rwlock", "x")
     held = service.acquire("a", "lock" if kind == "lock" else "rwlock_write")
     assert held.status == 200
 
@@ -249,16 +251,27 @@ def test_slow_headers_and_slow_bodies_end(service: Instance) -> None:
 def test_tokens_are_in_no_log_and_no_file(serve: Callable[..., Instance], tokens: Tokens) -> None:
     service = serve()
     taken = service.acquire("a")
-    service.acquire("a", token="pawl_wrong")
+    service.acquire("a", token="pawlock_wrong")
     service.ask("GET", f"{NS}/locks")
     service.end()
-    for secret in (*tokens.secrets.values(), "pawl_wrong", taken.body["token"].partition("@")[0]):
+    for secret in (*tokens.secrets.values(), "pawlock_wrong", taken.body["token"].partition("@")[0]):
         assert secret.encode() not in service.said
         assert secret not in tokens.path.read_text()
 
 
 def test_it_reaches_beyond_this_machine_only_with_tokens_and_tls(server: Server, tokens: Tokens) -> None:
-    command = [sys.executable, "-m", "pawl", "serve", "--url", server.url, "--host", "0.0.0.0", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "pawlock",
+        "serve",
+        "--url",
+        server.url,
+        "--host",
+        "0.0.0.0",
+        "--port",
+        "0",
+    ]
     for options, word in (([], "--tokens"), (["--tokens", str(tokens.path)], "--certificate")):
         done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=20, check=False)
         assert done.returncode == 64
@@ -271,8 +284,8 @@ def test_a_token_can_be_made_and_only_its_hash_is_kept(
 ) -> None:
     path = tmp_path / "tokens.json"
     made = subprocess.run(
-        [sys.executable, "-m", "pawl", "serve", "--make-token", "web", "--tokens", str(path),
-         "--namespace", "pawl", "--role", "acquire", "--expires", "30"],
+        [sys.executable, "-m", "pawlock", "serve", "--make-token", "web", "--tokens", str(path),
+         "--namespace", "pawlock", "--role", "acquire", "--expires", "30"],
         capture_output=True, text=True, timeout=20, check=True,
     )  # fmt: skip
     secret = made.stdout.strip()
@@ -328,7 +341,7 @@ _PART = st.sampled_from(
     what=st.sampled_from(["", "/acquire", "/renew", "/release", "/force-release", "/keep-alive"]),
     body=st.dictionaries(_FIELDS, _JSON, max_size=4) | _JSON,
     headers=st.dictionaries(
-        st.sampled_from(["Pawl-Session", "Idempotency-Key", "Content-Type"]),
+        st.sampled_from(["Pawlock-Session", "Idempotency-Key", "Content-Type"]),
         st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30)
         | st.just("s1000-aaaaaaaaaaaaaaaaaaaa"),
     ),
@@ -347,10 +360,10 @@ def test_nothing_that_is_sent_makes_a_500(
 
 
 def test_a_program_is_told_as_json_where_it_listens_and_what_was_made(server: Server, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pawl", "serve", "--json"]
+    command = [sys.executable, "-m", "pawlock", "serve", "--json"]
     path = tmp_path / "tokens.json"
     made = subprocess.run(
-        [*command, "--make-token", "web", "--namespace", "pawl", "--role", "read", "--tokens", str(path)],
+        [*command, "--make-token", "web", "--namespace", "pawlock", "--role", "read", "--tokens", str(path)],
         capture_output=True, text=True, timeout=20, check=True,
     )  # fmt: skip
     told = json.loads(made.stdout)

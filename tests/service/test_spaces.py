@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-import pawl
-from pawl.service import spaces
-from pawl.service.access import Principal
-from pawl.service.config import Limits
-from pawl.service.problems import Problem
-from pawl.service.spaces import Spaces
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.service import spaces
+from pawlock.service.access import Principal
+from pawlock.service.config import Limits
+from pawlock.service.problems import Problem
+from pawlock.service.spaces import Spaces
+from pawlock.testing.servers import Server
 
 
 async def test_a_namespace_that_nobody_asks_for_makes_room(
@@ -27,14 +27,14 @@ async def test_a_namespace_that_nobody_asks_for_makes_room(
     assert known.of("a") is first
     third = known.of("c")
     await asyncio.gather(*known._leaving)
-    with pytest.raises(pawl.ClientClosed):
+    with pytest.raises(pawlock.ClientClosed):
         await second.client.inspect("x")
     # Who waits there is not sent away.
-    first.waiting["pawl:x"] = {}
+    first.waiting["pawlock:x"] = {}
     assert known.of("b") is not second
     assert known.of("a") is first
     await asyncio.gather(*known._leaving)
-    with pytest.raises(pawl.ClientClosed):
+    with pytest.raises(pawlock.ClientClosed):
         await third.client.inspect("x")
     lease.check()
     await lease.release()

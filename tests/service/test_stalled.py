@@ -14,11 +14,11 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from pawl.service import connections
-from pawl.service.watch import Watch
+from pawlock.service import connections
+from pawlock.service.watch import Watch
 from tests.service.rig import Instance, Tokens
 
-NS = "/v1/ns/pawl"
+NS = "/v1/ns/pawlock"
 MIB = 1024 * 1024
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import pawl
+import pawlock
 from tests.pace import pace
 from tests.service.rig import Instance
 
@@ -53,7 +53,7 @@ def _ask(service: Instance, context: ssl.SSLContext) -> int:
     connection = http.client.HTTPSConnection("localhost", service.port, timeout=10, context=context)
     headers = {"Authorization": f"Bearer {service.tokens.secrets['admin']}"}
     try:
-        connection.request("POST", "/v1/ns/pawl/lock/a/acquire", b"{}", headers)
+        connection.request("POST", "/v1/ns/pawlock/lock/a/acquire", b"{}", headers)
         return connection.getresponse().status
     finally:
         connection.close()
@@ -92,17 +92,17 @@ def test_python_through_tls(serve: Callable[..., Instance], certificates: Path) 
     service = serve(
         "--certificate", at("server.crt"), "--key", at("server.key"), "--client-ca", at("ours.crt")
     )
-    base = f"https+pawl://{service.tokens.secrets['admin']}@localhost:{service.port}?ca={at('ours.crt')}"
-    with pawl.connect(f"{base}&certificate={at('client.crt')}&key={at('client.key')}") as client:
+    base = f"https+pawlock://{service.tokens.secrets['admin']}@localhost:{service.port}?ca={at('ours.crt')}"
+    with pawlock.connect(f"{base}&certificate={at('client.crt')}&key={at('client.key')}") as client:
         with client.lock("a").acquire(timeout=5) as lease:
             assert lease.fence > 0
         held = client.lock("b").acquire(timeout=5)
         began = time.monotonic()
-        with pytest.raises(pawl.AcquireTimeout):
-            pawl.connect(f"{base}&certificate={at('client.crt')}&key={at('client.key')}").lock("b").acquire(
-                timeout=0.5
-            )
+        with pytest.raises(pawlock.AcquireTimeout):
+            pawlock.connect(f"{base}&certificate={at('client.crt')}&key={at('client.key')}").lock(
+                "b"
+            ).acquire(timeout=0.5)
         assert time.monotonic() - began < pace() * 3
         held.release()
-    with pawl.connect(base) as client, pytest.raises(pawl.BackendError):
+    with pawlock.connect(base) as client, pytest.raises(pawlock.BackendError):
         client.lock("a").acquire(timeout=2)

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl import embedded
-from pawl.testing.groups import ClusterGroup, SentinelGroup
-from pawl.testing.servers import Server
+import pawlock
+from pawlock import embedded
+from pawlock.testing.groups import ClusterGroup, SentinelGroup
+from pawlock.testing.servers import Server
 from tests.service.rig import Instance, Tokens
 from tests.service.test_client import url as url_of
 
-NS = "/v1/ns/pawl"
+NS = "/v1/ns/pawlock"
 
 
 @contextmanager
@@ -46,13 +46,17 @@ def works(service: Instance) -> None:
         assert first.status == 200, first.body
         left = service.ask("POST", f"{NS}/key/{spelled}/release", {"token": first.body["token"]})
         assert left.status == 200, left.body
-    with pawl.connect(url_of(service)) as client:
-        for key in (pawl.Key("k1"), pawl.Key.redisson("k2", fenced=True), pawl.Key.python_redis_lock("{k4}")):
+    with pawlock.connect(url_of(service)) as client:
+        for key in (
+            pawlock.Key("k1"),
+            pawlock.Key.redisson("k2", fenced=True),
+            pawlock.Key.python_redis_lock("{k4}"),
+        ):
             with client.lock(key, timeout=5) as lease:
                 assert client.inspect(key).fence == lease.fence
     session = service.ask("POST", f"{NS}/sessions", {"ttl": 10}).body["session"]
     assert service.acquire("s", session=session).status == 200
-    kept = service.ask("POST", f"{NS}/sessions/keep-alive", headers={"Pawl-Session": session})
+    kept = service.ask("POST", f"{NS}/sessions/keep-alive", headers={"Pawlock-Session": session})
     assert [one["name"] for one in kept.body["held"]] == ["s"]
     many = service.ask("POST", f"{NS}/multi_lock/acquire", {"names": ["m1", "m2", "m3"], "wait": 5})
     assert many.status == 200, many.body
@@ -94,7 +98,7 @@ def test_independent_masters_are_refused_clearly(server: Server, tokens: Tokens)
     command = [
         sys.executable,
         "-m",
-        "pawl",
+        "pawlock",
         "serve",
         "--url",
         url,
@@ -111,10 +115,10 @@ def test_independent_masters_are_refused_clearly(server: Server, tokens: Tokens)
 
 def test_one_command_serves_the_embedded_server(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PAWL_")}
-    env["PAWL_STATE_DIR"] = str(state)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PAWLOCK_")}
+    env["PAWLOCK_STATE_DIR"] = str(state)
     process = subprocess.Popen(
-        [sys.executable, "-m", "pawl", "serve", "--url", "embedded://", "--port", "0"],
+        [sys.executable, "-m", "pawlock", "serve", "--url", "embedded://", "--port", "0"],
         stderr=subprocess.PIPE,
         env=env,
     )
@@ -125,7 +129,7 @@ def test_one_command_serves_the_embedded_server(tmp_path: Path) -> None:
             line = process.stderr.readline()
             assert line, said
             said += line
-        secret = re.search(rb"^pawl_\S+$", said, re.MULTILINE)
+        secret = re.search(rb"^pawlock_\S+$", said, re.MULTILINE)
         assert secret is not None
         for status in (200, 423):
             words = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}", "-H"]

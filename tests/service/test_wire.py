@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.service.rig import Instance
 
 OFFER = "Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\nUpgrade: h2c\r\n"
@@ -25,7 +25,7 @@ class Raw:
     def head(self, name: str, framing: str, more: str = "") -> bytes:
         token = self.service.tokens.secrets["admin"]
         return (
-            f"POST /v1/ns/pawl/lock/{name}/acquire HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+            f"POST /v1/ns/pawlock/lock/{name}/acquire HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
             f"{more}{framing}\r\n\r\n"
         ).encode()
 
@@ -126,7 +126,7 @@ def test_head_has_the_headers_of_get_and_no_body(service: Instance, path: str) -
 
 
 @pytest.mark.parametrize(
-    ("path", "allowed"), [("/v1/ns/pawl/sessions", "DELETE, POST"), ("/v1/ns/pawl/lock/a", "GET")]
+    ("path", "allowed"), [("/v1/ns/pawlock/sessions", "DELETE, POST"), ("/v1/ns/pawlock/lock/a", "GET")]
 )
 def test_a_refused_method_lists_those_of_all_routes_of_a_path(
     service: Instance, path: str, allowed: str

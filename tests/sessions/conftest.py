@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.sessions.rig import AFTER
 
 
@@ -16,13 +16,13 @@ def clean(valkey: Server) -> Server:
 
 
 @pytest.fixture
-def client(clean: Server) -> Iterator[pawl.Client]:
-    with pawl.connect(clean.url, deadlock_after=AFTER) as client:
+def client(clean: Server) -> Iterator[pawlock.Client]:
+    with pawlock.connect(clean.url, deadlock_after=AFTER) as client:
         yield client
 
 
 @pytest.fixture
-def other(clean: Server) -> Iterator[pawl.Client]:
+def other(clean: Server) -> Iterator[pawlock.Client]:
     """Another client of the same server: for the server it is another process."""
-    with pawl.connect(clean.url, deadlock_after=AFTER) as client:
+    with pawlock.connect(clean.url, deadlock_after=AFTER) as client:
         yield client

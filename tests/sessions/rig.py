@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.pace import pace
 
 __all__ = ["AFTER", "Party", "eventually", "record_keys", "run_tasks", "run_threads", "session_texts"]
@@ -45,7 +45,7 @@ class Party:
     client: Any
     names: tuple[str, ...]
     after: float = 0.0
-    error: pawl.DeadlockDetected | None = None
+    error: pawlock.DeadlockDetected | None = None
     waited: float = 0.0
     done: bool = False
     other: list[BaseException] = field(default_factory=list[BaseException])
@@ -61,7 +61,7 @@ class Party:
             try:
                 stack.enter_context(self.client.lock(self.names[-1]).acquire(timeout=20))
                 self.done = True
-            except pawl.DeadlockDetected as error:
+            except pawlock.DeadlockDetected as error:
                 self.error = error
             except BaseException as error:  # noqa: BLE001 - told by the test
                 self.other.append(error)
@@ -78,7 +78,7 @@ class Party:
             try:
                 await stack.enter_async_context(self.client.lock(self.names[-1]).acquire(timeout=20))
                 self.done = True
-            except pawl.DeadlockDetected as error:
+            except pawlock.DeadlockDetected as error:
                 self.error = error
             self.waited = time.monotonic() - began
 
@@ -107,7 +107,7 @@ async def run_tasks(*parties: Party) -> None:
             group.create_task(party.arun(ready), name=f"party-{number}")
 
 
-def record_keys(server: Server, namespace: str = "pawl") -> list[str]:
+def record_keys(server: Server, namespace: str = "pawlock") -> list[str]:
     """The keys of all session records."""
     found = server.command("KEYS", f"{{{namespace}}}:1:session:*")
     assert isinstance(found, list)

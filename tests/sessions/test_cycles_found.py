@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.sessions.rig import AFTER
 
 CLIENTS, NAMES, PARTIES, PERMITS = 3, 5, 6, 3
@@ -24,7 +24,7 @@ class Tangle:
     """Parties that take names of every kind in any order, one inside the other, and wait as long as it takes."""
 
     seed: int
-    told: list[pawl.DeadlockDetected] = field(default_factory=list[pawl.DeadlockDetected])
+    told: list[pawlock.DeadlockDetected] = field(default_factory=list[pawlock.DeadlockDetected])
     stuck: list[str] = field(default_factory=list[str])
     done: int = 0
     longest: float = 0.0
@@ -47,16 +47,16 @@ class Tangle:
             return getattr(client.rwlock(name), side).acquire(timeout=TOO_LONG)
         return client.semaphore(name, permits=PERMITS).acquire(permits, timeout=TOO_LONG)
 
-    async def party(self, number: int, client: pawl.AsyncClient) -> None:
+    async def party(self, number: int, client: pawlock.AsyncClient) -> None:
         async with contextlib.AsyncExitStack() as stack:
             for what in self.plans[number]:
                 began = time.monotonic()
                 try:
                     await stack.enter_async_context(await self.take(client, what))
-                except pawl.DeadlockDetected as error:
+                except pawlock.DeadlockDetected as error:
                     self.told.append(error)
                     return
-                except pawl.AcquireTimeout as error:
+                except pawlock.AcquireTimeout as error:
                     self.stuck.append(f"seed {self.seed}: {error}")
                     return
                 finally:
@@ -64,7 +64,7 @@ class Tangle:
                 await asyncio.sleep(self.pauses[number])
             self.done += 1
 
-    async def run(self, clients: list[pawl.AsyncClient]) -> None:
+    async def run(self, clients: list[pawlock.AsyncClient]) -> None:
         parties = (self.party(number, clients[number % CLIENTS]) for number in range(PARTIES))
         await asyncio.gather(*parties)
 
@@ -76,7 +76,7 @@ async def test_nobody_hangs(valkey: Server, count: int) -> None:
     tangles = [Tangle(seed) for seed in range(count)]
     async with contextlib.AsyncExitStack() as stack:
         clients = [
-            await stack.enter_async_context(pawl.connect_async(valkey.url, deadlock_after=AFTER))
+            await stack.enter_async_context(pawlock.connect_async(valkey.url, deadlock_after=AFTER))
             for _ in range(CLIENTS)
         ]
         gate = asyncio.Semaphore(20)

@@ -9,15 +9,15 @@ import time
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.edges.helpers import Script
 from tests.sessions.rig import AFTER, Party, eventually, record_keys, run_tasks, run_threads, session_texts
 
 SOON = 2.0
 
 
-def youngest_is_told(parties: list[Party], *, after: float = AFTER) -> pawl.DeadlockDetected:
+def youngest_is_told(parties: list[Party], *, after: float = AFTER) -> pawlock.DeadlockDetected:
     told = [party for party in parties if party.error is not None]
     assert told == [parties[-1]], "the last to come, and nobody else"
     assert all(party.done for party in parties[:-1])
@@ -27,7 +27,7 @@ def youngest_is_told(parties: list[Party], *, after: float = AFTER) -> pawl.Dead
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
-def test_threads_of_one_client(client: pawl.Client, size: int) -> None:
+def test_threads_of_one_client(client: pawlock.Client, size: int) -> None:
     names = [f"n{number}" for number in range(size)]
     parties = [
         Party(client, (names[number], names[(number + 1) % size]), after=0.05 * number)
@@ -47,8 +47,8 @@ def test_threads_of_one_client(client: pawl.Client, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_clients_of_threads(client: pawl.Client, other: pawl.Client, clean: Server, size: int) -> None:
-    with pawl.connect(clean.url, deadlock_after=AFTER) as third:
+def test_clients_of_threads(client: pawlock.Client, other: pawlock.Client, clean: Server, size: int) -> None:
+    with pawlock.connect(clean.url, deadlock_after=AFTER) as third:
         clients = [client, other, third][:size]
         parties = [
             Party(one, (f"n{number}", f"n{(number + 1) % size}"), after=0.05 * number)
@@ -61,8 +61,8 @@ def test_clients_of_threads(client: pawl.Client, other: pawl.Client, clean: Serv
 
 async def test_tasks(clean: Server) -> None:
     async with (
-        pawl.connect_async(clean.url, deadlock_after=AFTER) as one,
-        pawl.connect_async(clean.url, deadlock_after=AFTER) as two,
+        pawlock.connect_async(clean.url, deadlock_after=AFTER) as one,
+        pawlock.connect_async(clean.url, deadlock_after=AFTER) as two,
     ):
         for first, second in ((one, one), (one, two)):
             parties = [Party(first, ("a", "b")), Party(second, ("b", "a"), after=0.05)]
@@ -72,11 +72,11 @@ async def test_tasks(clean: Server) -> None:
             assert [who.rpartition("/")[2] for who, _, _ in error.waiters] == ["party-1", "party-0"]
 
 
-async def test_a_thread_and_a_task(client: pawl.Client, clean: Server) -> None:
+async def test_a_thread_and_a_task(client: pawlock.Client, clean: Server) -> None:
     """Whoever comes last is told, whatever it is."""
     import asyncio
 
-    async with pawl.connect_async(clean.url, deadlock_after=AFTER) as tasks:
+    async with pawlock.connect_async(clean.url, deadlock_after=AFTER) as tasks:
         for late in (0, 1):
             thread, task = Party(client, ("a", "b"), 0.1 * (1 - late)), Party(tasks, ("b", "a"), 0.1 * late)
             ready = threading.Barrier(2)
@@ -92,17 +92,17 @@ async def test_a_thread_and_a_task(client: pawl.Client, clean: Server) -> None:
 
 
 def test_the_default_finds_it_within_two_seconds(clean: Server) -> None:
-    with pawl.connect(clean.url) as one, pawl.connect(clean.url) as two:
+    with pawlock.connect(clean.url) as one, pawlock.connect(clean.url) as two:
         parties = [Party(one, ("a", "b")), Party(two, ("b", "a"), after=0.02)]
         run_threads(*parties)
         youngest_is_told(parties, after=1.0)
         assert parties[1].waited < SOON
 
 
-def test_owners_shared_by_processes(client: pawl.Client, other: pawl.Client) -> None:
+def test_owners_shared_by_processes(client: pawlock.Client, other: pawlock.Client) -> None:
     """An explicit owner's hold counts as its thread's: it goes with all of them."""
     ready = threading.Barrier(2)
-    errors: list[pawl.DeadlockDetected] = []
+    errors: list[pawlock.DeadlockDetected] = []
 
     def first() -> None:
         with client.rlock("shared", owner="job"):
@@ -116,7 +116,7 @@ def test_owners_shared_by_processes(client: pawl.Client, other: pawl.Client) -> 
             time.sleep(0.05)
             try:
                 other.rlock("shared", owner="else").acquire(timeout=20)
-            except pawl.DeadlockDetected as error:
+            except pawlock.DeadlockDetected as error:
                 errors.append(error)
 
     threads = [threading.Thread(target=work) for work in (first, second)]
@@ -129,7 +129,7 @@ def test_owners_shared_by_processes(client: pawl.Client, other: pawl.Client) -> 
     assert error.cycle == ("shared", "b", "shared")
 
 
-def test_local_waiters_behind_each_other(client: pawl.Client) -> None:
+def test_local_waiters_behind_each_other(client: pawlock.Client) -> None:
     """The one that closes the circle sleeps behind another of its client, which holds nothing."""
     ready = threading.Barrier(2)
     behind = threading.Event()
@@ -154,9 +154,9 @@ def test_local_waiters_behind_each_other(client: pawl.Client) -> None:
 
 def test_processes(clean: Server) -> None:
     text = """
-        import sys, time, pawl
+        import sys, time, pawlock
         url, first, second, pause = sys.argv[1:]
-        with pawl.connect(url) as client, client.lock(first):
+        with pawlock.connect(url) as client, client.lock(first):
             print("ready", flush=True)
             sys.stdin.readline()
             time.sleep(float(pause))
@@ -164,7 +164,7 @@ def test_processes(clean: Server) -> None:
             try:
                 with client.lock(second).acquire(timeout=20):
                     print("done", flush=True)
-            except pawl.DeadlockDetected as error:
+            except pawlock.DeadlockDetected as error:
                 print("told", *error.cycle, f"{time.monotonic() - began:.2f}", flush=True)
     """
     names = ["a", "b", "c"]
@@ -186,14 +186,14 @@ def test_processes(clean: Server) -> None:
 
 def test_switched_off(clean: Server) -> None:
     for off in (None, 0):
-        with pawl.connect(clean.url, deadlock_after=off) as client:
+        with pawlock.connect(clean.url, deadlock_after=off) as client:
             ready = threading.Barrier(2)
             outcomes: list[str] = []
 
             def work(
                 first: str,
                 second: str,
-                client: pawl.Client = client,
+                client: pawlock.Client = client,
                 ready: threading.Barrier = ready,
                 outcomes: list[str] = outcomes,
             ) -> None:
@@ -202,7 +202,7 @@ def test_switched_off(clean: Server) -> None:
                     try:
                         client.lock(second).acquire(timeout=0.8).release()
                         outcomes.append("done")
-                    except pawl.PawlError as error:
+                    except pawlock.PawlockError as error:
                         outcomes.append(type(error).__name__)
 
             threads = [threading.Thread(target=work, args=pair) for pair in (("a", "b"), ("b", "a"))]
@@ -215,14 +215,14 @@ def test_switched_off(clean: Server) -> None:
             assert client._engine.reports.counters["deadlocks"] == 0
 
 
-def test_who_gives_up_in_time_was_no_deadlock(client: pawl.Client, other: pawl.Client) -> None:
+def test_who_gives_up_in_time_was_no_deadlock(client: pawlock.Client, other: pawlock.Client) -> None:
     """The first waiter's time is up before the second comes: its old record must not count."""
     with client.lock("a"):
         ready = threading.Event()
 
         def second() -> None:
             with other.lock("b"):
-                with pytest.raises(pawl.AcquireTimeout):
+                with pytest.raises(pawlock.AcquireTimeout):
                     other.lock("a").acquire(timeout=AFTER * 3)
                 ready.set()
                 time.sleep(1.0)
@@ -236,18 +236,18 @@ def test_who_gives_up_in_time_was_no_deadlock(client: pawl.Client, other: pawl.C
     assert client._engine.reports.counters["deadlocks"] + other._engine.reports.counters["deadlocks"] == 0
 
 
-def test_a_paused_process_is_no_deadlock(client: pawl.Client, clean: Server) -> None:
+def test_a_paused_process_is_no_deadlock(client: pawlock.Client, clean: Server) -> None:
     """Its record stands, but nobody writes a newer one: that proves nothing."""
     import os
     import signal
 
     text = """
-        import sys, pawl
-        with pawl.connect(sys.argv[1], deadlock_after=0.1) as client, client.lock("b", ttl=60):
+        import sys, pawlock
+        with pawlock.connect(sys.argv[1], deadlock_after=0.1) as client, client.lock("b", ttl=60):
             print("ready", flush=True)
             try:
                 client.lock("a").acquire(timeout=3)
-            except pawl.AcquireTimeout:
+            except pawlock.AcquireTimeout:
                 print("gave up", flush=True)
     """
     with client.lock("a"), Script(text, clean.url) as script:
@@ -255,12 +255,12 @@ def test_a_paused_process_is_no_deadlock(client: pawl.Client, clean: Server) -> 
         eventually(lambda: '"a"' in session_texts(clean) and len(record_keys(clean)) == 1, "it is told")
         eventually(lambda: client.inspect("a").queue_length == 1, "it waits")
         os.kill(script.process.pid, signal.SIGSTOP)
-        with pytest.raises(pawl.AcquireTimeout):
+        with pytest.raises(pawlock.AcquireTimeout):
             client.lock("b").acquire(timeout=2.0)
         os.kill(script.process.pid, signal.SIGCONT)
 
 
-def test_the_error_travels(client: pawl.Client) -> None:
+def test_the_error_travels(client: pawlock.Client) -> None:
     parties = [Party(client, ("a", "b")), Party(client, ("b", "a"), after=0.05)]
     run_threads(*parties)
     error = youngest_is_told(parties)
@@ -268,7 +268,7 @@ def test_the_error_travels(client: pawl.Client) -> None:
     assert (there.cycle, there.waiters, str(there)) == (error.cycle, error.waiters, str(error))
 
 
-def test_waiting_shortly_is_not_told(client: pawl.Client, clean: Server) -> None:
+def test_waiting_shortly_is_not_told(client: pawlock.Client, clean: Server) -> None:
     for _ in range(3):
         with client.lock("a"):
             threads = [

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.sessions.rig import AFTER, eventually
 
 Take = Callable[[Any], Any]
@@ -47,7 +47,7 @@ class Scene:
 
     def __init__(self, url: str, api: str) -> None:
         self.url, self.api = url, api
-        self.told: list[tuple[int, pawl.DeadlockDetected]] = []
+        self.told: list[tuple[int, pawlock.DeadlockDetected]] = []
         self.done: list[int] = []
         self.late: list[int] = []
 
@@ -57,10 +57,10 @@ class Scene:
         else:
             self._threads(plans, timeout)
 
-    def _note(self, number: int, error: pawl.PawlError | None) -> None:
-        if isinstance(error, pawl.DeadlockDetected):
+    def _note(self, number: int, error: pawlock.PawlockError | None) -> None:
+        if isinstance(error, pawlock.DeadlockDetected):
             self.told.append((number, error))
-        elif isinstance(error, pawl.AcquireTimeout):
+        elif isinstance(error, pawlock.AcquireTimeout):
             self.late.append(number)
         elif error is None:
             self.done.append(number)
@@ -70,7 +70,7 @@ class Scene:
     def _threads(self, plans: tuple[tuple[Take, ...], ...], timeout: float) -> None:
         ready = threading.Barrier(len(plans))
 
-        def run(number: int, client: pawl.Client) -> None:
+        def run(number: int, client: pawlock.Client) -> None:
             with contextlib.ExitStack() as stack:
                 for take in plans[number][:-1]:
                     stack.enter_context(take(client).acquire(timeout=10))
@@ -79,11 +79,11 @@ class Scene:
                 try:
                     stack.enter_context(plans[number][-1](client).acquire(timeout=timeout))
                     self._note(number, None)
-                except pawl.PawlError as error:
+                except pawlock.PawlockError as error:
                     self._note(number, error)
 
         with contextlib.ExitStack() as stack:
-            clients = [stack.enter_context(pawl.connect(self.url, deadlock_after=AFTER)) for _ in range(2)]
+            clients = [stack.enter_context(pawlock.connect(self.url, deadlock_after=AFTER)) for _ in range(2)]
             threads = [threading.Thread(target=run, args=(n, clients[n % 2])) for n in range(len(plans))]
             for thread in threads:
                 thread.start()
@@ -94,7 +94,7 @@ class Scene:
     async def _tasks(self, plans: tuple[tuple[Take, ...], ...], timeout: float) -> None:
         ready = asyncio.Barrier(len(plans))
 
-        async def run(number: int, client: pawl.AsyncClient) -> None:
+        async def run(number: int, client: pawlock.AsyncClient) -> None:
             async with contextlib.AsyncExitStack() as stack:
                 for take in plans[number][:-1]:
                     await stack.enter_async_context(await take(client).acquire(timeout=10))
@@ -103,12 +103,12 @@ class Scene:
                 try:
                     await stack.enter_async_context(await plans[number][-1](client).acquire(timeout=timeout))
                     self._note(number, None)
-                except pawl.PawlError as error:
+                except pawlock.PawlockError as error:
                     self._note(number, error)
 
         async with (
-            pawl.connect_async(self.url, deadlock_after=AFTER) as one,
-            pawl.connect_async(self.url, deadlock_after=AFTER) as two,
+            pawlock.connect_async(self.url, deadlock_after=AFTER) as one,
+            pawlock.connect_async(self.url, deadlock_after=AFTER) as two,
         ):
             await asyncio.gather(*(run(n, (one, two)[n % 2]) for n in range(len(plans))))
 
@@ -205,7 +205,7 @@ def test_the_last_of_a_knot_is_told(scene: Scene, deadlock: str) -> None:
 def test_permits_that_another_thread_gives_back_are_no_circle(valkey: Server) -> None:
     """One takes all permits for what others do: it waits for them, and not for itself."""
     valkey.command("FLUSHALL")
-    with pawl.connect(valkey.url, deadlock_after=AFTER) as client:
+    with pawlock.connect(valkey.url, deadlock_after=AFTER) as client:
         permits = client.semaphore("jobs", permits=2)
         taken = [permits.acquire(), permits.acquire()]
         late = threading.Timer(8 * AFTER, taken.pop().release)
@@ -220,22 +220,22 @@ def test_permits_that_another_thread_gives_back_are_no_circle(valkey: Server) ->
 def test_permits_count_as_those_of_who_is_in_their_block(valkey: Server) -> None:
     """A lease that is taken here and entered there: the one who is in it waits, and has what the other waits for."""
     valkey.command("FLUSHALL")
-    told: list[pawl.PawlError] = []
+    told: list[pawlock.PawlockError] = []
 
-    def work(client: pawl.Client, lease: pawl.Lease) -> None:
+    def work(client: pawlock.Client, lease: pawlock.Lease) -> None:
         with lease:
             try:
                 client.lock("l").acquire(timeout=10).release()
-            except pawl.DeadlockDetected as error:
+            except pawlock.DeadlockDetected as error:
                 told.append(error)
 
-    with pawl.connect(valkey.url, deadlock_after=AFTER) as client:
+    with pawlock.connect(valkey.url, deadlock_after=AFTER) as client:
         with client.lock("l"):
             permits = client.semaphore("jobs", permits=1)
             worker = threading.Thread(target=work, args=(client, permits.acquire()), name="worker")
             worker.start()
             eventually(lambda: client._engine.queues.waits, "the worker waits")
-            with pytest.raises(pawl.DeadlockDetected) as error:
+            with pytest.raises(pawlock.DeadlockDetected) as error:
                 permits.acquire(timeout=10)
         worker.join(10)
     assert told == [], "the one that came last is told, and nobody else"

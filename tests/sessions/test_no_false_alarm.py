@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 
 AFTER = 0.05
 MODES = {"lock": ("lock",), "rwlock": ("read", "write"), "semaphore": (1, 2, 3)}
@@ -56,39 +56,39 @@ class Run:
             return getattr(client.rwlock(name), mode).acquire(timeout=patience)
         return client.semaphore(name, permits=PERMITS).acquire(mode, timeout=patience)
 
-    def note(self, began: float, error: pawl.PawlError | None = None) -> None:
+    def note(self, began: float, error: pawlock.PawlockError | None = None) -> None:
         self.longest_wait = max(self.longest_wait, time.monotonic() - began)
         # On a busy machine even the answer may take longer than a short patience.
-        if error is not None and not isinstance(error, (pawl.AcquireTimeout, pawl.BackendUnavailable)):
+        if error is not None and not isinstance(error, (pawlock.AcquireTimeout, pawlock.BackendUnavailable)):
             self.wrong.append(f"seed {self.seed}: {error!r}")
 
-    def party(self, number: int, clients: list[pawl.Client]) -> None:
+    def party(self, number: int, clients: list[pawlock.Client]) -> None:
         with contextlib.ExitStack() as stack:
             for what, hold, patience in self.plans[number]:
                 began = time.monotonic()
                 try:
                     client = clients[self.clients[number]]
                     stack.enter_context(self.take(client, what, patience))
-                except pawl.PawlError as error:
+                except pawlock.PawlockError as error:
                     self.note(began, error)
                     return
                 self.note(began)
                 time.sleep(hold)
 
-    async def aparty(self, number: int, clients: list[pawl.AsyncClient]) -> None:
+    async def aparty(self, number: int, clients: list[pawlock.AsyncClient]) -> None:
         async with contextlib.AsyncExitStack() as stack:
             for what, hold, patience in self.plans[number]:
                 began = time.monotonic()
                 try:
                     client = clients[self.clients[number]]
                     await stack.enter_async_context(await self.take(client, what, patience))
-                except pawl.PawlError as error:
+                except pawlock.PawlockError as error:
                     self.note(began, error)
                     return
                 self.note(began)
                 await asyncio.sleep(hold)
 
-    def in_threads(self, clients: list[pawl.Client]) -> None:
+    def in_threads(self, clients: list[pawlock.Client]) -> None:
         threads = [threading.Thread(target=self.party, args=(n, clients)) for n in range(PARTIES)]
         for thread in threads:
             thread.start()
@@ -96,16 +96,16 @@ class Run:
             thread.join(60)
             assert not thread.is_alive()
 
-    async def in_tasks(self, clients: list[pawl.AsyncClient]) -> None:
+    async def in_tasks(self, clients: list[pawlock.AsyncClient]) -> None:
         await asyncio.gather(*(self.aparty(n, clients) for n in range(PARTIES)))
 
 
 @pytest.fixture
-def clients(valkey: Server) -> Iterator[list[pawl.Client]]:
+def clients(valkey: Server) -> Iterator[list[pawlock.Client]]:
     valkey.command("FLUSHALL")
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(pawl.connect(valkey.url, deadlock_after=AFTER, ttl=10))
+            stack.enter_context(pawlock.connect(valkey.url, deadlock_after=AFTER, ttl=10))
             for _ in range(CLIENTS)
         ]
 
@@ -118,7 +118,7 @@ def judge(runs: list[Run]) -> None:
 @pytest.mark.parametrize(
     "count", [30, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(400)])]
 )
-def test_threads(clients: list[pawl.Client], count: int) -> None:
+def test_threads(clients: list[pawlock.Client], count: int) -> None:
     runs = [Run(seed) for seed in range(count)]
     with ThreadPoolExecutor(6) as pool:
         for done in [pool.submit(run.in_threads, clients) for run in runs]:
@@ -135,7 +135,7 @@ async def test_tasks(valkey: Server, count: int) -> None:
     runs = [Run(seed) for seed in range(count)]
     async with contextlib.AsyncExitStack() as stack:
         clients = [
-            await stack.enter_async_context(pawl.connect_async(valkey.url, deadlock_after=AFTER, ttl=10))
+            await stack.enter_async_context(pawlock.connect_async(valkey.url, deadlock_after=AFTER, ttl=10))
             for _ in range(CLIENTS)
         ]
         gate = asyncio.Semaphore(20)

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-import pawl
-from pawl.testing import Sim
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing import Sim
+from pawlock.testing.servers import Server
 from tests.edges.helpers import Script, script_calls
 from tests.pace import pace
 from tests.sessions.rig import eventually, record_keys, run_threads, session_texts
@@ -29,7 +29,7 @@ def held_names(server: Server) -> set[object]:
 
 
 def test_an_old_hold_is_told_and_its_end_too(clean: Server) -> None:
-    with pawl.connect(clean.url) as client:
+    with pawlock.connect(clean.url) as client:
         with client.lock("old") as lease:
             eventually(lambda: held_names(clean) == {"old"}, "it is told", timeout=3)
             ((kind, name, fence, used, _, label, since_ms, bound),) = records(clean)[0]["h"]
@@ -42,15 +42,15 @@ def test_an_old_hold_is_told_and_its_end_too(clean: Server) -> None:
             assert isinstance(left, int)
             assert 0 < left <= 15_000
             for index in ("sessions", "sessions:order"):
-                left = clean.command("PTTL", f"{{pawl}}:1:{index}")
+                left = clean.command("PTTL", f"{{pawlock}}:1:{index}")
                 assert isinstance(left, int)
                 assert 0 < left <= 15_000
         eventually(lambda: record_keys(clean) == [], "it is taken back", timeout=5)
-        assert clean.command("EXISTS", "{pawl}:1:sessions", "{pawl}:1:sessions:order") == 0
+        assert clean.command("EXISTS", "{pawlock}:1:sessions", "{pawlock}:1:sessions:order") == 0
 
 
 def test_a_client_that_closes_takes_its_record_away(clean: Server) -> None:
-    client = pawl.connect(clean.url)
+    client = pawlock.connect(clean.url)
     lease = client.lock("open").acquire()
     eventually(lambda: held_names(clean) == {"open"}, "it is published", timeout=3)
     client.close()
@@ -58,17 +58,17 @@ def test_a_client_that_closes_takes_its_record_away(clean: Server) -> None:
     assert record_keys(clean) == []
 
 
-def test_a_lease_is_listed_at_each_moment_of_its_renewals(pawl_sim: Sim) -> None:
+def test_a_lease_is_listed_at_each_moment_of_its_renewals(pawlock_sim: Sim) -> None:
     """Each look of the maintenance meets a renewal: the rhythm of both is one second."""
-    with pawl.connect() as client, pawl.connect() as other, client.lock("renewed", ttl=3):
-        pawl_sim.sleep(2)
+    with pawlock.connect() as client, pawlock.connect() as other, client.lock("renewed", ttl=3):
+        pawlock_sim.sleep(2)
         for _ in range(200):
-            pawl_sim.sleep(0.05)
+            pawlock_sim.sleep(0.05)
             assert [info.name for info in other.locks()] == ["renewed"]
 
 
 async def test_a_task_is_told_by_its_name(clean: Server) -> None:
-    async with pawl.connect_async(clean.url) as client, client.lock("old"):
+    async with pawlock.connect_async(clean.url) as client, client.lock("old"):
         task = asyncio.current_task()
         assert task is not None
         task.set_name("the-worker")
@@ -82,7 +82,7 @@ async def test_a_task_is_told_by_its_name(clean: Server) -> None:
 
 def test_short_holds_cost_no_command(clean: Server) -> None:
     """Neither a pair, nor a client that goes on for seconds with short ones: beside its one look at the server."""
-    with pawl.connect(clean.url) as client:
+    with pawlock.connect(clean.url) as client:
         lock = client.lock("short")
         lock.acquire().release()
         before, pairs = script_calls(clean), 0
@@ -94,13 +94,13 @@ def test_short_holds_cost_no_command(clean: Server) -> None:
     assert record_keys(clean) == []
 
 
-def wait_in_vain(client: pawl.Client, name: str, timeout: float) -> None:
-    with pytest.raises(pawl.AcquireTimeout):
+def wait_in_vain(client: pawlock.Client, name: str, timeout: float) -> None:
+    with pytest.raises(pawlock.AcquireTimeout):
         client.lock(name).acquire(timeout=timeout)
 
 
 def test_a_waiter_is_told_with_its_thread(clean: Server) -> None:
-    with pawl.connect(clean.url, deadlock_after=0.1) as client, client.lock("busy"):
+    with pawlock.connect(clean.url, deadlock_after=0.1) as client, client.lock("busy"):
         threads = [
             threading.Thread(target=wait_in_vain, args=(client, "busy", 1.0), name=f"w{n}") for n in range(2)
         ]
@@ -119,18 +119,18 @@ def test_a_waiter_is_told_with_its_thread(clean: Server) -> None:
 def test_a_killed_client_is_forgotten_within_its_ttl(
     clean: Server, ttl: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pawl.core.state.session._REFRESH", ttl / 3)
+    monkeypatch.setattr("pawlock.core.state.session._REFRESH", ttl / 3)
     text = """
-        import sys, time, pawl
-        import pawl.core.state.session as sessions
+        import sys, time, pawlock
+        import pawlock.core.state.session as sessions
         if sys.argv[2] != "15":
             sessions.SESSION_TTL_MS, sessions._REFRESH = int(sys.argv[2]) * 1000, 1.0
-        client = pawl.connect(sys.argv[1])
+        client = pawlock.connect(sys.argv[1])
         with client.lock("dead", ttl=60):
             print("ready", flush=True)
             time.sleep(60)
     """
-    with Script(text, clean.url, str(ttl)) as script, pawl.connect(clean.url) as client:
+    with Script(text, clean.url, str(ttl)) as script, pawlock.connect(clean.url) as client:
         assert script.line() == "ready"
         eventually(lambda: held_names(clean) == {"dead"}, "it is told", timeout=5)
         os.kill(script.process.pid, signal.SIGKILL)
@@ -139,14 +139,16 @@ def test_a_killed_client_is_forgotten_within_its_ttl(
             eventually(lambda: held_names(clean) == {"alive"}, "its record goes", timeout=20)
             assert time.monotonic() - died < pace() * (ttl + 2)
             # The next record that is written sweeps the indexes.
-            eventually(lambda: clean.command("ZCARD", "{pawl}:1:sessions") == 1, "its entry goes", timeout=8)
-            assert clean.command("ZCARD", "{pawl}:1:sessions:order") == 1
+            eventually(
+                lambda: clean.command("ZCARD", "{pawlock}:1:sessions") == 1, "its entry goes", timeout=8
+            )
+            assert clean.command("ZCARD", "{pawlock}:1:sessions:order") == 1
 
 
 def test_no_record_holds_a_secret(clean: Server) -> None:
     with (
-        pawl.connect(clean.url, deadlock_after=0.1) as client,
-        pawl.connect(clean.url, deadlock_after=0.1) as other,
+        pawlock.connect(clean.url, deadlock_after=0.1) as client,
+        pawlock.connect(clean.url, deadlock_after=0.1) as other,
     ):
         lease = client.lock("a").acquire()
         own = client.rlock("b", owner="job").acquire()
@@ -156,7 +158,7 @@ def test_no_record_holds_a_secret(clean: Server) -> None:
         text = session_texts(clean) + repr(record_keys(clean))
         assert lease.token.split("@")[0] not in text
         assert own.token.split("@")[0] not in text
-        queue = clean.command("ZRANGE", "{pawl:a}:1:queue", "0", "-1")
+        queue = clean.command("ZRANGE", "{pawlock:a}:1:queue", "0", "-1")
         assert isinstance(queue, list)
         tokens = [token.split(b"@")[0].decode() for token in queue if isinstance(token, bytes)]
         assert tokens
@@ -167,7 +169,7 @@ def test_no_record_holds_a_secret(clean: Server) -> None:
 
 
 def test_a_record_is_bounded(clean: Server) -> None:
-    with pawl.connect(clean.url) as client:
+    with pawlock.connect(clean.url) as client:
         leases = [client.lock(f"n{number}").acquire() for number in range(700)]
         all_old = time.monotonic() + 1.5
         told: list[int] = []
@@ -186,10 +188,19 @@ def test_a_record_is_bounded(clean: Server) -> None:
 def test_a_user_without_the_right_still_locks(own_server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """The account of an earlier version may not write sessions: one line, and renewals go on."""
     own_server.command(
-        "ACL", "SETUSER", "old", "on", ">secret", "~pawl:*", "~{pawl:*", "&pawl:*", "+@all", "-@dangerous"
+        "ACL",
+        "SETUSER",
+        "old",
+        "on",
+        ">secret",
+        "~pawlock:*",
+        "~{pawlock:*",
+        "&pawlock:*",
+        "+@all",
+        "-@dangerous",
     )
     url = own_server.url.replace("redis://", "redis://old:secret@")
-    with caplog.at_level(logging.INFO, "pawl"), pawl.connect(url, ttl=1.5) as client:
+    with caplog.at_level(logging.INFO, "pawlock"), pawlock.connect(url, ttl=1.5) as client:
         with client.lock("kept") as lease:
             renewed = client._engine.reports.counters
             eventually(lambda: renewed["renewed"] >= 6, "it is renewed on and on", timeout=10)
@@ -204,7 +215,7 @@ def test_a_user_without_the_right_still_locks(own_server: Server, caplog: pytest
 def test_a_child_is_another_session(clean: Server) -> None:
     from tests.edges.helpers import in_child
 
-    with pawl.connect(clean.url) as client, client.lock("parents"):
+    with pawlock.connect(clean.url) as client, client.lock("parents"):
         eventually(lambda: held_names(clean) == {"parents"}, "it is told", timeout=5)
 
         def child() -> list[str]:
@@ -216,16 +227,16 @@ def test_a_child_is_another_session(clean: Server) -> None:
         assert held_names(clean) >= {"parents"}
 
 
-def test_a_session_of_another_version_is_passed_over(client: pawl.Client, clean: Server) -> None:
+def test_a_session_of_another_version_is_passed_over(client: pawlock.Client, clean: Server) -> None:
     """Whatever stands in a record of this very process does not stop those who read it."""
     from tests.sessions.rig import Party
 
     host = client.lock("x").acquire()
     prefix = host.token.partition("@")[2].rpartition("/")[0]
     host.release()
-    clean.command("SET", f"{{pawl}}:1:session:{prefix}/future", '1 2 {"v":9}', "PX", "60000")
-    clean.command("ZADD", "{pawl}:1:sessions", str(int(time.time() * 1000) + 60000), f"{prefix}/future")
-    clean.command("ZADD", "{pawl}:1:sessions:order", "0", f"{prefix}/future")
+    clean.command("SET", f"{{pawlock}}:1:session:{prefix}/future", '1 2 {"v":9}', "PX", "60000")
+    clean.command("ZADD", "{pawlock}:1:sessions", str(int(time.time() * 1000) + 60000), f"{prefix}/future")
+    clean.command("ZADD", "{pawlock}:1:sessions:order", "0", f"{prefix}/future")
     parties = [Party(client, ("a", "b")), Party(client, ("b", "a"), after=0.05)]
     run_threads(*parties)
     assert parties[1].error is not None

@@ -1,6 +1,6 @@
 """Every wrong protocol that must be found, by the name under which it is known, and the mutants that stand for it.
 
-``PUBLISHED`` are the designs that other libraries had or have; ``HOLES`` those of the first draft of pawl's protocol.
+``PUBLISHED`` are the designs that other libraries had or have; ``HOLES`` those of the first draft of pawlock's protocol.
 """
 
 from __future__ import annotations

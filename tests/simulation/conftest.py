@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawl.testing.sim.simulation import quiet
+from pawlock.testing.sim.simulation import quiet
 
 # What these files look at is what `quiet` leaves out.
 _LOUD = ("test_command.py",)

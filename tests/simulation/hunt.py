@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pawl.testing.sim import draw, run
-from pawl.testing.sim.simulation import quiet
+from pawlock.testing.sim import draw, run
+from pawlock.testing.sim.simulation import quiet
 from tests.scripts.test_fuzz import MUTANTS as FUZZED
 from tests.simulation import mutants as of_one
 from tests.simulation import mutants_cluster as of_cluster

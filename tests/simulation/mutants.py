@@ -1,4 +1,4 @@
-"""Protocols that are wrong on purpose: designs that were published, and the holes that pawl's own first draft had."""
+"""Protocols that are wrong on purpose: designs that were published, and the holes that pawlock's own first draft had."""
 
 # ruff: noqa: ANN401 - a mutant takes whatever the function takes that it stands for
 from __future__ import annotations
@@ -9,20 +9,20 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core.acquire import first_request, queue
-from pawl.core.coordinate import multi
-from pawl.core.keep import engine, outbox
-from pawl.core.keep.engine import Engine
-from pawl.core.maintenance import renewals
-from pawl.core.protocol.runtime import Fault
-from pawl.core.protocol.validity import drift, valid_until
-from pawl.core.release import outcome, release, transfer
-from pawl.core.state import strict_handover
-from pawl.core.state.local_queue import LocalQueue
-from pawl.core.state.records import Turn
-from pawl.errors import BackendUnavailable
-from pawl.model import Grant, Release
-from pawl.testing.sim.runtime import SimRuntime
+from pawlock.core.acquire import first_request, queue
+from pawlock.core.coordinate import multi
+from pawlock.core.keep import engine, outbox
+from pawlock.core.keep.engine import Engine
+from pawlock.core.maintenance import renewals
+from pawlock.core.protocol.runtime import Fault
+from pawlock.core.protocol.validity import drift, valid_until
+from pawlock.core.release import outcome, release, transfer
+from pawlock.core.state import strict_handover
+from pawlock.core.state.local_queue import LocalQueue
+from pawlock.core.state.records import Turn
+from pawlock.errors import BackendUnavailable
+from pawlock.model import Grant, Release
+from pawlock.testing.sim.runtime import SimRuntime
 
 Edit = Callable[[str, bytes], bytes]
 
@@ -233,8 +233,8 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     ],
     "a retry takes a new token": lambda: [patch.object(queue, "_next_call", _new_token_each_time)],
     "a cancelled acquire leaves its token": lambda: [patch.object(Engine, "drop_waiter", _promotes_only)],
-    "unknown is taken for busy": lambda: [patch("pawl.core.acquire.acquire.win", _unknown_is_busy)],
-    "unknown is taken for held": lambda: [patch("pawl.core.acquire.acquire.win", _unknown_is_held)],
+    "unknown is taken for busy": lambda: [patch("pawlock.core.acquire.acquire.win", _unknown_is_busy)],
+    "unknown is taken for held": lambda: [patch("pawlock.core.acquire.acquire.win", _unknown_is_held)],
     "a release is not sent": lambda: [patch.object(release, "leave", _forgets_before_sending)],
     "a release is tried once": lambda: [patch.object(release, "leave", _one_try)],
     "a waiter trusts its message alone": lambda: [patch.object(queue, "_patience", lambda *_: 1e9)],
@@ -295,10 +295,10 @@ SCRIPTS: dict[str, tuple[str, str]] = {
 
 
 UNSEEN = {
-    "a hold counts twice": "pawl's own client asks for a hold again only after a lost reply, and counts nothing then",
+    "a hold counts twice": "pawlock's own client asks for a hold again only after a lost reply, and counts nothing then",
     "PTTL is read after TIME": "a lease would have to be longer than what is asked for, by less than the drift",
 }
-"""What pawl's own client never gets to feel; the scripts' own tests find these."""
+"""What pawlock's own client never gets to feel; the scripts' own tests find these."""
 
 
 @contextmanager

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core.protocol import faults
-from pawl.core.protocol.runtime import Call, Fault
-from pawl.testing.sim.cluster import Cluster
-from pawl.testing.sim.network import token_of
-from pawl.topology.cluster import Address, read_ranges
-from pawl.transport.routing import Router
+from pawlock.core.protocol import faults
+from pawlock.core.protocol.runtime import Call, Fault
+from pawlock.testing.sim.cluster import Cluster
+from pawlock.testing.sim.network import token_of
+from pawlock.topology.cluster import Address, read_ranges
+from pawlock.transport.routing import Router
 
 __all__ = ["CLIENTS", "FAULTS", "SCRIPTS", "WHERE"]
 

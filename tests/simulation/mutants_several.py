@@ -9,18 +9,18 @@ from math import inf
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core.acquire import candidate, queue
-from pawl.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, members_of
-from pawl.core.keep import engine, majority, outbox
-from pawl.core.protocol.outcomes import Granted
-from pawl.core.protocol.redlock_options import RedlockOptions
-from pawl.core.protocol.runtime import Fault
-from pawl.core.quorum.nodes import Incarnation, Incarnations
-from pawl.core.quorum.votes import EachVote, GrantVotes, LeaveVotes
-from pawl.core.state.records import WaiterState
-from pawl.primitives.mutex import Mutex
-from pawl.testing.sim.quorum import QuorumSimRuntime
-from pawl.testing.sim.runtime import SimRuntime
+from pawlock.core.acquire import candidate, queue
+from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, members_of
+from pawlock.core.keep import engine, majority, outbox
+from pawlock.core.protocol.outcomes import Granted
+from pawlock.core.protocol.redlock_options import RedlockOptions
+from pawlock.core.protocol.runtime import Fault
+from pawlock.core.quorum.nodes import Incarnation, Incarnations
+from pawlock.core.quorum.votes import EachVote, GrantVotes, LeaveVotes
+from pawlock.core.state.records import WaiterState
+from pawlock.primitives.mutex import Mutex
+from pawlock.testing.sim.quorum import QuorumSimRuntime
+from pawlock.testing.sim.runtime import SimRuntime
 from tests.permits.test_fuzz import MUTANTS as PERMITS
 from tests.scripts.test_multi import MUTANTS as MULTI
 from tests.simulation.mutants import time_of_the_process, watching_time
@@ -181,9 +181,9 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     ],
     "an undo sets no tombstone": lambda: [
         patch.object(engine, "TOMB_MS", 0),
-        patch("pawl.core.release.release.TOMB_MS", 0),
-        patch("pawl.core.acquire.queue.TOMB_MS", 0),
-        patch("pawl.core.keep.outbox.TOMB_MS", 0),
+        patch("pawlock.core.release.release.TOMB_MS", 0),
+        patch("pawlock.core.acquire.queue.TOMB_MS", 0),
+        patch("pawlock.core.keep.outbox.TOMB_MS", 0),
     ],
 }
 
@@ -345,7 +345,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
 """Which faults show it soonest, where not any will do."""
 
 _ASK = "no client of the simulator changes a limit or asks for more than there are"
-_RARE = "pawl's own client makes the calls that show it too seldom"
+_RARE = "pawlock's own client makes the calls that show it too seldom"
 _POLLS = "a waiter that is not notified asks by itself a moment later"
 
 _LATE = (
@@ -367,4 +367,4 @@ UNSEEN: dict[str, str] = {
     "multi: gives all the first ttl": "all names of a multi-lock have one ttl here",
     "multi: buries with the first name's tombstone": _RARE,
 }
-"""What pawl's own client never gets to feel; the scripts' own tests find these."""
+"""What pawlock's own client never gets to feel; the scripts' own tests find these."""

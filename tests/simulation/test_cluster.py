@@ -1,7 +1,7 @@
-"""pawl's own routing of calls in a cluster, on virtual time: slots move and shards fail over while names are locked.
+"""pawlock's own routing of calls in a cluster, on virtual time: slots move and shards fail over while names are locked.
 
 The nodes are those of the simulator, with the rules of a cluster's node in front: MOVED, ASK, TRYAGAIN, CLUSTERDOWN.
-What is run is ``pawl.transport.routing`` and the scripts; the rest of a client is not.
+What is run is ``pawlock.transport.routing`` and the scripts; the rest of a client is not.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, Protocol
 
 import pytest
 
-from pawl.core.protocol.faults import classify
-from pawl.core.protocol.outcomes import Absent, Expiry, Granted, Outcome, Released
-from pawl.core.protocol.runtime import Call, Fault, FaultKind
-from pawl.primitives.mutex import Mutex
-from pawl.testing.sim.node import Node
-from pawl.testing.sim.waits import Sleep
-from pawl.testing.sim.world import Clock, Process, Task, Violation, World
-from pawl.topology.cluster import Address, first_key, slot_of
-from pawl.topology.endpoint import ClusterNodes, Endpoint
-from pawl.topology.url import parse_url
-from pawl.transport.durable import touch
-from pawl.transport.routing import Asking, Router
+from pawlock.core.protocol.faults import classify
+from pawlock.core.protocol.outcomes import Absent, Expiry, Granted, Outcome, Released
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind
+from pawlock.primitives.mutex import Mutex
+from pawlock.testing.sim.node import Node
+from pawlock.testing.sim.waits import Sleep
+from pawlock.testing.sim.world import Clock, Process, Task, Violation, World
+from pawlock.topology.cluster import Address, first_key, slot_of
+from pawlock.topology.endpoint import ClusterNodes, Endpoint
+from pawlock.topology.url import parse_url
+from pawlock.transport.durable import touch
+from pawlock.transport.routing import Asking, Router
 
 NAMES = ("a", "b", "c", "d")
 ADDRESSES: tuple[Address, ...] = tuple((f"n{number}", 6379) for number in (1, 2, 3))
@@ -164,7 +164,7 @@ class Cluster:
 
 
 class SimRouter(Router):
-    """pawl's routing, with the simulator's nodes at the other end."""
+    """pawlock's routing, with the simulator's nodes at the other end."""
 
     def __init__(self, cluster: Cluster) -> None:
         nodes = tuple(_endpoint(address) for address in ADDRESSES)

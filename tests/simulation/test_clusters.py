@@ -8,15 +8,15 @@ from unittest.mock import patch
 
 import pytest
 
-from pawl.core.protocol.runtime import Call, Fault, FaultKind
-from pawl.testing.sim import Plan, draw, run
-from pawl.testing.sim.cluster import Cluster
-from pawl.testing.sim.forms import FAMILIES
-from pawl.testing.sim.plan import CLUSTER
-from pawl.testing.sim.simulation import quiet
-from pawl.topology.cluster import Address, Range, SlotMap, slot_of
-from pawl.topology.endpoint import ClusterNodes, Endpoint
-from pawl.transport.routing import Asking, Router
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind
+from pawlock.testing.sim import Plan, draw, run
+from pawlock.testing.sim.cluster import Cluster
+from pawlock.testing.sim.forms import FAMILIES
+from pawlock.testing.sim.plan import CLUSTER
+from pawlock.testing.sim.simulation import quiet
+from pawlock.topology.cluster import Address, Range, SlotMap, slot_of
+from pawlock.topology.endpoint import ClusterNodes, Endpoint
+from pawlock.transport.routing import Asking, Router
 
 LET_IN = (9, 17, 20, 23, 24)
 """Seeds in which all keys of a script were there before the slot had arrived."""

@@ -1,4 +1,4 @@
-"""`python -m pawl.testing`: what it refuses, and that it ends when it is told to."""
+"""`python -m pawlock.testing`: what it refuses, and that it ends when it is told to."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.conformance import main as conformance
-from pawl.testing.sim.command import main
-from pawl.testing.sim.drawing import draw, draw_masters
+from pawlock.testing.conformance import main as conformance
+from pawlock.testing.sim.command import main
+from pawlock.testing.sim.drawing import draw, draw_masters
 
 PATIENCE = 60.0
 
@@ -73,7 +73,7 @@ def alive(group: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_ends_it_without_a_traceback(jobs: str) -> None:
-    command = [sys.executable, "-u", "-m", "pawl.testing", "simulate", "--seeds", "100000", "--jobs", jobs]
+    command = [sys.executable, "-u", "-m", "pawlock.testing", "simulate", "--seeds", "100000", "--jobs", jobs]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -102,9 +102,9 @@ def test_ctrl_c_ends_it_without_a_traceback(jobs: str) -> None:
 def test_a_server_that_is_not_there_is_said_once(
     capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    level = logging.getLogger("pawl").level
+    level = logging.getLogger("pawlock").level
     assert conformance(words) == 2
-    assert logging.getLogger("pawl").level == level
+    assert logging.getLogger("pawlock").level == level
     err = capsys.readouterr().err
     assert said in err
     assert len(err.splitlines()) == 1

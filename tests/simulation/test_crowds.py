@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from pawl.core.state.local_queue import LocalQueue
-from pawl.core.state.records import Turn
-from pawl.core.state.schedule import Schedule
-from pawl.primitives.session import SessionKeys
-from pawl.testing.sim import Plan, run, simulate
-from pawl.testing.sim.command import story
-from pawl.testing.sim.crowd import draw_crowd, draw_tangle
-from pawl.testing.sim.simulation import quiet
+from pawlock.core.state.local_queue import LocalQueue
+from pawlock.core.state.records import Turn
+from pawlock.core.state.schedule import Schedule
+from pawlock.primitives.session import SessionKeys
+from pawlock.testing.sim import Plan, run, simulate
+from pawlock.testing.sim.command import story
+from pawlock.testing.sim.crowd import draw_crowd, draw_tangle
+from pawlock.testing.sim.simulation import quiet
 
 SEEDS = 120
 
@@ -66,8 +66,8 @@ def test_a_lease_that_is_known_by_another_fence_after_many_owners_is_noticed(
 
 
 def test_a_wait_that_leaves_no_time_for_other_renewals_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pawl.core.maintenance.duties._PATIENCE", 60.0)
-    monkeypatch.setattr("pawl.core.maintenance.renewals._RECORD_PATIENCE", 60.0)
+    monkeypatch.setattr("pawlock.core.maintenance.duties._PATIENCE", 60.0)
+    monkeypatch.setattr("pawlock.core.maintenance.renewals._RECORD_PATIENCE", 60.0)
 
     def never(_: Schedule) -> float:
         return 1e9

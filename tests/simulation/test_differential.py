@@ -26,16 +26,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pawl.core.protocol.scripts import load
-from pawl.testing.servers import Server
-from pawl.testing.sim.lua import Interpreter
-from pawl.testing.sim.store import Refused, Store, Unsupported, ZSet
+from pawlock.core.protocol.scripts import load
+from pawlock.testing.servers import Server
+from pawlock.testing.sim.lua import Interpreter
+from pawlock.testing.sim.store import Refused, Store, Unsupported, ZSet
 from tests.permits.rig import PermitRig
 from tests.scripts.rig import Rig, owner, token
 
 STEPS = 50
 QUICK = 75
-FULL = int(os.environ.get("PAWL_DIFFERENTIAL_RUNS", "1300"))
+FULL = int(os.environ.get("PAWLOCK_DIFFERENTIAL_RUNS", "1300"))
 """Runs of 50 steps of each machine in the slow test: more than a hundred thousand steps in all."""
 
 TOKENS = st.sampled_from([token(text) for text in "aaabbcde"])
@@ -101,7 +101,7 @@ class Both(RuleBasedStateMachine):
 
     Attributes:
         PARTS: The keys of a name that every script gets.
-        ELSE: Those of them that may hold what is not pawl's.
+        ELSE: Those of them that may hold what is not pawlock's.
     """
 
     PARTS: tuple[str, ...]

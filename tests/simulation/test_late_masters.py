@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pawl.testing.sim import Client, Operation, Plan, run
-from pawl.testing.sim.plan import Fault
-from pawl.testing.sim.simulation import quiet
+from pawlock.testing.sim import Client, Operation, Plan, run
+from pawlock.testing.sim.plan import Fault
+from pawlock.testing.sim.simulation import quiet
 
 _TRIES = tuple(Operation(0, "try", 0.0, 0.01, (), "release", 0.5) for _ in range(4))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawl.core.protocol.scripts import load
+from pawlock.core.protocol.scripts import load
 from tests.simulation.catalog import ELSEWHERE, HOLES, PUBLISHED
 from tests.simulation.hunt import MOST, MUTANTS, hunt, known
 from tests.test_project import ROOT
@@ -37,8 +37,8 @@ def test_every_wrong_line_is_a_line_of_a_script() -> None:
 
 
 def _scripts() -> Iterator[tuple[str, str]]:
-    for path in (ROOT / "src/pawl/primitives").glob("*/[a-z]*.lua"):
-        yield f"pawl.primitives.{path.parent.name}", path.stem
+    for path in (ROOT / "src/pawlock/primitives").glob("*/[a-z]*.lua"):
+        yield f"pawlock.primitives.{path.parent.name}", path.stem
 
 
 def test_every_known_mistake_is_among_them() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pawl.testing.sim import Client, Fault, Operation, Plan
-from pawl.testing.sim.simulation import Result, quiet, run
+from pawlock.testing.sim import Client, Fault, Operation, Plan
+from pawlock.testing.sim.simulation import Result, quiet, run
 
 TTL = 1.0
 LATER = 0.5

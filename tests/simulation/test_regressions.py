@@ -7,18 +7,18 @@ from unittest.mock import patch
 
 import pytest
 
-from pawl.core.acquire import queue
-from pawl.core.keep.engine import Engine
-from pawl.core.maintenance import loop
-from pawl.core.protocol.outcomes import Granted
-from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.terms import Terms
-from pawl.core.protocol.validity import valid_until
-from pawl.core.state.records import Waiter
-from pawl.model import Grant
-from pawl.testing.sim import Client, Fault, Operation, Plan, Result, draw, run, shrink
-from pawl.testing.sim.shrink import kind_of
-from pawl.testing.sim.simulation import Simulation, quiet
+from pawlock.core.acquire import queue
+from pawlock.core.keep.engine import Engine
+from pawlock.core.maintenance import loop
+from pawlock.core.protocol.outcomes import Granted
+from pawlock.core.protocol.primitive import Primitive
+from pawlock.core.protocol.terms import Terms
+from pawlock.core.protocol.validity import valid_until
+from pawlock.core.state.records import Waiter
+from pawlock.model import Grant
+from pawlock.testing.sim import Client, Fault, Operation, Plan, Result, draw, run, shrink
+from pawlock.testing.sim.shrink import kind_of
+from pawlock.testing.sim.simulation import Simulation, quiet
 from tests.simulation.mutants import edit, wrong
 from tests.simulation.mutants_cluster import CLIENTS
 

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pawl.core.protocol.runtime import Call
-from pawl.testing.servers import Server
-from pawl.testing.sim import Plan, draw
-from pawl.testing.sim import node as sim_node
-from pawl.testing.sim.forms import FAMILIES
-from pawl.testing.sim.node import Node
-from pawl.testing.sim.simulation import Simulation, quiet
-from pawl.testing.sim.store import ZSet
+from pawlock.core.protocol.runtime import Call
+from pawlock.testing.servers import Server
+from pawlock.testing.sim import Plan, draw
+from pawlock.testing.sim import node as sim_node
+from pawlock.testing.sim.forms import FAMILIES
+from pawlock.testing.sim.node import Node
+from pawlock.testing.sim.simulation import Simulation, quiet
+from pawlock.testing.sim.store import ZSet
 from tests.scripts.rig import _DUMP, _MAIL, _OUR_CLOCK, _PUBLISH, Rig
 
 FAULTS = (
@@ -44,7 +44,7 @@ WHERE = {
     "semaphore": ("single",), "election": ("single",), "latch": ("single",), "barrier": ("single",),
     "once": ("single",),
 }  # fmt: skip
-FULL = int(os.environ.get("PAWL_REPLAY_SEEDS", "140"))
+FULL = int(os.environ.get("PAWLOCK_REPLAY_SEEDS", "140"))
 """Seeds of each family and topology in the slow test: more than a hundred thousand scripts."""
 
 _MORE = """local function call(command, key, ...)

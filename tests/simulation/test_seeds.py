@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.sim import Fault, Plan, draw, run, simulate, snapshots, watch
-from pawl.testing.sim.campaign import may_meet
-from pawl.testing.sim.command import main, story
-from pawl.testing.sim.invariants import Snapshot
-from pawl.testing.sim.jobs import add_to_file, simulate_in_parts
-from pawl.testing.sim.lua import Interpreter
-from pawl.testing.sim.permit_rules import PermitState
-from pawl.testing.sim.plan import CLUSTER, FAULTS, OPERATIONS
-from pawl.testing.sim.simulation import quiet
-from pawl.testing.sim.store import Store
+from pawlock.testing.sim import Fault, Plan, draw, run, simulate, snapshots, watch
+from pawlock.testing.sim.campaign import may_meet
+from pawlock.testing.sim.command import main, story
+from pawlock.testing.sim.invariants import Snapshot
+from pawlock.testing.sim.jobs import add_to_file, simulate_in_parts
+from pawlock.testing.sim.lua import Interpreter
+from pawlock.testing.sim.permit_rules import PermitState
+from pawlock.testing.sim.plan import CLUSTER, FAULTS, OPERATIONS
+from pawlock.testing.sim.simulation import quiet
+from pawlock.testing.sim.store import Store
 from tools import simulation_page
 
 SEEDS = 2000
 PARTS = 4
 
 _DIGESTS = """
-from pawl.testing.sim import draw, run
-from pawl.testing.sim.simulation import quiet
-from pawl.testing.sim.store import Store
+from pawlock.testing.sim import draw, run
+from pawlock.testing.sim.simulation import quiet
+from pawlock.testing.sim.store import Store
 with quiet():
     print([run(draw(seed)).digest for seed in range(40)])
 """

@@ -1,4 +1,4 @@
-"""Keys that are shared with programs that are not pawl: seeds of both wires, and scripts that are wrong there."""
+"""Keys that are shared with programs that are not pawlock: seeds of both wires, and scripts that are wrong there."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from pawl.core.protocol.runtime import Call
-from pawl.primitives.key import KeyMutex, redisson_word, shared_word
-from pawl.testing.sim.lua import Interpreter
-from pawl.testing.sim.node import Node
-from pawl.testing.sim.plan import Client, Operation, Plan, Visitor
-from pawl.testing.sim.shared import draw_plain, draw_redisson
-from pawl.testing.sim.simulation import run
-from pawl.testing.sim.world import World
+from pawlock.core.protocol.runtime import Call
+from pawlock.primitives.key import KeyMutex, redisson_word, shared_word
+from pawlock.testing.sim.lua import Interpreter
+from pawlock.testing.sim.node import Node
+from pawlock.testing.sim.plan import Client, Operation, Plan, Visitor
+from pawlock.testing.sim.shared import draw_plain, draw_redisson
+from pawlock.testing.sim.simulation import run
+from pawlock.testing.sim.world import World
 
 DRAWN: dict[str, Callable[[int], Plan]] = {"plain": draw_plain, "redisson": draw_redisson}
 SEEDS = 40
@@ -22,7 +22,7 @@ Edit = Callable[[str, bytes], bytes]
 
 
 @pytest.mark.parametrize("wire", DRAWN)
-def test_strangers_and_pawl_share_a_key(wire: str) -> None:
+def test_strangers_and_pawlock_share_a_key(wire: str) -> None:
     taken = 0
     for seed in range(SEEDS):
         result = run(DRAWN[wire](seed))
@@ -68,7 +68,7 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     "a renewal lowers the life": (
         "redisson", "redis.call('PEXPIREAT', NAME, expiry)", "redis.call('PEXPIREAT', NAME, expiry - 40)"
     ),
-    "pawl itself takes what it left free (redisson)": (
+    "pawlock itself takes what it left free (redisson)": (
         "redisson", "return holder or (window_ms and OPEN)", "return holder"
     ),
 }  # fmt: skip
@@ -86,7 +86,7 @@ def test_a_wrong_script_of_a_shared_key_is_found(name: str) -> None:
 
 
 def crowded(wire: str) -> Plan:
-    """Clients of pawl that want a key all the time, and somebody else who polls for it."""
+    """Clients of pawlock that want a key all the time, and somebody else who polls for it."""
     options = {"ttl": 3.0, "wire": wire, "yield_after": 0.25, "yield_for": 0.06}
     step = Operation(0, "acquire", None, 0.005)
     client = Client("threads", 1.0, False, ((step,) * 120, (step,) * 120))
@@ -97,7 +97,7 @@ def crowded(wire: str) -> Plan:
 
 
 @pytest.mark.parametrize("wire", DRAWN)
-def test_a_stranger_gets_turns_between_clients_of_pawl_that_never_rest(wire: str) -> None:
+def test_a_stranger_gets_turns_between_clients_of_pawlock_that_never_rest(wire: str) -> None:
     result = run(crowded(wire))
     assert not result.violation
     assert result.counts["stranger"] == 5

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pawl.primitives.registry import REGISTRY
-from pawl.testing.sim import Client, Operation, Plan
-from pawl.testing.sim.simulation import Simulation, quiet
-from pawl.testing.sim.store import Value, ZSet
-from pawl.testing.sim.world import Violation
+from pawlock.primitives.registry import REGISTRY
+from pawlock.testing.sim import Client, Operation, Plan
+from pawlock.testing.sim.simulation import Simulation, quiet
+from pawlock.testing.sim.store import Value, ZSet
+from pawlock.testing.sim.world import Violation
 from tests.simulation.mutants import CLIENTS, wrong
 
 MOST = 90

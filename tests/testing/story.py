@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pawl.testing.history import History, Mode
+from pawlock.testing.history import History, Mode
 
 
 class Story:

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from pawl.testing.history import (
+from pawlock.testing.history import (
     History,
     Journal,
     Mode,

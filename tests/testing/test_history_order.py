@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pawl.testing.history import History, Mode, Violation, fifo
+from pawlock.testing.history import History, Mode, Violation, fifo
 
 
 def crowd(grants: int, seed: int, *, swaps: float = 0.0, names: int = 1, number: Any = float) -> History:  # noqa: ANN401

@@ -9,7 +9,7 @@ from math import inf
 
 import pytest
 
-from pawl.testing.history import (
+from pawlock.testing.history import (
     FencedMutex,
     History,
     Mode,
@@ -23,7 +23,7 @@ from pawl.testing.history import (
     TooManySteps,
     linearizable,
 )
-from pawl.testing.history.linearizable import steps_of
+from pawlock.testing.history.linearizable import steps_of
 from tests.testing.story import Story, permits, reader
 
 Tell = Callable[[Story], object]

@@ -7,26 +7,26 @@ import threading
 
 import pytest
 
-import pawl
+import pawlock
 
 # ruff: noqa: PT031 - the warnings come at the end of what lock_order watches
-from pawl.core.lease.record import HeldLease
-from pawl.testing import LockOrderWarning, Server, lock_order
+from pawlock.core.lease.record import HeldLease
+from pawlock.testing import LockOrderWarning, Server, lock_order
 
 
-def first_place(client: pawl.Client) -> None:
+def first_place(client: pawlock.Client) -> None:
     with client.lock("a"), client.lock("b"):
         pass
 
 
-def second_place(client: pawl.Client) -> None:
+def second_place(client: pawlock.Client) -> None:
     with client.lock("b"), client.rlock("a"):
         pass
 
 
 def test_two_orders_are_told_with_both_places(valkey: Server) -> None:
     with (
-        pawl.connect(valkey.url) as client,
+        pawlock.connect(valkey.url) as client,
         pytest.warns(LockOrderWarning) as warned,
         lock_order() as order,
     ):
@@ -38,7 +38,7 @@ def test_two_orders_are_told_with_both_places(valkey: Server) -> None:
         first_place(client)
         second_place(client)
         (inversion,) = order.inversions
-    assert inversion.names == ("pawl:a", "pawl:b", "pawl:a")
+    assert inversion.names == ("pawlock:a", "pawlock:b", "pawlock:a")
     assert [step.who for step in inversion.steps] == ["MainThread", "the-other"]
     text = str(warned[0].message)
     assert "in first_place" in text
@@ -47,7 +47,7 @@ def test_two_orders_are_told_with_both_places(valkey: Server) -> None:
 
 
 def test_one_order_is_fine(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client, lock_order() as order:
+    with pawlock.connect(valkey.url) as client, lock_order() as order:
         for _ in range(2):
             first_place(client)
             with client.lock("b"):
@@ -62,17 +62,17 @@ def test_one_order_is_fine(valkey: Server) -> None:
 
 
 def test_a_circle_of_three(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client, pytest.warns(LockOrderWarning), lock_order() as order:
+    with pawlock.connect(valkey.url) as client, pytest.warns(LockOrderWarning), lock_order() as order:
         for held, taken in (("x", "y"), ("y", "z"), ("z", "x")):
             with client.lock(held), client.lock(taken):
                 pass
         assert [inversion.names for inversion in order.inversions] == [
-            ("pawl:x", "pawl:y", "pawl:z", "pawl:x")
+            ("pawlock:x", "pawlock:y", "pawlock:z", "pawlock:x")
         ]
 
 
 async def test_tasks_have_orders_of_their_own(valkey: Server) -> None:
-    async with pawl.connect_async(valkey.url) as client:
+    async with pawlock.connect_async(valkey.url) as client:
 
         async def take(first: str, second: str) -> None:
             async with client.lock(first), client.lock(second):

@@ -7,15 +7,25 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from pawl.core.protocol import outcomes
-from pawl.core.protocol.outcomes import Absent, Busy, Dead, Full, Gone, Granted, Queued, Released, Withdrawn
-from pawl.core.protocol.primitive import Leaving
-from pawl.errors import NotSupported
-from pawl.testing.lock_table.clock import Moment
-from pawl.testing.lock_table.mail import Message
-from pawl.testing.lock_table.primitives import Ballot, Mutex, Semaphore, SessionRequests
-from pawl.testing.lock_table.requests import Look
-from pawl.testing.lock_table.table import Table
+from pawlock.core.protocol import outcomes
+from pawlock.core.protocol.outcomes import (
+    Absent,
+    Busy,
+    Dead,
+    Full,
+    Gone,
+    Granted,
+    Queued,
+    Released,
+    Withdrawn,
+)
+from pawlock.core.protocol.primitive import Leaving
+from pawlock.errors import NotSupported
+from pawlock.testing.lock_table.clock import Moment
+from pawlock.testing.lock_table.mail import Message
+from pawlock.testing.lock_table.primitives import Ballot, Mutex, Semaphore, SessionRequests
+from pawlock.testing.lock_table.requests import Look
+from pawlock.testing.lock_table.table import Table
 
 DAY_MS = 86_400_000
 

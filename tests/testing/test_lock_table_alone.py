@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl.primitives.mutex import Mutex
-from pawl.testing import LockTable, lock_table
+import pawlock
+from pawlock.primitives.mutex import Mutex
+from pawlock.testing import LockTable, lock_table
 
 FOLDER = Path(str(lock_table.__file__)).parent
 FOREIGN = (
     "lupa",
     "redis",
-    "pawl.core.protocol.scripts",
-    "pawl.primitives",
-    "pawl.transport",
-    "pawl.testing.memory",
+    "pawlock.core.protocol.scripts",
+    "pawlock.primitives",
+    "pawlock.transport",
+    "pawlock.testing.memory",
 )
 WORDS = ("evalsha", "lua", "resp", "script", "keys", "argv", "pexpireat", "hset", "zadd")
 
@@ -34,23 +34,23 @@ USE = """
 
     sys.modules["lupa"] = None
 
-    import pawl
-    from pawl.core.protocol import runtime
-    from pawl.primitives import mutex
-    from pawl.testing import LockTable
+    import pawlock
+    from pawlock.core.protocol import runtime
+    from pawlock.primitives import mutex
+    from pawlock.testing import LockTable
 
     def refuse(*args, **kwargs):
         raise AssertionError(f"{args!r:.200} is of Redis")
 
     # No class of a primitive of Redis can make a request any more, and nobody can open a connection.
-    for module in [m for n, m in sys.modules.items() if n.startswith("pawl.") and m is not None]:
+    for module in [m for n, m in sys.modules.items() if n.startswith("pawlock.") and m is not None]:
         for name in ("make_call", "pack_words"):
             if hasattr(module, name):
                 setattr(module, name, refuse)
     runtime.Call.pack = refuse
     runtime.Call.words = refuse
     try:
-        mutex.Mutex("lock", "n", "pawl:n").acquire(
+        mutex.Mutex("lock", "n", "pawlock:n").acquire(
             "t", 1, 1, wait=True, block=1, channel="-", max_waiters=1
         )
     except AssertionError:
@@ -60,7 +60,7 @@ USE = """
     socket.socket.connect = refuse
 
     def in_threads(table):
-        with pawl.connect(table.url) as client, pawl.connect(table.url) as other:
+        with pawlock.connect(table.url) as client, pawlock.connect(table.url) as other:
             with client.lock("a") as lease:
                 assert other.lock("a").try_acquire() is None
                 lease.extend(5)
@@ -72,7 +72,7 @@ USE = """
                 assert other.election("e").leader() is not None
 
     async def in_tasks(table):
-        async with pawl.connect_async(table.url) as client, pawl.connect_async(table.url) as other:
+        async with pawlock.connect_async(table.url) as client, pawlock.connect_async(table.url) as other:
             async with client.lock("a"), client.fair_lock("b"), client.semaphore("s", permits=1):
                 waiting = asyncio.create_task(other.lock("a").acquire(timeout=5))
                 assert await other.lock("b").try_acquire() is None
@@ -123,23 +123,23 @@ def test_a_client_uses_it_without_a_script_a_connection_or_lupa() -> None:
         ("latch", lambda client: client.latch("n", 2)),
         ("barrier", lambda client: client.barrier("n", 2)),
         (r"rlock\(owner=\)", lambda client: client.rlock("n", owner="me")),
-        (r"lock\(pawl\.Key\)", lambda client: client.lock(pawl.Key("n"))),
+        (r"lock\(pawlock\.Key\)", lambda client: client.lock(pawlock.Key("n"))),
     ],
 )
 def test_what_it_does_not_have_is_refused_before_anything_is_sent(what: str, make: object) -> None:
     assert callable(make)
     with LockTable() as table:
-        client, other = pawl.connect(table.url), pawl.connect_async(table.url)
+        client, other = pawlock.connect(table.url), pawlock.connect_async(table.url)
         for one in (client, other):
             with pytest.raises(
-                pawl.NotSupported, match=what + r".* '(key:)?n'.*a lock table has lock, rlock"
+                pawlock.NotSupported, match=what + r".* '(key:)?n'.*a lock table has lock, rlock"
             ):
                 make(one)
         client.close()
 
 
 def test_several_names_are_taken_one_after_the_other() -> None:
-    with LockTable() as table, pawl.connect(table.url) as client, pawl.connect(table.url) as other:
+    with LockTable() as table, pawlock.connect(table.url) as client, pawlock.connect(table.url) as other:
         with client.multi_lock(["b", "a", "c"]):
             assert all(other.lock(name).locked() for name in "abc")
             assert other.multi_lock(["c", "d"]).try_acquire() is None
@@ -148,22 +148,22 @@ def test_several_names_are_taken_one_after_the_other() -> None:
 
 
 def test_a_request_of_another_engine_is_refused_by_name() -> None:
-    with LockTable() as table, pawl.connect(table.url) as client:
+    with LockTable() as table, pawlock.connect(table.url) as client:
         lock = client.lock("n")
         lock._plan = replace(lock._plan, primitive=Mutex("lock", "n", "n"))
-        with pytest.raises(pawl.NotSupported, match="a lock table knows no Call"):
+        with pytest.raises(pawlock.NotSupported, match="a lock table knows no Call"):
             lock.acquire()
 
 
 def test_outages_and_losses_are_those_of_any_server_in_this_process() -> None:
-    with LockTable() as table, pawl.connect(table.url) as client:
+    with LockTable() as table, pawlock.connect(table.url) as client:
         lease = client.lock("a", ttl=1).acquire()
         table.assert_held(lease)
-        with table.down(), pytest.raises(pawl.BackendUnavailable):
+        with table.down(), pytest.raises(pawlock.BackendUnavailable):
             client.lock("b", unavailable_after=0.1).acquire()
         lease.check()
         table.lose(lease)
-        assert lease.state is pawl.LeaseState.LOST
+        assert lease.state is pawlock.LeaseState.LOST
         table.assert_free("a")
         table.flush()
         client.lock("a").acquire(timeout=5).release()

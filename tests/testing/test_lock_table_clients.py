@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl
-from pawl.testing import LockTable
+import pawlock
+from pawlock.testing import LockTable
 from tests.pace import pace
 
 
@@ -30,7 +30,7 @@ def until(condition: object, seconds: float = 5.0) -> None:
 
 def test_one_name_in_every_family_at_once(table: LockTable) -> None:
     with (
-        pawl.connect(table.url) as client,
+        pawlock.connect(table.url) as client,
         client.lock("n"),
         client.semaphore("n", permits=2),
         client.semaphore("n", permits=2),
@@ -42,8 +42,8 @@ def test_one_name_in_every_family_at_once(table: LockTable) -> None:
 
 def test_an_operator_lists_takes_away_and_reads_it_up(table: LockTable) -> None:
     with (
-        pawl.connect(table.url, history=5) as client,
-        pawl.connect(table.url) as other,
+        pawlock.connect(table.url, history=5) as client,
+        pawlock.connect(table.url) as other,
         client.lock("free"),
         client.lock("short"),
     ):
@@ -53,9 +53,9 @@ def test_an_operator_lists_takes_away_and_reads_it_up(table: LockTable) -> None:
         assert forced.released
         assert (forced.fence or 0) > lease.fence
         assert lease.lost.wait(2 * pace())
-        with pytest.raises(pawl.LeaseLost) as lost:
+        with pytest.raises(pawlock.LeaseLost) as lost:
             lease.check()
-        assert lost.value.reason is pawl.LossReason.TAKEN
+        assert lost.value.reason is pawlock.LossReason.TAKEN
         (entry,) = other.audit()
         assert (entry.name, entry.text, entry.outcome) == ("a", "a test", "released")
         client.lock("a").acquire().release()
@@ -65,17 +65,17 @@ def test_an_operator_lists_takes_away_and_reads_it_up(table: LockTable) -> None:
 
 def test_two_clients_that_wait_for_each_other_are_found(table: LockTable) -> None:
     with (
-        pawl.connect(table.url, deadlock_after=0.1) as one,
-        pawl.connect(table.url, deadlock_after=0.1) as two,
+        pawlock.connect(table.url, deadlock_after=0.1) as one,
+        pawlock.connect(table.url, deadlock_after=0.1) as two,
     ):
         found: list[BaseException] = []
 
-        def cross(client: pawl.Client, first: str, second: str, meet: threading.Barrier) -> None:
+        def cross(client: pawlock.Client, first: str, second: str, meet: threading.Barrier) -> None:
             with client.lock(first):
                 meet.wait(5)
                 try:
                     client.lock(second, timeout=10).acquire().release()
-                except pawl.PawlError as error:
+                except pawlock.PawlockError as error:
                     found.append(error)
 
         meet = threading.Barrier(2)
@@ -87,24 +87,24 @@ def test_two_clients_that_wait_for_each_other_are_found(table: LockTable) -> Non
             thread.start()
         for thread in threads:
             thread.join(15)
-        assert [type(error) for error in found] == [pawl.DeadlockDetected]
+        assert [type(error) for error in found] == [pawlock.DeadlockDetected]
 
 
 def test_a_limit_is_changed_for_all(table: LockTable) -> None:
-    with pawl.connect(table.url) as client, pawl.connect(table.url) as other:
+    with pawlock.connect(table.url) as client, pawlock.connect(table.url) as other:
         semaphore = client.semaphore("s", permits=1)
         with semaphore:
-            with pytest.raises(pawl.LimitMismatch, match="limit of 1"):
+            with pytest.raises(pawlock.LimitMismatch, match="limit of 1"):
                 other.semaphore("s", permits=2).try_acquire()
             semaphore.set_limit(2)
             other.semaphore("s", permits=2).acquire(timeout=0).release()
-            with pytest.raises(pawl.LimitMismatch):
+            with pytest.raises(pawlock.LimitMismatch):
                 other.semaphore("s", permits=3).acquire(3)
 
 
 def test_observers_hear_of_each_leader(table: LockTable) -> None:
-    with pawl.connect(table.url) as client, pawl.connect(table.url) as other:
-        seen: list[pawl.Leader | None] = []
+    with pawlock.connect(table.url) as client, pawlock.connect(table.url) as other:
+        seen: list[pawlock.Leader | None] = []
         observing = other.election("e").observe()
         watch = threading.Thread(target=lambda: seen.extend(observing))
         watch.start()
@@ -123,9 +123,9 @@ def test_observers_hear_of_each_leader(table: LockTable) -> None:
 @pytest.mark.parametrize("kind", ["lock", "fair_lock"])
 def test_a_crowd_of_two_clients_passes_it_on_in_and_between_them(table: LockTable, kind: str) -> None:
     fences: list[int] = []
-    with pawl.connect(table.url) as one, pawl.connect(table.url) as two:
+    with pawlock.connect(table.url) as one, pawlock.connect(table.url) as two:
 
-        def work(client: pawl.Client) -> None:
+        def work(client: pawlock.Client) -> None:
             for _ in range(20):
                 with getattr(client, kind)("n", timeout=20) as lease:
                     fences.append(lease.fence)
@@ -142,9 +142,9 @@ def test_a_crowd_of_two_clients_passes_it_on_in_and_between_them(table: LockTabl
 @pytest.mark.parametrize("kind", ["lock", "fair_lock"])
 async def test_the_same_of_tasks(table: LockTable, kind: str) -> None:
     fences: list[int] = []
-    async with pawl.connect_async(table.url) as one, pawl.connect_async(table.url) as two:
+    async with pawlock.connect_async(table.url) as one, pawlock.connect_async(table.url) as two:
 
-        async def work(client: pawl.AsyncClient) -> None:
+        async def work(client: pawlock.AsyncClient) -> None:
             for _ in range(20):
                 async with getattr(client, kind)("n", timeout=20) as lease:
                     fences.append(lease.fence)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl
-from pawl.testing import Memory, Server, Sim
+import pawlock
+from pawlock.testing import Memory, Server, Sim
 from tests.pace import pace
 
 
@@ -25,7 +25,7 @@ def sim() -> Iterator[Sim]:
         yield sim
 
 
-def use_everything(client: pawl.Client) -> None:
+def use_everything(client: pawlock.Client) -> None:
     with client.lock("a") as lease:
         assert client.inspect("a").fence == lease.fence
     with client.rlock("a") as outer, client.rlock("a") as inner:
@@ -56,7 +56,7 @@ def use_everything(client: pawl.Client) -> None:
 
 
 def test_every_primitive_of_threads(memory: Memory) -> None:
-    with pawl.connect(memory.url, history=5) as client, pawl.connect(memory.url) as other:
+    with pawlock.connect(memory.url, history=5) as client, pawlock.connect(memory.url) as other:
         use_everything(client)
         lease = other.lock("e", ttl=1).acquire()
         client.force_release("e", reason="a test")
@@ -65,7 +65,7 @@ def test_every_primitive_of_threads(memory: Memory) -> None:
 
 
 async def test_every_primitive_of_asyncio(memory: Memory) -> None:
-    async with pawl.connect_async(memory.url) as client, pawl.connect_async(memory.url) as other:
+    async with pawlock.connect_async(memory.url) as client, pawlock.connect_async(memory.url) as other:
         async with client.lock("a") as lease:
             assert await other.lock("a").try_acquire() is None
             assert (await other.inspect("a")).fence == lease.fence
@@ -82,7 +82,7 @@ async def test_every_primitive_of_asyncio(memory: Memory) -> None:
 
 
 def test_a_waiter_is_woken_by_the_release(memory: Memory) -> None:
-    with pawl.connect(memory.url) as client, pawl.connect(memory.url) as other:
+    with pawlock.connect(memory.url) as client, pawlock.connect(memory.url) as other:
         lease = client.lock("a").acquire()
         fences: list[int] = []
 
@@ -98,7 +98,7 @@ def test_a_waiter_is_woken_by_the_release(memory: Memory) -> None:
         lease.release()
         waiting.join(5)
         assert fences > [lease.fence]
-        assert lease.state is pawl.LeaseState.RELEASED
+        assert lease.state is pawlock.LeaseState.RELEASED
         assert time.monotonic() - began < pace() * 0.5
 
 
@@ -107,7 +107,7 @@ def test_it_says_the_same_as_a_real_server(memory: Memory) -> None:
     told: list[list[object]] = []
     with Server() as server:
         for url in (server.url, memory.url):
-            with pawl.connect(url) as client, pawl.connect(url) as other:
+            with pawlock.connect(url) as client, pawlock.connect(url) as other:
                 use_everything(client)
                 first = client.rwlock("x").read.acquire()
                 second = other.semaphore("x", permits=3).acquire()
@@ -120,15 +120,15 @@ def test_it_says_the_same_as_a_real_server(memory: Memory) -> None:
 
 
 def test_its_address_is_good_while_it_is_open_and_in_this_process(memory: Memory) -> None:
-    with pytest.raises(pawl.ConfigurationError, match=r"pawl\.testing\.Memory"):
-        pawl.connect("memory://nowhere")
-    client = pawl.connect(memory.url, namespace="fork")
+    with pytest.raises(pawlock.ConfigurationError, match=r"pawlock\.testing\.Memory"):
+        pawlock.connect("memory://nowhere")
+    client = pawlock.connect(memory.url, namespace="fork")
     lease = client.lock("a").acquire()
     pid = os.fork()
     if pid == 0:
         try:
             client.lock("b").acquire(timeout=0.1)
-        except pawl.BackendUnavailable as error:
+        except pawlock.BackendUnavailable as error:
             os._exit(7 if "another process" in str(error) else 8)
         os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
@@ -137,15 +137,15 @@ def test_its_address_is_good_while_it_is_open_and_in_this_process(memory: Memory
 
 
 def test_the_server_goes_down_and_freezes(memory: Memory) -> None:
-    with pawl.connect(memory.url) as client:
-        with memory.down(), pytest.raises(pawl.BackendUnavailable):
+    with pawlock.connect(memory.url) as client:
+        with memory.down(), pytest.raises(pawlock.BackendUnavailable):
             client.lock("a", unavailable_after=0.2).acquire()
         with client.lock("a") as lease:
             memory.assert_held(lease)
             with memory.down(0.1) as outage:
                 assert outage.wait(5)
             lease.check()
-        with memory.frozen(), pytest.raises(pawl.BackendUnavailable):
+        with memory.frozen(), pytest.raises(pawlock.BackendUnavailable):
             client.lock("a", unavailable_after=0.2).acquire()
         client.lock("a").acquire(timeout=5).release()
         with memory.down(keep_data=False), pytest.raises(RuntimeError):
@@ -153,14 +153,14 @@ def test_the_server_goes_down_and_freezes(memory: Memory) -> None:
 
 
 def test_a_lease_is_lost_now(memory: Memory) -> None:
-    with pawl.connect(memory.url) as client:
+    with pawlock.connect(memory.url) as client:
         lease = client.lock("a").acquire()
         memory.lose("a")
         assert lease.lost
         memory.assert_free("a")
         with pytest.raises(AssertionError):
             memory.assert_held(lease)
-        with pytest.raises(pawl.NotHeld):
+        with pytest.raises(pawlock.NotHeld):
             lease.release()
 
 
@@ -169,7 +169,7 @@ def test_a_lease_is_lost_now(memory: Memory) -> None:
 
 def test_an_hour_passes_in_a_moment(sim: Sim) -> None:
     began = time.monotonic()
-    with pawl.connect(sim.url) as client, client.lock("a") as lease:
+    with pawlock.connect(sim.url) as client, client.lock("a") as lease:
         kept = client.lock("b", renew=False).acquire()
         sim.sleep(29)
         kept.check()
@@ -182,7 +182,7 @@ def test_an_hour_passes_in_a_moment(sim: Sim) -> None:
 
 
 def test_time_stands_while_code_runs(sim: Sim) -> None:
-    with pawl.connect(sim.url) as client, client.lock("a", ttl=0.1, renew=False) as lease:
+    with pawlock.connect(sim.url) as client, client.lock("a", ttl=0.1, renew=False) as lease:
         now = sim.now
         time.sleep(0.3)
         assert sim.now == now
@@ -190,10 +190,10 @@ def test_time_stands_while_code_runs(sim: Sim) -> None:
 
 
 def test_a_wait_passes_the_time_it_waits_for(sim: Sim) -> None:
-    with pawl.connect(sim.url) as client, pawl.connect(sim.url) as other:
+    with pawlock.connect(sim.url) as client, pawlock.connect(sim.url) as other:
         with client.lock("a"):
             now = sim.now
-            with pytest.raises(pawl.AcquireTimeout):
+            with pytest.raises(pawlock.AcquireTimeout):
                 other.lock("a", timeout=60).acquire()
             assert sim.now - now == pytest.approx(60, abs=0.1)
         first = client.lock("b", ttl=20, renew=False).acquire()
@@ -204,14 +204,14 @@ def test_a_wait_passes_the_time_it_waits_for(sim: Sim) -> None:
 
 
 def test_a_paused_holder_loses_and_learns_it_late(sim: Sim) -> None:
-    with pawl.connect(sim.url) as client, pawl.connect(sim.url) as other:
+    with pawlock.connect(sim.url) as client, pawlock.connect(sim.url) as other:
         lease = client.lock("a").acquire()
         with sim.paused(client):
             sim.sleep(10)
             with other.lock("a", timeout=60) as next_one:
                 assert next_one.fence > lease.fence
             assert lease.lost, "its own clock says so, whoever is paused"
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             lease.check()
         again = client.lock("a").acquire()
         with sim.paused(again, 5):
@@ -221,7 +221,7 @@ def test_a_paused_holder_loses_and_learns_it_late(sim: Sim) -> None:
 
 
 def test_the_server_is_down_for_five_seconds(sim: Sim) -> None:
-    with pawl.connect(sim.url) as client:
+    with pawlock.connect(sim.url) as client:
         lease = client.lock("a").acquire()
         sim.down(5)
         now = sim.now
@@ -238,7 +238,7 @@ def test_the_server_is_down_for_five_seconds(sim: Sim) -> None:
 
 
 def test_threads_share_the_time(sim: Sim) -> None:
-    with pawl.connect(sim.url) as client:
+    with pawlock.connect(sim.url) as client:
         order: list[int] = []
 
         def work(number: int) -> None:
@@ -258,7 +258,7 @@ def test_threads_share_the_time(sim: Sim) -> None:
 
 async def test_a_loop_goes_by_that_time(sim: Sim) -> None:
     began = time.monotonic()
-    async with pawl.connect_async(sim.url) as client, pawl.connect_async(sim.url) as other:
+    async with pawlock.connect_async(sim.url) as client, pawlock.connect_async(sim.url) as other:
         async with client.lock("a") as lease:
             await asyncio.sleep(600)
             lease.check()
@@ -274,7 +274,7 @@ async def test_a_loop_goes_by_that_time(sim: Sim) -> None:
                         pass
                 await asyncio.sleep(1)
 
-        with pytest.raises(pawl.LeaseLost):
+        with pytest.raises(pawlock.LeaseLost):
             await overtaken()
         sim.down(5)
         now = sim.now
@@ -288,7 +288,7 @@ def test_a_loop_gets_its_time_back() -> None:
     loop = asyncio.new_event_loop()
 
     async def use(sim: Sim) -> None:
-        async with pawl.connect_async(sim.url) as client, client.lock("a"):
+        async with pawlock.connect_async(sim.url) as client, client.lock("a"):
             await asyncio.sleep(3600)
 
     with Sim() as sim:
@@ -304,7 +304,7 @@ def test_a_run_repeats_itself() -> None:
     """One thread, several clients: the same calls at the same times."""
 
     def story() -> list[float]:
-        with Sim() as sim, pawl.connect(sim.url) as client, pawl.connect(sim.url) as other:
+        with Sim() as sim, pawlock.connect(sim.url) as client, pawlock.connect(sim.url) as other:
             times: list[float] = []
             lease = client.lock("a", ttl=3).acquire()
             with sim.paused(client, 10), other.lock("a"):

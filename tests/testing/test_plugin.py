@@ -12,20 +12,20 @@ pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 APIS = """
-import asyncio, contextlib, pytest, pawl, time
+import asyncio, contextlib, pytest, pawlock, time
 from concurrent.futures import ThreadPoolExecutor
-from pawl.testing import Faults, Server
+from pawlock.testing import Faults, Server
 
 @pytest.fixture(params=["threads", "asyncio"])
 def work(request):
     def threads(name, body, **options):
-        with pawl.connect() as client:
+        with pawlock.connect() as client:
             with client.lock(name, **options) as lease:
                 body(lease)
 
     def tasks(name, body, **options):
         async def main():
-            async with pawl.connect_async() as client:
+            async with pawlock.connect_async() as client:
                 async with client.lock(name, **options) as lease:
                     body(lease)
                     await asyncio.sleep(0)
@@ -36,26 +36,26 @@ def work(request):
 
 
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, source: str) -> pytest.RunResult:
-    """Run a file of tests, with the fixtures as an installed pawl brings them."""
+    """Run a file of tests, with the fixtures as an installed pawlock brings them."""
     # An entry point is found only after an installation: the plugin is named instead, in every case once.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(APIS + source)
-    return pytester.runpytest_subprocess("-p", "pawl.testing.plugin", "-W", "error", "-q", timeout=60)
+    return pytester.runpytest_subprocess("-p", "pawlock.testing.plugin", "-W", "error", "-q", timeout=60)
 
 
-def test_an_installed_pawl_brings_the_fixtures() -> None:
+def test_an_installed_pawlock_brings_the_fixtures() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"]["pytest11"] == {"pawl": "pawl.testing.plugin"}
+    assert project["entry-points"]["pytest11"] == {"pawlock": "pawlock.testing.plugin"}
 
 
 def test_a_run_without_them_imports_next_to_nothing() -> None:
-    code = "import sys, json, pytest, pawl.testing.plugin; print(json.dumps(sorted(sys.modules)))"
+    code = "import sys, json, pytest, pawlock.testing.plugin; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = json.loads(done.stdout)
-    assert [name for name in modules if name.startswith("pawl")] == [
-        "pawl",
-        "pawl.testing",
-        "pawl.testing.plugin",
+    assert [name for name in modules if name.startswith("pawlock")] == [
+        "pawlock",
+        "pawlock.testing",
+        "pawlock.testing.plugin",
     ]
     assert "redis" not in modules
 
@@ -63,8 +63,8 @@ def test_a_run_without_them_imports_next_to_nothing() -> None:
 def test_each_test_has_an_empty_server_that_is_nobody_elses(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PAWL_URL", "redis://127.0.0.1:1/0")
-    monkeypatch.setenv("PAWL_STATE_DIR", str(pytester.path / "of-the-developer"))
+    monkeypatch.setenv("PAWLOCK_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("PAWLOCK_STATE_DIR", str(pytester.path / "of-the-developer"))
     result = run(
         pytester,
         monkeypatch,
@@ -73,22 +73,22 @@ import os
 SEEN = []
 
 @pytest.mark.parametrize("turn", [1, 2])
-def test_empty(pawl_server, work, turn):
-    SEEN.append(pawl_server.pid)
+def test_empty(pawlock_server, work, turn):
+    SEEN.append(pawlock_server.pid)
     assert len(set(SEEN)) == 1
-    assert os.environ["PAWL_URL"] == pawl_server.url
-    assert "of-the-developer" not in os.environ["PAWL_STATE_DIR"]
-    assert pawl_server.command("DBSIZE") == 0
+    assert os.environ["PAWLOCK_URL"] == pawlock_server.url
+    assert "of-the-developer" not in os.environ["PAWLOCK_STATE_DIR"]
+    assert pawlock_server.command("DBSIZE") == 0
     work("job", lambda lease: lease.check())
-    assert pawl_server.command("DBSIZE") > 0
+    assert pawlock_server.command("DBSIZE") > 0
 
-def test_embedded(pawl_server, monkeypatch):
-    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", "1")
-    with pawl.connect("embedded://") as client, client.lock("job"):
-        assert pawl_server.command("DBSIZE") == 0
+def test_embedded(pawlock_server, monkeypatch):
+    monkeypatch.setenv("PAWLOCK_EMBEDDED_IDLE", "1")
+    with pawlock.connect("embedded://") as client, client.lock("job"):
+        assert pawlock_server.command("DBSIZE") == 0
 
 def test_as_before():
-    assert os.environ["PAWL_URL"] == "redis://127.0.0.1:1/0"
+    assert os.environ["PAWLOCK_URL"] == "redis://127.0.0.1:1/0"
 """,
     )
     result.assert_outcomes(passed=6)
@@ -105,66 +105,66 @@ def in_a_thread(work):
         return pool.submit(work).result()
 
 def next_fence():
-    with pawl.connect() as client, client.lock("job", timeout=0) as lease:
+    with pawlock.connect() as client, client.lock("job", timeout=0) as lease:
         return lease.fence
 
-def test_lost(pawl_server, pawl_faults, work):
+def test_lost(pawlock_server, pawlock_faults, work):
     def body(lease):
-        pawl_faults.assert_held(lease)
-        pawl_faults.assert_held("job")
+        pawlock_faults.assert_held(lease)
+        pawlock_faults.assert_held("job")
         began = time.monotonic()
-        pawl_faults.lose(lease)
-        with pytest.raises(pawl.LeaseLost) as told:
+        pawlock_faults.lose(lease)
+        with pytest.raises(pawlock.LeaseLost) as told:
             lease.check()
         assert told.value.reason == "taken"
         assert lease.lost
-        pawl_faults.assert_free("job")
+        pawlock_faults.assert_free("job")
         with pytest.raises(AssertionError, match="is lost"):
-            pawl_faults.assert_held(lease)
+            pawlock_faults.assert_held(lease)
         assert in_a_thread(next_fence) > lease.fence
         assert time.monotonic() - began < 30
         with pytest.raises(ValueError, match="not held"):
-            pawl_faults.lose(lease)
+            pawlock_faults.lose(lease)
     with pytest.raises(BaseException) as ended:
         work("job", body, ttl=60)
-    assert isinstance(ended.value, pawl.LeaseLost), repr(ended.value)
+    assert isinstance(ended.value, pawlock.LeaseLost), repr(ended.value)
 
-def test_of_any_kind(pawl_server, pawl_faults):
+def test_of_any_kind(pawlock_server, pawlock_faults):
     def locks(client):
         return (client.semaphore("s", permits=1), client.rwlock("rw").write, client.rlock("r"),
                 client.fair_lock("f"), client.rlock("o", owner="me"), client.rwlock("rd").read)
-    with pawl.connect() as client, pawl.connect() as other:
+    with pawlock.connect() as client, pawlock.connect() as other:
         for lock, next_lock in zip(locks(client), locks(other)):
             lease = lock.acquire()
-            pawl_faults.assert_held(lease)
-            pawl_faults.lose(lease)
+            pawlock_faults.assert_held(lease)
+            pawlock_faults.lose(lease)
             assert lease.lost
             next_lock.acquire(timeout=0).release()
         many = client.multi_lock(["a", "b"]).acquire()
-        pawl_faults.assert_held(many)
-        pawl_faults.lose(many)
+        pawlock_faults.assert_held(many)
+        pawlock_faults.lose(many)
         assert many.lost
         with pytest.raises(AssertionError, match="is lost"):
-            pawl_faults.assert_held(many)
-        with pytest.raises(pawl.NotHeld):
+            pawlock_faults.assert_held(many)
+        with pytest.raises(pawlock.NotHeld):
             many.release()
 
-def test_by_name(pawl_server, pawl_faults, work):
+def test_by_name(pawlock_server, pawlock_faults, work):
     def body(lease):
-        pawl_faults.lose("job")
+        pawlock_faults.lose("job")
         assert lease.lost
         with pytest.raises(ValueError, match="no lease of this process"):
-            pawl_faults.lose("job")
-    with pytest.raises(pawl.LeaseLost):
+            pawlock_faults.lose("job")
+    with pytest.raises(pawlock.LeaseLost):
         work("job", body, ttl=60)
 
-def test_what_the_server_forgot_is_not_held(pawl_server, pawl_faults, work):
+def test_what_the_server_forgot_is_not_held(pawlock_server, pawlock_faults, work):
     def body(lease):
-        pawl_server.command("FLUSHALL")
+        pawlock_server.command("FLUSHALL")
         with pytest.raises(AssertionError, match="does not know"):
-            pawl_faults.assert_held(lease)
+            pawlock_faults.assert_held(lease)
         with pytest.raises(AssertionError, match="nobody holds"):
-            pawl_faults.assert_held("job")
+            pawlock_faults.assert_held("job")
     with pytest.raises(BaseException):
         work("job", body, ttl=60)
 """,
@@ -179,32 +179,32 @@ def test_the_server_is_down_and_comes_back(
         pytester,
         monkeypatch,
         """
-def test_with_its_data(pawl_server, pawl_faults, work):
+def test_with_its_data(pawlock_server, pawlock_faults, work):
     def body(lease):
-        before = pawl_server.pid
-        outage = pawl_faults.down(0.5)
+        before = pawlock_server.pid
+        outage = pawlock_faults.down(0.5)
         with pytest.raises(OSError):
-            pawl_server.command("PING", timeout=0.2)
+            pawlock_server.command("PING", timeout=0.2)
         with pytest.raises(RuntimeError, match="already"):
-            pawl_faults.frozen()
+            pawlock_faults.frozen()
         assert outage.wait(5)
-        assert pawl_server.pid != before
-        pawl_faults.assert_held(lease)
+        assert pawlock_server.pid != before
+        pawlock_faults.assert_held(lease)
     work("job", body, ttl=30)
 
-def test_without_its_data(pawl_server, pawl_faults, work):
+def test_without_its_data(pawlock_server, pawlock_faults, work):
     def body(lease):
-        with pawl_faults.down(keep_data=False):
+        with pawlock_faults.down(keep_data=False):
             lease.check()
         with pytest.raises(AssertionError, match="does not know"):
-            pawl_faults.assert_held(lease)
+            pawlock_faults.assert_held(lease)
     # Whether the release is answered is a race with the connection that broke.
-    with contextlib.suppress(pawl.PawlError):
+    with contextlib.suppress(pawlock.PawlockError):
         work("job", body, ttl=30)
 
-def test_frozen_past_the_ttl(pawl_server, pawl_faults, work):
+def test_frozen_past_the_ttl(pawlock_server, pawlock_faults, work):
     def body(lease):
-        with pawl_faults.frozen():
+        with pawlock_faults.frozen():
             end = time.monotonic() + 5
             while not lease.lost and time.monotonic() < end:
                 time.sleep(0.01)
@@ -213,15 +213,15 @@ def test_frozen_past_the_ttl(pawl_server, pawl_faults, work):
         work("job", body, ttl=0.3)
 
 @pytest.mark.parametrize("way", ["down", "frozen"])
-def test_left_broken(pawl_server, pawl_faults, way):
-    getattr(pawl_faults, way)()
+def test_left_broken(pawlock_server, pawlock_faults, way):
+    getattr(pawlock_faults, way)()
 
-def test_mended_by_now(pawl_server):
-    assert pawl_server.command("PING", timeout=1) == "PONG"
+def test_mended_by_now(pawlock_server):
+    assert pawlock_server.command("PING", timeout=1) == "PONG"
 
-def test_no_time_at_all(pawl_faults):
+def test_no_time_at_all(pawlock_faults):
     with pytest.raises(ValueError, match="more than 0"):
-        pawl_faults.down(0)
+        pawlock_faults.down(0)
 """,
     )
     result.assert_outcomes(passed=10)
@@ -235,8 +235,8 @@ def test_another_holder_is_paused(pytester: pytest.Pytester, monkeypatch: pytest
 import os, subprocess, sys
 
 HOLDER = """
-import pawl
-with pawl.connect() as client:
+import pawlock
+with pawlock.connect() as client:
     lease = client.lock("job", ttl=0.5).acquire()
     print("held", flush=True)
     input()
@@ -244,18 +244,18 @@ with pawl.connect() as client:
     lease.release()
 """
 
-def test_paused(pawl_server, pawl_faults):
+def test_paused(pawlock_server, pawlock_faults):
     with subprocess.Popen([sys.executable, "-c", HOLDER], text=True, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout.readline() == "held\\n"
-        with pawl_faults.paused(process), pawl.connect() as client:
+        with pawlock_faults.paused(process), pawlock.connect() as client:
             client.lock("job", timeout=5).acquire().release()
         process.stdin.write("\\n"), process.stdin.flush()
         assert process.stdout.readline() == "lost\\n"
 
-def test_not_the_test_itself(pawl_faults):
+def test_not_the_test_itself(pawlock_faults):
     with pytest.raises(ValueError, match="not another process"):
-        pawl_faults.paused(os.getpid())
+        pawlock_faults.paused(os.getpid())
 ''',
     )
     result.assert_outcomes(passed=2)
@@ -270,50 +270,50 @@ def both(client, first, second):
     with client.lock(first), client.lock(second):
         pass
 
-def test_one_order(pawl_server, pawl_lock_order):
-    with pawl.connect() as client:
+def test_one_order(pawlock_server, pawlock_lock_order):
+    with pawlock.connect() as client:
         both(client, "a", "b")
         both(client, "a", "b")
 
-def test_two_orders(pawl_server, pawl_lock_order):
-    with pawl.connect() as client:
+def test_two_orders(pawlock_server, pawlock_lock_order):
+    with pawlock.connect() as client:
         both(client, "a", "b")
         both(client, "b", "a")
 
-def test_two_orders_of_tasks(pawl_server, pawl_lock_order):
+def test_two_orders_of_tasks(pawlock_server, pawlock_lock_order):
     async def main():
-        async with pawl.connect_async() as client:
+        async with pawlock.connect_async() as client:
             for first, second in ("ab", "ba"):
                 async with client.lock(first), client.lock(second):
                     pass
     asyncio.run(main())
 
-def test_expected(pawl_server, pawl_lock_order):
-    with pawl.connect() as client:
+def test_expected(pawlock_server, pawlock_lock_order):
+    with pawlock.connect() as client:
         both(client, "a", "b")
         both(client, "b", "a")
-    assert pawl_lock_order.inversions
-    pawl_lock_order.inversions.clear()
+    assert pawlock_lock_order.inversions
+    pawlock_lock_order.inversions.clear()
 """,
     )
     result.assert_outcomes(passed=4, errors=2)
-    result.stdout.fnmatch_lines(["*taken in different orders: pawl:a -> pawl:b -> pawl:a*"])
+    result.stdout.fnmatch_lines(["*taken in different orders: pawlock:a -> pawlock:b -> pawlock:a*"])
 
 
 def test_without_a_server_program_it_says_what_to_install(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytester.makeconftest(
-        "import pawl.testing.servers as servers\n"
+        "import pawlock.testing.servers as servers\n"
         "servers.available = lambda flavour: f'no {flavour}-server (pip install it)'\n"
     )
-    result = run(pytester, monkeypatch, "def test_it(pawl_server): pass\n")
+    result = run(pytester, monkeypatch, "def test_it(pawlock_server): pass\n")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*no server to test with: no valkey-server (pip install it)*"])
 
 
 def test_no_server_at_all(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAWL_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("PAWLOCK_URL", "redis://127.0.0.1:1/0")
     result = run(
         pytester,
         monkeypatch,
@@ -321,42 +321,42 @@ def test_no_server_at_all(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyP
 import os, subprocess
 
 @pytest.mark.parametrize("turn", [1, 2])
-def test_memory(pawl_memory, work, monkeypatch, turn):
+def test_memory(pawlock_memory, work, monkeypatch, turn):
     monkeypatch.setattr(subprocess, "Popen", None)
-    assert os.environ["PAWL_URL"] == pawl_memory.url
+    assert os.environ["PAWLOCK_URL"] == pawlock_memory.url
 
     def body(lease):
         lease.check()
-        pawl_memory.assert_held(lease)
-        pawl_memory.assert_held("job")
-        pawl_memory.assert_free("other")
-        pawl_memory.lose(lease)
-        with pytest.raises(pawl.LeaseLost):
+        pawlock_memory.assert_held(lease)
+        pawlock_memory.assert_held("job")
+        pawlock_memory.assert_free("other")
+        pawlock_memory.lose(lease)
+        with pytest.raises(pawlock.LeaseLost):
             lease.check()
 
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         work("job", body)
-    pawl_memory.assert_free("job")
+    pawlock_memory.assert_free("job")
 
-def test_sim(pawl_sim):
-    with pawl.connect() as client, client.lock("job") as lease:
-        pawl_sim.sleep(3600)
-        pawl_sim.assert_held(lease)
-        with pawl_sim.paused(lease, 40):
-            pawl_sim.sleep(40)
+def test_sim(pawlock_sim):
+    with pawlock.connect() as client, client.lock("job") as lease:
+        pawlock_sim.sleep(3600)
+        pawlock_sim.assert_held(lease)
+        with pawlock_sim.paused(lease, 40):
+            pawlock_sim.sleep(40)
         assert lease.lost
-        pawl_sim.down(5)
-        began = pawl_sim.now
+        pawlock_sim.down(5)
+        began = pawlock_sim.now
         with client.lock("other", timeout=60):
-            assert 4.9 < pawl_sim.now - began < 10
-        with pytest.raises(pawl.NotHeld):
+            assert 4.9 < pawlock_sim.now - began < 10
+        with pytest.raises(pawlock.NotHeld):
             lease.release()
 
-def test_sim_in_asyncio(pawl_sim):
+def test_sim_in_asyncio(pawlock_sim):
     async def main():
-        async with pawl.connect_async() as client, client.lock("job") as lease:
+        async with pawlock.connect_async() as client, client.lock("job") as lease:
             await asyncio.sleep(3600)
-            pawl_sim.assert_held(lease)
+            pawlock_sim.assert_held(lease)
     asyncio.run(main())
 """,
     )
@@ -377,7 +377,7 @@ def test_the_time_of_a_loop_that_a_plugin_made(
     )
     pytester.makepyfile(
         f"""
-import asyncio, pawl, pytest
+import asyncio, pawlock, pytest
 
 @pytest.fixture
 def anyio_backend():
@@ -385,26 +385,26 @@ def anyio_backend():
 
 @pytest.mark.{mark}
 @pytest.mark.parametrize("turn", [1, 2])
-async def test_an_hour(pawl_sim, turn):
-    async with pawl.connect_async() as client, pawl.connect_async() as other:
+async def test_an_hour(pawlock_sim, turn):
+    async with pawlock.connect_async() as client, pawlock.connect_async() as other:
         async with client.lock("job") as lease:
             await asyncio.sleep(3600)
-            pawl_sim.assert_held(lease)
-        with pytest.raises(pawl.LeaseLost):
+            pawlock_sim.assert_held(lease)
+        with pytest.raises(pawlock.LeaseLost):
             async with client.lock("job"):
-                with pawl_sim.paused(client):
+                with pawlock_sim.paused(client):
                     async with other.lock("job"):
                         pass
                 await asyncio.sleep(1)
 
 @pytest.mark.{mark}
-async def test_memory(pawl_memory):
-    async with pawl.connect_async() as client, client.lock("job") as lease:
-        pawl_memory.assert_held(lease)
+async def test_memory(pawlock_memory):
+    async with pawlock.connect_async() as client, client.lock("job") as lease:
+        pawlock_memory.assert_held(lease)
 """
     )
     result = pytester.runpytest_subprocess(
-        "-p", "pawl.testing.plugin", "-p", module, "-W", "error", "-q", timeout=60
+        "-p", "pawlock.testing.plugin", "-p", module, "-W", "error", "-q", timeout=60
     )
     result.assert_outcomes(passed=3)
 
@@ -417,7 +417,7 @@ def test_what_is_missing_is_said(pytester: pytest.Pytester, monkeypatch: pytest.
 import sys
 sys.modules["lupa"] = None
 
-def test_it(pawl_sim):
+def test_it(pawlock_sim):
     raise AssertionError("it ran")
 """,
     )

@@ -9,8 +9,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pawl.testing import Proxy, Request, Server
-from pawl.testing._resp import Wire
+from pawlock.testing import Proxy, Request, Server
+from pawlock.testing._resp import Wire
 from tests.pace import pace
 
 

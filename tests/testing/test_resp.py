@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pawl.testing._resp import ProtocolError, Reply, ReplyError, encode, parse, unit_end
+from pawlock.testing._resp import ProtocolError, Reply, ReplyError, encode, parse, unit_end
 
 UNITS: list[tuple[bytes, Reply]] = [
     (b"+OK\r\n", "OK"),

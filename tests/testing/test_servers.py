@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from pawl.testing import ReplyError, Server, available
-from pawl.testing.servers import EVERY_FLAVOUR, Flavour, free_port
+from pawlock.testing import ReplyError, Server, available
+from pawlock.testing.servers import EVERY_FLAVOUR, Flavour, free_port
 from tests.pace import pace
 
 
@@ -173,7 +173,7 @@ def test_a_forked_child_leaves_it_alone(server: Server) -> None:
 
 SCRIPT = """
 import os, sys, time
-from pawl.testing import Server
+from pawlock.testing import Server
 server = Server().start()
 if os.fork() == 0:
     time.sleep(30)

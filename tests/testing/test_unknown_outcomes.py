@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pawl.testing.history import (
+from pawlock.testing.history import (
     FencedMutex,
     History,
     Mode,

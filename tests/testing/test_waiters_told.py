@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl
-from pawl.testing import Memory, Sim
+import pawlock
+from pawlock.testing import Memory, Sim
 
 
 @pytest.fixture
@@ -17,11 +17,15 @@ def sim() -> Iterator[Sim]:
 
 
 def test_who_waits_for_how_long_and_until_when(sim: Sim) -> None:
-    with pawl.connect(sim.url) as client, pawl.connect(sim.url) as first, pawl.connect(sim.url) as second:
+    with (
+        pawlock.connect(sim.url) as client,
+        pawlock.connect(sim.url) as first,
+        pawlock.connect(sim.url) as second,
+    ):
         lease = client.lock("a", ttl=30).acquire()
         drawn = sim.now
 
-        def wait(other: pawl.Client) -> None:
+        def wait(other: pawlock.Client) -> None:
             with other.lock("a", ttl=30, ticket_ttl=3):
                 pass
 
@@ -49,7 +53,7 @@ def test_who_waits_for_how_long_and_until_when(sim: Sim) -> None:
 
 def test_local_turns_exclude_each_other_while_the_server_is_down() -> None:
     inside, most, turns = 0, 0, 0
-    with Memory() as memory, pawl.connect(memory.url) as client:
+    with Memory() as memory, pawlock.connect(memory.url) as client:
         lock = client.lock("a", on_unavailable="local", unavailable_after=0.05)
 
         def work() -> None:
@@ -72,7 +76,7 @@ def test_local_turns_exclude_each_other_while_the_server_is_down() -> None:
 
 
 def test_a_forced_release_before_the_first_grant_that_is_kept_is_no_grants_end(sim: Sim) -> None:
-    with pawl.connect(sim.url) as plain, pawl.connect(sim.url, history=5) as client:
+    with pawlock.connect(sim.url) as plain, pawlock.connect(sim.url, history=5) as client:
         forced = plain.lock("a", ttl=5).acquire()
         plain.force_release("a", reason="before any history")
         sim.sleep(10)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawl.testing.servers import available
+from pawlock.testing.servers import available
 from tests.faults.rig import APIS, Api
 
 

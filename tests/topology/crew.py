@@ -9,7 +9,7 @@ import time
 
 import redis
 
-import pawl
+import pawlock
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
 
     def threads() -> None:
         nonlocal began
-        with pawl.connect(url) as client:
+        with pawlock.connect(url) as client:
             lock = client.lock(name, ttl=20.0)
             for _ in range(int(rounds)):
                 began = time.monotonic()
@@ -39,7 +39,7 @@ def main() -> None:
 
     async def tasks() -> None:
         nonlocal began
-        async with pawl.connect_async(url) as client:
+        async with pawlock.connect_async(url) as client:
             lock = client.lock(name, ttl=20.0)
             for _ in range(int(rounds)):
                 began = time.monotonic()

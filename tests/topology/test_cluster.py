@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl.core.protocol.names import helper_key
-from pawl.core.protocol.outcomes import Unexpected
-from pawl.core.protocol.runtime import Call
-from pawl.core.protocol.scripts import load, pack_words
-from pawl.runtimes import threads
-from pawl.testing._resp import Wire
-from pawl.testing.groups import ClusterGroup
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.protocol.names import helper_key
+from pawlock.core.protocol.outcomes import Unexpected
+from pawlock.core.protocol.runtime import Call
+from pawlock.core.protocol.scripts import load, pack_words
+from pawlock.runtimes import threads
+from pawlock.testing._resp import Wire
+from pawlock.testing.groups import ClusterGroup
+from pawlock.testing.servers import Server
 from tests.edges.helpers import in_child
 from tests.faults.rig import Api, in_thread, key, until
 from tests.pace import pace
@@ -70,18 +70,18 @@ def test_one_node_tells_of_all(cluster: ClusterGroup, api: Api) -> None:
 
 
 def test_a_plain_server_is_no_cluster(valkey: Server, api: Api) -> None:
-    with pytest.raises(pawl.NotSupported, match="not part of a cluster: use redis://"):
+    with pytest.raises(pawlock.NotSupported, match="not part of a cluster: use redis://"):
         api.connect(f"redis+cluster://127.0.0.1:{valkey.port}").lock().acquire()
 
 
 def test_a_node_is_no_plain_server(cluster: ClusterGroup, api: Api) -> None:
-    with pytest.raises(pawl.NotSupported, match=r"a node of a cluster: use redis\+cluster://"):
+    with pytest.raises(pawlock.NotSupported, match=r"a node of a cluster: use redis\+cluster://"):
         api.connect(cluster.nodes[0].url).lock().acquire()
 
 
 def test_no_node_at_all(api: Api) -> None:
     began = time.monotonic()
-    with pytest.raises(pawl.BackendUnavailable, match="no node returned the slot map"):
+    with pytest.raises(pawlock.BackendUnavailable, match="no node returned the slot map"):
         api.connect("redis+cluster://127.0.0.1:1,127.0.0.1:2").lock(unavailable_after=0.3).acquire()
     assert time.monotonic() - began < pace() * 3.0
 
@@ -194,7 +194,7 @@ def test_a_release_waits_for_a_slot_on_its_way(cluster: ClusterGroup, api: Api, 
     finally:
         cluster.end_move(slot, source, target)
     releasing.result(10.0)
-    with pytest.raises(pawl.NotHeld):
+    with pytest.raises(pawlock.NotHeld):
         api.run(lease.release)
     again = api.run(lambda: lock.acquire(timeout=5.0))
     api.run(again.release)
@@ -224,7 +224,7 @@ def test_a_release_that_waits_for_a_slot_says_that_an_operator_took_the_lock(
         cluster.move_keys(slot, source, target)
     finally:
         cluster.end_move(slot, source, target)
-    with pytest.raises(pawl.NotHeld, match="taken"):
+    with pytest.raises(pawlock.NotHeld, match="taken"):
         releasing.result(10.0)
     api.run(second.release)
 
@@ -246,7 +246,7 @@ def test_an_asked_node_runs_a_script_it_never_saw(cluster: ClusterGroup, api: Ap
         reply = api.run(
             lambda: runtime.call(call, 2.0) if api.is_async else threads.run(runtime.call(call, 2.0))
         )
-        assert reply == Unexpected([b"K"]), "a script that is none of pawl's"
+        assert reply == Unexpected([b"K"]), "a script that is none of pawlock's"
     finally:
         cluster.move_keys(slot, source, target)
         cluster.end_move(slot, source, target)
@@ -361,7 +361,7 @@ def slot_served(cluster: ClusterGroup, name: str, victim: Server) -> bool:
 
 
 def test_a_child_finds_the_nodes_by_itself(cluster: ClusterGroup) -> None:
-    with pawl.connect(cluster.url) as client, client.lock("parent") as lease:
+    with pawlock.connect(cluster.url) as client, client.lock("parent") as lease:
         names = [names[0] for names in names_by_node(cluster).values()]
         assert in_child(lambda: [client.lock(name).acquire().fence > 0 for name in names]) == [True] * 3
         lease.check()
@@ -372,14 +372,14 @@ def test_a_child_finds_the_nodes_by_itself(cluster: ClusterGroup) -> None:
 
 def test_a_wrong_password_for_the_cluster(cluster: ClusterGroup, api: Api) -> None:
     client = api.connect(cluster.url, username="nobody", password="s3cret")
-    with pytest.raises(pawl.BackendDenied) as caught:
+    with pytest.raises(pawlock.BackendDenied) as caught:
         client.lock().acquire()
     assert "s3cret" not in str(caught.value)
 
 
 def test_tls_to_plain_nodes(cluster: ClusterGroup, api: Api) -> None:
     url = cluster.url.replace("redis+", "rediss+")
-    with pytest.raises(pawl.BackendUnavailable, match="the port is plain, without TLS"):
+    with pytest.raises(pawlock.BackendUnavailable, match="the port is plain, without TLS"):
         api.connect(url).lock(unavailable_after=0.5).acquire()
 
 
@@ -388,7 +388,7 @@ def test_a_user_who_may_not_see_the_cluster_is_told_at_once(cluster: ClusterGrou
         node.command("ACL", "SETUSER", "blind", "on", ">s3cret", "~*", "&*", "+@all", "-cluster")
     client = api.connect(cluster.url.replace("://", "://blind:s3cret@"))
     began = time.monotonic()
-    with pytest.raises(pawl.BackendDenied, match="no node returned the slot map"):
+    with pytest.raises(pawlock.BackendDenied, match="no node returned the slot map"):
         client.lock("a").acquire()
     assert time.monotonic() - began < pace() * 5
     for node in cluster.nodes:

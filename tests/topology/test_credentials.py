@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.faults.rig import Api, Client, until
 
 
@@ -54,7 +54,7 @@ class Broken(Provider):
 
 
 def admin(server: Server, *words: str) -> object:
-    from pawl.testing._resp import Wire
+    from pawlock.testing._resp import Wire
 
     with Wire(server.address, timeout=5.0) as wire:
         wire.command("AUTH", "worker", words[0])
@@ -85,7 +85,7 @@ def test_a_wrong_password_is_told_without_it(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     client = api.connect(server.url, username="worker", password="wrong-s3cret")
-    with pytest.raises(pawl.BackendDenied) as caught:
+    with pytest.raises(pawlock.BackendDenied) as caught:
         client.lock().acquire()
     told = [*traceback.format_exception(caught.value), repr(vars(caught.value)), caplog.text]
     assert "wrong-s3cret" not in "".join(told)
@@ -131,14 +131,14 @@ def test_a_provider_that_lags_behind_is_asked_once_more(server: Server, api: Api
 
 def test_a_provider_that_stays_wrong_is_refused(server: Server, api: Api) -> None:
     client = api.connect(server.url, credential_provider=Provider("old-s3cret"))
-    with pytest.raises(pawl.BackendDenied) as caught:
+    with pytest.raises(pawlock.BackendDenied) as caught:
         client.lock().acquire()
     assert "s3cret" not in "".join(traceback.format_exception(caught.value)).replace("first-s3cret", "")
 
 
 def test_a_provider_that_fails_keeps_its_words(server: Server, api: Api) -> None:
     client = api.connect(server.url, credential_provider=Broken("x"))
-    with pytest.raises(pawl.BackendUnavailable, match="credential provider failed: OSError") as caught:
+    with pytest.raises(pawlock.BackendUnavailable, match="credential provider failed: OSError") as caught:
         client.lock("n", unavailable_after=0.1).acquire()
     assert "token" not in str(caught.value)
     assert "vault" not in repr(vars(caught.value))

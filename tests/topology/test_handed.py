@@ -13,9 +13,9 @@ import redis.sentinel
 import valkey
 import valkey.asyncio
 
-from pawl.testing.groups import ClusterGroup, SentinelGroup
-from pawl.topology.endpoint import ClusterNodes, Sentinels
-from pawl.transport.handed import target_of
+from pawlock.testing.groups import ClusterGroup, SentinelGroup
+from pawlock.topology.endpoint import ClusterNodes, Sentinels
+from pawlock.transport.handed import target_of
 from tests.faults.rig import Api, key
 
 CLUSTERS: list[Callable[..., Any]] = [

@@ -1,4 +1,4 @@
-"""The first waiter behind a program that is not pawl is notified by the node that has the key, wherever that is."""
+"""The first waiter behind a program that is not pawlock is notified by the node that has the key, wherever that is."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawl.core.acquire import queue
-from pawl.testing.groups import ClusterGroup, SentinelGroup
-from pawl.testing.servers import Server
+from pawlock.core.acquire import queue
+from pawlock.testing.groups import ClusterGroup, SentinelGroup
+from pawlock.testing.servers import Server
 from tests.faults.rig import Api, until
 from tests.pace import pace
 from tests.redlock.test_hints import count

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.faults.rig import Api, helper, key, until
 from tests.pace import pace
 
@@ -48,8 +48,8 @@ def test_a_waiter_is_served_at_once_after_a_release(server: Server, api: Api) ->
 
 
 CRASH = """
-import os, sys, pawl
-client = pawl.connect(sys.argv[1])
+import os, sys, pawlock
+client = pawlock.connect(sys.argv[1])
 lease = client.lock("n", ttl=0.5, lock_delay=1.0).acquire()
 print(lease.fence, flush=True)
 os._exit(1)
@@ -125,9 +125,9 @@ def test_on_independent_masters_it_counts_to_what_a_restarted_one_may_forget(
     server: Server, api: Api
 ) -> None:
     urls = [server.url, "redis://127.0.0.1:1", "redis://127.0.0.1:2"]
-    with pytest.raises(pawl.NotSupported, match="cannot be used with independent masters"):
+    with pytest.raises(pawlock.NotSupported, match="cannot be used with independent masters"):
         api.connect(urls).lock(replicas=1)
-    with pytest.raises(pawl.ConfigurationError, match="ttl and lock_delay are 61 s"):
+    with pytest.raises(pawlock.ConfigurationError, match="ttl and lock_delay are 61 s"):
         api.connect(urls).lock(ttl=30, lock_delay=31)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import pawl
-from pawl.testing.groups import ClusterGroup, SentinelGroup
+import pawlock
+from pawlock.testing.groups import ClusterGroup, SentinelGroup
 from tests.edges.helpers import started_threads
 
 pytestmark = pytest.mark.fault
@@ -25,7 +25,7 @@ NAMES = [f"n{number}" for number in range(9)]
 """In a cluster of three these lie on all nodes."""
 
 
-def two_take_turns(first: Callable[[], pawl.Lease], second: Callable[[], pawl.Lease]) -> None:
+def two_take_turns(first: Callable[[], pawlock.Lease], second: Callable[[], pawlock.Lease]) -> None:
     """The second waits until the first lets go."""
     lease = first()
     inside = threading.Event()
@@ -42,7 +42,7 @@ def two_take_turns(first: Callable[[], pawl.Lease], second: Callable[[], pawl.Le
 
 @pytest.mark.parametrize("name", NAMES[:3])
 def test_what_one_holds_at_a_time(url: str, name: str) -> None:
-    with pawl.connect(url) as one, pawl.connect(url) as two:
+    with pawlock.connect(url) as one, pawlock.connect(url) as two:
         for kind in ("lock", "rlock", "fair_lock"):
             two_take_turns(
                 getattr(one, kind)(f"{kind} {name}").acquire, getattr(two, kind)(f"{kind} {name}").acquire
@@ -56,7 +56,7 @@ def test_what_one_holds_at_a_time(url: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES[:3])
 def test_what_several_hold(url: str, name: str) -> None:
-    with pawl.connect(url) as one, pawl.connect(url) as two:
+    with pawlock.connect(url) as one, pawlock.connect(url) as two:
         other = one.semaphore(f"s {name}", permits=2).acquire()
         two_take_turns(
             one.semaphore(f"s {name}", permits=2).acquire, two.semaphore(f"s {name}", permits=2).acquire
@@ -70,7 +70,7 @@ def test_what_several_hold(url: str, name: str) -> None:
 
 def test_several_names_at_once(url: str) -> None:
     """In a cluster they lie on several nodes."""
-    with pawl.connect(url) as one, pawl.connect(url) as two:
+    with pawlock.connect(url) as one, pawlock.connect(url) as two:
         with one.multi_lock(NAMES) as lease:
             assert set(lease.fences) == set(NAMES)
             assert two.multi_lock(NAMES[:4]).try_acquire() is None
@@ -83,7 +83,7 @@ def test_several_names_at_once(url: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES[:3])
 def test_what_is_waited_for(url: str, name: str) -> None:
-    with pawl.connect(url) as one, pawl.connect(url) as two:
+    with pawlock.connect(url) as one, pawlock.connect(url) as two:
         latch = one.latch(f"latch {name}", 2)
         with started_threads(lambda: two.latch(f"latch {name}", 2).wait(10)):
             latch.count_down()
@@ -93,10 +93,10 @@ def test_what_is_waited_for(url: str, name: str) -> None:
 
 
 async def test_tasks(url: str) -> None:
-    async with pawl.connect_async(url) as one, pawl.connect_async(url) as two:
+    async with pawlock.connect_async(url) as one, pawlock.connect_async(url) as two:
         done: list[int] = []
 
-        async def work(client: pawl.AsyncClient, name: str) -> None:
+        async def work(client: pawlock.AsyncClient, name: str) -> None:
             for _ in range(5):
                 async with client.lock(name), client.semaphore(f"alone {name}", permits=1):
                     done.append(len(done))

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl
-from pawl.testing._resp import Wire
-from pawl.testing.groups import ClusterGroup, SentinelGroup
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing._resp import Wire
+from pawlock.testing.groups import ClusterGroup, SentinelGroup
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 from tests.faults.rig import Api, in_thread, key, refusal, remains, script, until
 from tests.pace import pace
 
@@ -80,7 +80,7 @@ def test_a_grant_is_on_the_replicas_when_it_comes(pair: Pair, api: Api) -> None:
 def test_too_few_replicas_are_told_at_once(pair: Pair, api: Api) -> None:
     client = api.connect(pair.master.url)
     began = time.monotonic()
-    with pytest.raises(pawl.NotReplicated, match="replicas=3, but the master has 2") as caught:
+    with pytest.raises(pawlock.NotReplicated, match="replicas=3, but the master has 2") as caught:
         client.lock(replicas=3, ttl=30.0).acquire()
     assert time.monotonic() - began < pace() * 0.5, "not after the time for their answers"
     assert (caught.value.acknowledged, caught.value.wanted, caught.value.name) == (0, 3, "n")
@@ -92,7 +92,7 @@ def test_a_lagging_replica_refuses_the_grant(pair: Pair, api: Api) -> None:
     client.lock("warm", replicas=2).acquire().release()
     with pair.replicas[0].paused():
         with pytest.raises(
-            pawl.NotReplicated, match="1 of 2 replicas acknowledged; the grant was released"
+            pawlock.NotReplicated, match="1 of 2 replicas acknowledged; the grant was released"
         ) as caught:
             client.lock(replicas=2, ttl=0.6).acquire()
         assert (caught.value.acknowledged, caught.value.wanted) == (1, 2)
@@ -110,7 +110,7 @@ def test_an_undo_that_is_lost_is_sent_again(pair: Pair, api: Api) -> None:
         client.lock("warm", replicas=2).acquire().release()
         with pair.replicas[0].paused():
             lost = proxy.drop_request(script("leave"))
-            with pytest.raises(pawl.NotReplicated):
+            with pytest.raises(pawlock.NotReplicated):
                 client.lock(replicas=2, ttl=30.0).acquire()
             proxy.wait_hit(lost)
             until(lambda: left(pair) == [], what="undone after all, long before its ttl is over")
@@ -125,7 +125,7 @@ def test_a_handed_off_grant_is_on_the_replicas_too(pair: Pair, api: Api) -> None
     until(lambda: client.inspect().queue_length == 1, what="it queues")
     with pair.replicas[0].paused():
         first.release()
-        with pytest.raises(pawl.NotReplicated):
+        with pytest.raises(pawlock.NotReplicated):
             waiting.result(10.0)
         assert left(pair) == []
     second = client.lock().acquire()
@@ -146,13 +146,13 @@ def test_a_resend_is_not_taken_for_an_acknowledgement(pair: Pair, api: Api) -> N
     with pair.replicas[0].paused():
         token = "stuck@test:1/x"
         pair.master.command("SET", key("n"), token, "PX", 60_000)
-        pair.master.command("HSET", "{pawl:n}:fence", "last", 5, "cur", 5, "v", 1)
+        pair.master.command("HSET", "{pawlock:n}:fence", "last", 5, "cur", 5, "v", 1)
         caller_and_token, engine.runtime.caller_and_token = (
             engine.runtime.caller_and_token,
             lambda: (engine.runtime.who(), token),
         )
         try:
-            with pytest.raises(pawl.NotReplicated):
+            with pytest.raises(pawlock.NotReplicated):
                 client.lock(replicas=2, ttl=1.0, handover=0).acquire()
         finally:
             engine.runtime.caller_and_token = caller_and_token
@@ -179,7 +179,10 @@ def test_an_extension_counts_only_where_the_replicas_have_it(pair: Pair, api: Ap
     lease = client.lock(replicas=2, ttl=6.0).acquire()
     lease.extend(18.0)
     assert lease.remaining() > 12.0
-    with pair.replicas[0].paused(), pytest.raises(pawl.PawlError, match=r"reached 1 of 2 replicas|lost"):
+    with (
+        pair.replicas[0].paused(),
+        pytest.raises(pawlock.PawlockError, match=r"reached 1 of 2 replicas|lost"),
+    ):
         lease.extend(60.0)
     pair.wait()
 
@@ -189,7 +192,7 @@ def test_on_disk(pair: Pair, api: Api) -> None:
     client = api.connect(pair.master.url)
     lease = client.lock(replicas=1, replicas_sync="disk").acquire()
     lease.release()
-    with pytest.raises(pawl.NotReplicated, match="1 of 2 replicas have it on disk"):
+    with pytest.raises(pawlock.NotReplicated, match="1 of 2 replicas have it on disk"):
         client.lock(replicas=2, replicas_sync="disk", ttl=0.6).acquire()
 
 
@@ -204,14 +207,14 @@ def test_others_are_not_kept_waiting(pair: Pair, api: Api) -> None:
         began = time.monotonic()
         client.lock("other").acquire().release()
         assert time.monotonic() - began < pace() * 0.4
-        with pytest.raises(pawl.NotReplicated):
+        with pytest.raises(pawlock.NotReplicated):
             blocked.result(10.0)
 
 
 def test_a_user_who_may_not_wait_is_told(pair: Pair, api: Api) -> None:
     pair.master.command("ACL", "SETUSER", "meek", "on", ">pw", "~*", "&*", "+@all", "-wait", "-role")
     client = api.connect(pair.master.url, username="meek", password="pw")
-    with pytest.raises(pawl.BackendDenied, match="wait"):
+    with pytest.raises(pawlock.BackendDenied, match="wait"):
         client.lock(replicas=1).acquire()
     until(lambda: left(pair) == [], what="nothing is left")
     assert not refusal(pair.master, "ACL", "DELUSER", "meek")
@@ -233,7 +236,7 @@ def test_what_a_failover_would_lose_is_refused(api: Api) -> None:
         client = api.connect(group.url)
         kept = client.lock("kept", replicas=1, ttl=30.0).acquire()
         group.freeze_replication()
-        with pytest.raises(pawl.NotReplicated) as caught:
+        with pytest.raises(pawlock.NotReplicated) as caught:
             client.lock(replicas=1, ttl=30.0).acquire()
         assert caught.value.acknowledged == 0
         old = group.master
@@ -250,7 +253,7 @@ def test_in_a_cluster(api: Api) -> None:
         leases = [client.lock(f"n{i}", replicas=1, ttl=1.5).acquire() for i in range(6)]
         until(lambda: client.counter("renewed") >= 12, what="renewals")
         assert {lease.state for lease in leases} == {"held"}
-        with pytest.raises(pawl.NotReplicated, match="replicas=2, but the master has 1"):
+        with pytest.raises(pawlock.NotReplicated, match="replicas=2, but the master has 1"):
             client.lock("n9", replicas=2).acquire()
         for lease in leases:
             lease.release()

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-import pawl
-from pawl.testing.groups import SentinelGroup
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.groups import SentinelGroup
+from pawlock.testing.servers import Server
 from tests.edges.helpers import in_child
 from tests.faults.rig import Api, in_thread, key, until
 from tests.pace import pace
@@ -55,39 +55,39 @@ def test_sentinels_that_are_gone_are_passed_over(calm: SentinelGroup, api: Api) 
 def test_a_service_that_no_sentinel_knows(calm: SentinelGroup, api: Api) -> None:
     client = api.connect(calm.url.replace("mymaster", "theirmaster"))
     began = time.monotonic()
-    with pytest.raises(pawl.BackendUnavailable, match="have no master named 'theirmaster'"):
+    with pytest.raises(pawlock.BackendUnavailable, match="have no master named 'theirmaster'"):
         client.lock().acquire()
     assert time.monotonic() - began < pace() * 2.0, "told at once"
 
 
 def test_a_plain_server_is_no_sentinel(valkey: Server, api: Api) -> None:
     client = api.connect(f"redis+sentinel://127.0.0.1:{valkey.port}/mymaster")
-    with pytest.raises(pawl.NotSupported, match="not a Sentinel: for a plain server use redis://"):
+    with pytest.raises(pawlock.NotSupported, match="not a Sentinel: for a plain server use redis://"):
         client.lock().acquire()
 
 
 def test_a_sentinel_is_no_plain_server(calm: SentinelGroup, api: Api) -> None:
     client = api.connect(f"redis://127.0.0.1:{calm.sentinels[0].port}")
-    with pytest.raises(pawl.NotSupported, match=r"a Sentinel: use redis\+sentinel://"):
+    with pytest.raises(pawlock.NotSupported, match=r"a Sentinel: use redis\+sentinel://"):
         client.lock().acquire()
 
 
 def test_no_sentinel_at_all(api: Api) -> None:
     client = api.connect("redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster")
     began = time.monotonic()
-    with pytest.raises(pawl.BackendUnavailable, match="no Sentinel answered"):
+    with pytest.raises(pawlock.BackendUnavailable, match="no Sentinel answered"):
         client.lock("n", unavailable_after=0.3).acquire()
     assert time.monotonic() - began < pace() * 3.0
 
 
 def test_sentinels_with_a_password_of_their_own(api: Api) -> None:
     with SentinelGroup(sentinels=1, password="data-s3cret", sentinel_password="watch") as group:
-        with pytest.raises(pawl.BackendDenied, match="sentinel_password") as caught:
+        with pytest.raises(pawlock.BackendDenied, match="sentinel_password") as caught:
             api.connect(group.url).lock().acquire()
         assert "s3cret" not in str(caught.value)
         url = group.url + "?sentinel_password=watch"
         api.connect(url).lock().acquire().release()
-        with pytest.raises(pawl.BackendDenied) as wrong:
+        with pytest.raises(pawlock.BackendDenied) as wrong:
             api.connect(url.replace("data-", "wr0ng-")).lock().acquire()
         assert "s3cret" not in str(wrong.value)
 
@@ -203,7 +203,7 @@ def test_a_master_that_hangs_is_left(group: SentinelGroup, api: Api) -> None:
 
 
 def watches() -> int:
-    return sum(thread.name == "pawl-sentinel" for thread in threading.enumerate())
+    return sum(thread.name == "pawlock-sentinel" for thread in threading.enumerate())
 
 
 def test_the_watch_ends_with_its_client(calm: SentinelGroup, api: Api) -> None:
@@ -217,7 +217,7 @@ def test_the_watch_ends_with_its_client(calm: SentinelGroup, api: Api) -> None:
 
 def test_the_watch_of_a_client_that_is_dropped_ends(calm: SentinelGroup) -> None:
     before = watches()
-    client = pawl.connect(calm.url)
+    client = pawlock.connect(calm.url)
     client.lock("watched").acquire().release()
     assert watches() == before + 1
     del client
@@ -226,7 +226,7 @@ def test_the_watch_of_a_client_that_is_dropped_ends(calm: SentinelGroup) -> None
 
 
 def test_a_child_finds_the_master_by_itself(calm: SentinelGroup) -> None:
-    with pawl.connect(calm.url) as client:
+    with pawlock.connect(calm.url) as client:
         with client.lock("parent") as lease:
             fence = in_child(lambda: client.lock("child").acquire().fence)
             assert fence > lease.fence
@@ -236,5 +236,5 @@ def test_a_child_finds_the_master_by_itself(calm: SentinelGroup) -> None:
 
 def test_tls_to_plain_sentinels(calm: SentinelGroup, api: Api) -> None:
     url = calm.url.replace("redis+", "rediss+")
-    with pytest.raises(pawl.BackendUnavailable, match="the port is plain, without TLS"):
+    with pytest.raises(pawlock.BackendUnavailable, match="the port is plain, without TLS"):
         api.connect(url).lock(unavailable_after=0.5).acquire()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl.testing.groups import ClusterGroup, SentinelGroup
-from pawl.testing.servers import Server, available
+import pawlock
+from pawlock.testing.groups import ClusterGroup, SentinelGroup
+from pawlock.testing.servers import Server, available
 from tests.conformance import matrix
 from tests.edges.blocking import blocked
 from tests.edges.helpers import eventually
@@ -18,7 +18,7 @@ from tests.faults.rig import Api, key
 from tests.redlock.apis import APIS, connect, done, play
 
 each_api = pytest.mark.parametrize("api", APIS)
-FRESH = pawl.RedlockOptions(fresh=True)
+FRESH = pawlock.RedlockOptions(fresh=True)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_master_whose_certificate_is_not_trusted_has_no_vote(
 
     async def scenario() -> None:
         client = connect(api, urls, redlock=FRESH)
-        with pytest.raises(pawl.BackendError, match="TLS"):
+        with pytest.raises(pawlock.BackendError, match="TLS"):
             await done(client.lock("t").acquire(timeout=1))
         await done(client.close())
         # One of three may fail, whatever the reason.
@@ -88,7 +88,7 @@ def test_plain_and_tls_swapped_on_all_masters_is_told(
     async def scenario() -> None:
         for urls, fix in ((tls_to_plain, "use redis://"), (plain_to_tls, "use rediss://")):
             client = connect(api, urls, redlock=FRESH)
-            with pytest.raises((pawl.BackendError, pawl.QuorumNotReached)) as caught:
+            with pytest.raises((pawlock.BackendError, pawlock.QuorumNotReached)) as caught:
                 await done(client.lock("t").acquire(timeout=2))
             said = "".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
             assert fix in said

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import redis
 
-import pawl
-from pawl.testing.servers import Server, available, free_port
+import pawlock
+from pawlock.testing.servers import Server, available, free_port
 from tests.conformance import matrix
 
 
@@ -56,14 +56,14 @@ def refusal(api: str, url: str) -> str:
     """What an acquire that cannot reach its server over TLS says."""
 
     async def ask() -> None:
-        async with pawl.connect_async(url) as client:
+        async with pawlock.connect_async(url) as client:
             await client.lock("n", unavailable_after=1).acquire(timeout=5)
 
     def ask_threads() -> None:
-        with pawl.connect(url) as client:
+        with pawlock.connect(url) as client:
             client.lock("n", unavailable_after=1).acquire(timeout=5)
 
-    with pytest.raises(pawl.BackendUnavailable) as caught:
+    with pytest.raises(pawlock.BackendUnavailable) as caught:
         asyncio.run(ask()) if api == "asyncio" else ask_threads()
     return str(caught.value)
 
@@ -95,7 +95,7 @@ def test_the_server_wants_a_certificate_of_the_client(api: str, strict_port: int
     assert "client certificate" in said
     assert "Redis protocol" not in said
     own = f"&ssl_certfile={ca}&ssl_keyfile={folder / 'key.pem'}"
-    with pawl.connect(f"rediss://localhost:{strict_port}/0?ssl_ca_certs={ca}{own}") as client:
+    with pawlock.connect(f"rediss://localhost:{strict_port}/0?ssl_ca_certs={ca}{own}") as client:
         client.lock("n").acquire(timeout=5).release()
 
 
@@ -111,22 +111,22 @@ OPTIONS = ["ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"]
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_file_that_is_not_there(scheme: str, option: str, tmp_path: Path) -> None:
     missing = tmp_path / "missing.pem"
-    for connect in (pawl.connect, pawl.connect_async):
+    for connect in (pawlock.connect, pawlock.connect_async):
         with pytest.raises(
-            pawl.ConfigurationError, match=f"{option} .*missing.pem' cannot be read: No such file"
+            pawlock.ConfigurationError, match=f"{option} .*missing.pem' cannot be read: No such file"
         ):
             connect(scheme.format(f"{option}={missing}"))
 
 
 @pytest.mark.parametrize("option", ["ca", "certificate", "key"])
 def test_a_file_of_a_service_that_is_not_there(option: str, tmp_path: Path) -> None:
-    for connect in (pawl.connect, pawl.connect_async):
-        with pytest.raises(pawl.ConfigurationError, match=f"{option} .* cannot be read: No such file"):
-            connect(f"https+pawl://token@localhost:1?{option}={tmp_path / 'missing.pem'}")
+    for connect in (pawlock.connect, pawlock.connect_async):
+        with pytest.raises(pawlock.ConfigurationError, match=f"{option} .* cannot be read: No such file"):
+            connect(f"https+pawlock://token@localhost:1?{option}={tmp_path / 'missing.pem'}")
 
 
 def test_a_file_of_a_client_that_is_handed_over(tmp_path: Path) -> None:
     theirs = redis.Redis(port=1, ssl=True, ssl_ca_certs=str(tmp_path / "missing.pem"))
-    with pytest.raises(pawl.ConfigurationError, match=r"ssl_ca_certs .* cannot be read: No such file"):
-        pawl.connect(theirs)
+    with pytest.raises(pawlock.ConfigurationError, match=r"ssl_ca_certs .* cannot be read: No such file"):
+        pawlock.connect(theirs)
     theirs.close()

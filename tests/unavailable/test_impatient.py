@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import pawl
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 from tests.faults.rig import APIS, Api
 
 
@@ -19,7 +19,7 @@ def test_an_impatient_caller_does_not_open_the_circuit_breaker(
         client.lock("warm").acquire().release()
         proxy.delay(replies=0.05)
         for _ in range(2):
-            with pytest.raises((pawl.BackendUnavailable, pawl.AcquireTimeout)):
+            with pytest.raises((pawlock.BackendUnavailable, pawlock.AcquireTimeout)):
                 client.lock("n", ttl=5.0).acquire(timeout=0.002)
         assert client.counter("breaker_opened") == 0
         client.lock("another").acquire(timeout=10.0).release()

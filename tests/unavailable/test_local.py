@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.acquire import degraded
-from pawl.core.keep.engine import Engine
-from pawl.testing import Server
+import pawlock
+from pawlock.core.acquire import degraded
+from pawlock.core.keep.engine import Engine
+from pawlock.testing import Server
 from tests.edges.helpers import eventually
 from tests.redlock.apis import connect, done, play
 from tests.unavailable.test_policies import each_api, mended, nap
@@ -91,7 +91,7 @@ def test_nobody_waits_for_itself(own: Server, api: str, pair: str) -> None:
             await done(second.release())
             assert first.state == "held"
         else:
-            with pytest.raises(pawl.DeadlockDetected):
+            with pytest.raises(pawlock.DeadlockDetected):
                 await done(inner(client).acquire())
         other = connect(api, own.url)
         assert await done(outer(other).try_acquire()) is None, "the outer one holds it all the while"
@@ -114,7 +114,7 @@ def test_permits_of_one_holder_are_counted(own: Server, api: str) -> None:
         pool = client.semaphore("n", permits=3, **LOCAL)
         first = await done(pool.acquire(2))
         second = await done(pool.acquire(1))
-        with pytest.raises(pawl.DeadlockDetected):
+        with pytest.raises(pawlock.DeadlockDetected):
             await done(pool.acquire(1))
         # In any order: whoever waits comes after the last of them.
         await done(first.release())
@@ -232,9 +232,9 @@ def test_a_mistake_is_no_outage(own: Server, api: str, policy: str, what: str) -
 
         async def scenario() -> None:
             client = connect(api, url)
-            with pytest.raises(pawl.PawlError) as caught:
+            with pytest.raises(pawlock.PawlockError) as caught:
                 await done(client.lock("x", **options).acquire(timeout=5))
-            assert not isinstance(caught.value, pawl.AcquireTimeout)
+            assert not isinstance(caught.value, pawlock.AcquireTimeout)
             await done(client.close())
 
         play(api, scenario)
@@ -243,7 +243,7 @@ def test_a_mistake_is_no_outage(own: Server, api: str, policy: str, what: str) -
 def test_a_degraded_lease_that_a_signal_kept_from_its_caller_is_freed(own: Server) -> None:
     """Ctrl-C between the grant and the return of acquire: the lease is nobody's, and its name free again."""
     own.kill()
-    with pawl.connect(own.url) as client:
+    with pawlock.connect(own.url) as client:
         lease = client.lock("x", **LOCAL).acquire()
         engine = client._engine
         assert isinstance(engine, Engine)
@@ -286,7 +286,7 @@ def test_what_the_server_granted_before_it_went_counts_until_its_end(
         async def beside() -> None:
             # Another client, of another thread and loop.
             other = connect(api, own.url)
-            with pytest.raises(pawl.AcquireTimeout):
+            with pytest.raises(pawlock.AcquireTimeout):
                 await done(make(other).acquire(timeout=0.1))
             assert await done(make(other).try_acquire()) is None
             assert held.state in {"held", "suspect"}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.servers import Server
 from tests.edges.helpers import eventually
 from tests.faults.rig import in_thread
 from tests.pace import pace
@@ -36,19 +36,19 @@ def test_raise_raises_within_the_deadline_and_then_at_once(own: Server, api: str
         await done((await done(client.lock("a", **QUICK).acquire())).release())
         own.kill()
         began = time.monotonic()
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             await done(client.lock("a", **QUICK).acquire())
         assert 0.1 < time.monotonic() - began < pace() * 1.5
         await nap(api, 0.3)
         spans = []
         for _ in range(20):
             began = time.perf_counter()
-            with pytest.raises(pawl.BackendUnavailable, match="request not sent"):
+            with pytest.raises(pawlock.BackendUnavailable, match="request not sent"):
                 await done(client.lock("a", **QUICK).acquire())
             spans.append(time.perf_counter() - began)
         assert sorted(spans)[10] < 0.005
         # Who bears more than the outage has lasted is let through to the server.
-        with pytest.raises(pawl.BackendUnavailable) as caught:
+        with pytest.raises(pawlock.BackendUnavailable) as caught:
             await done(client.lock("a", ttl=2).acquire(timeout=3.0))
         assert "request not sent" not in str(caught.value)
         own.restart(keep_data=True)
@@ -70,13 +70,13 @@ def test_a_dead_server_costs_an_impatient_caller_one_wait(own: Server, api: str,
         refused = 0
         began = time.monotonic()
         for _ in range(40):
-            with pytest.raises(pawl.BackendUnavailable) as caught:
+            with pytest.raises(pawlock.BackendUnavailable) as caught:
                 await done(lock.acquire(timeout=1.0) if how == "acquire" else lock.try_acquire())
             refused += "request not sent" in str(caught.value)
         assert refused >= 38, "who waits as long as another did is not made to wait again"
         assert time.monotonic() - began < 6
         # Who has more time uses it.
-        with pytest.raises(pawl.BackendUnavailable) as caught:
+        with pytest.raises(pawlock.BackendUnavailable) as caught:
             await done(client.lock("a").acquire(timeout=time.monotonic() - began + 1.5))
         assert "request not sent" not in str(caught.value)
         own.restart(keep_data=True)
@@ -94,7 +94,7 @@ def test_the_breaker_closes_by_itself(own: Server, api: str) -> None:
         await done((await done(client.lock("a", **QUICK).acquire())).release())
         engine = client._engine() if api == "asyncio" else client._engine
         own.kill()
-        with pytest.raises(pawl.BackendUnavailable):
+        with pytest.raises(pawlock.BackendUnavailable):
             await done(client.lock("a", **QUICK).acquire())
         assert engine.health.circuit_breaker is not None
         own.restart(keep_data=True)
@@ -127,7 +127,7 @@ async def mended(api: str, client: Any) -> None:  # noqa: ANN401 - a client of e
 def test_a_degraded_lease_says_so_and_leaves_nothing(
     own: Server, api: str, policy: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "pawl.degraded")
+    caplog.set_level(logging.WARNING, "pawlock.degraded")
 
     async def scenario() -> None:
         client = connect(api, own.url)
@@ -143,9 +143,9 @@ def test_a_degraded_lease_says_so_and_leaves_nothing(
             lease.check()
             assert lease.state == "held"
             await done(lease.release())
-            with pytest.raises(pawl.NotHeld):
+            with pytest.raises(pawlock.NotHeld):
                 await done(lease.release())
-        told = [record for record in caplog.records if record.name == "pawl.degraded"]
+        told = [record for record in caplog.records if record.name == "pawlock.degraded"]
         assert len(told) == 1, "once per name"
         engine = client._engine() if api == "asyncio" else client._engine
         assert engine.reports.counters[f"degraded_{policy}"] == 3
@@ -158,12 +158,12 @@ def test_a_degraded_lease_says_so_and_leaves_nothing(
         await done(client.close())
 
     play(api, scenario)
-    eventually(lambda: own.command("EXISTS", f"pawl:d-{api}-{policy}") == 0, "no key is left")
+    eventually(lambda: own.command("EXISTS", f"pawlock:d-{api}-{policy}") == 0, "no key is left")
 
 
 def test_a_thread_that_waits_for_the_loss_of_a_degraded_lease_wakes_at_its_end(own: Server) -> None:
     own.kill()
-    with pawl.connect(own.url) as client:
+    with pawlock.connect(own.url) as client:
         held = client.lock("x", on_unavailable="local", **QUICK).acquire()
         assert held.degraded == "local"
         assert not held.lost.wait(0.05)
@@ -176,7 +176,7 @@ def test_a_thread_that_waits_for_the_loss_of_a_degraded_lease_wakes_at_its_end(o
 
 async def test_a_task_that_waits_for_the_loss_of_a_degraded_lease_wakes_at_its_end(own: Server) -> None:
     own.kill()
-    async with pawl.connect_async(own.url) as client:
+    async with pawlock.connect_async(own.url) as client:
         held = await client.lock("x", on_unavailable="local", **QUICK).acquire()
         assert held.degraded == "local"
         assert not await held.lost.wait(0.05)
@@ -194,7 +194,7 @@ def test_local_excludes_within_the_process_and_open_does_not(own: Server, api: s
         first, second = (connect(api, own.url) for _ in range(2))
         held = await done(first.lock("x", on_unavailable="local", **QUICK).acquire())
         assert held.degraded == "local"
-        with pytest.raises(pawl.AcquireTimeout):
+        with pytest.raises(pawlock.AcquireTimeout):
             await done(second.lock("x", on_unavailable="local", **QUICK).acquire(timeout=0.5))
         assert await done(second.lock("x", on_unavailable="local", **QUICK).try_acquire()) is None
         other = await done(second.lock("x", on_unavailable="open", **QUICK).acquire())
@@ -217,7 +217,7 @@ def test_local_excludes_within_the_process_and_open_does_not(own: Server, api: s
 def test_threads_of_a_process_count_exactly_without_a_server(own: Server) -> None:
     own.kill()
     counter = [0]
-    with pawl.connect(own.url) as client:
+    with pawlock.connect(own.url) as client:
         lock = client.lock("n", on_unavailable="local", **QUICK)
 
         def work() -> None:
@@ -244,7 +244,7 @@ def test_a_degraded_lease_that_is_extended_keeps_the_others_out_and_ends_with_it
         client, other = connect(api, own.url), connect(api, own.url)
         lease = await done(client.lock("x", on_unavailable="local", **QUICK).acquire())
         await done(lease.extend(5))
-        with pytest.raises(pawl.NotSupported, match="cannot be detached"):
+        with pytest.raises(pawlock.NotSupported, match="cannot be detached"):
             await done(lease.detach())
         lease.check()
         assert await done(other.lock("x", on_unavailable="local", **QUICK).try_acquire()) is None
@@ -276,7 +276,7 @@ def test_a_beat_prolongs_a_degraded_lease_without_the_server(
         end = time.monotonic() + 5
         while lease.state == "held" and time.monotonic() < end:
             await nap(api, 0.02)
-        with pytest.raises(pawl.LeaseLost) as caught:
+        with pytest.raises(pawlock.LeaseLost) as caught:
             lease.check()
         assert caught.value.reason == "max_hold"
         await done(client.close())
@@ -292,13 +292,13 @@ def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, api: str) -> Non
         outer = await done(client.rlock("r", on_unavailable="local", max_hold=0.8, **QUICK).acquire())
         inner = await done(client.rlock("r", on_unavailable="local", max_hold=0.8, **QUICK).acquire())
         assert inner is outer
-        with pytest.raises(pawl.DeadlockDetected):
+        with pytest.raises(pawlock.DeadlockDetected):
             await done(client.lock("r", on_unavailable="local", **QUICK).acquire())
         await done(inner.release())
         end = time.monotonic() + 3
         while outer.state == "held" and time.monotonic() < end:
             await nap(api)
-        with pytest.raises(pawl.LeaseLost) as caught:
+        with pytest.raises(pawlock.LeaseLost) as caught:
             outer.check()
         assert caught.value.reason == "max_hold"
         again = await done(client.lock("r", on_unavailable="local", **QUICK).acquire())
@@ -310,5 +310,5 @@ def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, api: str) -> Non
 
 @pytest.mark.parametrize("policy", ["", "Raise", "closed", None, True, 1])
 def test_policies_that_are_none(policy: object) -> None:
-    with pytest.raises(pawl.ConfigurationError, match="on_unavailable"):
-        pawl.connect("redis://127.0.0.1:1").lock("x", on_unavailable=policy)  # type: ignore[call-overload]
+    with pytest.raises(pawlock.ConfigurationError, match="on_unavailable"):
+        pawlock.connect("redis://127.0.0.1:1").lock("x", on_unavailable=policy)  # type: ignore[call-overload]

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 
 import pytest
 
-import pawl
-import pawl.metrics
-from pawl.testing import Server
+import pawlock
+import pawlock.metrics
+from pawlock.testing import Server
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.fault
 
 @pytest.mark.parametrize("policy", ["local", "open"])
 def test_a_thread_with_a_connection_degrades_at_once_while_the_breaker_is_open(policy: str) -> None:
-    with Server() as server, pawl.connect(server.url, ttl=6) as client, ThreadPoolExecutor(1) as other:
+    with Server() as server, pawlock.connect(server.url, ttl=6) as client, ThreadPoolExecutor(1) as other:
 
         def acquire(name: str) -> str | None:
             with client.lock(name, on_unavailable=policy, unavailable_after=0.2) as lease:
@@ -43,17 +43,17 @@ class _Quiet:
 
 
 def test_an_observed_client_does_not_ask_while_the_breaker_is_open() -> None:
-    with Server() as server, pawl.connect(server.url, ttl=6) as client:
-        pawl.metrics.observe(client, _Quiet())
+    with Server() as server, pawlock.connect(server.url, ttl=6) as client:
+        pawlock.metrics.observe(client, _Quiet())
         lock = client.lock("a", unavailable_after=0.2)
         lock.acquire().release()
         with server.paused():
             # The first ones find out for how long to wait.
             for _ in range(2):
-                with pytest.raises(pawl.BackendUnavailable):
+                with pytest.raises(pawlock.BackendUnavailable):
                     lock.acquire()
             began = time.monotonic()
-            with pytest.raises(pawl.BackendUnavailable, match="request not sent"):
+            with pytest.raises(pawlock.BackendUnavailable, match="request not sent"):
                 lock.acquire()
             assert time.monotonic() - began < 0.15 * pace()
 
@@ -62,7 +62,7 @@ def test_a_thread_with_connections_to_masters_does_not_ask_while_the_breaker_is_
     with ExitStack() as stack:
         servers = [stack.enter_context(Server()) for _ in range(3)]
         urls = [server.url for server in servers]
-        client = stack.enter_context(pawl.connect(urls, redlock=pawl.RedlockOptions(fresh=True), ttl=6))
+        client = stack.enter_context(pawlock.connect(urls, redlock=pawlock.RedlockOptions(fresh=True), ttl=6))
         other = stack.enter_context(ThreadPoolExecutor(1))
         lock = client.lock("a", unavailable_after=0.4)
 
@@ -75,11 +75,11 @@ def test_a_thread_with_connections_to_masters_does_not_ask_while_the_breaker_is_
         with servers[0].paused(), servers[1].paused():
             # The first ones find out: one or two, and more where the machine is busy.
             for _ in range(10):
-                with pytest.raises(pawl.QuorumNotReached) as refused:
+                with pytest.raises(pawlock.QuorumNotReached) as refused:
                     acquire()
                 if "request not sent" in str(refused.value):
                     break
             began = time.monotonic()
-            with pytest.raises(pawl.QuorumNotReached, match="request not sent"):
+            with pytest.raises(pawlock.QuorumNotReached, match="request not sent"):
                 other.submit(acquire).result(30)
             assert time.monotonic() - began < 0.2 * pace()

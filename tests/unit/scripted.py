@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
-from pawl.core.acquire.acquire import acquire
-from pawl.core.keep.engine import Engine
-from pawl.core.lease.record import HeldLease
-from pawl.core.maintenance.loop import maintain
-from pawl.core.protocol.options import LockOptions
-from pawl.core.protocol.outcomes import Look, Outcome
-from pawl.core.protocol.runtime import Call, Connection, Fault, FaultKind, Parker, Reply, Tracking, Wakeup
-from pawl.core.protocol.terms import Terms
-from pawl.core.release.release import release
-from pawl.core.state.plan import Plan
-from pawl.model import Release
-from pawl.primitives.mutex import Mutex
+from pawlock.core.acquire.acquire import acquire
+from pawlock.core.keep.engine import Engine
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.maintenance.loop import maintain
+from pawlock.core.protocol.options import LockOptions
+from pawlock.core.protocol.outcomes import Look, Outcome
+from pawlock.core.protocol.runtime import Call, Connection, Fault, FaultKind, Parker, Reply, Tracking, Wakeup
+from pawlock.core.protocol.terms import Terms
+from pawlock.core.release.release import release
+from pawlock.core.state.plan import Plan
+from pawlock.model import Release
+from pawlock.primitives.mutex import Mutex
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class _Line:
 
 
 class Scripted:
-    """See ``pawl.core.protocol.runtime.Runtime``. Answers in order; a request too many fails the test."""
+    """See ``pawlock.core.protocol.runtime.Runtime``. Answers in order; a request too many fails the test."""
 
     recheck_after: float | None = None
 
@@ -166,7 +166,7 @@ class Scripted:
         return self.me
 
     def channel(self) -> str:
-        return "pawl:wake:me"
+        return "pawlock:wake:me"
 
     def mutex(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -266,7 +266,7 @@ class Rig:
         self.engine = Engine(self.runtime, self, maintain)
         self.options = Terms(LockOptions(**options))
         plan_queue_key = "spot" if self.options.hands_over else ""
-        mutex = Mutex("lock", "x", "pawl:x")
+        mutex = Mutex("lock", "x", "pawlock:x")
         self.plan = Plan(mutex, self.options, False, False, not self.options.hands_over, plan_queue_key)
 
     @property

@@ -7,9 +7,9 @@ from math import inf
 
 import pytest
 
-from pawl.core.acquire.ticket_batch import TOGETHER, _take_along, apply_reply, begin_sleep
-from pawl.core.protocol.outcomes import Queued
-from pawl.core.state.records import Ticket, Waiter
+from pawlock.core.acquire.ticket_batch import TOGETHER, _take_along, apply_reply, begin_sleep
+from pawlock.core.protocol.outcomes import Queued
+from pawlock.core.state.records import Ticket, Waiter
 from tests.unit.scripted import NOW_MS, START, Rig
 
 

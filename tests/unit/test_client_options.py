@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.protocol.options import LockOptions
+import pawlock
+from pawlock.core.protocol.options import LockOptions
 
 URL = "redis://127.0.0.1:1"  # nothing is sent
-CONNECT = pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+CONNECT = pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
 
 
 def told(lease: object) -> None:
@@ -46,7 +46,7 @@ NEEDS: dict[str, dict[str, Any]] = {"replicas_sync": {"replicas": 1}}
 WITH_VARIABLE = [name for name in VALUES if name != "on_lost"]
 
 
-def options_of(client: pawl.Client | pawl.AsyncClient) -> LockOptions:
+def options_of(client: pawlock.Client | pawlock.AsyncClient) -> LockOptions:
     return client.lock("n")._plan.options.given
 
 
@@ -69,7 +69,7 @@ def test_its_variable_does_the_same_and_an_argument_wins(
     connect: Callable[..., Any], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for option, value in {**NEEDS.get(name, {}), name: VALUES[name]}.items():
-        monkeypatch.setenv(f"PAWL_{option.upper()}", "0" if value is False else str(value))
+        monkeypatch.setenv(f"PAWLOCK_{option.upper()}", "0" if value is False else str(value))
     assert getattr(options_of(connect(URL)), name) == VALUES[name]
     default = getattr(LockOptions(), name)
     if default is not None:
@@ -81,8 +81,8 @@ def test_its_variable_does_the_same_and_an_argument_wins(
 def test_a_variable_that_can_never_work_is_named(
     connect: Callable[..., Any], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(f"PAWL_{name.upper()}", "-7x")
-    with pytest.raises(pawl.ConfigurationError, match=f"PAWL_{name.upper()}"):
+    monkeypatch.setenv(f"PAWLOCK_{name.upper()}", "-7x")
+    with pytest.raises(pawlock.ConfigurationError, match=f"PAWLOCK_{name.upper()}"):
         connect(URL)
 
 
@@ -90,20 +90,20 @@ def test_a_variable_that_can_never_work_is_named(
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("PAWL_DEADLOCK_AFTER", "soon"),
-        ("PAWL_DEADLOCK_AFTER", "-1"),
-        ("PAWL_DEADLOCK_AFTER", "0.001"),
-        ("PAWL_HISTORY", "many"),
-        ("PAWL_HISTORY", "-1"),
-        ("PAWL_HISTORY", "1000000"),
-        ("PAWL_STRICT", "maybe"),
+        ("PAWLOCK_DEADLOCK_AFTER", "soon"),
+        ("PAWLOCK_DEADLOCK_AFTER", "-1"),
+        ("PAWLOCK_DEADLOCK_AFTER", "0.001"),
+        ("PAWLOCK_HISTORY", "many"),
+        ("PAWLOCK_HISTORY", "-1"),
+        ("PAWLOCK_HISTORY", "1000000"),
+        ("PAWLOCK_STRICT", "maybe"),
     ],
 )
 def test_a_variable_of_the_client_itself_that_can_never_work_is_named(
     connect: Callable[..., Any], variable: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(pawl.ConfigurationError, match=rf"^{variable} must be .*{value}"):
+    with pytest.raises(pawlock.ConfigurationError, match=rf"^{variable} must be .*{value}"):
         connect(URL)
 
 
@@ -111,10 +111,10 @@ def test_a_variable_of_the_client_itself_that_can_never_work_is_named(
 def test_an_argument_replaces_what_only_fits_the_variable_beside_it(
     connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PAWL_RENEW_EVERY", "9")
-    monkeypatch.setenv("PAWL_TICKET_TTL", "9")
+    monkeypatch.setenv("PAWLOCK_RENEW_EVERY", "9")
+    monkeypatch.setenv("PAWLOCK_TICKET_TTL", "9")
     assert options_of(connect(URL, ttl=6)).renew_every == 2
-    monkeypatch.setenv("PAWL_ON_CONTENDED", "skip")
+    monkeypatch.setenv("PAWLOCK_ON_CONTENDED", "skip")
     assert options_of(connect(URL, timeout=6)).on_contended == "wait"
 
 
@@ -122,9 +122,9 @@ def test_an_argument_replaces_what_only_fits_the_variable_beside_it(
 def test_the_options_of_the_client_itself(
     connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PAWL_DEADLOCK_AFTER", "7")
-    monkeypatch.setenv("PAWL_HISTORY", "5")
-    monkeypatch.setenv("PAWL_STRICT", "yes")
+    monkeypatch.setenv("PAWLOCK_DEADLOCK_AFTER", "7")
+    monkeypatch.setenv("PAWLOCK_HISTORY", "5")
+    monkeypatch.setenv("PAWLOCK_STRICT", "yes")
     settings = connect(URL)._settings
     assert (settings.deadlock_after, settings.history, settings.strict) == (7, 5, True)
     settings = connect(URL, deadlock_after=None, history=0, strict=False)._settings
@@ -138,7 +138,7 @@ def test_what_a_primitive_has_no_use_for_is_passed_over(connect: Callable[..., A
     permits = client.semaphore("n", permits=2)._plan.options.given
     assert (permits.lock_delay, permits.on_unavailable) == (0, "local")
     client.multi_lock(["a", "b"])
-    with pytest.raises(pawl.ConfigurationError, match="on_unavailable"):
+    with pytest.raises(pawlock.ConfigurationError, match="on_unavailable"):
         client.multi_lock(["a", "b"], on_unavailable="local")
 
 
@@ -148,7 +148,7 @@ def test_what_a_primitive_has_no_use_for_is_passed_over(connect: Callable[..., A
 )
 def test_an_unknown_option_names_the_word_for_it(connect: Callable[..., Any], wrong: str, word: str) -> None:
     for make in (lambda: connect(URL, **{wrong: 1}), lambda: connect(URL).lock("n", **{wrong: 1})):
-        with pytest.raises(pawl.ConfigurationError, match=f"unknown option {wrong}.*{word}"):
+        with pytest.raises(pawlock.ConfigurationError, match=f"unknown option {wrong}.*{word}"):
             make()
 
 
@@ -156,5 +156,5 @@ def test_an_unknown_option_names_the_word_for_it(connect: Callable[..., Any], wr
 def test_what_several_masters_cannot_keep_is_refused_where_it_is_asked_for(
     connect: Callable[..., Any],
 ) -> None:
-    with pytest.raises(pawl.NotSupported, match="replicas"):
+    with pytest.raises(pawlock.NotSupported, match="replicas"):
         connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], replicas=1)

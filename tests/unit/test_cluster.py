@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pawl.core.protocol.names import helper_key, key_of
-from pawl.core.protocol.primitive import Leaving
-from pawl.primitives.mutex import Mutex
-from pawl.topology.cluster import (
+from pawlock.core.protocol.names import helper_key, key_of
+from pawlock.core.protocol.primitive import Leaving
+from pawlock.primitives.mutex import Mutex
+from pawlock.topology.cluster import (
     SLOTS,
     Range,
     SlotMap,
@@ -36,7 +36,7 @@ def test_braces_around_nothing_are_part_of_the_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("namespace", "name"), [("pawl", "order"), ("pawl", "a{b}c"), ("", "order"), ("", "a{b}c")]
+    ("namespace", "name"), [("pawlock", "order"), ("pawlock", "a{b}c"), ("", "order"), ("", "a{b}c")]
 )
 def test_all_keys_of_a_name_are_in_the_slot_of_its_first(namespace: str, name: str) -> None:
     key = key_of(namespace, name)

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.keep.majority import redeliver
-from pawl.core.protocol.runtime import Fault, FaultKind, run
-from pawl.core.quorum.votes import Delivery
+from pawlock.core.keep.majority import redeliver
+from pawlock.core.protocol.runtime import Fault, FaultKind, run
+from pawlock.core.quorum.votes import Delivery
 
 
 class Nodes:

@@ -11,16 +11,16 @@ from weakref import ref
 
 import pytest
 
-import pawl
-from pawl.core.close import close
-from pawl.core.protocol.faults import is_transient, to_error
-from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Fault, FaultKind, Reply
-from pawl.core.release.extend import extend
-from pawl.core.release.release import end_block, release_or_raise
-from pawl.core.state.client import OutboxEntry
-from pawl.model import LeaseState, LossReason, Release
-from pawl.primitives.probe import probe
+import pawlock
+from pawlock.core.close import close
+from pawlock.core.protocol.faults import is_transient, to_error
+from pawlock.core.protocol.primitive import TOMB_MS
+from pawlock.core.protocol.runtime import Fault, FaultKind, Reply
+from pawlock.core.release.extend import extend
+from pawlock.core.release.release import end_block, release_or_raise
+from pawlock.core.state.client import OutboxEntry
+from pawlock.model import LeaseState, LossReason, Release
+from pawlock.primitives.probe import probe
 from tests.unit.scripted import (
     RELEASED,
     START,
@@ -95,7 +95,7 @@ def test_a_release_that_is_never_answered_is_unknown_and_goes_on_behind() -> Non
 
 def test_an_unknown_release_is_an_error_only_where_it_was_asked_for() -> None:
     asked = Rig(held(), *[lambda: After(0.5, unanswered())] * 200)
-    with pytest.raises(pawl.BackendUnavailable, match="within 30 s"):
+    with pytest.raises(pawlock.BackendUnavailable, match="within 30 s"):
         run(release_or_raise(asked.engine, asked.acquire()))
     at_the_end = Rig(held(), *[lambda: After(0.5, unanswered())] * 200)
     run(end_block(at_the_end.acquire(), None))
@@ -114,7 +114,7 @@ def test_on_exit_warn(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(held(), on_exit="warn")
     lease = rig.acquire()
     rig.runtime.clock += 40.0
-    with caplog.at_level(logging.WARNING, "pawl.lease"):
+    with caplog.at_level(logging.WARNING, "pawlock.lease"):
         run(end_block(lease, None))
     assert "is lost" in caplog.text
 
@@ -132,7 +132,7 @@ def test_o5_any_other_answer_to_a_holder_is_a_loss_and_its_token_is_left(reply: 
     assert lease.state is LeaseState.LOST
     assert rig.sent == ["acquire", "renew", "leave"]
     assert rig.departed() == [[lease.token, "0"]]
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         lease.check()
     taken = reply[0] == b"U" and reply[2] in (b"other", b"foreign")
     assert lease.lost_error().reason == ("taken" if taken else "expired")
@@ -142,7 +142,7 @@ def test_o5_a_ticket_that_the_server_forgot_is_queued_anew_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = Rig(queued(), unknown(), held())
-    with caplog.at_level(logging.INFO, "pawl.acquire"):
+    with caplog.at_level(logging.INFO, "pawlock.acquire"):
         lease = rig.acquire()
     assert rig.engine.reports.counters["requeued"] == 1
     assert "queueing again" in caplog.text
@@ -156,7 +156,7 @@ def test_a4_a_good_renewal_that_comes_too_late_revives_nothing() -> None:
     rig.runtime.clock += 10.0
     rig.maintenance(After(25.0, held()), RELEASED)
     assert lease.state is LeaseState.LOST
-    with pytest.raises(pawl.LeaseLost) as caught:
+    with pytest.raises(pawlock.LeaseLost) as caught:
         lease.check()
     assert caught.value.reason == "expired"
     assert lease.remaining() == 0.0
@@ -188,7 +188,7 @@ def test_the_local_clock_decides_without_any_answer() -> None:
     lease.check()
     rig.runtime.clock = lease.valid_until
     assert lease.state is LeaseState.LOST
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         lease.check()
     assert rig.sent == ["acquire"]
 
@@ -210,9 +210,9 @@ def test_a_release_of_a_lost_lease_touches_nothing() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     rig.runtime.clock += 40.0
-    with pytest.raises(pawl.NotHeld, match="lost"):
+    with pytest.raises(pawlock.NotHeld, match="lost"):
         run(release_or_raise(rig.engine, lease))
-    with pytest.raises(pawl.NotHeld, match="already released"):
+    with pytest.raises(pawlock.NotHeld, match="already released"):
         run(release_or_raise(rig.engine, lease))
     assert rig.sent == ["acquire"]
 
@@ -240,7 +240,7 @@ def test_a_shorter_life_is_a_local_matter() -> None:
 def test_extending_what_was_taken() -> None:
     rig = Rig(held(), unknown(b"other"))
     lease = rig.acquire()
-    with pytest.raises(pawl.NotHeld, match="taken"):
+    with pytest.raises(pawlock.NotHeld, match="taken"):
         run(extend(rig.engine, lease, 60.0))
     assert lease.state is LeaseState.LOST
 
@@ -266,7 +266,7 @@ def test_another_thread_that_notices_the_end_first_gets_the_reason_too() -> None
     rig = Rig(held(), max_hold=15.0)
     lease = rig.acquire()
     rig.runtime.clock += 15.0
-    with patch.object(rig.runtime, "run_in_owner"), pytest.raises(pawl.LeaseLost) as caught:
+    with patch.object(rig.runtime, "run_in_owner"), pytest.raises(pawlock.LeaseLost) as caught:
         lease.check()
     assert caught.value.code == "MAX_HOLD_EXCEEDED"
 
@@ -283,7 +283,7 @@ def test_beats_put_the_end_off_and_cost_one_renewal_at_most() -> None:
     rig.runtime.clock += 14.0
     lease.check()
     rig.runtime.clock += 2.0
-    with pytest.raises(pawl.LeaseLost):
+    with pytest.raises(pawlock.LeaseLost):
         lease.beat()
 
 

@@ -7,48 +7,52 @@ from typing import cast
 
 import pytest
 
-import pawl
-from pawl.core.protocol.faults import classify, is_transient, to_error
-from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.state.observers import Observer, Observers
+import pawlock
+from pawlock.core.protocol.faults import classify, is_transient, to_error
+from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.state.observers import Observer, Observers
 
-REPLIES: list[tuple[str, FaultKind, type[pawl.PawlError]]] = [
-    ("LOADING Redis is loading the dataset in memory", FaultKind.NOT_READY, pawl.BackendUnavailable),
-    ("MASTERDOWN Link with MASTER is down", FaultKind.NOT_READY, pawl.BackendUnavailable),
-    ("BUSY Redis is busy running a script.", FaultKind.NOT_READY, pawl.BackendUnavailable),
-    ("CLUSTERDOWN The cluster is down", FaultKind.NOT_READY, pawl.BackendUnavailable),
-    ("TRYAGAIN Multiple keys request during rehashing of slot", FaultKind.NOT_READY, pawl.BackendUnavailable),
-    ("UNKILLABLE Sorry the script already executed", FaultKind.NOT_READY, pawl.BackendUnavailable),
-    ("ERR max number of clients reached", FaultKind.NOT_READY, pawl.BackendUnavailable),
-    ("READONLY You can't write against a read only replica.", FaultKind.READ_ONLY, pawl.BackendReadOnly),
-    ("NOREPLICAS Not enough good replicas to write.", FaultKind.READ_ONLY, pawl.BackendReadOnly),
-    ("MISCONF Redis is configured to save RDB snapshots", FaultKind.READ_ONLY, pawl.BackendReadOnly),
+REPLIES: list[tuple[str, FaultKind, type[pawlock.PawlockError]]] = [
+    ("LOADING Redis is loading the dataset in memory", FaultKind.NOT_READY, pawlock.BackendUnavailable),
+    ("MASTERDOWN Link with MASTER is down", FaultKind.NOT_READY, pawlock.BackendUnavailable),
+    ("BUSY Redis is busy running a script.", FaultKind.NOT_READY, pawlock.BackendUnavailable),
+    ("CLUSTERDOWN The cluster is down", FaultKind.NOT_READY, pawlock.BackendUnavailable),
+    (
+        "TRYAGAIN Multiple keys request during rehashing of slot",
+        FaultKind.NOT_READY,
+        pawlock.BackendUnavailable,
+    ),
+    ("UNKILLABLE Sorry the script already executed", FaultKind.NOT_READY, pawlock.BackendUnavailable),
+    ("ERR max number of clients reached", FaultKind.NOT_READY, pawlock.BackendUnavailable),
+    ("READONLY You can't write against a read only replica.", FaultKind.READ_ONLY, pawlock.BackendReadOnly),
+    ("NOREPLICAS Not enough good replicas to write.", FaultKind.READ_ONLY, pawlock.BackendReadOnly),
+    ("MISCONF Redis is configured to save RDB snapshots", FaultKind.READ_ONLY, pawlock.BackendReadOnly),
     (
         "OOM command not allowed when used memory > 'maxmemory'.",
         FaultKind.OUT_OF_MEMORY,
-        pawl.BackendOutOfMemory,
+        pawlock.BackendOutOfMemory,
     ),
-    ("NOPERM User x has no permissions to run 'evalsha'", FaultKind.DENIED, pawl.BackendDenied),
-    ("NOAUTH Authentication required.", FaultKind.DENIED, pawl.BackendDenied),
-    ("WRONGPASS invalid username-password pair", FaultKind.DENIED, pawl.BackendDenied),
-    ("DENIED Redis is running in protected mode", FaultKind.DENIED, pawl.BackendDenied),
-    ("-DENIED: no", FaultKind.SCRIPT, pawl.ScriptError),
-    ("ERR invalid password", FaultKind.DENIED, pawl.BackendDenied),
-    ("WRONGTYPE Operation against a key", FaultKind.WRONG_KEY, pawl.WrongKey),
-    ("NOPROTO unsupported protocol version", FaultKind.UNSUPPORTED, pawl.NotSupported),
+    ("NOPERM User x has no permissions to run 'evalsha'", FaultKind.DENIED, pawlock.BackendDenied),
+    ("NOAUTH Authentication required.", FaultKind.DENIED, pawlock.BackendDenied),
+    ("WRONGPASS invalid username-password pair", FaultKind.DENIED, pawlock.BackendDenied),
+    ("DENIED Redis is running in protected mode", FaultKind.DENIED, pawlock.BackendDenied),
+    ("-DENIED: no", FaultKind.SCRIPT, pawlock.ScriptError),
+    ("ERR invalid password", FaultKind.DENIED, pawlock.BackendDenied),
+    ("WRONGTYPE Operation against a key", FaultKind.WRONG_KEY, pawlock.WrongKey),
+    ("NOPROTO unsupported protocol version", FaultKind.UNSUPPORTED, pawlock.NotSupported),
     (
         "ERR Error running script (call to f_x): @user_script:1: WRONGTYPE Op",
         FaultKind.WRONG_KEY,
-        pawl.WrongKey,
+        pawlock.WrongKey,
     ),
     (
         "ERR Error running script: @user_script: 12: -OOM command not",
         FaultKind.OUT_OF_MEMORY,
-        pawl.BackendOutOfMemory,
+        pawlock.BackendOutOfMemory,
     ),
-    ("ERR user_script:3: attempt to compare nil", FaultKind.SCRIPT, pawl.ScriptError),
-    ("PAWLWIRE this name is used by pawl wire version 9", FaultKind.SCRIPT, pawl.ScriptError),
-    ("", FaultKind.SCRIPT, pawl.ScriptError),
+    ("ERR user_script:3: attempt to compare nil", FaultKind.SCRIPT, pawlock.ScriptError),
+    ("PAWLOCKWIRE this name is used by pawlock wire version 9", FaultKind.SCRIPT, pawlock.ScriptError),
+    ("", FaultKind.SCRIPT, pawlock.ScriptError),
 ]
 
 
@@ -74,7 +78,7 @@ def test_the_error_of_a_script_keeps_its_place() -> None:
 
 
 @pytest.mark.parametrize(("text", "kind", "error"), REPLIES, ids=[row[0][:30] for row in REPLIES])
-def test_what_a_server_says(text: str, kind: FaultKind, error: type[pawl.PawlError]) -> None:
+def test_what_a_server_says(text: str, kind: FaultKind, error: type[pawlock.PawlockError]) -> None:
     fault = classify(text)
     assert fault.kind is kind
     assert not fault.maybe_applied, "the server refused: nothing was done"
@@ -89,7 +93,7 @@ def test_what_a_server_says(text: str, kind: FaultKind, error: type[pawl.PawlErr
 @pytest.mark.parametrize("kind", FaultKind)
 def test_each_fault_has_an_error_of_its_own_words(kind: FaultKind) -> None:
     told = to_error(Fault(kind, "words"), None, "renew")
-    assert type(told) is not pawl.BackendError, "no kind is left to the default"
+    assert type(told) is not pawlock.BackendError, "no kind is left to the default"
     assert str(told).startswith("renew: ")
     assert str(told).endswith(f": words [{told.code}]")
 
@@ -100,33 +104,33 @@ def test_which_faults_pass() -> None:
 
 
 def test_held_by_another_is_never_a_failure_of_the_server() -> None:
-    assert not issubclass(pawl.NotAcquired, pawl.BackendError)
-    assert not issubclass(pawl.BackendError, pawl.NotAcquired)
+    assert not issubclass(pawlock.NotAcquired, pawlock.BackendError)
+    assert not issubclass(pawlock.BackendError, pawlock.NotAcquired)
 
 
 @pytest.mark.parametrize(
-    "failure", [pawl.QuorumNotReached, pawl.NotReplicated, pawl.ClientClosed, pawl.ClockDrift]
+    "failure", [pawlock.QuorumNotReached, pawlock.NotReplicated, pawlock.ClientClosed, pawlock.ClockDrift]
 )
-def test_not_acquired_catches_no_failure(failure: type[pawl.PawlError]) -> None:
-    assert not issubclass(failure, pawl.NotAcquired), "it says nothing about another owner"
+def test_not_acquired_catches_no_failure(failure: type[pawlock.PawlockError]) -> None:
+    assert not issubclass(failure, pawlock.NotAcquired), "it says nothing about another owner"
 
 
-@pytest.mark.parametrize("missing", [pawl.QuorumNotReached, pawl.NotReplicated])
-def test_missing_votes_and_replicas_are_faults_of_the_servers(missing: type[pawl.PawlError]) -> None:
-    assert issubclass(missing, pawl.BackendError)
+@pytest.mark.parametrize("missing", [pawlock.QuorumNotReached, pawlock.NotReplicated])
+def test_missing_votes_and_replicas_are_faults_of_the_servers(missing: type[pawlock.PawlockError]) -> None:
+    assert issubclass(missing, pawlock.BackendError)
 
 
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (pawl.QuorumNotReached(), "error"),
-        (pawl.NotReplicated(), "error"),
-        (pawl.ClientClosed(), "closed"),
-        (pawl.AcquireTimeout(), "timeout"),
-        (pawl.QueueFull(), "refused"),
+        (pawlock.QuorumNotReached(), "error"),
+        (pawlock.NotReplicated(), "error"),
+        (pawlock.ClientClosed(), "closed"),
+        (pawlock.AcquireTimeout(), "timeout"),
+        (pawlock.QueueFull(), "refused"),
     ],
 )
-def test_metrics_count_a_failure_as_an_error(error: pawl.PawlError, outcome: str) -> None:
+def test_metrics_count_a_failure_as_an_error(error: pawlock.PawlockError, outcome: str) -> None:
     class Heard:
         def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:
             heard.append((kind, name, waited, outcome))

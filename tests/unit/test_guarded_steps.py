@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import pawl
+import pawlock
 
-SOURCE = Path(pawl.__file__).parent
+SOURCE = Path(pawlock.__file__).parent
 GUARDS = {"guard", "_guard", "mutex", "_starting"}
 
 MAINTENANCE = {

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.acquire.local_wait import await_turn
-from pawl.core.lease.record import HeldLease
-from pawl.core.protocol.terms import RUN
-from pawl.core.release.release import release_or_raise
-from pawl.core.state.local_queue import LocalQueue, LocalQueues, LocalWaiter
-from pawl.core.state.plan import Attempt
-from pawl.core.state.records import ServerLease, Turn, Waiter
-from pawl.model import LeaseState, LossReason, Release
+import pawlock
+from pawlock.core.acquire.local_wait import await_turn
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.protocol.terms import RUN
+from pawlock.core.release.release import release_or_raise
+from pawlock.core.state.local_queue import LocalQueue, LocalQueues, LocalWaiter
+from pawlock.core.state.plan import Attempt
+from pawlock.core.state.records import ServerLease, Turn, Waiter
+from pawlock.model import LeaseState, LossReason, Release
 from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, unanswered
 
 
@@ -75,7 +75,7 @@ def test_s9_a_second_release_of_the_first_owner_hits_nobody() -> None:
     _, [first] = local_waiters(rig, 1)
     rig.release(lease)
     for _ in range(2):
-        with pytest.raises(pawl.NotHeld, match="already released"):
+        with pytest.raises(pawlock.NotHeld, match="already released"):
             run(release_or_raise(rig.engine, lease))
     assert first.server_lease is not None
     assert first.server_lease.state is LeaseState.HELD
@@ -176,7 +176,7 @@ def test_the_next_speaker_gives_back_and_queues_in_one_script() -> None:
     rig.release(lease)
     waiter = first.waiter
     assert waiter is not None
-    from pawl.core.acquire.queue import win
+    from pawlock.core.acquire.queue import win
 
     grant = run(win(rig.engine, rig.plan.primitive, rig.options, waiter, None, wait=True))
     assert grant is not None

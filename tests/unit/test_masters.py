@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.protocol.options import LockOptions
-from pawl.core.protocol.outcomes import Busy, Gone, Granted
-from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.protocol.terms import Terms
-from pawl.core.quorum.ballot import _CLOCK_FOR, learn_clock, question_of
-from pawl.core.quorum.nodes import Incarnation, Incarnations, KnownNodes, Node
-from pawl.core.quorum.votes import EachVote, GrantVotes, MergedVotes
-from pawl.transport.node import Question
+from pawlock.core.protocol.options import LockOptions
+from pawlock.core.protocol.outcomes import Busy, Gone, Granted
+from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.protocol.terms import Terms
+from pawlock.core.quorum.ballot import _CLOCK_FOR, learn_clock, question_of
+from pawlock.core.quorum.nodes import Incarnation, Incarnations, KnownNodes, Node
+from pawlock.core.quorum.votes import EachVote, GrantVotes, MergedVotes
+from pawlock.transport.node import Question
 
 DOWN = Fault(FaultKind.UNREACHABLE, "gone")
 DENIED = Fault(FaultKind.DENIED, "no password")

@@ -6,13 +6,13 @@ from math import inf
 
 import pytest
 
-from pawl.core.observe.inspect import read_info
-from pawl.core.protocol.outcomes import ENDLESS_MS, NOBODY_MS, Holder, Look, Ticket
-from pawl.core.quorum.votes import merge_holders, merge_inspect
-from pawl.primitives.mutex import Mutex
+from pawlock.core.observe.inspect import read_info
+from pawlock.core.protocol.outcomes import ENDLESS_MS, NOBODY_MS, Holder, Look, Ticket
+from pawlock.core.quorum.votes import merge_holders, merge_inspect
+from pawlock.primitives.mutex import Mutex
 from tests.unit.scripted import NOW_MS
 
-MUTEX = Mutex("lock", "x", "pawl:x")
+MUTEX = Mutex("lock", "x", "pawlock:x")
 
 
 def look(holder: str = "h:1/a", left: int = 900, fence: int = 5, last: int = 5, now: int = NOW_MS) -> Look:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pawl
-from pawl.core.protocol.names import MAX_NAME_BYTES, check_namespace, helper_key, key_of, wake_prefix
+import pawlock
+from pawlock.core.protocol.names import MAX_NAME_BYTES, check_namespace, helper_key, key_of, wake_prefix
 
 TRICKY = st.text(alphabet="ab:%{}27BD5C\n\0 é\u2028é", max_size=12)
 NAMES = st.one_of(TRICKY, st.text(max_size=30)).filter(lambda text: 0 < _size(text) <= MAX_NAME_BYTES)
@@ -62,30 +62,30 @@ def test_a_namespace_has_nothing_that_nobody_sees(space: str) -> None:
     if space == space.strip() and not UNSEEN.search(space):
         check_namespace(space)
         return
-    with pytest.raises(pawl.ConfigurationError, match="remove it"):
+    with pytest.raises(pawlock.ConfigurationError, match="remove it"):
         check_namespace(space)
 
 
 @pytest.mark.parametrize("written", ["billing\r", "billing\r\n", " billing", "billing ", "\tbilling\n"])
-@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+@pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
 def test_the_variable_may_come_from_any_file(
     monkeypatch: pytest.MonkeyPatch, connect: Callable[..., object], written: str
 ) -> None:
     """A file with the ends of lines that Windows writes, or blanks: the same locks as without."""
-    monkeypatch.setenv("PAWL_NAMESPACE", written)
+    monkeypatch.setenv("PAWLOCK_NAMESPACE", written)
     assert repr(connect("redis://127.0.0.1:1")) == repr(connect("redis://127.0.0.1:1", namespace="billing"))
-    with pytest.raises(pawl.ConfigurationError, match="remove it"):
+    with pytest.raises(pawlock.ConfigurationError, match="remove it"):
         connect("redis://127.0.0.1:1", namespace=written)
 
 
 @pytest.mark.parametrize("written", [" ", "\r\n", "a\rb", "a\x00b", "a\x1b[0m"])
 def test_a_variable_that_nobody_can_mean_is_refused(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     if "\x00" not in written:  # no environment has it
-        monkeypatch.setenv("PAWL_NAMESPACE", written)
-        with pytest.raises(pawl.ConfigurationError, match=r"PAWL_NAMESPACE .* remove it"):
-            pawl.connect("redis://127.0.0.1:1")
-    with pytest.raises(pawl.ConfigurationError, match="remove it"):
-        pawl.connect("redis://127.0.0.1:1", namespace=written)
+        monkeypatch.setenv("PAWLOCK_NAMESPACE", written)
+        with pytest.raises(pawlock.ConfigurationError, match=r"PAWLOCK_NAMESPACE .* remove it"):
+            pawlock.connect("redis://127.0.0.1:1")
+    with pytest.raises(pawlock.ConfigurationError, match="remove it"):
+        pawlock.connect("redis://127.0.0.1:1", namespace=written)
 
 
 @given(NAMESPACES, NAMES)
@@ -98,7 +98,7 @@ def test_a_key_is_harmless(space: str, name: str) -> None:
 @given(NAMES)
 def test_what_needs_no_escaping_is_left_as_it_is(name: str) -> None:
     plain = not re.search("[%{}\x00-\x1f\x7f-\x9f\u2028\u2029]", name)
-    assert (key_of("pawl", name) == f"pawl:{name}") == plain
+    assert (key_of("pawlock", name) == f"pawlock:{name}") == plain
 
 
 @given(NAMES)
@@ -107,7 +107,7 @@ def test_without_a_namespace_the_name_is_the_key(name: str) -> None:
     tagged = name.count("{") == name.count("}") == 1 and end > begin + 1
     bare = name.replace("{", "").replace("}", "") if tagged else name
     if re.search("[%{}\x00-\x1f\x7f-\x9f\u2028\u2029]", bare):
-        with pytest.raises(pawl.ConfigurationError, match="needs escaping"):
+        with pytest.raises(pawlock.ConfigurationError, match="needs escaping"):
             key_of("", name)
     else:
         assert key_of("", name) == name
@@ -127,13 +127,13 @@ def test_helper_keys_without_a_namespace(name: str, other: str, suffix: str, oth
     assert slot_part(helper) == slot_part(key)
     assert (helper == helper_key(other_key, other_suffix)) == ((name, suffix) == (other, other_suffix))
     assert helper != other_key
-    with pytest.raises(pawl.ConfigurationError, match="helper key of another lock"):
+    with pytest.raises(pawlock.ConfigurationError, match="helper key of another lock"):
         key_of("", helper)
 
 
 @pytest.mark.parametrize("name", ["a{b", "b}", "{}", "a{}b", "}{", "{a}{b}", "{{a}}", "{a", "a{b}%"])
 def test_braces_that_make_no_tag_are_refused_without_a_namespace(name: str) -> None:
-    with pytest.raises(pawl.ConfigurationError, match="needs escaping"):
+    with pytest.raises(pawlock.ConfigurationError, match="needs escaping"):
         key_of("", name)
 
 
@@ -147,20 +147,20 @@ def test_namespaces_do_not_share_a_channel(space: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("name", "key"),
     [
-        ("order:42", "pawl:order:42"),
-        ("a{b}", "pawl:a%7Bb%7D"),
-        ("100%", "pawl:100%25"),
-        ("\n", "pawl:%0A"),
-        ("\x85", "pawl:%C2%85"),
+        ("order:42", "pawlock:order:42"),
+        ("a{b}", "pawlock:a%7Bb%7D"),
+        ("100%", "pawlock:100%25"),
+        ("\n", "pawlock:%0A"),
+        ("\x85", "pawlock:%C2%85"),
     ],
 )
 def test_keys(name: str, key: str) -> None:
-    assert key_of("pawl", name) == key
+    assert key_of("pawlock", name) == key
 
 
 def test_the_longest_name() -> None:
-    assert key_of("pawl", "x" * 200)
-    assert key_of("pawl", "é" * 100)
+    assert key_of("pawlock", "x" * 200)
+    assert key_of("pawlock", "é" * 100)
     for long in ("x" * 201, "é" * 101, "x" * 10**7):
-        with pytest.raises(pawl.ConfigurationError, match="at most 200 bytes"):
-            key_of("pawl", long)
+        with pytest.raises(pawlock.ConfigurationError, match="at most 200 bytes"):
+            key_of("pawlock", long)

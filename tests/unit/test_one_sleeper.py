@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from pawl.transport.one_sleeper import OneSleeper
+from pawlock.transport.one_sleeper import OneSleeper
 from tests.faults.steps import Struck
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl._factory import Settings
-from pawl.core.protocol.options import (
+import pawlock
+from pawlock._factory import Settings
+from pawlock.core.protocol.options import (
     LockOptions,
     check_callback,
     check_count,
@@ -20,7 +20,7 @@ from pawl.core.protocol.options import (
     check_ttl,
     seconds,
 )
-from pawl.core.protocol.terms import RUN, Terms
+from pawlock.core.protocol.terms import RUN, Terms
 
 OK, BAD = True, False
 STRANGE: dict[str, Any] = {
@@ -75,7 +75,7 @@ def test_each_option_with_each_value(option: str, value: Any, good: bool) -> Non
     if good:
         LockOptions(**given)
     else:
-        with pytest.raises(pawl.ConfigurationError, match=option):
+        with pytest.raises(pawlock.ConfigurationError, match=option):
             LockOptions(**given)
 
 
@@ -106,7 +106,7 @@ def test_what_follows_from_a_ttl(ttl: Any) -> None:  # noqa: ANN401 - a number o
 
 @pytest.mark.parametrize("ttl", [0.0499, 0, -1, 366 * 86400 + 1, inf, -inf, nan, 1e308])
 def test_ttls_out_of_bounds(ttl: float) -> None:
-    with pytest.raises(pawl.ConfigurationError, match="ttl"):
+    with pytest.raises(pawlock.ConfigurationError, match="ttl"):
         check_ttl(ttl)
 
 
@@ -125,18 +125,18 @@ def test_renewal_must_come_twice_in_a_ttl(every: float, ttl: float, good: bool) 
     if good:
         assert LockOptions(ttl=ttl, renew_every=every).renew_every == every
     else:
-        with pytest.raises(pawl.ConfigurationError, match="half the TTL"):
+        with pytest.raises(pawlock.ConfigurationError, match="half the TTL"):
             LockOptions(ttl=ttl, renew_every=every)
 
 
 def test_a_ticket_is_a_lease_too() -> None:
-    with pytest.raises(pawl.ConfigurationError, match="at most ttl"):
+    with pytest.raises(pawlock.ConfigurationError, match="at most ttl"):
         LockOptions(ttl=2.0, ticket_ttl=2.1)
     assert Terms(LockOptions(ttl=2.0, ticket_ttl=2.0)).ticket_ms == 2000
 
 
 def test_max_hold_needs_renewal() -> None:
-    with pytest.raises(pawl.ConfigurationError, match="renew=False"):
+    with pytest.raises(pawlock.ConfigurationError, match="renew=False"):
         LockOptions(max_hold=5.0, renew=False)
 
 
@@ -158,7 +158,7 @@ def test_a_changed_ttl_brings_its_own_rhythm() -> None:
     assert kept.renew_every == 5.0
     same = LockOptions()
     assert same.but() is same
-    with pytest.raises(pawl.ConfigurationError):
+    with pytest.raises(pawlock.ConfigurationError):
         same.but(ttl=0)
 
 
@@ -175,14 +175,14 @@ def test_durations() -> None:
     assert seconds(timedelta(milliseconds=1500), "x") == 1.5
     assert seconds(3, "x") == 3.0
     assert isinstance(seconds(3, "x"), float)
-    with pytest.raises(pawl.ConfigurationError, match="x is too large"):
+    with pytest.raises(pawlock.ConfigurationError, match="x is too large"):
         seconds(10**400, "x")
 
 
 def test_counts() -> None:
     assert check_count(0, "x", 0, 3) == 0
     for wrong in (-1, 4, True, 1.0, "1", None):
-        with pytest.raises(pawl.ConfigurationError, match="x"):
+        with pytest.raises(pawlock.ConfigurationError, match="x"):
             check_count(wrong, "x", 0, 3)
 
 
@@ -192,9 +192,9 @@ def test_callbacks() -> None:
     assert check_callback(None, may_be_async=False) is None
     assert check_callback(print, may_be_async=False) is print
     assert check_callback(apied, may_be_async=True) is apied
-    with pytest.raises(pawl.ConfigurationError, match="coroutine function"):
+    with pytest.raises(pawlock.ConfigurationError, match="coroutine function"):
         check_callback(apied, may_be_async=False)
-    with pytest.raises(pawl.ConfigurationError, match="callable"):
+    with pytest.raises(pawlock.ConfigurationError, match="callable"):
         check_callback("x", may_be_async=True)
 
 
@@ -224,9 +224,9 @@ def test_what_was_found_good_is_remembered_and_nothing_that_is_not_the_same() ->
     for strange in values:
         # True equals 1; the others have no place in a dict, or none that can be found again.
         for _ in range(2):
-            with pytest.raises(pawl.ConfigurationError, match="ttl"):
+            with pytest.raises(pawlock.ConfigurationError, match="ttl"):
                 settings.lock_options({"ttl": strange})
-    with pytest.raises(pawl.ConfigurationError, match="unknown option tll"):
+    with pytest.raises(pawlock.ConfigurationError, match="unknown option tll"):
         settings.lock_options({"tll": 1})
 
 
@@ -248,7 +248,7 @@ def test_what_is_remembered_of_options_is_little_and_keeps_nothing_alive() -> No
 
 
 def test_the_plan_of_the_same_words_is_remembered() -> None:
-    with pawl.connect("redis://127.0.0.1:1/0", ttl=9.0) as client:
+    with pawlock.connect("redis://127.0.0.1:1/0", ttl=9.0) as client:
         plan = client.lock("n", ttl=1)._plan
         assert client.lock("n", ttl=1)._plan is plan
         assert client.lock("n", ttl=1.0)._plan.queue_key == plan.queue_key
@@ -268,7 +268,7 @@ def test_the_plan_of_the_same_words_is_remembered() -> None:
 
 
 def test_a_remembered_plan_lets_nothing_pass_that_is_refused() -> None:
-    with pawl.connect("redis://127.0.0.1:1/0") as client:
+    with pawlock.connect("redis://127.0.0.1:1/0") as client:
         client.lock("n", ttl=1, hear=True)
         lock: Any = client.lock
         for given in (
@@ -277,12 +277,12 @@ def test_a_remembered_plan_lets_nothing_pass_that_is_refused() -> None:
             {"ttl": [], "hear": True},
             {"tll": 1},
         ):
-            with pytest.raises(pawl.ConfigurationError):
+            with pytest.raises(pawlock.ConfigurationError):
                 lock("n", **given)
         for name in (["n"], b"n", None, 1):
-            with pytest.raises(pawl.ConfigurationError):
+            with pytest.raises(pawlock.ConfigurationError):
                 lock(name, ttl=1)
-        with pytest.raises(pawl.ConfigurationError):
+        with pytest.raises(pawlock.ConfigurationError):
             client.fair_lock("n", handover=1)
 
 
@@ -293,7 +293,7 @@ def test_what_is_remembered_of_plans_is_little_and_keeps_nothing_alive() -> None
     def told(_lease: object) -> None:
         """Told of a loss."""
 
-    with pawl.connect("redis://127.0.0.1:1/0") as client:
+    with pawlock.connect("redis://127.0.0.1:1/0") as client:
         alive = weakref.ref(told)
         assert client.lock("n", on_lost=told)._plan.options.given.on_lost is told
         del told

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.acquire.local_wait import remaining
-from pawl.core.observe.remote import RemoteOperator
-from pawl.core.protocol.outcomes import Released
-from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.release.extend import extend
-from pawl.core.retry import pause_after, query
-from pawl.core.state.circuit_breaker import CircuitBreaker
-from pawl.core.state.records import Retry
-from pawl.model import Release
+import pawlock
+from pawlock.core.acquire.local_wait import remaining
+from pawlock.core.observe.remote import RemoteOperator
+from pawlock.core.protocol.outcomes import Released
+from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.release.extend import extend
+from pawlock.core.retry import pause_after, query
+from pawlock.core.state.circuit_breaker import CircuitBreaker
+from pawlock.core.state.records import Retry
+from pawlock.model import Release
 from tests.unit.scripted import RELEASED, START, After, Rig, held, run, unanswered
 
 GONE = Fault(FaultKind.UNREACHABLE, "gone")
@@ -119,17 +119,17 @@ def breaker(first: Exception | None = None) -> CircuitBreaker:
 def test_a_breaker_lets_pass_who_would_bear_more() -> None:
     open_now = breaker()
     open_now.check("x", 10.0, START + 9.9)
-    with pytest.raises(pawl.BackendUnavailable, match=r"10\.0 s.*it is off"):
+    with pytest.raises(pawlock.BackendUnavailable, match=r"10\.0 s.*it is off"):
         open_now.check("x", 10.0, START + 10.0)
     open_now.waited = 3.0
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         open_now.check("x", 3.0, START + 1.0)
     open_now.check("x", 3.3, START + 1.0)
 
 
 def test_a_breaker_of_several_masters_tells_of_each() -> None:
-    first = pawl.QuorumNotReached("two of three", name="x", outcomes={"a": "no answer"})
-    with pytest.raises(pawl.QuorumNotReached) as caught:
+    first = pawlock.QuorumNotReached("two of three", name="x", outcomes={"a": "no answer"})
+    with pytest.raises(pawlock.QuorumNotReached) as caught:
         breaker(first).check("x", 1.0, START + 2.0)
     assert caught.value.outcomes == {"a": "no answer"}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pawl.preflight.server import Facts, Severity, check_server, facts_of_info, fields_of
+from pawlock.preflight.server import Facts, Severity, check_server, facts_of_info, fields_of
 
 GOOD: dict[str, Any] = {
     "product": "valkey", "version": "9.1.2", "role": "master", "mode": "standalone", "maxmemory": 0,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pawl.preflight.group import check_masters, check_sentinels
-from pawl.preflight.server import Facts, Finding, Severity
+from pawlock.preflight.group import check_masters, check_sentinels
+from pawlock.preflight.server import Facts, Finding, Severity
 
 THREE = ("redis://a", "redis://b", "redis://c")
 GOOD = [Facts(role="master", run_id=name, clock_offset=0.01) for name in "abc"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.primitives.registry import REGISTRY, Entry, register, unregister
+import pawlock
+from pawlock.primitives.registry import REGISTRY, Entry, register, unregister
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENTRIES = pytest.mark.parametrize("entry", REGISTRY.values(), ids=REGISTRY)
@@ -25,7 +25,7 @@ def toy() -> Iterator[Entry]:
 @ENTRIES
 def test_an_entry_is_made_by_both_clients(entry: Entry) -> None:
     assert isinstance(entry.factory, str)
-    for door in (pawl.connect, pawl.connect_async):
+    for door in (pawlock.connect, pawlock.connect_async):
         client = door("redis://127.0.0.1:1/0")
         made = entry.make(client, "some name")
         assert hasattr(made, "acquire") or not entry.leases
@@ -40,7 +40,7 @@ def test_what_an_entry_points_at_exists(entry: Entry) -> None:
 
 
 def test_every_folder_of_primitives_is_named_by_an_entry() -> None:
-    folders = {path.parent.name for path in (ROOT / "src/pawl/primitives").glob("*/*.lua")}
+    folders = {path.parent.name for path in (ROOT / "src/pawlock/primitives").glob("*/*.lua")}
     # What independent masters are sent for the mutex, what keys that are shared with other programs need, and what
     # clients tell of themselves, have folders of their own.
     others = {"key", "probe", "redlock", "session"}
@@ -50,8 +50,8 @@ def test_every_folder_of_primitives_is_named_by_an_entry() -> None:
 def test_a_registered_entry_makes_what_its_factory_says(toy: Entry) -> None:
     register(toy)
     register(replace(toy))
-    assert REGISTRY["toy"].make(pawl.connect("redis://127.0.0.1:1/0"), "n") == "n"
-    with pytest.raises(pawl.ConfigurationError, match="registered already"):
+    assert REGISTRY["toy"].make(pawlock.connect("redis://127.0.0.1:1/0"), "n") == "n"
+    with pytest.raises(pawlock.ConfigurationError, match="registered already"):
         register(replace(toy, summary="Another toy."))
     unregister("toy")
     unregister("toy")
@@ -83,5 +83,5 @@ def test_options_and_names_reach_the_factory() -> None:
     ],
 )
 def test_an_entry_that_contradicts_itself_is_refused(change: dict[str, Any], says: str) -> None:
-    with pytest.raises(pawl.ConfigurationError, match=says):
+    with pytest.raises(pawlock.ConfigurationError, match=says):
         replace(REGISTRY["lock"], **change)

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.keep.engine import Engine
-from pawl.core.keep.replicas import check_renewals, confirm
-from pawl.core.protocol.outcomes import Expiry, Gone, Granted, Outcome
-from pawl.core.protocol.runtime import Call, Fault
-from pawl.errors import NotReplicated
-from pawl.transport.durable import touch
+from pawlock.core.keep.engine import Engine
+from pawlock.core.keep.replicas import check_renewals, confirm
+from pawlock.core.protocol.outcomes import Expiry, Gone, Granted, Outcome
+from pawlock.core.protocol.runtime import Call, Fault
+from pawlock.errors import NotReplicated
+from pawlock.transport.durable import touch
 from tests.unit.scripted import NOW_MS, Rig, held, run
 
 

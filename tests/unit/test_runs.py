@@ -8,14 +8,14 @@ from contextlib import nullcontext
 
 import pytest
 
-from pawl.core.lease.in_progress import OngoingRelease
-from pawl.core.lease.record import HeldLease
-from pawl.core.protocol.carrier import Request
-from pawl.core.release.decision import Step, decide
-from pawl.core.release.transfer import end_run
-from pawl.core.state.records import ServerLease, StrictRun, Waiter
-from pawl.core.state.strict_handover import enlist, pass_on
-from pawl.model import LeaseState
+from pawlock.core.lease.in_progress import OngoingRelease
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.protocol.carrier import Request
+from pawlock.core.release.decision import Step, decide
+from pawlock.core.release.transfer import end_run
+from pawlock.core.state.records import ServerLease, StrictRun, Waiter
+from pawlock.core.state.strict_handover import enlist, pass_on
+from pawlock.model import LeaseState
 from tests.unit.scripted import Rig, held
 
 

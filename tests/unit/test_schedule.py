@@ -8,15 +8,15 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pawl.core.protocol.options import LockOptions
-from pawl.core.protocol.terms import Terms
-from pawl.core.state.records import ServerLease
-from pawl.core.state.schedule import Schedule
-from pawl.model import LeaseState
-from pawl.primitives.mutex import Mutex
+from pawlock.core.protocol.options import LockOptions
+from pawlock.core.protocol.terms import Terms
+from pawlock.core.state.records import ServerLease
+from pawlock.core.state.schedule import Schedule
+from pawlock.model import LeaseState
+from pawlock.primitives.mutex import Mutex
 
 OPTIONS = Terms(LockOptions())
-MUTEX = Mutex("lock", "x", "pawl:x")
+MUTEX = Mutex("lock", "x", "pawlock:x")
 
 
 def server_lease(valid_until: float = 1e9) -> ServerLease:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pawl
-from pawl._template import Template, escape, plain
+import pawlock
+from pawlock._template import Template, escape, plain
 from tests.refusal import refused
 
 TEXT = st.text(alphabet="ab{}.[]!:0é", max_size=14)
@@ -92,5 +92,5 @@ def test_what_cannot_be_filled(text: str, word: str) -> None:
 def test_a_field_needs_a_name() -> None:
     for text in ("{}", "{0}", "{7up}", "a{:x}"):
         assert plain(text) is None
-        with pytest.raises(pawl.ConfigurationError, match="not an argument name"):
+        with pytest.raises(pawlock.ConfigurationError, match="not an argument name"):
             Template(text)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-import pawl
-from pawl.core.protocol import outcomes
-from pawl.core.protocol.outcomes import Dead, Granted, GrantedHold, Queued, Unexpected
-from pawl.core.protocol.scripts import Script
-from pawl.primitives.mutex import Mutex, SharedMutex
-from pawl.primitives.permits import SHARED, Permits
+import pawlock
+from pawlock.core.protocol import outcomes
+from pawlock.core.protocol.outcomes import Dead, Granted, GrantedHold, Queued, Unexpected
+from pawlock.core.protocol.scripts import Script
+from pawlock.primitives.mutex import Mutex, SharedMutex
+from pawlock.primitives.permits import SHARED, Permits
 
-SRC = Path(pawl.__file__).parent
-MUTEX = Mutex("lock", "x", "pawl:x")
+SRC = Path(pawlock.__file__).parent
+MUTEX = Mutex("lock", "x", "pawlock:x")
 _REPLIES = {"reply", "answer", "outcome"}
 _LETTERS = [bytes([letter]) for letter in range(ord("A"), ord("Z") + 1)]
 _INSIDES = {"Call", "Script", "make_call", "pack_words", "load", "for_several"}
@@ -80,7 +80,7 @@ def test_a_module_that_reads_one_is_found() -> None:
     assert reads_of_replies("rest = answer[2:]")
     assert reads_of_replies("last = outcome[-1]")
     assert not reads_of_replies('told["asked"]')
-    assert insides_of_requests("from pawl.core.protocol.runtime import Call")
+    assert insides_of_requests("from pawlock.core.protocol.runtime import Call")
     assert insides_of_requests("name = call.script.name")
 
 
@@ -102,18 +102,18 @@ def test_a_script_answers_in_words() -> None:
 
 
 def test_holds_of_an_explicit_owner_are_counted() -> None:
-    call = SharedMutex("rlock", "x", "pawl:x", "me").renew("t@h", 1, 1, "-")
+    call = SharedMutex("rlock", "x", "pawlock:x", "me").renew("t@h", 1, 1, "-")
     granted = call.answer([b"H", b"1", 7, 30_000, 5, 3])
     assert isinstance(granted, GrantedHold)
     assert (granted.fence, granted.holds) == (7, 3)
-    permit = Permits("semaphore", "x", "pawl:x", "permits", SHARED, 3).renew("t@h", 1, 1, "-")
+    permit = Permits("semaphore", "x", "pawlock:x", "permits", SHARED, 3).renew("t@h", 1, 1, "-")
     assert permit.answer([b"H", b"1", 7, 30_000, 5, b"1"]) == Granted(7, 30_000, 5)
     assert Granted(7, 1, 1).holds == 1
 
 
 def test_another_text_of_a_script_is_read_alike() -> None:
     script: Script = MUTEX.renew("t@h", 1, 1, "-").script
-    from pawl.core.protocol.scripts import load, with_source
+    from pawlock.core.protocol.scripts import load, with_source
 
     assert with_source(script, b"return 1").read is script.read
-    assert load("pawl.primitives.mutex", "renew", "plain").read is script.read
+    assert load("pawlock.primitives.mutex", "renew", "plain").read is script.read

@@ -10,35 +10,35 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.acquire.degraded import DegradedLease
-from pawl.core.acquire.queue import _listen
-from pawl.core.client import HistoryEngine, weak_suspect_all
-from pawl.core.coordinate.election import ENDED, Watch
-from pawl.core.coordinate.gate_wait import unexpected
-from pawl.core.coordinate.multi_lease import HeldMultiLease
-from pawl.core.keep.engine import Engine
-from pawl.core.lease.base import take_entered
-from pawl.core.maintenance import loop
-from pawl.core.maintenance.duties import Histories
-from pawl.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
-from pawl.core.maintenance.renewals import _put_back, _still_held
-from pawl.core.observe.deadlock import _pause
-from pawl.core.observe.history import history
-from pawl.core.protocol.options import LockOptions
-from pawl.core.protocol.outcomes import Busy, Granted, Leading, Noted, Outcome, Released
-from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Call, Fault, Reply
-from pawl.core.release.decision import _may_come_late
-from pawl.core.release.extend import extend
-from pawl.core.state.client import ClientState, OutboxEntry
-from pawl.core.state.history import _Note
-from pawl.core.state.local_queue import LocalWaiter
-from pawl.core.state.observers import Observers
-from pawl.core.state.records import ServerLease, Ticket, Waiter
-from pawl.core.state.session import SessionPublisher, Wait
-from pawl.errors import ScriptError
-from pawl.model import LeaseState, LossReason
-from pawl.primitives.session import SessionKeys
+from pawlock.core.acquire.degraded import DegradedLease
+from pawlock.core.acquire.queue import _listen
+from pawlock.core.client import HistoryEngine, weak_suspect_all
+from pawlock.core.coordinate.election import ENDED, Watch
+from pawlock.core.coordinate.gate_wait import unexpected
+from pawlock.core.coordinate.multi_lease import HeldMultiLease
+from pawlock.core.keep.engine import Engine
+from pawlock.core.lease.base import take_entered
+from pawlock.core.maintenance import loop
+from pawlock.core.maintenance.duties import Histories
+from pawlock.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
+from pawlock.core.maintenance.renewals import _put_back, _still_held
+from pawlock.core.observe.deadlock import _pause
+from pawlock.core.observe.history import history
+from pawlock.core.protocol.options import LockOptions
+from pawlock.core.protocol.outcomes import Busy, Granted, Leading, Noted, Outcome, Released
+from pawlock.core.protocol.primitive import TOMB_MS
+from pawlock.core.protocol.runtime import Call, Fault, Reply
+from pawlock.core.release.decision import _may_come_late
+from pawlock.core.release.extend import extend
+from pawlock.core.state.client import ClientState, OutboxEntry
+from pawlock.core.state.history import _Note
+from pawlock.core.state.local_queue import LocalWaiter
+from pawlock.core.state.observers import Observers
+from pawlock.core.state.records import ServerLease, Ticket, Waiter
+from pawlock.core.state.session import SessionPublisher, Wait
+from pawlock.errors import ScriptError
+from pawlock.model import LeaseState, LossReason
+from pawlock.primitives.session import SessionKeys
 from tests.unit.scripted import NOW_MS, RELEASED, START, Rig, absent, held, queued, run, unanswered, unknown
 
 
@@ -157,7 +157,7 @@ def test_a_swap_without_an_answer_is_sent_again_with_a_tombstone_for_the_old_tok
     rig.release(lease)
     waiter = local_waiter.waiter
     assert waiter is not None
-    from pawl.core.acquire.queue import win
+    from pawlock.core.acquire.queue import win
 
     assert run(win(rig.engine, rig.plan.primitive, rig.options, waiter, None, wait=True)) is not None
     assert [sent.args[1] for sent in rig.runtime.sent if sent.script == "swap"] == ["0", str(TOMB_MS)]
@@ -314,7 +314,7 @@ def noting() -> tuple[Rig, HistoryEngine, list[tuple[str, str]]]:
         noted.append((server_lease.token, how))
 
     engine._history.note = note  # type: ignore[method-assign]
-    engine.leases.held[lease.who, "pawl:x"] = server_lease_of(rig)
+    engine.leases.held[lease.who, "pawlock:x"] = server_lease_of(rig)
     return rig, engine, noted
 
 
@@ -420,7 +420,7 @@ def test_a_further_duty_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_reads_a_history_waits_for_an_end_that_is_on_its_way() -> None:
     lines = ["5 1000 - held lock t h:9/w", "5 1000 2500 released lock t h:9/w"]
     rig = Rig(*([b"A", b"", NOW_MS, [line.encode()]] for line in lines))
-    call = SessionKeys("pawl").recall(rig.plan.primitive.key, 10)
+    call = SessionKeys("pawlock").recall(rig.plan.primitive.key, 10)
     calls = SimpleNamespace(recall=lambda *_: call)
     rig.engine.reports.publisher = cast("Any", SimpleNamespace(setup=SimpleNamespace(calls=calls)))
     [entry] = run(history(rig.engine, rig.plan.primitive, rig.options, 10))

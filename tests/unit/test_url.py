@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pawl.errors import ConfigurationError
-from pawl.topology.endpoint import ClusterNodes, Sentinels
-from pawl.topology.url import parse_target, parse_url
+from pawlock.errors import ConfigurationError
+from pawlock.topology.endpoint import ClusterNodes, Sentinels
+from pawlock.topology.url import parse_target, parse_url
 
 GOOD: list[tuple[str, dict[str, Any], str]] = [
     ("redis://h", {"host": "h", "port": 6379}, "redis://h:6379/0"),

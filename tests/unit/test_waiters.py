@@ -11,16 +11,16 @@ from unittest.mock import patch
 
 import pytest
 
-import pawl
-from pawl.core.acquire.acquire import acquire
-from pawl.core.keep.engine import Engine
-from pawl.core.lease.base import LossSignal
-from pawl.core.lease.record import HeldLease
-from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Fault, FaultKind, Wakeup
-from pawl.core.state.local_queue import LocalWaiter
-from pawl.core.state.records import NEXT, Former, ServerLease, Ticket, Waiter, WaiterState
-from pawl.model import LeaseState
+import pawlock
+from pawlock.core.acquire.acquire import acquire
+from pawlock.core.keep.engine import Engine
+from pawlock.core.lease.base import LossSignal
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.protocol.primitive import TOMB_MS
+from pawlock.core.protocol.runtime import Fault, FaultKind, Wakeup
+from pawlock.core.state.local_queue import LocalWaiter
+from pawlock.core.state.records import NEXT, Former, ServerLease, Ticket, Waiter, WaiterState
+from pawlock.model import LeaseState
 from tests.unit.scripted import (
     GONE,
     NOW_MS,
@@ -95,7 +95,7 @@ def test_a_grant_without_validity_is_confirmed_before_it_counts() -> None:
 
 def test_grants_that_always_come_too_late_are_refused_and_left() -> None:
     rig = Rig(*[After(31.0, held())] * 4)
-    with pytest.raises(pawl.ClockDrift):
+    with pytest.raises(pawlock.ClockDrift):
         rig.acquire()
     assert rig.departed() == [["t1@host:1/main", str(TOMB_MS)]]
 
@@ -189,7 +189,7 @@ def test_a_released_lease_is_renewed_no_more() -> None:
 
 def test_a_timeout_withdraws_before_the_caller_goes_on() -> None:
     rig = Rig(queued(rank=3), queued(rank=2), queued(rank=1), WITHDRAWN)
-    with pytest.raises(pawl.AcquireTimeout) as caught:
+    with pytest.raises(pawlock.AcquireTimeout) as caught:
         rig.acquire(2.5)
     assert rig.sent[-1] == "leave"
     assert rig.runtime.sent[-1].args[1] == "0", "every request was answered: no tombstone"
@@ -199,7 +199,7 @@ def test_a_timeout_withdraws_before_the_caller_goes_on() -> None:
 
 def test_a_withdrawal_after_a_lost_answer_carries_a_tombstone() -> None:
     rig = Rig(After(1.0, unanswered()), queued(), WITHDRAWN)
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         rig.acquire(1.5)
     assert rig.runtime.sent[-1].args[1] == str(TOMB_MS)
 
@@ -209,7 +209,7 @@ def test_a_withdrawal_after_a_lost_answer_carries_a_tombstone() -> None:
 
 def test_a_try_that_finds_it_held_says_who() -> None:
     rig = Rig(busy())
-    with pytest.raises(pawl.AcquireTimeout, match="other:1/main") as caught:
+    with pytest.raises(pawlock.AcquireTimeout, match="other:1/main") as caught:
         rig.acquire(0)
     assert caught.value.holder == "other:1/main"
     assert rig.sent == ["acquire"], "nothing was queued, nothing is left"
@@ -217,7 +217,7 @@ def test_a_try_that_finds_it_held_says_who() -> None:
 
 def test_a_try_whose_first_answer_was_lost_is_left_with_a_tombstone() -> None:
     rig = Rig(After(0.3, unanswered()), busy(), RELEASED)
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         rig.acquire(0)
     assert rig.sent == ["acquire", "acquire", "leave"]
     assert rig.runtime.sent[-1].args[1] == str(TOMB_MS)
@@ -225,29 +225,31 @@ def test_a_try_whose_first_answer_was_lost_is_left_with_a_tombstone() -> None:
 
 def test_an_unknown_reply_is_an_error_and_not_a_grant() -> None:
     rig = Rig([b"Z", b""])
-    with pytest.raises(pawl.ScriptError):
+    with pytest.raises(pawlock.ScriptError):
         rig.acquire()
     assert rig.departed() == [["t1@host:1/main", str(TOMB_MS)]]
 
 
 def test_a_full_queue() -> None:
     rig = Rig([b"F", b"", 7], max_waiters=7)
-    with pytest.raises(pawl.QueueFull, match="7 waiters"):
+    with pytest.raises(pawlock.QueueFull, match="7 waiters"):
         rig.acquire()
 
 
-FINAL: list[tuple[FaultKind, type[pawl.PawlError]]] = [
-    (FaultKind.OUT_OF_MEMORY, pawl.BackendOutOfMemory),
-    (FaultKind.DENIED, pawl.BackendDenied),
-    (FaultKind.WRONG_KEY, pawl.WrongKey),
-    (FaultKind.SCRIPT, pawl.ScriptError),
-    (FaultKind.UNSUPPORTED, pawl.NotSupported),
-    (FaultKind.CLOSED, pawl.ClientClosed),
+FINAL: list[tuple[FaultKind, type[pawlock.PawlockError]]] = [
+    (FaultKind.OUT_OF_MEMORY, pawlock.BackendOutOfMemory),
+    (FaultKind.DENIED, pawlock.BackendDenied),
+    (FaultKind.WRONG_KEY, pawlock.WrongKey),
+    (FaultKind.SCRIPT, pawlock.ScriptError),
+    (FaultKind.UNSUPPORTED, pawlock.NotSupported),
+    (FaultKind.CLOSED, pawlock.ClientClosed),
 ]
 
 
 @pytest.mark.parametrize(("kind", "error"), FINAL)
-def test_a_fault_that_does_not_pass_is_told_at_once(kind: FaultKind, error: type[pawl.PawlError]) -> None:
+def test_a_fault_that_does_not_pass_is_told_at_once(
+    kind: FaultKind, error: type[pawlock.PawlockError]
+) -> None:
     # `ask_once` leaves a fault to the loop that can judge it, so there is one more question.
     rig = Rig(Fault(kind, "no"), Fault(kind, "no"))
     with pytest.raises(error):
@@ -263,7 +265,7 @@ def test_a_fault_that_passes_is_borne_as_long_as_was_asked(kind: FaultKind) -> N
         return After(0.2, Fault(kind, "down"))
 
     rig = Rig(*[down] * 1000, unavailable_after=4.0)
-    with pytest.raises((pawl.BackendUnavailable, pawl.BackendReadOnly)):
+    with pytest.raises((pawlock.BackendUnavailable, pawlock.BackendReadOnly)):
         rig.acquire()
     assert 3.0 <= rig.runtime.clock - START <= 4.5
     recovered = Rig(*[down] * 10, held(), unavailable_after=10.0)
@@ -274,7 +276,7 @@ def test_a_fault_that_passes_is_borne_as_long_as_was_asked(kind: FaultKind) -> N
 def test_a_hung_server_is_unreachable_since_the_first_request(after: float) -> None:
     """Each request takes a second to fail. The first of them counts, and one more is always made."""
     rig = Rig(*[lambda: After(1.0, unanswered())] * 20, unavailable_after=after)
-    with pytest.raises(pawl.BackendUnavailable):
+    with pytest.raises(pawlock.BackendUnavailable):
         rig.acquire()
     assert len(rig.sent) >= 2
     assert rig.runtime.clock - START <= max(2.0, after + 1.0)
@@ -301,7 +303,7 @@ def test_a_waiter_looks_again_in_time(reply: Callable[[], Any], options: dict[st
 
 
 def test_the_head_polls_a_foreign_holder() -> None:
-    """Nobody tells pawl when a foreign client deletes its key."""
+    """Nobody tells pawlock when a foreign client deletes its key."""
     rig = Rig(queued(rank=0, holder_ms=-1, foreign=1), queued(rank=1, foreign=1), held())
     rig.acquire()
     assert 0.02 <= rig.runtime.waits[0] <= 0.1
@@ -319,7 +321,7 @@ def test_two_tries_fit_into_a_ticket(options: dict[str, Any], deadline: float) -
 
 def test_the_last_request_before_the_timeout_is_not_longer_than_what_is_left() -> None:
     rig = Rig(queued(rank=1), queued(rank=1), WITHDRAWN)
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         rig.acquire(1.2)
     assert rig.runtime.sent[1].timeout == pytest.approx(0.2)
 
@@ -342,7 +344,7 @@ def test_a_speaker_that_fails_passes_its_ticket_to_the_next() -> None:
         return Fault(FaultKind.DENIED, "no")
 
     rig.runtime.answers.append(another)
-    with pytest.raises(pawl.BackendDenied):
+    with pytest.raises(pawlock.BackendDenied):
         rig.acquire()
     waiter = second[0].waiter
     assert waiter is not None
@@ -377,7 +379,7 @@ def test_a_holder_that_nothing_ends_is_counted_once(reply: list[Any]) -> None:
 
 def test_a_try_counts_a_holder_that_nothing_ends() -> None:
     rig = Rig(busy(holder_ms=-1, foreign=1), WITHDRAWN)
-    with pytest.raises(pawl.AcquireTimeout):
+    with pytest.raises(pawlock.AcquireTimeout):
         rig.acquire(timeout=0)
     assert rig.engine.reports.counters["endless"] == 1
 
@@ -394,7 +396,7 @@ def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(
         return HeldLease(engine, server_lease, fence, who, levels)
 
     with (
-        patch("pawl.core.lease.factory.HeldLease", broken),
+        patch("pawlock.core.lease.factory.HeldLease", broken),
         pytest.raises(KeyboardInterrupt),
     ):
         run(acquire(rig.engine, rig.plan, None))
@@ -410,7 +412,7 @@ def test_nobody_gets_a_lock_that_was_granted_while_the_client_was_closed(before:
         return held()
 
     rig = Rig(*before, grant)
-    with pytest.raises(pawl.ClientClosed):
+    with pytest.raises(pawlock.ClientClosed):
         run(acquire(rig.engine, rig.plan, None))
     assert [token for token, _ in rig.departed()] == [rig.runtime.sent[0].token]
     assert rig.engine.leases.held == {}
@@ -502,11 +504,11 @@ def test_the_circuit_breaker_is_asked_before_a_request_without_a_connection_at_h
 
     class Open:
         def check(self, name: str, *_: float) -> None:
-            raise pawl.BackendUnavailable("open", name=name)
+            raise pawlock.BackendUnavailable("open", name=name)
 
     rig = Rig()
     rig.engine.health.circuit_breaker = cast("Any", Open())
     rig.runtime.connection = lambda: None  # type: ignore[method-assign]
-    with pytest.raises(pawl.BackendUnavailable, match="open"):
+    with pytest.raises(pawlock.BackendUnavailable, match="open"):
         rig.acquire()
     assert rig.sent == []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pawl.core.observe.wait_graph import Held, Name, Queued, Waiter, WaitGraph, Who
+from pawlock.core.observe.wait_graph import Held, Name, Queued, Waiter, WaitGraph, Who
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""docs/wire/scripts.json is what pawl sends: texts, keys and arguments."""
+"""docs/wire/scripts.json is what pawlock sends: texts, keys and arguments."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 import redis
 
-from pawl.core.protocol.names import helper_key
-from pawl.core.protocol.primitive import Leaving
-from pawl.core.protocol.runtime import Call
-from pawl.primitives.barrier import Barrier
-from pawl.primitives.election import Ballot
-from pawl.primitives.key import KeyMutex, shared_word
-from pawl.primitives.latch import Latch
-from pawl.primitives.mutex import Mutex, Together
-from pawl.primitives.once import OnceMutex
-from pawl.primitives.permits import Permits
-from pawl.primitives.session import SessionKeys
-from pawl.testing.servers import Server
+from pawlock.core.protocol.names import helper_key
+from pawlock.core.protocol.primitive import Leaving
+from pawlock.core.protocol.runtime import Call
+from pawlock.primitives.barrier import Barrier
+from pawlock.primitives.election import Ballot
+from pawlock.primitives.key import KeyMutex, shared_word
+from pawlock.primitives.latch import Latch
+from pawlock.primitives.mutex import Mutex, Together
+from pawlock.primitives.once import OnceMutex
+from pawlock.primitives.permits import Permits
+from pawlock.primitives.session import SessionKeys
+from pawlock.testing.servers import Server
 from tools import wire_scripts
 
 WIRE = Path(__file__).resolve().parents[2] / "docs" / "wire"
-K, TOKEN = "pawl:n", f"{'a' * 32}@host:1/main"
+K, TOKEN = "pawlock:n", f"{'a' * 32}@host:1/main"
 
 
 @pytest.mark.parametrize("name", wire_scripts.FILES)
@@ -66,7 +66,7 @@ def key_of(key: dict[str, str], base: str = K) -> str:
 
 WAIT: dict[str, Any] = {"wait": True, "block": 1, "channel": "c", "max_waiters": 9}
 MUTEX, PERMITS = Mutex("lock", "n", K), Permits("semaphore", "n", K, "permits", "1", 3)
-SESSION = SessionKeys("pawl")
+SESSION = SessionKeys("pawlock")
 SENT: dict[str, Callable[[], Call]] = {
     "mutex/acquire": lambda: MUTEX.acquire(TOKEN, 1, 2, **WAIT),
     "mutex/renew": lambda: MUTEX.renew(TOKEN, 1, 2, ""),
@@ -90,10 +90,10 @@ SENT: dict[str, Callable[[], Call]] = {
 
 
 @pytest.mark.parametrize("name", SENT)
-def test_keys_and_arguments_are_those_that_pawl_sends(name: str) -> None:
+def test_keys_and_arguments_are_those_that_pawlock_sends(name: str) -> None:
     script, call = scripts()[name], SENT[name]()
     words = [word.decode() for word in call.words()]
-    base = "pawl" if name.startswith("session/") else K
+    base = "pawlock" if name.startswith("session/") else K
     keys = [key_of(key, base) for key in script["keys"]]
     assert words[: len(keys)] == keys
     # The transport appends the id of the request.
@@ -102,7 +102,7 @@ def test_keys_and_arguments_are_those_that_pawl_sends(name: str) -> None:
 
 
 @pytest.mark.parametrize("wire", ["plain", "redisson"])
-def test_keys_and_arguments_of_a_shared_key_are_those_that_pawl_sends(wire: str) -> None:
+def test_keys_and_arguments_of_a_shared_key_are_those_that_pawlock_sends(wire: str) -> None:
     mutex = KeyMutex("lock", "n", K, wire=wire, shared=shared_word(1, 2))
     for call in (mutex.acquire(TOKEN, 1, 2, **WAIT), mutex.leave(TOKEN, 0, 0), mutex.renew(TOKEN, 1, 2, "")):
         script = scripts("key-scripts.json")[f"mutex/{call.script.name}@{wire}"]

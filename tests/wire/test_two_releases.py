@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-import pawl
-from pawl.core.protocol.names import WIRE_VERSION
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.core.protocol.names import WIRE_VERSION
+from pawlock.testing.servers import Server
 from tests.faults.rig import in_thread, until
 from tests.interop.counting import chosen, count
 from tests.interop.kinds import KINDS
@@ -23,7 +23,7 @@ from tests.interop.line import Driver
 from tests.pace import pace
 
 HERE = Path(__file__).resolve().parent
-KEY = "pawl:x"
+KEY = "pawlock:x"
 
 
 def scripts(path: Path) -> dict[str, Any]:
@@ -50,8 +50,8 @@ def known(server: Server, sha: str) -> bool:
 def test_each_hands_the_lock_to_the_other(server: Server) -> None:
     server.command("SCRIPT", "FLUSH")
     with (
-        pawl.connect(server.url) as client,
-        Driver(KINDS["pawl-former"], server.url, PAWL_WIRE="own") as them,
+        pawlock.connect(server.url) as client,
+        Driver(KINDS["pawlock-former"], server.url, PAWLOCK_WIRE="own") as them,
     ):
         them.ready()
         fences = []
@@ -65,7 +65,7 @@ def test_each_hands_the_lock_to_the_other(server: Server) -> None:
             fences.append(them.reply()["fence"])
             assert client.lock("x").try_acquire() is None
             waiting = in_thread(lambda: client.lock("x").acquire(timeout=20))
-            until(lambda: client.inspect("x").queue_length == 1, what="pawl queues")
+            until(lambda: client.inspect("x").queue_length == 1, what="pawlock queues")
             begin = time.monotonic()
             assert them.ask("unlock", KEY)["ok"]
             lease = waiting.result(20)
@@ -78,16 +78,16 @@ def test_each_hands_the_lock_to_the_other(server: Server) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dead", ["pawl", "pawl-former"])
+@pytest.mark.parametrize("dead", ["pawlock", "pawlock-former"])
 def test_who_dies_is_succeeded_by_the_other(dead: str, server: Server) -> None:
-    waits = "pawl" if dead == "pawl-former" else "pawl-former"
+    waits = "pawlock" if dead == "pawlock-former" else "pawlock-former"
     with (
-        Driver(KINDS[dead], server.url, PAWL_WIRE="own") as one,
-        Driver(KINDS[waits], server.url, PAWL_WIRE="own") as other,
+        Driver(KINDS[dead], server.url, PAWLOCK_WIRE="own") as one,
+        Driver(KINDS[waits], server.url, PAWLOCK_WIRE="own") as other,
     ):
         first = one.ready().ask("lock", KEY, 2000, -1)
         other.ready().send("lock", KEY, 30_000, -1)
-        until(lambda: server.command("ZCARD", "{pawl:x}:1:queue") == 1, what="it queues")
+        until(lambda: server.command("ZCARD", "{pawlock:x}:1:queue") == 1, what="it queues")
         one.kill()
         killed = time.monotonic()
         got = other.reply()
@@ -99,7 +99,9 @@ def test_who_dies_is_succeeded_by_the_other(dead: str, server: Server) -> None:
 def test_they_share_a_counter(valkey: Server) -> None:
     """Nobody is inside with another, all fences rise, and nobody has a tenth more grants than another."""
     valkey.command("FLUSHALL")
-    verdict = count(valkey.url, chosen("pawl,pawl-asyncio,pawl-former,pawl-former"), 4.0, ttl=10.0)
+    verdict = count(
+        valkey.url, chosen("pawlock,pawlock-asyncio,pawlock-former,pawlock-former"), 4.0, ttl=10.0
+    )
     assert verdict.safe, verdict.as_json()
     grants = [len(part.grants) for part in verdict.parts]
     assert max(grants) <= min(grants) * 1.1, verdict.as_json()

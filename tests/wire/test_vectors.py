@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tools import wire_vectors
 
 WIRE = Path(__file__).resolve().parents[2] / "docs" / "wire"
 UNSHOWN = ("session/", "probe/")
-"""What a client may leave out: records about itself, and what pawl asks a server once."""
+"""What a client may leave out: records about itself, and what pawlock asks a server once."""
 
 
 def read(name: str) -> dict[str, Any]:

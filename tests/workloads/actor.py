@@ -18,13 +18,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-import pawl
-from pawl.core.protocol.outcomes import Outcome, Queued
-from pawl.core.protocol.runtime import Call
-from pawl.runtimes.aio import AsyncioRuntime
-from pawl.runtimes.shared import now
-from pawl.runtimes.threads import ThreadRuntime
-from pawl.testing.history import Journal, Mode
+import pawlock
+from pawlock.core.protocol.outcomes import Outcome, Queued
+from pawlock.core.protocol.runtime import Call
+from pawlock.runtimes.aio import AsyncioRuntime
+from pawlock.runtimes.shared import now
+from pawlock.runtimes.threads import ThreadRuntime
+from pawlock.testing.history import Journal, Mode
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,11 @@ class Worker:
             lease = await settle(lock.acquire(timeout=patience, **options))
             # What is queued from here on, in a release that hands over, is somebody else's.
             queued.set(None)
-        except pawl.AcquireTimeout:
+        except pawlock.AcquireTimeout:
             for operation in operations.values():
                 journal.fail(now(), operation)
             return
-        except pawl.PawlError:
+        except pawlock.PawlockError:
             for operation in operations.values():
                 journal.info(now(), operation)
             return
@@ -152,7 +152,7 @@ class Worker:
         held = True
         while held and now() < end:
             await self.sleep(0.004)
-            held = lease.state in (pawl.LeaseState.HELD, pawl.LeaseState.SUSPECT)
+            held = lease.state in (pawlock.LeaseState.HELD, pawlock.LeaseState.SUSPECT)
             if held and lease.valid_until != known:
                 known = lease.valid_until
                 for operation in operations.values():
@@ -167,11 +167,11 @@ class Worker:
         }
         try:
             await settle(lease.release())
-        except pawl.NotHeld:
+        except pawlock.NotHeld:
             ended = journal.fail
             for operation in operations.values():
                 journal.lost(began, operation)
-        except pawl.PawlError:
+        except pawlock.PawlockError:
             ended = journal.info
         else:
             ended = journal.ok
@@ -186,7 +186,7 @@ class Worker:
         down = self.journal.invoke(now(), self.name, "downgrade", name, lease=operation)
         try:
             await settle(lease.downgrade())
-        except pawl.PawlError:
+        except pawlock.PawlockError:
             # A reader, or one that was lost, or nobody knows.
             self.journal.info(now(), down)
             return
@@ -206,7 +206,7 @@ def drive(work: Coroutine[Any, Any, None]) -> None:
 def by_threads(order: Order, until: float, journal: Journal) -> None:
     """The workers as threads of one client."""
     listen(ThreadRuntime)
-    with pawl.connect(order.url) as client:
+    with pawlock.connect(order.url) as client:
         workers = [Worker(order, until, journal, client, number) for number in range(order.workers)]
         threads = [threading.Thread(target=lambda w=worker: drive(w.serve())) for worker in workers]
         for thread in threads:
@@ -218,7 +218,7 @@ def by_threads(order: Order, until: float, journal: Journal) -> None:
 async def by_tasks(order: Order, until: float, journal: Journal) -> None:
     """The workers as tasks of one client."""
     listen(AsyncioRuntime)
-    async with pawl.connect_async(order.url) as client:
+    async with pawlock.connect_async(order.url) as client:
         await asyncio.gather(
             *(Worker(order, until, journal, client, number).serve() for number in range(order.workers))
         )

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pawl.runtimes.shared import now
-from pawl.testing.history import History, Journal
-from pawl.testing.servers import Server
+from pawlock.runtimes.shared import now
+from pawlock.testing.history import History, Journal
+from pawlock.testing.servers import Server
 from tests.workloads.actor import Order
 
 ACTOR = Path(__file__).with_name("actor.py")

@@ -2,7 +2,7 @@
 
 Run as a program: `python -m tests.workloads.masters --minutes 10`; a test plays it for some seconds. Each process has
 threads of one client and event loops of another. They note when they ask, are granted and are sure to hold in a
-journal, which a checker of its own judges; nothing of pawl's own checkers is used.
+journal, which a checker of its own judges; nothing of pawlock's own checkers is used.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pawl
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 
 TTL = 30.0
 NAMES = tuple("abcdefgh")
 CLOSED_AT_MOST = 2.0
 """Seconds for which a name that nobody has may stay closed for who waits for it."""
 
-_OPTIONS = pawl.RedlockOptions(max_ttl=TTL, fresh=True)
+_OPTIONS = pawlock.RedlockOptions(max_ttl=TTL, fresh=True)
 
 
 def present() -> float:
@@ -74,14 +74,14 @@ class Worker:
         """The name of one acquisition."""
         return f"{os.getpid()}.{next(self._numbers)}"
 
-    def thread(self, client: pawl.Client) -> None:
+    def thread(self, client: pawlock.Client) -> None:
         """What a thread does until all is over."""
         while not self.over.is_set():
             name, who = self.random.choice(NAMES), self.who()
             self.note("ask", who, name)
             try:
                 lease = client.lock(name).acquire(timeout=5)
-            except pawl.PawlError as error:
+            except pawlock.PawlockError as error:
                 self.note("none", who, name, error=type(error).__name__)
                 time.sleep(0.01)
                 continue
@@ -91,19 +91,19 @@ class Worker:
                 lease.check()
                 self.note("sure", who, name)
                 lease.release()
-            except pawl.PawlError as error:
+            except pawlock.PawlockError as error:
                 self.note("out", who, name, error=type(error).__name__)
             else:
                 self.note("out", who, name)
 
-    async def task(self, client: pawl.AsyncClient) -> None:
+    async def task(self, client: pawlock.AsyncClient) -> None:
         """The same for a task."""
         while not self.over.is_set():
             name, who = self.random.choice(NAMES), self.who()
             self.note("ask", who, name)
             try:
                 lease = await client.lock(name).acquire(timeout=5)
-            except pawl.PawlError as error:
+            except pawlock.PawlockError as error:
                 self.note("none", who, name, error=type(error).__name__)
                 await asyncio.sleep(0.01)
                 continue
@@ -113,12 +113,12 @@ class Worker:
                 lease.check()
                 self.note("sure", who, name)
                 await lease.release()
-            except pawl.PawlError as error:
+            except pawlock.PawlockError as error:
                 self.note("out", who, name, error=type(error).__name__)
             else:
                 self.note("out", who, name)
 
-    def loop(self, client: pawl.AsyncClient) -> None:
+    def loop(self, client: pawlock.AsyncClient) -> None:
         """An event loop of the second client."""
 
         async def run() -> None:
@@ -129,8 +129,8 @@ class Worker:
     def run(self) -> None:
         """Go on until SIGTERM, then close."""
         signal.signal(signal.SIGTERM, lambda *_: self.over.set())
-        client = pawl.connect(self.urls, redlock=_OPTIONS, ttl=TTL)
-        aclient = pawl.connect_async(self.urls, redlock=_OPTIONS, ttl=TTL)
+        client = pawlock.connect(self.urls, redlock=_OPTIONS, ttl=TTL)
+        aclient = pawlock.connect_async(self.urls, redlock=_OPTIONS, ttl=TTL)
         working = [threading.Thread(target=self.thread, args=(client,)) for _ in range(self.threads)]
         working += [threading.Thread(target=self.loop, args=(aclient,)) for _ in range(self.loops)]
         for thread in working:

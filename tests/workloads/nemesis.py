@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pawl.runtimes.shared import now
-from pawl.testing._resp import ReplyError
-from pawl.testing.history import Journal
+from pawlock.runtimes.shared import now
+from pawlock.testing._resp import ReplyError
+from pawlock.testing.history import Journal
 from tests.clock.shifted import ShiftedServer
 
 if TYPE_CHECKING:

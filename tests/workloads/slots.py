@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-import pawl
-from pawl.testing._resp import texts
-from pawl.testing.groups import ClusterGroup
+import pawlock
+from pawlock.testing._resp import texts
+from pawlock.testing.groups import ClusterGroup
 
 NAMES = ("lock", "owner", "fair", "rw", "sem", "ma", "mb", "lead")
 PARTIES = 3
@@ -81,7 +81,7 @@ class Side:
         if self.loop is not None:
             self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
             self.thread.start()
-        connect = pawl.connect_async if tasks else pawl.connect
+        connect = pawlock.connect_async if tasks else pawlock.connect
         self.client: Any = self.do(lambda: connect(url, ttl=TTL, timeout=WAIT))
 
     def do(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the call gives
@@ -268,7 +268,7 @@ class Slots:
     def _move(self, number: int) -> None:
         group, draw = self.group, self.random
         name = self.hot = draw.choice(("rw", "rw", "sem", *NAMES, "gate"))
-        key = "{pawl:%election:lead}" if name == "lead" else f"{{pawl:{name}}}"
+        key = "{pawlock:%election:lead}" if name == "lead" else f"{{pawlock:{name}}}"
         slot = group.slot_of(key)
         source = group.owner(slot)
         target = draw.choice([node for node in group.nodes if node is not source])

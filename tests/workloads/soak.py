@@ -25,11 +25,11 @@ from statistics import median
 from types import TracebackType
 from typing import Any, Self
 
-from pawl.runtimes.shared import now
-from pawl.testing._resp import ReplyError
-from pawl.testing.history import History, Rules, Violation, check, report
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+from pawlock.runtimes.shared import now
+from pawlock.testing._resp import ReplyError
+from pawlock.testing.history import History, Rules, Violation, check, report
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 from tests.clock.shifted import ShiftedServer, why_not
 from tests.workloads.nemesis import Nemesis
 from tests.workloads.soaker import Duty
@@ -350,7 +350,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.minutes <= 0:
         parser.error("--minutes is above 0")
-    folder = Path(tempfile.mkdtemp(prefix="pawl-soak-"))
+    folder = Path(tempfile.mkdtemp(prefix="pawlock-soak-"))
     # A shell that runs it in the background has it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     print(f"seed {options.seed}; Ctrl-C ends it with the summary", flush=True)

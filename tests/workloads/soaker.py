@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pawl
-from pawl.runtimes.aio import AsyncioRuntime
-from pawl.runtimes.shared import now
-from pawl.runtimes.threads import ThreadRuntime
-from pawl.testing.history import Journal, Mode
+import pawlock
+from pawlock.runtimes.aio import AsyncioRuntime
+from pawlock.runtimes.shared import now
+from pawlock.runtimes.threads import ThreadRuntime
+from pawlock.testing.history import Journal, Mode
 from tests.workloads.actor import Order, Worker, drive, listen, settle
 
 TURNS = (
@@ -122,7 +122,7 @@ class Soaker(Worker):
             try:
                 again = await settle(self.client.rlock(name, ttl=self.order.ttl).acquire(timeout=1))
                 await settle(again.release())
-            except pawl.PawlError:
+            except pawlock.PawlockError:
                 self.journal.lost(now(), operations[name])
         await super().hold(lease, operations)
 
@@ -139,7 +139,7 @@ class Soaker(Worker):
             elif what == "once":
                 once = self.client.once(f"once-{part}-{self.dice.randrange(50)}", keep=5, ttl=self.order.ttl)
                 state = await settle(once.begin(wait=True, timeout=0.5))
-                if isinstance(state, pawl.Done):
+                if isinstance(state, pawlock.Done):
                     assert state.value == f"by {state.fence}", "a result of somebody else"
                 else:
                     await settle(state.finish(f"by {state.fence}"))
@@ -151,8 +151,8 @@ class Soaker(Worker):
                 lease = await settle(self.client.lock(f"try-{part}", ttl=self.order.ttl).try_acquire())
                 if lease is not None:
                     await settle(lease.release())
-        except pawl.PawlError:
-            # Faults make many of these fail; that they do so with an error of pawl's own is what is asked here.
+        except pawlock.PawlockError:
+            # Faults make many of these fail; that they do so with an error of pawlock's own is what is asked here.
             return
 
 
@@ -211,7 +211,7 @@ def by_threads(duty: Duty) -> None:
     """The workers as threads of one client."""
     listen(ThreadRuntime)
     open_journal = journals(duty)
-    with pawl.connect(duty.url, deadlock_after=None) as client:
+    with pawlock.connect(duty.url, deadlock_after=None) as client:
         workers = [Soaker(duty, open_journal, client, number) for number in range(duty.workers)]
         failed: list[BaseException] = []
 
@@ -234,7 +234,7 @@ async def by_tasks(duty: Duty) -> None:
     """The workers as tasks of one client."""
     listen(AsyncioRuntime)
     open_journal = journals(duty)
-    async with pawl.connect_async(duty.url, deadlock_after=None) as client:
+    async with pawlock.connect_async(duty.url, deadlock_after=None) as client:
         await asyncio.gather(
             *(Soaker(duty, open_journal, client, number).serve() for number in range(duty.workers))
         )

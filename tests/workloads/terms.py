@@ -33,10 +33,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-import pawl
-from pawl.testing._resp import texts
-from pawl.testing.proxy import Proxy
-from pawl.testing.servers import Server
+import pawlock
+from pawlock.testing._resp import texts
+from pawlock.testing.proxy import Proxy
+from pawlock.testing.servers import Server
 from tests.pace import pace as measured
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -137,7 +137,7 @@ def in_pool(turn: Callable[[], None], workers: int) -> None:
 
 
 def by_threads(job: Job) -> None:
-    client = pawl.connect(job.url)
+    client = pawlock.connect(job.url)
 
     def handle(*_: object) -> None:
         if job.handler == "close":
@@ -154,7 +154,7 @@ def by_threads(job: Job) -> None:
                 time.sleep(LONG)
 
     def turns() -> None:
-        with contextlib.suppress(pawl.ClientClosed):
+        with contextlib.suppress(pawlock.ClientClosed):
             forever(turn)
 
     say(f"go {job.number}")
@@ -170,7 +170,7 @@ async def by_tasks(job: Job) -> None:
     loop, main = asyncio.get_running_loop(), asyncio.current_task()
     assert main is not None
     ending: list[asyncio.Task[None]] = []
-    async with pawl.connect_async(job.url) as client:
+    async with pawlock.connect_async(job.url) as client:
 
         async def close() -> None:
             await client.close()
@@ -186,7 +186,7 @@ async def by_tasks(job: Job) -> None:
 
         async def turns() -> None:
             # A body whose client is closed by another task learns it from the loss of its lease.
-            with contextlib.suppress(pawl.ClientClosed, pawl.LeaseLost):
+            with contextlib.suppress(pawlock.ClientClosed, pawlock.LeaseLost):
                 while True:
                     async with lock:
                         if job.duty not in {"cycle", "local", "pool"}:
@@ -339,7 +339,7 @@ class Terms:
                 proxy = stack.enter_context(Proxy(self._server))
                 proxy.delay(replies=delay)
                 self._urls.append(proxy.url)
-            self._holder = stack.enter_context(pawl.connect(self._server.url))
+            self._holder = stack.enter_context(pawlock.connect(self._server.url))
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 for done in [pool.submit(self._one, number) for number in range(count)]:
                     done.result()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.history import Mode, Rules, check, report
-from pawl.testing.servers import Server
+from pawlock.testing.history import Mode, Rules, check, report
+from pawlock.testing.servers import Server
 from tests.workloads.director import Play
 
 KINDS = ["lock", "fair_lock", "rwlock", "semaphore", "multi_lock"]

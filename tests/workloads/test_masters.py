@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import available
+from pawlock.testing.servers import available
 from tests.workloads.masters import TTL, Masters, Trouble, check
 
 

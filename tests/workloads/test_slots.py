@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pawl.testing.servers import available
+from pawlock.testing.servers import available
 from tests.workloads.slots import Slots
 
 

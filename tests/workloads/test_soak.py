@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.history import History, Journal, Violation, fences
+from pawlock.testing.history import History, Journal, Violation, fences
 from tests.workloads.soak import Soak, excused
 
 ROOT = Path(__file__).resolve().parent.parent.parent

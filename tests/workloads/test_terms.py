@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.servers import Server
+from pawlock.testing.servers import Server
 from tests.workloads.terms import DROPPED, Terms
 
 MANY = 700

@@ -1,4 +1,4 @@
-module pawl.example/wire
+module pawlock.example/wire
 
 go 1.26.0
 

@@ -1,5 +1,5 @@
-// Package wire is a client of pawl's locks for Go, of the wire protocol in docs/reference/wire.md: one queue, one order of
-// fencing tokens and hand-offs by message, together with pawl's own clients in Python.
+// Package wire is a client of pawlock's locks for Go, of the wire protocol in docs/reference/wire.md: one queue, one order of
+// fencing tokens and hand-offs by message, together with pawlock's own clients in Python.
 //
 //	client := wire.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}))
 //	defer client.Close(context.Background())
@@ -75,7 +75,7 @@ type settings struct {
 // Option is a setting of a client, or of one lock.
 type Option func(*settings)
 
-// Namespace is what the keys of the client's locks begin with; by default "pawl". Without one (""), a name is its key.
+// Namespace is what the keys of the client's locks begin with; by default "pawlock". Without one (""), a name is its key.
 func Namespace(namespace string) Option { return func(s *settings) { s.namespace = namespace } }
 
 // Holder is the public name that others see of a holder, without white space; by default host:pid/go.
@@ -139,7 +139,7 @@ var (
 	inName    = regexp.MustCompile(`[%{}\x00-\x1f\x7f-\x{9f}\x{2028}\x{2029}]`)
 	inSpace   = regexp.MustCompile(`[%{}:\x00-\x20\x7f-\x{9f}\x{2028}\x{2029}*?\[\]]`)
 	tagged    = regexp.MustCompile(`^[^{}]*\{[^{}]+\}[^{}]*$`)
-	reserved  = regexp.MustCompile(`(?:^\{.*\}|:pawl):(?:fence$|\d+:)`)
+	reserved  = regexp.MustCompile(`(?:^\{.*\}|:pawlock):(?:fence$|\d+:)`)
 	notPublic = regexp.MustCompile(`[^\w.\-#:/]`)
 	braces    = strings.NewReplacer("{", "", "}", "")
 )
@@ -179,7 +179,7 @@ func keyOf(namespace, name string) (string, error) {
 func keysOf(key, token string) []string {
 	before := "{" + key + "}:"
 	if strings.Contains(key, "{") {
-		before = key + ":pawl:"
+		before = key + ":pawlock:"
 	}
 	keys := []string{key}
 	for _, helper := range []string{"fence", "1:queue", "1:tickets", "1:dead:" + token, "1:holds"} {
@@ -220,7 +220,7 @@ func New(rdb redis.UniversalClient, options ...Option) *Client {
 	c := &Client{
 		rdb: rdb,
 		defaults: settings{
-			namespace: "pawl", holder: fmt.Sprintf("%s:%d/go", host, os.Getpid()),
+			namespace: "pawlock", holder: fmt.Sprintf("%s:%d/go", host, os.Getpid()),
 			ttl: 30 * time.Second, fenceTTL: 24 * time.Hour, patience: 10 * time.Second, maxWaiters: 10_000,
 		},
 		subscribed: make(chan struct{}),
@@ -232,7 +232,7 @@ func New(rdb redis.UniversalClient, options ...Option) *Client {
 	}
 	space := inSpace.ReplaceAllStringFunc(c.defaults.namespace, escape)
 	if space == "" {
-		space = "pawl"
+		space = "pawlock"
 	}
 	c.channel = space + ":wake:" + randomText()
 	return c
@@ -689,7 +689,7 @@ func (t *token) win(ctx context.Context, bell <-chan struct{}) (*Lease, error) {
 		case "U", "X":
 			return nil, errDead
 		default:
-			return nil, fmt.Errorf("a reply that is not of pawl: %v", reply)
+			return nil, fmt.Errorf("a reply that is not of pawlock: %v", reply)
 		}
 	}
 }

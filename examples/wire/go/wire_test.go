@@ -58,13 +58,13 @@ func until(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-func waiters(rdb *redis.Client) int64 { return rdb.ZCard(background, "{pawl:x}:1:queue").Val() }
+func waiters(rdb *redis.Client) int64 { return rdb.ZCard(background, "{pawlock:x}:1:queue").Val() }
 
 // What is on the server of the name, but the record of its fencing tokens.
 func left(rdb *redis.Client) []string {
 	var found []string
 	for _, key := range rdb.Keys(background, "*").Val() {
-		if key != "{pawl:x}:fence" {
+		if key != "{pawlock:x}:fence" {
 			found = append(found, key)
 		}
 	}
@@ -87,7 +87,7 @@ func TestLossCancelsWhatRunsUnderTheLease(t *testing.T) {
 	if work.Err() != nil || lease.Err() != nil {
 		t.Fatal("it is not renewed", lease.Err())
 	}
-	rdb.Del(background, "pawl:x")
+	rdb.Del(background, "pawlock:x")
 	<-work.Done()
 	is(t, context.Cause(work), ErrLost)
 	is(t, lease.Err(), ErrLost)
@@ -109,7 +109,7 @@ func TestReleaseCancelsWhatRunsUnderTheLease(t *testing.T) {
 	lease := must(t, client)
 	work, stop := lease.Context(background)
 	defer stop()
-	if got := rdb.Get(background, "pawl:x").Val(); got != lease.Token() {
+	if got := rdb.Get(background, "pawlock:x").Val(); got != lease.Token() {
 		t.Fatal(got)
 	}
 	if err := lease.Unlock(background); err != nil {
@@ -285,7 +285,7 @@ func TestAQueueThatIsFull(t *testing.T) {
 
 func TestTheFirstWaiterAsksWhenTheHoldersLeaseEnds(t *testing.T) {
 	client, rdb := connect(t)
-	rdb.Set(background, "pawl:x", randomText()+"@elsewhere:1/main", 400*time.Millisecond)
+	rdb.Set(background, "pawlock:x", randomText()+"@elsewhere:1/main", 400*time.Millisecond)
 	begin := time.Now()
 	lease := must(t, client, TicketTTL(30*time.Second)) // by itself it would ask after 10 s
 	if waited := time.Since(begin); waited > 5*time.Second {
@@ -300,8 +300,8 @@ func TestATicketThatIsGoneIsReplaced(t *testing.T) {
 	done := make(chan *Lease)
 	go func() { done <- must(t, client, TicketTTL(300*time.Millisecond)) }()
 	until(t, "it queues", func() bool { return waiters(rdb) == 1 })
-	before := rdb.ZRange(background, "{pawl:x}:1:queue", 0, -1).Val()[0]
-	rdb.Del(background, "{pawl:x}:1:queue", "{pawl:x}:1:tickets")
+	before := rdb.ZRange(background, "{pawlock:x}:1:queue", 0, -1).Val()[0]
+	rdb.Del(background, "{pawlock:x}:1:queue", "{pawlock:x}:1:tickets")
 	until(t, "it queues again", func() bool { return waiters(rdb) == 1 })
 	_ = lease.Unlock(background)
 	second := <-done
@@ -318,10 +318,10 @@ func TestAGrantWhoseFenceIsLostIsNotUsed(t *testing.T) {
 	go func() { done <- must(t, client, TTL(2*time.Second)) }()
 	until(t, "it queues", func() bool { return waiters(rdb) == 1 })
 	// What a server that lost keys would be left with: granted, without a record.
-	token := rdb.ZRange(background, "{pawl:x}:1:queue", 0, -1).Val()[0]
+	token := rdb.ZRange(background, "{pawlock:x}:1:queue", 0, -1).Val()[0]
 	rdb.TxPipelined(background, func(pipe redis.Pipeliner) error {
-		pipe.Set(background, "pawl:x", token, 10*time.Second)
-		pipe.Del(background, "{pawl:x}:fence", "{pawl:x}:1:queue", "{pawl:x}:1:tickets")
+		pipe.Set(background, "pawlock:x", token, 10*time.Second)
+		pipe.Del(background, "{pawlock:x}:fence", "{pawlock:x}:1:queue", "{pawlock:x}:1:tickets")
 		return nil
 	})
 	second := <-done
@@ -333,16 +333,16 @@ func TestAGrantWhoseFenceIsLostIsNotUsed(t *testing.T) {
 
 func TestErrorsThatDoNotPass(t *testing.T) {
 	client, rdb := connect(t, Patience(time.Minute))
-	rdb.LPush(background, "pawl:x", "a list")
+	rdb.LPush(background, "pawlock:x", "a list")
 	_, err := client.Lock(background, "x")
 	if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Fatal(err)
 	}
 	rdb.FlushAll(background)
-	rdb.HSet(background, "{pawl:x}:fence", "v", "99", "last", "1")
+	rdb.HSet(background, "{pawlock:x}:fence", "v", "99", "last", "1")
 	_, err = client.Lock(background, "x")
 	var refusal redis.Error
-	if !errors.As(err, &refusal) || !strings.HasPrefix(refusal.Error(), "PAWLWIRE") {
+	if !errors.As(err, &refusal) || !strings.HasPrefix(refusal.Error(), "PAWLOCKWIRE") {
 		t.Fatal(err)
 	}
 }
@@ -365,7 +365,7 @@ func TestAServerThatIsNotThere(t *testing.T) {
 func TestKeysOfNames(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/wire/vectors.json")
 	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("no vectors.json of pawl beside it")
+		t.Skip("no vectors.json of pawlock beside it")
 	}
 	var vectors struct {
 		Token string

@@ -1,11 +1,11 @@
 /**
- * A client of level 1 (docs/how-to/write-a-client.md): it stands in pawl's queue and polls. It renews nothing, so the work
+ * A client of level 1 (docs/how-to/write-a-client.md): it stands in pawlock's queue and polls. It renews nothing, so the work
  * has to end within the TTL.
  */
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { helperKey, keyOf } from './pawl.mjs';
+import { helperKey, keyOf } from './pawlock.mjs';
 
 const { scripts } = JSON.parse(readFileSync(new URL('./scripts.json', import.meta.url), 'utf8'));
 const TICKET = 3_000, DAY = 86_400_000, TOMB = 60_000;
@@ -13,7 +13,7 @@ let requests = 0;
 
 /** Run `work(fence, signal)` while the lock is held; the signal is aborted when the lease ends. `redis` is of ioredis. */
 export async function locked(redis, name, work, ttl = 30_000) {
-  const key = keyOf('pawl', name), token = `${randomBytes(16).toString('hex')}@${process.pid}/polite`;
+  const key = keyOf('pawlock', name), token = `${randomBytes(16).toString('hex')}@${process.pid}/polite`;
   const run = (script, ...args) => {
     const { source, keys } = scripts[`mutex/${script}`];
     const names = keys.map(({ suffix }) => helperKey(key, suffix.replace('<token>', token)));

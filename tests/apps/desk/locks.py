@@ -1,6 +1,6 @@
 """The clients of the process, one for each API."""
 
-import pawl
+import pawlock
 
-locks = pawl.connect(namespace="desk")
-async_locks = pawl.connect_async(namespace="desk")
+locks = pawlock.connect(namespace="desk")
+async_locks = pawlock.connect_async(namespace="desk")

@@ -6,12 +6,12 @@ import time
 
 from django.http import HttpRequest, JsonResponse
 
-import pawl
+import pawlock
 from tests.apps.desk.locks import async_locks, locks
 from tests.apps.desk.models import Ticket
 
 
-def busy(error: pawl.AcquireTimeout) -> JsonResponse:
+def busy(error: pawlock.AcquireTimeout) -> JsonResponse:
     return JsonResponse({"code": error.code}, status=423, headers={"Retry-After": "1"})
 
 
@@ -24,7 +24,7 @@ def reply(request: HttpRequest, number: int) -> JsonResponse:
             done = Ticket.objects.filter(number=number, token__lte=lease.fence)
             written = done.update(replies=replies + 1, token=lease.fence)
             return JsonResponse({"written": written, "token": lease.fence, "process": os.getpid()})
-    except pawl.AcquireTimeout as error:
+    except pawlock.AcquireTimeout as error:
         return busy(error)
 
 
@@ -37,5 +37,5 @@ async def async_reply(request: HttpRequest, number: int) -> JsonResponse:
             done = Ticket.objects.filter(number=number, token__lte=lease.fence)
             written = await done.aupdate(replies=ticket.replies + 1, token=lease.fence)
             return JsonResponse({"written": written, "token": lease.fence, "process": os.getpid()})
-    except pawl.AcquireTimeout as error:
+    except pawlock.AcquireTimeout as error:
         return busy(error)

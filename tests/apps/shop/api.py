@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
-import pawl
+import pawlock
 from tests.apps.shop.cron import scheduler
 from tests.apps.shop.database import Order, Stock, engine
 from tests.apps.shop.locks import async_locks, locks
@@ -29,13 +29,13 @@ async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(lifespan=lifespan)
 
 
-@app.exception_handler(pawl.AcquireTimeout)
-async def busy(_request: Request, error: pawl.AcquireTimeout) -> JSONResponse:
+@app.exception_handler(pawlock.AcquireTimeout)
+async def busy(_request: Request, error: pawlock.AcquireTimeout) -> JSONResponse:
     return JSONResponse({"code": error.code}, 423, {"Retry-After": "1"})
 
 
-@app.exception_handler(pawl.BackendError)
-async def no_lock_server(_request: Request, error: pawl.BackendError) -> JSONResponse:
+@app.exception_handler(pawlock.BackendError)
+async def no_lock_server(_request: Request, error: pawlock.BackendError) -> JSONResponse:
     return JSONResponse({"code": error.code}, 503, {"Retry-After": "5"})
 
 

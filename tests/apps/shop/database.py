@@ -7,7 +7,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from pawl.fencing import FencedMixin
+from pawlock.fencing import FencedMixin
 
 
 class Base(DeclarativeBase):

@@ -1,6 +1,6 @@
 """The one client of the process, made when the module is imported, as most applications do."""
 
-import pawl
+import pawlock
 
-locks = pawl.connect(namespace="shop")
-async_locks = pawl.connect_async(namespace="shop")
+locks = pawlock.connect(namespace="shop")
+async_locks = pawlock.connect_async(namespace="shop")

@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from pawl.integrations.django.fencing import FencedModel
+from pawlock.integrations.django.fencing import FencedModel
 
 
 class Import(models.Model):  # type: ignore[misc] # Django has no type marks

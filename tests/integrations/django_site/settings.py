@@ -13,7 +13,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.sessions",
-    "pawl.integrations.django",
+    "pawlock.integrations.django",
     "tests.integrations.django_site",
 ]
 MIDDLEWARE = [
@@ -41,4 +41,4 @@ DATABASES = {
         "OPTIONS": {"timeout": 60},
     }
 }
-PAWL = {"URL": os.environ["SITE_LOCKS"], "NAMESPACE": "site"}
+PAWLOCK = {"URL": os.environ["SITE_LOCKS"], "NAMESPACE": "site"}

@@ -1,4 +1,4 @@
-// A client of pawl's wire protocol, written from docs/reference/wire.md alone:
+// A client of pawlock's wire protocol, written from docs/reference/wire.md alone:
 //
 //	wire SOCKET SCRIPTS hold NAME TTL_MS   acquire, say "held FENCE" or "waiting RANK", release at the next line of input
 //
@@ -171,10 +171,10 @@ func (c *client) keys(which ...string) []string {
 
 func main() {
 	socket, root, name, ttl := os.Args[1], os.Args[2], os.Args[4], os.Args[5]
-	me := &client{conn: dial(socket), root: root, name: key("pawl", name), token: random() + "@elsewhere:1/go"}
+	me := &client{conn: dial(socket), root: root, name: key("pawlock", name), token: random() + "@elsewhere:1/go"}
 
 	// 1. Listen first.
-	ear, channel := dial(socket), "pawl:wake:"+random()
+	ear, channel := dial(socket), "pawlock:wake:"+random()
 	ear.send("SUBSCRIBE", channel)
 	_, err := ear.read()
 	check(err)

@@ -1,4 +1,4 @@
-module pawlbench
+module pawlockbench
 
 go 1.26.0
 

@@ -8,10 +8,10 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	golang.org/x/sys v0.48.0
-	pawl.example/wire v0.0.0
+	pawlock.example/wire v0.0.0
 )
 
-replace pawl.example/wire => ../../../../examples/wire/go
+replace pawlock.example/wire => ../../../../examples/wire/go
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

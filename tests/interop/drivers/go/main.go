@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
-	"pawl.example/wire"
+	"pawlock.example/wire"
 )
 
 type values map[string]any

@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"pawl.example/wire"
+	"pawlock.example/wire"
 )
 
-// pawl's own protocol: the key of a name begins with the namespace.
+// pawlock's own protocol: the key of a name begins with the namespace.
 type wireLibrary struct{ client *wire.Client }
 
 type wireLock struct{ lease *wire.Lease }
 
 func (l wireLibrary) get(ctx context.Context, key string, ttl time.Duration, wait bool) (lock, error) {
-	name, found := strings.CutPrefix(key, "pawl:")
+	name, found := strings.CutPrefix(key, "pawlock:")
 	if !found {
-		return nil, errors.New("the keys of this library begin with 'pawl:'")
+		return nil, errors.New("the keys of this library begin with 'pawlock:'")
 	}
 	take, options := l.client.TryLock, []wire.Option{}
 	if wait {

@@ -1,7 +1,7 @@
 // Check the reference client's keys against docs/wire/vectors.json: `node names.mjs VECTORS`.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { helperKey, keyOf } from '../../../../examples/wire/node/pawl.mjs';
+import { helperKey, keyOf } from '../../../../examples/wire/node/pawlock.mjs';
 
 const { names } = JSON.parse(readFileSync(process.argv[2], 'utf8'));
 for (const { namespace, name, key, helpers } of names) {

@@ -1,10 +1,10 @@
 'use strict';
-// pawl's own protocol, by the reference client: the key of a name begins with the namespace.
+// pawlock's own protocol, by the reference client: the key of a name begins with the namespace.
 const path = require('node:path');
 const { pathToFileURL } = require('node:url');
 
-const CLIENT = path.join(__dirname, '..', '..', '..', '..', 'examples', 'wire', 'node', 'pawl.mjs');
-const PREFIX = 'pawl:';
+const CLIENT = path.join(__dirname, '..', '..', '..', '..', 'examples', 'wire', 'node', 'pawlock.mjs');
+const PREFIX = 'pawlock:';
 
 // One server, Sentinels or a cluster, as the scheme of the URL says.
 function connect(Redis, url) {

@@ -1,4 +1,4 @@
-"""The line protocol for pawl and for lock libraries of Python: ``driver.py KIND URL``.
+"""The line protocol for pawlock and for lock libraries of Python: ``driver.py KIND URL``.
 
 It runs in an environment that has the library of its kind, so each is imported by name only where it is wanted.
 """
@@ -66,16 +66,16 @@ class Client:
         return {}
 
 
-class Pawl(Client):
+class Pawlock(Client):
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self.pawl = import_module("pawl")
-        if path := os.environ.get("PAWL_SCRIPTS"):
+        self.pawlock = import_module("pawlock")
+        if path := os.environ.get("PAWLOCK_SCRIPTS"):
             use_scripts(path)
-        self.client = self.pawl.connect(url)
+        self.client = self.pawlock.connect(url)
 
     def lock(self, name: str, **options: Any) -> Any:
-        return self.client.lock(name_of(self.pawl, name), **options)
+        return self.client.lock(name_of(self.pawlock, name), **options)
 
     def get(self, name: str, ttl_ms: int, wait_ms: int) -> Any:
         lock = self.lock(name, **options_of(ttl_ms))
@@ -83,7 +83,7 @@ class Pawl(Client):
             return lock.try_acquire()
         try:
             return lock.acquire(timeout=None if wait_ms < 0 else wait_ms / 1000)
-        except self.pawl.AcquireTimeout:
+        except self.pawlock.AcquireTimeout:
             return None
 
     def extend(self, key: str, ttl_ms: int) -> None:
@@ -98,8 +98,8 @@ class Pawl(Client):
 
 
 def use_scripts(path: str) -> None:
-    """Have pawl's mutex send other scripts: those of another release, as its scripts.json had them."""
-    mutex, scripts = import_module("pawl.primitives.mutex"), import_module("pawl.core.protocol.scripts")
+    """Have pawlock's mutex send other scripts: those of another release, as its scripts.json had them."""
+    mutex, scripts = import_module("pawlock.primitives.mutex"), import_module("pawlock.core.protocol.scripts")
     found = json.loads(Path(path).read_text(encoding="utf-8"))["scripts"]
     for name, script in found.items():
         attribute = "_" + name.removeprefix("mutex/").upper()
@@ -107,46 +107,46 @@ def use_scripts(path: str) -> None:
         setattr(mutex, attribute, scripts.with_source(present, script["source"].encode()))
 
 
-def name_of(pawl: Any, key: str) -> Any:
-    """What pawl is given for a key, as it is stored by those that share it."""
-    wire = os.environ.get("PAWL_WIRE", "")
+def name_of(pawlock: Any, key: str) -> Any:
+    """What pawlock is given for a key, as it is stored by those that share it."""
+    wire = os.environ.get("PAWLOCK_WIRE", "")
     if wire == "own":
-        # The name of which it is the key, in pawl's own protocol.
-        return key.removeprefix("pawl:")
+        # The name of which it is the key, in pawlock's own protocol.
+        return key.removeprefix("pawlock:")
     if wire:
-        return pawl.Key.redisson(key, fenced="fenced" in wire)
+        return pawlock.Key.redisson(key, fenced="fenced" in wire)
     prefix, _, name = key.partition(":")
     if name and prefix == "locks":
-        return pawl.Key.spring(prefix, name)
-    return pawl.Key.python_redis_lock(name) if name and prefix == "lock" else pawl.Key(key)
+        return pawlock.Key.spring(prefix, name)
+    return pawlock.Key.python_redis_lock(name) if name and prefix == "lock" else pawlock.Key(key)
 
 
 def options_of(ttl_ms: int) -> dict[str, float | None]:
-    """What pawl is told beside it."""
+    """What pawlock is told beside it."""
     given: dict[str, float | None] = {"ttl": ttl_ms / 1000} if ttl_ms else {}
-    if os.environ.get("PAWL_YIELDS") == "never":
+    if os.environ.get("PAWLOCK_YIELDS") == "never":
         return {**given, "yield_after": None}
     # Nobody sees its waiters.
-    return {**given, "yield_for": 0.06} if os.environ.get("PAWL_WIRE", "").endswith("spin") else given
+    return {**given, "yield_for": 0.06} if os.environ.get("PAWLOCK_WIRE", "").endswith("spin") else given
 
 
-class PawlKey(Pawl):
+class PawlockKey(Pawlock):
     """One generation of a migration: a client with a namespace, and the key of the library that it is to replace."""
 
     def __init__(self, url: str) -> None:
         Client.__init__(self, url)
-        self.pawl = import_module("pawl")
-        self.client = self.pawl.connect(url)
+        self.pawlock = import_module("pawlock")
+        self.client = self.pawlock.connect(url)
 
     def key(self, key: str) -> Any:
-        return self.pawl.Key(key)
+        return self.pawlock.Key(key)
 
     def lock(self, name: str, **options: Any) -> Any:
         return self.client.lock(self.key(name), **options)
 
 
-class PawlBoth(PawlKey):
-    """The next one: that key and a name of pawl's own, together."""
+class PawlockBoth(PawlockKey):
+    """The next one: that key and a name of pawlock's own, together."""
 
     def lock(self, name: str, **options: Any) -> Any:
         key = self.key(name)
@@ -158,14 +158,14 @@ class PawlBoth(PawlKey):
         return {"fence": lease.fences[new_name(key)], "until": lease.valid_until}
 
 
-class PawlName(PawlKey):
+class PawlockName(PawlockKey):
     """The last one: the name alone."""
 
     def lock(self, name: str, **options: Any) -> Any:
         return self.client.lock(new_name(name), **options)
 
 
-class PawlAllKeys(PawlKey):
+class PawlockAllKeys(PawlockKey):
     """Several keys that are one lock of another library."""
 
     def lock(self, name: str, **options: Any) -> Any:
@@ -180,58 +180,58 @@ def new_name(key: str) -> str:
     return key.rpartition(":")[2]
 
 
-class OfRedisson(PawlKey):
+class OfRedisson(PawlockKey):
     def key(self, key: str) -> Any:
-        return self.pawl.Key.redisson(key)
+        return self.pawlock.Key.redisson(key)
 
 
-class OfPythonRedisLock(PawlKey):
+class OfPythonRedisLock(PawlockKey):
     def key(self, key: str) -> Any:
-        return self.pawl.Key.python_redis_lock(key.removeprefix("lock:"))
+        return self.pawlock.Key.python_redis_lock(key.removeprefix("lock:"))
 
 
-class OfSpring(PawlKey):
+class OfSpring(PawlockKey):
     def key(self, key: str) -> Any:
-        return self.pawl.Key.spring("locks", key.removeprefix("locks:"))
+        return self.pawlock.Key.spring("locks", key.removeprefix("locks:"))
 
 
-class OfRueidislock(PawlKey):
+class OfRueidislock(PawlockKey):
     def key(self, key: str) -> Any:
-        return self.pawl.Key.rueidislock(key.removeprefix("rueidislock:0:"))
+        return self.pawlock.Key.rueidislock(key.removeprefix("rueidislock:0:"))
 
 
-class RedissonBoth(PawlBoth, OfRedisson):
+class RedissonBoth(PawlockBoth, OfRedisson):
     pass
 
 
-class PythonRedisLockBoth(PawlBoth, OfPythonRedisLock):
+class PythonRedisLockBoth(PawlockBoth, OfPythonRedisLock):
     pass
 
 
-class SpringBoth(PawlBoth, OfSpring):
+class SpringBoth(PawlockBoth, OfSpring):
     pass
 
 
-class RueidislockAll(PawlAllKeys, OfRueidislock):
+class RueidislockAll(PawlockAllKeys, OfRueidislock):
     pass
 
 
-class RueidislockBoth(PawlBoth, OfRueidislock):
+class RueidislockBoth(PawlockBoth, OfRueidislock):
     pass
 
 
-class PawlAsyncio(Client):
+class PawlockAsyncio(Client):
     """Its loop has a thread of its own, so that leases are renewed while the driver waits for a command."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self.pawl = import_module("pawl")
+        self.pawlock = import_module("pawlock")
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         self.client = self.run(self.connect(url))
 
     async def connect(self, url: str) -> Any:
-        return self.pawl.connect_async(url)
+        return self.pawlock.connect_async(url)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
@@ -240,12 +240,12 @@ class PawlAsyncio(Client):
         return self.run(self._get(name, ttl_ms, wait_ms))
 
     async def _get(self, name: str, ttl_ms: int, wait_ms: int) -> Any:
-        lock = self.client.lock(name_of(self.pawl, name), **options_of(ttl_ms))
+        lock = self.client.lock(name_of(self.pawlock, name), **options_of(ttl_ms))
         if wait_ms == 0:
             return await lock.try_acquire()
         try:
             return await lock.acquire(timeout=None if wait_ms < 0 else wait_ms / 1000)
-        except self.pawl.AcquireTimeout:
+        except self.pawlock.AcquireTimeout:
             return None
 
     def release(self, key: str) -> None:
@@ -354,19 +354,19 @@ class Aioredlock(Client):
 
 
 KINDS: dict[str, Callable[[str], Client]] = {
-    "pawl": Pawl,
-    "pawl-asyncio": PawlAsyncio,
-    "pawl-key": PawlKey,
-    "pawl-both": PawlBoth,
-    "pawl-name": PawlName,
-    "pawl-redisson": OfRedisson,
-    "pawl-redisson-both": RedissonBoth,
-    "pawl-pyredislock": OfPythonRedisLock,
-    "pawl-pyredislock-both": PythonRedisLockBoth,
-    "pawl-spring": OfSpring,
-    "pawl-spring-both": SpringBoth,
-    "pawl-rueidis": RueidislockAll,
-    "pawl-rueidis-both": RueidislockBoth,
+    "pawlock": Pawlock,
+    "pawlock-asyncio": PawlockAsyncio,
+    "pawlock-key": PawlockKey,
+    "pawlock-both": PawlockBoth,
+    "pawlock-name": PawlockName,
+    "pawlock-redisson": OfRedisson,
+    "pawlock-redisson-both": RedissonBoth,
+    "pawlock-pyredislock": OfPythonRedisLock,
+    "pawlock-pyredislock-both": PythonRedisLockBoth,
+    "pawlock-spring": OfSpring,
+    "pawlock-spring-both": SpringBoth,
+    "pawlock-rueidis": RueidislockAll,
+    "pawlock-rueidis-both": RueidislockBoth,
     "redis-py": RedisPy,
     "pyredislock": PythonRedisLock,
     "pottery": Pottery,

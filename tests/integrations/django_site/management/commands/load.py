@@ -5,7 +5,7 @@ import time
 
 from django.core.management.base import BaseCommand
 
-from pawl.integrations.django import OneAtATime
+from pawlock.integrations.django import OneAtATime
 from tests.integrations.django_site.models import Import
 
 

@@ -1,1 +1,0 @@
-"""The command `pawl`: one file per verb, loaded when that verb is used."""

@@ -1,1 +1,0 @@
-"""What pawl builds on its scripts: one sub-package per primitive, each with its server-side Lua."""

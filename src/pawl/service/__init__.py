@@ -1,1 +1,0 @@
-"""The HTTP lock service: ``pawl serve``. Needs ``pip install 'pawlock[serve]'``."""

@@ -1,0 +1,129 @@
+"""``connect`` and ``connect_async``: the entry points of the sync and the async API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pawlock._unset import UNSET, Unset
+from pawlock.topology.credentials import Credentials
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from pawlock._factory import LockKwargs
+    from pawlock.aio import AsyncClient
+    from pawlock.core.protocol.options import Seconds
+    from pawlock.core.protocol.redlock_options import RedlockOptions
+    from pawlock.sync import Client
+    from pawlock.topology.credentials import CredentialProvider
+
+__all__ = ["connect", "connect_async"]
+
+
+def connect(
+    target: object = None,
+    *,
+    namespace: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    credential_provider: CredentialProvider | None = None,
+    redlock: RedlockOptions | None = None,
+    strict: bool | None = None,
+    deadlock_after: Seconds | Unset | None = UNSET,
+    history: int | None = None,
+    **options: Unpack[LockKwargs],
+) -> Client:
+    """A client for threads. Nothing is sent before its first use.
+
+    Args:
+        target: A URL (``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``,
+            ``embedded://``), a list of URLs of independent masters or ``redlock://a,b,c`` (a majority of them
+            grants), ``http+pawlock://token@host:port`` or ``https+pawlock://…`` (a ``pawlock serve``), a client
+            of redis-py or valkey-py whose address and login are taken over (its pool stays untouched), or None:
+            ``PAWLOCK_URL`` if it is set, else the embedded server of this user and machine.
+        namespace: What all keys begin with; default ``PAWLOCK_NAMESPACE``, else ``"pawlock"``. ``""`` uses the name itself
+            as the key, so that other clients of the plain SET NX PX pattern and pawlock exclude each other.
+        username: The server's ACL user, where the URL has none; default the server's default user.
+        password: Its password, where the URL has none. Of Sentinels themselves: ``?sentinel_password=`` in the URL.
+        credential_provider: An object whose ``get_credentials()`` gives ``(password,)`` or ``(username, password)``,
+            as redis-py's providers do. Asked for each connection, so credentials may change while locks are held.
+        redlock: How several independent masters are treated; None (default): as ``RedlockOptions()`` says.
+        strict: True to refuse a server whose settings break a promise (eviction that removes locks, a replica, a
+            version too old) with ``NotSupported`` at the first acquisition. False (default) only logs the findings, a
+            second after the first use. Settings that the server does not disclose are not counted as faults. Default
+            ``PAWLOCK_STRICT``.
+        deadlock_after: After how many seconds of waiting a waiter looks for a cycle of waiters, and raises
+            ``DeadlockDetected`` if it is the last of one; default ``PAWLOCK_DEADLOCK_AFTER``, else 1; at least 0.02. None
+            or 0 never looks.
+        history: How many grants of each ``lock``, ``rlock`` and ``fair_lock`` are kept on the server for
+            ``Client.history``, at most 1,000; each name's are kept for seven days after the last. Default
+            ``PAWLOCK_HISTORY``, else 0: none.
+        options: Defaults of its locks: every option of ``pawlock.LockOptions``, such as ttl, timeout or on_lost, which
+            takes a lost lease in a thread of its own. What is not given comes from the environment (``PAWLOCK_TTL``,
+            ``PAWLOCK_UNAVAILABLE_AFTER``, …), else from ``LockOptions``. Permits pass over handover and lock_delay, a
+            fair lock over handover, a multi-lock over on_unavailable.
+
+    Raises:
+        ConfigurationError: A value that can never work; nothing was sent.
+        NotSupported: A topology that this version does not have.
+    """
+    # Each loads what it needs: half of the time to start is the other one's.
+    from pawlock.sync import Client
+
+    credentials = Credentials(username, password, credential_provider)
+    return Client(
+        target,
+        namespace=namespace,
+        credentials=credentials,
+        redlock=redlock,
+        **_given(deadlock_after, strict=strict, history=history, **options),
+    )
+
+
+def connect_async(
+    target: object = None,
+    *,
+    namespace: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    credential_provider: CredentialProvider | None = None,
+    redlock: RedlockOptions | None = None,
+    strict: bool | None = None,
+    deadlock_after: Seconds | Unset | None = UNSET,
+    history: int | None = None,
+    **options: Unpack[LockKwargs],
+) -> AsyncClient:
+    """A client for asyncio; an async context manager. Nothing is sent before its first use.
+
+    Args:
+        target: As for ``connect``.
+        namespace: As for ``connect``.
+        username: As for ``connect``.
+        password: As for ``connect``.
+        credential_provider: As for ``connect``; one with ``get_credentials_async`` is asked by that.
+        redlock: As for ``connect``.
+        strict: As for ``connect``.
+        deadlock_after: As for ``connect``.
+        history: As for ``connect``.
+        options: As for ``connect``; on_lost is a function or coroutine function.
+
+    Raises:
+        ConfigurationError: A value that can never work; nothing was sent.
+        NotSupported: A topology that this version does not have.
+    """
+    from pawlock.aio import AsyncClient
+
+    credentials = Credentials(username, password, credential_provider)
+    return AsyncClient(
+        target,
+        namespace=namespace,
+        credentials=credentials,
+        redlock=redlock,
+        **_given(deadlock_after, strict=strict, history=history, **options),
+    )
+
+
+def _given(deadlock_after: Seconds | Unset | None, **options: object) -> dict[str, object]:
+    if not isinstance(deadlock_after, Unset):
+        options["deadlock_after"] = 0.0 if deadlock_after is None else deadlock_after
+    return {option: value for option, value in options.items() if value is not None}

@@ -1,0 +1,332 @@
+"""What latches, barriers, elections and ``once`` are made of: no I/O, so both APIs share it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
+
+from pawlock._cancel import CancelScope
+from pawlock._environment import unknown_options
+from pawlock._factory import (
+    Settings,
+    check_word,
+    description,
+    name_and_key,
+    refuse_on_quorum,
+    shared_client,
+    unfilled,
+)
+from pawlock._inside import origin_of, preparer_of
+from pawlock.core.coordinate.barrier import MAX_PARTIES
+from pawlock.core.coordinate.election import Leadership, check_after
+from pawlock.core.coordinate.latch import MAX_COUNT
+from pawlock.core.protocol.engine import BarrierCalls, LatchCalls
+from pawlock.core.protocol.options import LockOptions, Renew, Seconds, check_choice, check_count
+from pawlock.core.protocol.terms import Terms
+from pawlock.core.protocol.validity import to_ms
+from pawlock.core.state.plan import Plan
+from pawlock.errors import ConfigurationError, NotSupported
+from pawlock.model import LeaseState
+
+__all__ = [
+    "BarrierKwargs",
+    "BarrierPlan",
+    "Described",
+    "Guarding",
+    "LatchKwargs",
+    "LatchPlan",
+    "OnceKwargs",
+    "Skipping",
+    "barrier_plan",
+    "election_plan",
+    "guard",
+    "guard_async",
+    "latch_plan",
+    "once_plan",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NOT_OF_ONCE: dict[str, Any] = {
+    "handover": 0, "lock_delay": 0, "min_hold": 0, "on_contended": "wait", "on_unavailable": "raise", "replicas": 0,
+}  # fmt: skip
+_LATCH_TTL = 86400.0
+_LATE = 120.0
+"""Seconds beyond ``unavailable_after`` for which a request is remembered: it is tried in the background for a minute,
+and a copy of it may be late on the wire."""
+
+
+class LatchKwargs(TypedDict, total=False):
+    """The options of a latch as keyword arguments."""
+
+    ttl: Seconds
+    timeout: Seconds | None
+    ticket_ttl: Seconds
+    unavailable_after: Seconds
+    max_waiters: int
+
+
+class OnceKwargs(TypedDict, total=False):
+    """The options of what is done once as keyword arguments; see ``LockOptions``."""
+
+    ttl: Seconds
+    renew: Renew
+    renew_every: Seconds | None
+    timeout: Seconds | None
+    unavailable_after: Seconds
+    max_hold: Seconds | None
+    ticket_ttl: Seconds | None
+    max_waiters: int
+    fence_ttl: Seconds
+    on_lost: Callable[[Any], object] | None
+
+
+class BarrierKwargs(TypedDict, total=False):
+    """The options of a barrier as keyword arguments."""
+
+    timeout: Seconds | None
+    ticket_ttl: Seconds
+    unavailable_after: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LatchPlan:
+    """One latch as the operations see it."""
+
+    primitive: LatchCalls
+    options: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierPlan:
+    """One barrier as the operations see it."""
+
+    primitive: BarrierCalls
+    options: Terms
+
+
+def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, Any]) -> LatchPlan:
+    """The plan of a ``latch``.
+
+    Raises:
+        ConfigurationError: A name, count or option that can never work.
+    """
+    check_count(count, "count", 1, MAX_COUNT)
+    refuse_on_quorum(settings, "latch")
+    options = _options(settings, LatchKwargs, {"ttl": _LATCH_TTL, **given})
+    remember_ms = to_ms(options.given.unavailable_after + _LATE)
+    latch = settings.engine.latch(*_name_and_key(settings, name), count, options, remember_ms)
+    return LatchPlan(latch, options)
+
+
+def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str, Any]) -> BarrierPlan:
+    """The plan of a ``barrier``.
+
+    Raises:
+        ConfigurationError: A name, number of parties or option that can never work.
+    """
+    check_count(parties, "parties", 1, MAX_PARTIES)
+    refuse_on_quorum(settings, "barrier")
+    options = _options(settings, BarrierKwargs, given)
+    barrier = settings.engine.barrier(*_name_and_key(settings, name), parties, options)
+    return BarrierPlan(barrier, options)
+
+
+def election_plan(settings: Settings, name: str, identity: str | None, given: Mapping[str, Any]) -> Plan:
+    """The plan of an ``election``.
+
+    Raises:
+        ConfigurationError: A name, identity or option that can never work.
+    """
+    if given.get("handover", 0) != 0:
+        raise ConfigurationError("an election has no local hand-off: omit handover")
+    refuse_on_quorum(settings, "election")
+    options = settings.lock_options({**given, "handover": 0})
+    name, _ = _name_and_key(settings, name)
+    ballot = settings.engine.election(name, settings.namespace, options)
+    return Plan(
+        ballot,
+        options,
+        False,
+        False,
+        True,
+        "",
+        identity="" if identity is None else check_word(identity, "identity"),
+    )
+
+
+def once_plan(settings: Settings, name: str, given: Mapping[str, Any]) -> Plan:
+    """The plan of a ``once``.
+
+    Raises:
+        ConfigurationError: A name or option that can never work.
+        NotSupported: The client has independent masters, or is a client of ``pawlock serve``.
+    """
+    known = frozenset[str](OnceKwargs.__annotations__)
+    if unknown := sorted(set(given) - known):
+        raise unknown_options(unknown, known)
+    refuse_on_quorum(settings, "once")
+    if settings.remote:
+        raise NotSupported("once is not available over http+pawlock://: connect to the server itself")
+    # The client's defaults for locks do not apply here.
+    options = settings.lock_options({**given, **_NOT_OF_ONCE})
+    found = name_and_key(settings, name)
+    if found is None:
+        return unfilled("once", name, options)
+    primitive = settings.engine.once(found[0], settings.namespace, options)
+    return Plan(primitive, options, False, False, True, "")
+
+
+def _name_and_key(settings: Settings, name: object) -> tuple[str, str]:
+    found = name_and_key(settings, name)
+    if found is None:
+        raise ConfigurationError(
+            f"name {name!r} has a field, and nothing fills it here: write {{{{ for a literal brace"
+        )
+    return found
+
+
+def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> Terms:
+    names: set[str] = set(known.__annotations__)
+    unknown = sorted(set(given) - names)
+    if unknown:
+        text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(names))}"
+        raise ConfigurationError(text)
+    defaults: dict[str, Any] = {
+        # With on_contended="skip" or "raise" the client's timeout is 0, which is for locks alone.
+        "timeout": settings.options.timeout if settings.options.given.on_contended == "wait" else None,
+        "unavailable_after": settings.options.given.unavailable_after,
+    }
+    return Terms(LockOptions(**{**defaults, **given}))
+
+
+class Described:
+    """The description of a latch, a barrier or an election: immutable, picklable, shared by all threads and tasks."""
+
+    __slots__ = ("__weakref__", "_client", "_plan", "_prepare", "_source")
+
+    def __init__(self, client: Any, plan: Any, source: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
+        self._client = client
+        self._prepare = preparer_of(client)
+        self._plan = plan
+        self._source = source
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self._plan.primitive.name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revive, (type(self._client), description(origin_of(self._client)), *self._source)
+
+
+def _revive(client_class: type, origin: Any, kind: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    return getattr(shared_client(client_class, origin), kind)(*args, **given)
+
+
+# What only the leader may do ----------------------------------------------------------------------------------------
+
+
+class Guarding(Protocol):
+    """What decorates a function, and leaves its type as it is."""
+
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
+        """Decorate it."""
+        ...
+
+
+class Skipping(Protocol):
+    """What decorates a function whose calls may give None instead."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | None]: ...
+
+
+def guard(leadership: Leadership, function: Callable[..., Any] | None, on_follower: str) -> Any:
+    """The decorator ``leader_only`` of threads, or the decorated function if it was given at once."""
+    return _guard(leadership, function, on_follower, _call_checked)
+
+
+def guard_async(leadership: Leadership, function: Callable[..., Any] | None, on_follower: str) -> Any:
+    """The decorator ``leader_only`` of asyncio: a loss also cancels a coroutine that runs under it."""
+    return _guard(leadership, function, on_follower, _call_cancelled)
+
+
+def _guard(
+    leadership: Leadership,
+    function: Callable[..., Any] | None,
+    on_follower: str,
+    call_async: Callable[..., Any],
+) -> Any:
+    check_choice(on_follower, "on_follower", "raise", "skip")
+    if function is None:
+        return functools.partial(_guard, leadership, on_follower=on_follower, call_async=call_async)
+    _check_function(function)
+    wanted = leadership.leading if on_follower == "raise" else leadership.lease
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def guarded_async(*args: Any, **kwargs: Any) -> Any:
+            lease = wanted()
+            return None if lease is None else await call_async(lease, function, args, kwargs)
+
+        return guarded_async
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        lease = wanted()
+        if lease is None:
+            return None
+        result = function(*args, **kwargs)
+        if lease.state is LeaseState.LOST:
+            lease.check()
+        return result
+
+    return guarded
+
+
+def _check_function(function: object) -> None:
+    kind = type(function).__name__
+    if not callable(function) or isinstance(function, (type, staticmethod, classmethod)):
+        raise ConfigurationError(f"leader_only decorates functions and methods, not {kind}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError("leader_only cannot decorate a generator: its body runs after the call")
+
+
+async def _call_checked(
+    lease: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    result = await function(*args, **kwargs)
+    await check_after(lease, None)
+    return result
+
+
+async def _call_cancelled(
+    lease: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    CancelScope.enter(lease)
+    try:
+        result = await function(*args, **kwargs)
+    except BaseException as error:
+        await CancelScope.leave(lease, error, check_after)
+        raise
+    await CancelScope.leave(lease, None, check_after)
+    return result

@@ -1,0 +1,276 @@
+"""``@client.lock("inventory:{product_id}")``: a function that runs under a lock named by its own arguments.
+
+Works on whatever has ``acquire(timeout=)`` and ``try_acquire()`` and knows what it was made from: each primitive of
+the sync and the async API.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar, cast
+
+from pawlock._inside import client_of, source_of
+from pawlock._template import Template, escape, make, plain
+from pawlock.core.coordinate.once import running
+from pawlock.core.lease.base import BaseLease
+from pawlock.core.protocol.terms import Terms
+from pawlock.errors import ConfigurationError, NotHeld
+from pawlock.model import Done, Running
+
+__all__ = ["current_lease", "decorated", "decorated_async", "decorated_once", "decorated_once_async"]
+
+log: logging.Logger = logging.getLogger("pawlock.acquire")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_current: ContextVar[Any] = ContextVar("pawlock_current_lease")
+
+
+def current_lease() -> BaseLease:
+    """The lease under which the decorated function that asks runs; of several around each other, the innermost.
+
+    Returns:
+        The lease: its ``fence`` for what is written, its ``check()`` before a step that must not run unprotected.
+
+    Raises:
+        NotHeld: No decorated function is running here.
+    """
+    lease = _current.get(None)
+    if lease is None:
+        text = "current_lease: no function with a pawlock decorator is running in this thread or task"
+        raise NotHeld(text, operation="look up")
+    return cast("BaseLease", lease)
+
+
+def decorated(lock: Any, options: Terms, function: Callable[P, R]) -> Callable[P, R]:
+    """The function, run under the lock by threads.
+
+    Args:
+        lock: The lock as the factory method made it.
+        options: Its options.
+        function: What to run.
+
+    Raises:
+        ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
+    """
+    _check_plain(function)
+    choose = _chooser(lock, source_of(lock)[1], function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        chosen = choose(args, kwargs)
+        lease = (
+            chosen.try_acquire()
+            if options.given.on_contended == "skip"
+            else chosen.acquire(timeout=options.timeout)
+        )
+        if lease is None:
+            _skipped(chosen.name, function)
+            return cast("R", None)
+        with lease:
+            before = _current.set(lease)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _current.reset(before)
+
+    return call
+
+
+def decorated_async(
+    lock: Any, options: Terms, function: Callable[P, Coroutine[Any, Any, R]]
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """The coroutine function, run under the lock by tasks.
+
+    Args:
+        lock: The lock as the factory method made it.
+        options: Its options.
+        function: What to run.
+
+    Raises:
+        ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
+    """
+    _check_coroutine(function)
+    choose = _chooser(lock, source_of(lock)[1], function)
+
+    @functools.wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        chosen = choose(args, kwargs)
+        if options.given.on_contended == "skip":
+            lease = await chosen.try_acquire()
+        else:
+            lease = await chosen.acquire(timeout=options.timeout)
+        if lease is None:
+            _skipped(chosen.name, function)
+            return cast("R", None)
+        async with lease:
+            before = _current.set(lease)
+            try:
+                return await function(*args, **kwargs)
+            finally:
+                _current.reset(before)
+
+    return call
+
+
+def decorated_once(once: Any, function: Callable[P, R]) -> Callable[P, R]:
+    """The function, run once by threads; each other call returns its result.
+
+    Args:
+        once: What ``Client.once`` made.
+        function: What to run.
+
+    Raises:
+        ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
+    """
+    _check_plain(function)
+    choose = _chooser(once, source_of(once)[1][0], function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        chosen = choose(args, kwargs)
+        with chosen as state:
+            if isinstance(state, Done):
+                return cast("R", state.value)
+            if isinstance(state, Running):
+                raise running(chosen.name, state)
+            before = _current.set(state.lease)
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                _current.reset(before)
+            state.finish(result)
+            return result
+
+    return call
+
+
+def decorated_once_async(
+    once: Any, function: Callable[P, Coroutine[Any, Any, R]]
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """The coroutine function, run once by tasks; each other call returns its result.
+
+    Args:
+        once: What ``AsyncClient.once`` made.
+        function: What to run.
+
+    Raises:
+        ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
+    """
+    _check_coroutine(function)
+    choose = _chooser(once, source_of(once)[1][0], function)
+
+    @functools.wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        chosen = choose(args, kwargs)
+        async with chosen as state:
+            if isinstance(state, Done):
+                return cast("R", state.value)
+            if isinstance(state, Running):
+                raise running(chosen.name, state)
+            before = _current.set(state.lease)
+            try:
+                result = await function(*args, **kwargs)
+            finally:
+                _current.reset(before)
+            await state.finish(result)
+            return result
+
+    return call
+
+
+def _skipped(name: str, function: Callable[..., Any]) -> None:
+    """Say that a call was skipped: its result, None, does not."""
+    text = "%r is held by another client: skipping the call of %s"
+    log.info(text, name, _word(function), extra={"pawlock_name": name})
+
+
+def _chooser(
+    lock: Any, text: str, function: Callable[..., Any]
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
+    """What picks the lock of one call: always the same one, or the one that the arguments name."""
+    if plain(text) is not None:
+        return lambda _args, _kwargs: lock
+    template = Template(text)
+    signature = _signature(template, function)
+    extra = next((p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), None)
+
+    def choose(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = bound.arguments
+        if extra is not None:
+            arguments = {**arguments[extra], **arguments}
+        kind, _, options, *more = source_of(lock)
+        return make(
+            client_of(lock), kind, escape(template.fill(arguments)), options, more[0] if more else None
+        )
+
+    return choose
+
+
+def _signature(template: Template, function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"name {template.text!r} has fields, and the arguments of {_word(function)} cannot be read"
+        ) from error
+    known = signature.parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        return signature
+    missing = [field for field in template.fields if field not in known]
+    if missing:
+        has = ", ".join(known) or "none"
+        raise ConfigurationError(
+            f"name {template.text!r}: {_word(function)} has no argument {', '.join(missing)}; it has: {has}"
+        )
+    return signature
+
+
+def _check_plain(function: Callable[..., Any]) -> None:
+    _check_kind(function)
+    if _is_coroutine_function(function):
+        raise ConfigurationError(
+            f"{_word(function)} is a coroutine function, and this client is sync: use pawlock.connect_async()"
+        )
+
+
+def _check_coroutine(function: Callable[..., Any]) -> None:
+    _check_kind(function)
+    if not _is_coroutine_function(function):
+        raise ConfigurationError(
+            f"{_word(function)} is not a coroutine function, and this client is async: write async def, "
+            "or use pawlock.connect()"
+        )
+
+
+def _check_kind(function: Any) -> None:
+    for wrapper in (staticmethod, classmethod):
+        if isinstance(function, wrapper):
+            raise ConfigurationError(
+                f"put the decorator below @{wrapper.__name__}, so that it gets the function"
+            )
+    if not callable(function) or isinstance(function, type):
+        raise ConfigurationError(
+            f"a lock decorates functions and methods, not {type(function).__name__} {function!r:.40}"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(
+            f"{_word(function)} is a generator function: its body runs after the call. Acquire the lock inside it"
+        )
+
+
+def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )
+
+
+def _word(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", None) or repr(function))

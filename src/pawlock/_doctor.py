@@ -1,0 +1,373 @@
+"""Reads the facts of servers for `pawlock doctor`: one plain connection to each, and changes nothing.
+
+A server may refuse any of these commands: the fact is then unknown.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any, TypeGuard
+
+import redis
+
+from pawlock._factory import Settings
+from pawlock._target import find_target
+from pawlock.core.protocol.names import wake_prefix
+from pawlock.core.protocol.runtime import Fault
+from pawlock.errors import BackendUnavailable, ConfigurationError, NotSupported
+from pawlock.preflight.group import check_masters, check_sentinels
+from pawlock.preflight.server import Facts, Finding, Severity, check_server, facts_of_info, fields_of
+from pawlock.runtimes.shared import now
+from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
+from pawlock.topology.redlock import quorum_warning
+from pawlock.topology.sentinel import read_view
+from pawlock.transport.connect import fault_of, make_sync
+
+__all__ = ["Report", "acl_rules", "endpoints_of", "examine", "needed_commands"]
+
+_TIMEOUT = 3.0
+_PINGS = 100
+_SETTLE = 1.0
+_SECTIONS = ("server", "replication", "memory", "persistence")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found at one server.
+
+    Attributes:
+        server: Its address, without credentials.
+        findings: What was found there.
+    """
+
+    server: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def worst(self) -> Severity:
+        """The worst of them."""
+        order = list(Severity)
+        return max((finding.severity for finding in self.findings), key=order.index, default=Severity.OK)
+
+
+def examine(target: object, *, ttl: float = 30.0, namespace: str | None = None) -> list[Report]:
+    """Check every server that a target names.
+
+    Args:
+        target: As for ``pawlock.connect``.
+        ttl: The ttl that leases will have, in seconds.
+        namespace: As for ``pawlock.connect``: the permissions that it needs are checked.
+
+    Raises:
+        ConfigurationError: It names nothing that could be connected to.
+    """
+    space = Settings({}, namespace, may_be_async=False).namespace
+    found: Any = find_target(target)
+    if isinstance(found, Sentinels):
+        return _by_sentinels(found, ttl, space)
+    nodes = list(found.nodes) if isinstance(found, (ClusterNodes, Masters)) else [found()]
+    looks = [_look(endpoint, ttl, space) for endpoint in nodes]
+    reports = [report for report, _ in looks]
+    if isinstance(found, Masters):
+        shown, facts = [report.server for report in reports], [facts for _, facts in looks]
+        together = check_masters(shown, facts, quorum_warning(len(nodes)))
+        reports.append(Report("all of them", tuple(together)))
+    return reports
+
+
+def endpoints_of(target: object) -> list[Endpoint]:
+    """The one server that holds the keys of a target; of Sentinels, the master that they report.
+
+    Raises:
+        ConfigurationError: It names nothing that could be connected to.
+        NotSupported: It is a pawlock service, a cluster or independent masters.
+        BackendUnavailable: No Sentinel knows a master.
+    """
+    found: Any = find_target(target)
+    if isinstance(found, Sentinels):
+        for node in found.sentinels:
+            master, _ = _master_by(node, found.service)
+            if master is not None:
+                host, _, port = master.rpartition(":")
+                return [found.master.at(host.strip("[]"), int(port))]
+        raise BackendUnavailable(f"no Sentinel of {found.shown} knows a master")
+    if callable(found):
+        endpoint: Any = found()
+        return [endpoint]
+    raise NotSupported(f"{found.shown} is not a single server whose keys can be listed: pass --namespace")
+
+
+def _by_sentinels(target: Sentinels, ttl: float, namespace: str) -> list[Report]:
+    answers = [(node.shown, *_master_by(node, target.service)) for node in target.sentinels]
+    reports = [Report(target.shown, tuple(check_sentinels(target.service, answers)))]
+    masters = sorted({master for _, master, _ in answers if master is not None})
+    for master in masters:
+        host, _, port = master.rpartition(":")
+        reports.append(_look(target.master.at(host.strip("[]"), int(port)), ttl, namespace)[0])
+    return reports
+
+
+def _master_by(sentinel: Endpoint, service: str) -> tuple[str | None, str]:
+    """The master that a Sentinel reports, as host:port; or None, and why it reports none."""
+    connection = make_sync(sentinel, _TIMEOUT)
+    try:
+        connection.connect()
+        view = read_view(_ask(connection, "SENTINEL", "MASTER", service))
+    except (redis.RedisError, OSError, ValueError) as error:
+        return None, fault_of(error, sentinel.shown).text.removeprefix(f"{sentinel.shown}: ")
+    finally:
+        connection.disconnect()
+    return f"[{view.host}]:{view.port}" if ":" in view.host else f"{view.host}:{view.port}", ""
+
+
+def _look(endpoint: Endpoint, ttl: float, namespace: str) -> tuple[Report, Facts | None]:
+    """What is found at one server, and what is known of it."""
+    connection = make_sync(endpoint, _TIMEOUT)
+    try:
+        connection.connect()
+        facts = replace(_facts(connection, namespace), wanted=endpoint.mode)
+    except (redis.RedisError, OSError) as error:
+        fault: Fault = fault_of(error, endpoint.shown)
+        fix = "check the address, the network, the password, and that the server is running"
+        failed = Finding("reach", Severity.ERROR, fault.text, "explicit failure", fix)
+        return Report(endpoint.shown, (failed,)), None
+    finally:
+        connection.disconnect()
+    return Report(endpoint.shown, tuple(check_server(facts, ttl=ttl))), facts
+
+
+def _is_list(answer: object) -> TypeGuard[list[Any]]:
+    return isinstance(answer, list)
+
+
+def _is_map(answer: object) -> TypeGuard[dict[Any, Any]]:
+    return isinstance(answer, dict)
+
+
+def _listed(answer: object) -> list[Any]:
+    return answer if _is_list(answer) else []
+
+
+def _ask(connection: Any, *words: str) -> Any:
+    """The answer to one command; an error reply is raised."""
+    connection.send_command(*words)
+    return connection.read_response()
+
+
+def _try(connection: Any, *words: str) -> Any:
+    """The answer, or None where the server refuses the question."""
+    try:
+        return _ask(connection, *words)
+    except redis.ResponseError:
+        return None
+
+
+def _facts(connection: Any, namespace: str) -> Facts:
+    info = _info(connection)
+    facts = facts_of_info(info)
+    fsync = _config(connection, "appendfsync")
+    save = _config(connection, "save")
+    policy = facts.policy or _config(connection, "maxmemory-policy")
+    offset, rate = _clock(connection)
+    return replace(
+        facts,
+        fsync=fsync,
+        policy=policy,
+        slots=_slots(connection) if facts.mode == "cluster" else None,
+        snapshots=None if save is None else bool(save),
+        clock_offset=offset,
+        clock_rate=rate,
+        round_trips=_round_trips(connection),
+        scripts=_runs_scripts(connection),
+        denied=_denied(connection, namespace),
+        tracks=_tracks(connection),
+        # Last: only closing the connection ends the subscription, which needs no permission.
+        listens=_listens(connection, wake_prefix(namespace)),
+        channels=wake_prefix(namespace),
+    )
+
+
+def _info(connection: Any) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for section in _SECTIONS:
+        answer = _try(connection, "INFO", section)
+        text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer or "")
+        fields.update(fields_of(text))
+    return fields
+
+
+def _slots(connection: Any) -> str | None:
+    answer = _try(connection, "CLUSTER", "INFO")
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer or "")
+    return fields_of(text).get("cluster_state")
+
+
+def _config(connection: Any, name: str) -> str | None:
+    answer = _try(connection, "CONFIG", "GET", name)
+    values = list(answer.values()) if _is_map(answer) else _listed(answer)[1:]
+    value: Any = values[0] if values else None
+    if value is None:
+        return None
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _clock(connection: Any) -> tuple[float | None, float | None]:
+    """How far its wall clock is from ours, and how much faster it runs than our boot clock."""
+    first = _reading(connection)
+    if first is None:
+        return None, None
+    time.sleep(_SETTLE)
+    second = _reading(connection)
+    if second is None:
+        return first[0], None
+    # Each reading is accurate to half its round trip; a difference within that is not called drift.
+    passed_there = second[1] - first[1]
+    passed_here = second[2] - first[2]
+    unsure = (first[3] + second[3]) / 2
+    rate = (passed_there - passed_here) / passed_here
+    return second[0], rate if abs(passed_there - passed_here) > unsure else 0.0
+
+
+def _reading(connection: Any) -> tuple[float, float, float, float] | None:
+    began = now()
+    answer = _listed(_try(connection, "TIME"))
+    ended = now()
+    if not answer:
+        return None
+    there = int(answer[0]) + int(answer[1]) / 1e6
+    return there - time.time() + (ended - began) / 2, there, (began + ended) / 2, ended - began
+
+
+def _round_trips(connection: Any) -> list[float]:
+    spans: list[float] = []
+    for _ in range(_PINGS):
+        began = now()
+        _try(connection, "PING")
+        spans.append(now() - began)
+    return spans
+
+
+def _runs_scripts(connection: Any) -> bool:
+    return bool(_try(connection, "EVAL", "return 1", "0") == 1)
+
+
+def _listens(connection: Any, channels: str) -> bool:
+    channel = f"{channels}doctor"
+    if _try(connection, "PUBLISH", channel, "") is None:
+        return False
+    try:
+        connection.send_command("SUBSCRIBE", channel)
+        connection.read_response(push_request=True)
+    except redis.ResponseError:
+        return False
+    return True
+
+
+def _tracks(connection: Any) -> bool:
+    if _try(connection, "CLIENT", "TRACKING", "ON", "OPTIN") not in (b"OK", "OK"):
+        return False
+    allowed = _try(connection, "CLIENT", "CACHING", "YES") in (b"OK", "OK")
+    _try(connection, "CLIENT", "TRACKING", "OFF")
+    return allowed
+
+
+def _denied(connection: Any, namespace: str) -> list[str] | None:
+    """Commands that this user may not use; by dry run where the server has it, else not known."""
+    user = _try(connection, "ACL", "WHOAMI")
+    if not isinstance(user, bytes):
+        return None
+    denied: list[str] = []
+    for command, words in needed_commands(namespace).items():
+        answer = _try(connection, "ACL", "DRYRUN", user.decode(), command, *words)
+        if answer is None:
+            return None
+        if answer not in (b"OK", "OK"):
+            denied.append(command)
+    return denied
+
+
+def acl_rules(namespace: str | None = None, *, command: bool = False) -> str:
+    """The rules of a user that may do what pawlock does in a namespace, and nothing else.
+
+    Args:
+        namespace: As for ``pawlock.connect``; the user is called as the keys begin.
+        command: True for the command that makes the user, False for the line of an ACL file.
+
+    Raises:
+        ConfigurationError: It is ``""``: the keys are the names then, and only their users know how these begin.
+    """
+    space = Settings({}, namespace, may_be_async=False).namespace
+    if not space:
+        raise ConfigurationError(
+            "without a namespace the keys are the lock names: use the rules of another namespace, and for names that "
+            "begin with jobs- replace its patterns with ~jobs-* ~{jobs-* &pawlock:wake:*"
+        )
+    rules = files("pawlock").joinpath("pawlock.acl").read_text(encoding="ascii")
+    for begin in ("user ", "~", "~{", "&"):
+        rules = re.sub(
+            rf"{re.escape(begin)}pawlock(?=[ :}}])", lambda found: f"{found[0][:-4]}{space}", rules
+        )
+    return rules.replace("user ", "ACL SETUSER ", 1) if command else rules
+
+
+def needed_commands(namespace: str = "pawlock") -> dict[str, tuple[str, ...]]:
+    """Each command that pawlock sends or its scripts run, with arguments for a dry run.
+
+    Args:
+        namespace: What ``check_namespace`` returned.
+    """
+    there = {
+        _KEY: f"{namespace}:doctor" if namespace else "doctor",
+        _CHANNEL: f"{wake_prefix(namespace)}doctor",
+    }
+    named = re.findall(r"\+([a-z]+)(?:\||\b)", acl_rules("pawlock"))
+    return {
+        name.upper(): tuple(there.get(word, word) for word in _SAMPLES.get(name.upper(), (_KEY,)))
+        for name in named
+        # Waiters are notified by it, see `_tracks`; without it these ask again after a pause.
+        if name != "client"
+    }
+
+
+_KEY = "pawlock:doctor"
+_CHANNEL = "pawlock:wake:doctor"
+_SAMPLES: dict[str, tuple[str, ...]] = {
+    "ASKING": (),
+    "CLUSTER": ("SLOTS",),
+    "ECHO": ("x",),
+    "ROLE": (),
+    "AUTH": ("user", "password"),
+    "EVAL": ("return 1", "0"),
+    "EVALSHA": ("0" * 40, "0"),
+    "HDEL": (_KEY, "x"),
+    "HELLO": (),
+    "HEXISTS": (_KEY, "x"),
+    "HGET": (_KEY, "x"),
+    "HMGET": (_KEY, "x"),
+    "HSET": (_KEY, "x", "1"),
+    "HSETNX": (_KEY, "x", "1"),
+    "HINCRBY": (_KEY, "x", "1"),
+    "INFO": (),
+    "LPUSH": (_KEY, "x"),
+    "LRANGE": (_KEY, "0", "1"),
+    "LTRIM": (_KEY, "0", "1"),
+    "PEXPIREAT": (_KEY, "1"),
+    "PUBLISH": (_CHANNEL, ""),
+    "SCRIPT": ("LOAD", "return 1"),
+    "SET": (_KEY, "x"),
+    "SUBSCRIBE": (_CHANNEL,),
+    "TIME": (),
+    "WAIT": ("0", "0"),
+    "ZADD": (_KEY, "1", "x"),
+    "ZCOUNT": (_KEY, "0", "1"),
+    "ZRANGE": (_KEY, "0", "1"),
+    "ZRANGEBYLEX": (_KEY, "-", "+"),
+    "ZRANGEBYSCORE": (_KEY, "0", "1"),
+    "ZRANK": (_KEY, "x"),
+    "ZREM": (_KEY, "x"),
+    "ZREMRANGEBYSCORE": (_KEY, "0", "1"),
+    "ZSCORE": (_KEY, "x"),
+}

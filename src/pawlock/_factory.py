@@ -1,0 +1,550 @@
+"""What a client and its locks are made of: no I/O, so both APIs share it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from pawlock._environment import from_environment, unknown_options
+from pawlock._inside import after_fork, is_closed
+from pawlock._service import hash_identifier
+from pawlock._template import Template, Unfilled, escape, make, plain
+from pawlock.core.acquire import degraded
+from pawlock.core.protocol.engine import SHARED_OWNER, ServerEngine
+from pawlock.core.protocol.key import Key
+from pawlock.core.protocol.names import check_namespace, key_of, wake_prefix
+from pawlock.core.protocol.options import (
+    LockOptions,
+    Renew,
+    Seconds,
+    check_callback,
+    check_count,
+    check_deadlock_after,
+    check_flag,
+)
+from pawlock.core.protocol.terms import Terms
+from pawlock.core.release.transfer import Ticket, read_ticket
+from pawlock.core.state.history import MOST_KEPT
+from pawlock.core.state.plan import Plan
+from pawlock.core.state.session import Setup
+from pawlock.errors import ConfigurationError, NotSupported
+from pawlock.primitives.redis import REDIS
+from pawlock.primitives.registry import REGISTRY, Entry
+
+if TYPE_CHECKING:
+    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.protocol.redlock_options import RedlockOptions
+    from pawlock.core.quorum.nodes import Incarnations
+
+__all__ = [
+    "LockKwargs",
+    "Origin",
+    "Settings",
+    "SkipKwargs",
+    "check_for_quorum",
+    "check_word",
+    "description",
+    "exclusive_plan",
+    "live_clients",
+    "name_and_key",
+    "plan_of",
+    "plan_of_key",
+    "plan_of_service",
+    "queue_key_of",
+    "refuse_on_quorum",
+    "revive",
+    "shared_client",
+    "strict_order",
+    "unfilled",
+]
+
+
+class SkipKwargs(TypedDict, total=False):
+    """The options of a lock beside ``on_contended="skip"``, which changes what a decorated function returns."""
+
+    ttl: Seconds
+    renew: Renew
+    renew_every: Seconds | None
+    timeout: Seconds | None
+    unavailable_after: Seconds
+    max_hold: Seconds | None
+    min_hold: Seconds
+    handover: int
+    ticket_ttl: Seconds | None
+    hear: bool
+    max_waiters: int
+    lock_delay: Seconds
+    fence_ttl: Seconds
+    replicas: int
+    replicas_sync: str
+    yield_after: Seconds | None
+    yield_for: Seconds | None
+    on_lost: Callable[[Any], object] | None
+    on_exit: str
+    on_unavailable: str
+
+
+class LockKwargs(SkipKwargs, total=False):
+    """The options of a lock as keyword arguments; see ``LockOptions``."""
+
+    on_contended: str
+
+
+_EXCLUSIVE = ("lock", "rlock", "fair_lock")
+"""A waiter for one of these waits for its one holder, so a cycle of such waits never ends."""
+
+
+_OF_THE_CLIENT = frozenset({"deadlock_after", "history", "strict"})
+"""Options that only a client has."""
+
+_PLAIN_VALUES = frozenset({float, int, bool, str, NoneType, timedelta})
+_MOST_FOUND = 64
+_MOST_PLANS = 256
+
+
+def _namespace_of(environ: Mapping[str, str]) -> str:
+    """``PAWLOCK_NAMESPACE`` without the white space that files leave around it (a blank, a Windows line end)."""
+    given = environ.get("PAWLOCK_NAMESPACE", "pawlock")
+    # Only blanks are not the empty namespace, under which names are keys: the check refuses them.
+    return given.strip() or given
+
+
+class Settings:
+    """The defaults of a client: checked once, when it is made.
+
+    A program makes a lock for each thing that it works on, with the same few options each time: options that
+    passed the checks are cached, which saves two thirds of the cost of making a lock, and its leases share one object.
+    Callbacks are not cached, since they keep alive what they refer to.
+
+    Args:
+        defaults: What ``connect`` was given, None for "not given".
+        namespace: What the keys begin with; None takes ``PAWLOCK_NAMESPACE``, else ``"pawlock"``.
+        may_be_async: Whether ``on_lost`` may be a coroutine function.
+        environ: The process's environment.
+    """
+
+    def __init__(
+        self,
+        defaults: Mapping[str, Any],
+        namespace: str | None,
+        *,
+        may_be_async: bool,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        given = {key: value for key, value in defaults.items() if value is not None}
+        unknown = sorted(set(given) - LockOptions.known() - _OF_THE_CLIENT)
+        if unknown:
+            raise unknown_options(unknown, LockOptions.known() | _OF_THE_CLIENT)
+        given = from_environment(given, environ)
+        self.deadlock_after = check_deadlock_after(given.pop("deadlock_after", 1.0))
+        self.history = check_count(given.pop("history", 0), "history", 0, MOST_KEPT)
+        self.strict: bool = check_flag(given.pop("strict", False), "strict")
+        self.may_be_async = may_be_async
+        check_callback(given.get("on_lost"), may_be_async=may_be_async)
+        self.options = Terms(LockOptions(**given))
+        self._found: dict[tuple[Any, ...], Terms] = {}
+        self.plans: dict[tuple[Any, ...], Plan] = {}
+        if namespace is None:
+            namespace = _namespace_of(environ)
+            self.namespace = check_namespace(namespace, "PAWLOCK_NAMESPACE")
+        else:
+            self.namespace = check_namespace(namespace)
+        self.service_namespace: str = namespace
+        self.remote: bool = False
+        self.sharded: bool = False
+        self.wake_prefix = wake_prefix(self.namespace)
+        self.redlock: RedlockOptions | None = None
+        self.incarnations: Incarnations | None = None
+        self.engine: ServerEngine = REDIS
+
+    @property
+    def setup(self) -> Setup | None:
+        """How clients publish their sessions; None where no two see the same record."""
+        calls = None if self.remote else self.engine.sessions(self.namespace)
+        if calls is None:
+            return None
+        return Setup(calls, self._exclusive, self._shown, self.deadlock_after, self.history)
+
+    def _shown(self, kind: str, name: str) -> Primitive | None:
+        if kind.partition("=")[0] in _EXCLUSIVE:
+            return self._exclusive(kind, name)
+        # A record says "rwlock.read"; the question whether a name is held as another kind says "rwlock": either side.
+        entry = REGISTRY.get(kind.replace(".", "_"))
+        entry = entry or next((one for one in REGISTRY.values() if one.family == kind), None)
+        return None if entry is None else self._of_record(entry, name)
+
+    def _of_record(self, entry: Entry, name: str) -> Primitive | None:
+        try:
+            return (
+                None
+                if entry.record is None
+                else entry.record(self.engine, self.namespace, name, self.options)
+            )
+        except (ConfigurationError, NotSupported):
+            return None
+
+    def _exclusive(self, kind: str, name: str) -> Primitive | None:
+        kind, _, wire = kind.partition("=")
+        if kind not in _EXCLUSIVE:
+            return None
+        if not wire:
+            return self._of_record(REGISTRY[kind], name)
+        try:
+            return plan_of_key(self, kind, Key(name.removeprefix("key:"), cast("Any", wire)), {}).primitive
+        except (ConfigurationError, NotSupported):
+            return None
+
+    def lock_options(self, given: Mapping[str, Any]) -> Terms:
+        """The options of one lock: the client's defaults, changed by what was given.
+
+        Raises:
+            ConfigurationError: An unknown option, or a value that can never work.
+        """
+        if not given:
+            return self.options
+        # To a dict, True equals 1, and is no valid ttl: the types are part of the key.
+        key = tuple([(name, value.__class__, value) for name, value in given.items()])
+        if not all(item[1] in _PLAIN_VALUES for item in key):
+            return self._checked(given)
+        found = self._found.get(key)
+        if found is None:
+            found = self._checked(given)
+            if len(self._found) >= _MOST_FOUND:
+                self._found.clear()
+            self._found[key] = found
+        return found
+
+    def _checked(self, given: Mapping[str, Any]) -> Terms:
+        unknown = sorted(set(given) - LockOptions.known())
+        if unknown:
+            raise unknown_options(unknown, LockOptions.known())
+        if "on_lost" in given:
+            check_callback(given["on_lost"], may_be_async=self.may_be_async)
+        return self.options.but(**given)
+
+    def with_ttl(self, plan: Plan, ttl: Seconds) -> Plan:
+        """A plan with another ttl, for one acquisition."""
+        options = plan.options.but(ttl=ttl)
+        if self.redlock is not None:
+            self.redlock.check_ttl(options.ttl, options.given.lock_delay)
+        if plan.options.tracks:
+            options = options.tracked()
+        queue_key = _queue_key(plan.primitive, options)
+        return replace(
+            plan, options=options, queue_key=queue_key, batch_key=queue_key if plan.batch_key else ""
+        )
+
+    def plan_of_ticket(self, text: object, given: Mapping[str, Any]) -> tuple[Ticket, Plan]:
+        """The content of a ticket, and the plan that its lease goes on with.
+
+        Raises:
+            ConfigurationError: It is no ticket, or of another namespace.
+        """
+        ticket = read_ticket(text)
+        name = ticket.source or escape(ticket.name)
+        plan = plan_of(self, "lock", name, {"ttl": ticket.ttl, **given})
+        if plan.primitive.key != ticket.key:
+            raise ConfigurationError(
+                "the ticket belongs to another namespace: adopt it with a client of that namespace"
+            )
+        return ticket, plan
+
+
+def plan_of(
+    settings: Settings,
+    kind: str,
+    name: str | Key,
+    given: Mapping[str, Any],
+    owner: str | None = None,
+) -> Plan:
+    """The plan of a ``lock``, ``rlock`` or ``fair_lock``; cached by its arguments.
+
+    Raises:
+        ConfigurationError: A name, owner or option that can never work.
+        NotSupported: A key that cannot be shared in this way.
+    """
+    values = given.values()
+    types = tuple(map(type, values))
+    if name.__class__ is not str or owner is not None or not _PLAIN_VALUES.issuperset(types):
+        return _new_plan(settings, kind, name, given, owner)
+    # To a dict, True equals 1, and is no valid ttl: the types are part of the key.
+    key = (kind, name, *given, *values, *types)
+    found = settings.plans.get(key)
+    if found is None:
+        found = _new_plan(settings, kind, name, given, owner)
+        if len(settings.plans) >= _MOST_PLANS:
+            settings.plans.clear()
+        settings.plans[key] = found
+    return found
+
+
+def _new_plan(
+    settings: Settings, kind: str, name: str | Key, given: Mapping[str, Any], owner: str | None
+) -> Plan:
+    if isinstance(name, Key):
+        return plan_of_key(settings, kind, name, given, owner)
+    if kind == "fair_lock":
+        given = strict_order(given)
+    _refuse_yield(given)
+    options = settings.lock_options(given)
+    if owner is not None:
+        owner = check_word(owner, "owner", at=False)
+    found = name_and_key(settings, name)
+    if found is None:
+        return unfilled(kind, name, options)
+    name, key = found
+    if settings.redlock is not None:
+        refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
+        check_for_quorum(settings.redlock, options)
+    if owner is not None:
+        return _owned_plan(settings.engine.mutex_of(kind, name, key, options, owner, SHARED_OWNER), options)
+    return exclusive_plan(settings.engine.mutex(kind, name, key, options), options)
+
+
+def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], identifier: str) -> Plan:
+    """The plan of a lock that an identifier of the lock service holds.
+
+    Raises:
+        ConfigurationError: A name, identifier or option that can never work.
+    """
+    plan = plan_of(settings, "rlock", name, given, identifier)
+    if not plan.counted:
+        return plan
+    secret, shown = hash_identifier(identifier)
+    found = plan.primitive
+    return replace(
+        plan, primitive=settings.engine.mutex_of("rlock", found.name, found.key, plan.options, secret, shown)
+    )
+
+
+_YIELD = ("yield_after", "yield_for")
+
+
+def _refuse_yield(given: Mapping[str, Any]) -> None:
+    for option in _YIELD:
+        if option in given:
+            raise ConfigurationError(
+                f"{option} is for keys that are shared with other programs: use pawlock.Key as the name, or remove it"
+            )
+
+
+def plan_of_key(
+    settings: Settings, kind: str, key: Key, given: Mapping[str, Any], owner: str | None = None
+) -> Plan:
+    """The plan of a lock whose key is given, whatever the namespace.
+
+    Raises:
+        ConfigurationError: An owner or option that can never work.
+        NotSupported: What cannot be shared with other programs.
+    """
+    if kind == "fair_lock":
+        raise NotSupported(
+            f"fair_lock cannot be used with {key.name!r}: programs of other libraries keep no order; use lock"
+        )
+    options = settings.lock_options(given).tracked()
+    if owner is not None:
+        owner = check_word(owner, "owner", at=False)
+    if settings.redlock is not None:
+        if key.wire != "plain":
+            raise NotSupported(
+                f"{key.name!r} cannot be used on independent masters (Redlock): "
+                f"wire={key.wire!r} is not supported there; use a single server, Sentinel or Cluster"
+            )
+        refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
+        check_for_quorum(settings.redlock, options)
+    if key.wire == "plain":
+        _check_slots(settings, key)
+    mutex = settings.engine.mutex_at(kind, key, options, owner, sharded=settings.sharded)
+    return exclusive_plan(mutex, options) if owner is None else _owned_plan(mutex, options)
+
+
+def _check_slots(settings: Settings, key: Key) -> None:
+    """Refuse a list that the script of a release cannot reach: in a cluster it may lie on another node."""
+    if not settings.sharded or key.wake is None or key.wake[0] != "push":
+        return
+    from pawlock.topology.cluster import slot_of
+
+    if slot_of(key.wake[1].encode()) != slot_of(key.key.encode()):
+        raise NotSupported(
+            f"{key.name!r} wakes waiters by the list {key.wake[1]!r}, which has another hash slot in a cluster: "
+            "use a name with one pair of braces, or pawlock.Key(key) without wake"
+        )
+
+
+def exclusive_plan(primitive: Primitive, options: Terms) -> Plan:
+    """The plan of a primitive that one owner holds at a time, whichever it is."""
+    queue_key, alone = _queue_key(primitive, options), not options.hands_over
+    batch_key = queue_key if alone and options.durable is None else ""
+    return Plan(primitive, options, primitive.kind == "rlock", False, alone, queue_key, batch_key=batch_key)
+
+
+_ON_QUORUM = frozenset({"lock", "rlock", "rwlock", "multi_lock"})
+
+
+def refuse_on_quorum(settings: Settings, kind: str) -> None:
+    """Refuse what a majority of independent masters cannot keep.
+
+    Raises:
+        NotSupported: It is such a primitive, and the client has such masters.
+    """
+    if settings.redlock is not None and kind not in _ON_QUORUM:
+        text = (
+            f"{kind} is not safe on independent masters (Redlock): use a single server, Sentinel or Cluster"
+        )
+        raise NotSupported(f"{text}; concepts/redlock.md has the proof")
+
+
+def _owned_plan(primitive: Primitive, options: Terms) -> Plan:
+    return Plan(primitive, options, False, True, True, "")
+
+
+def check_for_quorum(redlock: RedlockOptions, options: Terms) -> None:
+    """Refuse options that several independent masters cannot keep.
+
+    Raises:
+        ConfigurationError: The ttl is too long for them.
+        NotSupported: They ask for replicas.
+    """
+    redlock.check_ttl(options.ttl, options.given.lock_delay)
+    if options.durable:
+        raise NotSupported(
+            "replicas cannot be used with independent masters (Redlock), which have no replicas"
+        )
+    redlock.check_fence_ttl(options.given.fence_ttl)
+
+
+def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:
+    """The name that a text stands for, its doubled braces undone, and its key.
+
+    Returns:
+        None if the name has fields, for a decorator to fill.
+
+    Raises:
+        ConfigurationError: It can never be a name.
+    """
+    literal = name
+    if isinstance(name, Key):
+        raise NotSupported(
+            f"{name.name!r} is a key that other programs share, and only locks have a form in common with them: "
+            "use lock, rlock or multi_lock for it"
+        )
+    if isinstance(name, str):
+        literal = plain(name)
+        if literal is None:
+            Template(name)
+            return None
+    return cast("str", literal), key_of(settings.namespace, literal)
+
+
+def unfilled(kind: str, name: str, options: Terms) -> Plan:
+    """The plan of a name with fields: a decorator takes it, and every other use raises ``ConfigurationError``."""
+    return Plan(cast("Primitive", Unfilled(kind, name)), options, False, False, True, "")
+
+
+def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of a lock without local hand-over.
+
+    Raises:
+        ConfigurationError: A ``handover`` was given.
+    """
+    if given.get("handover", 0) != 0:
+        raise ConfigurationError("handover must be 0 for a fair_lock, which has no local hand-off: use lock")
+    return {**given, "handover": 0}
+
+
+def _queue_key(primitive: Primitive, options: Terms) -> str:
+    """The queue key of a lock; that of a key of other programs differs by how it is shared."""
+    queue_key = queue_key_of(primitive.key, options)
+    shared: str = getattr(primitive, "shared", "")
+    return f"{queue_key} {shared}" if shared else queue_key
+
+
+def queue_key_of(key: str, options: Terms) -> str:
+    """The key of the locks whose waiters are interchangeable."""
+    return f"{key} {options.queue_group}"
+
+
+def check_word(value: object, what: str, *, at: bool = True) -> str:
+    """Check text that names an owner or a candidate.
+
+    Args:
+        value: What the user gave.
+        what: The option's name, for the error.
+        at: Whether it may contain ``@``, which ends the owner in a token.
+
+    Raises:
+        ConfigurationError: It is no text, empty, longer than 200 bytes, or not one printable word.
+    """
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(f"{what} must be text of 1 to 200 bytes, not {value!r:.40}")
+    if ("@" in value and not at) or any(c.isspace() or not c.isprintable() for c in value):
+        barred = "white space or control characters" if at else "'@', white space or control characters"
+        raise ConfigurationError(f"{what} {value!r:.40} contains {barred}; use letters, digits, '-'")
+    if len(value.encode()) > 200:
+        raise ConfigurationError(f"{what} must be at most 200 bytes")
+    return value
+
+
+degraded.guard.mutex = threading.RLock()
+
+live_clients: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Clients that must notice a fork and the exit of the interpreter."""
+
+
+def _reset_after_fork() -> None:
+    degraded.guard.mutex = threading.RLock()
+    degraded.forget_degraded()
+    for client in list(live_clients):
+        after_fork(client)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+# Pickling a lock ----------------------------------------------------------------------------------------------------
+
+Origin = tuple[object, dict[str, Any]]
+_revived: dict[tuple[Any, ...], Any] = {}
+
+
+class _NotPicklable(NotSupported, TypeError):
+    """A lock whose client cannot be made again elsewhere."""
+
+
+def description(origin: Origin) -> Origin:
+    """How to make a client like this one in another process.
+
+    Raises:
+        NotSupported: It was made from a client object, which cannot travel; also a TypeError.
+    """
+    target, defaults = origin
+    if target is not None and not isinstance(target, str):
+        raise _NotPicklable(
+            "cannot pickle this lock: only locks of a client that was connected by URL can be pickled"
+        )
+    return target, defaults
+
+
+def shared_client(client_class: type, origin: Origin) -> Any:
+    """The client that all unpickled objects of one origin share in this process."""
+    target, defaults = origin
+    # The text of the whole shows no credentials.
+    key = (client_class, repr(origin), defaults.get("credentials"))
+    client = _revived.get(key)
+    if client is None or is_closed(client):
+        client = _revived[key] = client_class(target, **defaults)
+    return client
+
+
+def revive(
+    client_class: type, origin: Origin, kind: str, name: str, given: dict[str, Any], owner: str | None
+) -> Any:
+    """The lock again, on a client that all revived locks of the same origin share."""
+    return make(shared_client(client_class, origin), kind, name, given, owner)

@@ -1,0 +1,94 @@
+"""What a multi-lock is made of: names or locks, checked and put in order, for both APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from pawlock._factory import Origin, Settings, description, plan_of, plan_of_key, shared_client
+from pawlock.core.coordinate.multi_lease import MultiPlan
+from pawlock.core.protocol.engine import Together
+from pawlock.core.protocol.key import Key
+from pawlock.core.state.plan import Plan
+from pawlock.errors import ConfigurationError
+
+__all__ = ["describe_multi", "multi_plan", "revive_multi"]
+
+_MOST_NAMES = 1000
+
+
+def multi_plan(
+    settings: Settings, client: object, members: object, given: Mapping[str, Any]
+) -> tuple[MultiPlan, tuple[object, Mapping[str, Any]]]:
+    """The plan of a ``multi_lock``, and what it was made from.
+
+    Args:
+        settings: The client's.
+        client: The client: locks of another one are refused.
+        members: Names and locks, in any order.
+        given: Options of the whole, and of the members that are given by name.
+
+    Raises:
+        ConfigurationError: No names, too many, one of them twice, or something that is neither name nor lock, or
+            goes on without the server.
+    """
+    if isinstance(members, (str, bytes)) or not isinstance(members, Iterable):
+        raise ConfigurationError(f"multi_lock takes a list of names or locks, not {type(members).__name__}")
+    options = settings.lock_options(given)
+    # The client's default on_unavailable is for single locks; only one that was given here is refused below.
+    for_names = {"on_unavailable": "raise", **given, "on_lost": None}
+    several: tuple[object, ...] = tuple(cast("Iterable[object]", members))
+    plans = [_plan_of_member(settings, client, member, for_names) for member in several]
+    if not 1 <= len(plans) <= _MOST_NAMES:
+        raise ConfigurationError(f"multi_lock takes 1 to {_MOST_NAMES} names, got {len(plans)}")
+    plans.sort(key=lambda plan: (plan.primitive.key, plan.primitive.kind))
+    names = [plan.primitive.name for plan in plans]
+    keys = [plan.primitive.key for plan in plans]
+    for name, key in zip(names, keys, strict=True):
+        if names.count(name) > 1 or keys.count(key) > 1:
+            raise ConfigurationError(f"multi_lock has {name!r} twice and would wait for itself: remove one")
+    if any(plan.options.given.on_unavailable != "raise" for plan in plans):
+        raise ConfigurationError("on_unavailable is not supported for a multi_lock: use it for single locks")
+    return MultiPlan(tuple(plans), options, _together(settings, plans)), (several, given)
+
+
+def _plan_of_member(settings: Settings, client: object, member: object, given: Mapping[str, Any]) -> Plan:
+    if isinstance(member, str):
+        return plan_of(settings, "lock", member, given)
+    if isinstance(member, Key):
+        return plan_of_key(settings, "lock", member, given)
+    if isinstance(getattr(member, "_plan", None), MultiPlan):
+        raise ConfigurationError("a multi_lock cannot contain another multi_lock: pass all names to one")
+    plan = getattr(member, "_plan", None)
+    if not isinstance(plan, Plan):
+        raise ConfigurationError(
+            f"multi_lock takes names, locks and keys, got {type(member).__name__} {member!r:.60}"
+        )
+    if getattr(member, "_client", None) is not client:
+        raise ConfigurationError(
+            f"the lock of {plan.primitive.name!r} belongs to another client than the multi_lock"
+        )
+    return plan
+
+
+def _together(settings: Settings, plans: list[Plan]) -> Together | None:
+    """One request for all names, if the engine has one; whether the names share a node, the server says.
+
+    That request supports neither replicas nor lock_delay.
+    """
+    plain = [plan for plan in plans if plan.options.durable is None and not plan.options.given.lock_delay]
+    return settings.engine.together([plan.primitive for plan in plans]) if len(plain) == len(plans) else None
+
+
+def describe_multi(origin: Origin, members: Iterable[object], given: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What ``revive_multi`` makes it again from.
+
+    Raises:
+        NotSupported: Its client was made from a client object, which cannot travel; also a TypeError.
+    """
+    return description(origin), tuple(members), dict(given)
+
+
+def revive_multi(client_class: type, origin: Origin, members: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """The multi-lock again, on the client that revived locks of its origin share."""
+    return shared_client(client_class, origin).multi_lock(members, **given)

@@ -1,0 +1,147 @@
+"""What a semaphore and an rwlock are made of: no I/O, so both APIs share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from pawlock._factory import (
+    Settings,
+    check_for_quorum,
+    name_and_key,
+    queue_key_of,
+    refuse_on_quorum,
+    unfilled,
+)
+from pawlock.core.protocol.options import Renew, Seconds, check_count, check_flag
+from pawlock.core.protocol.terms import Terms
+from pawlock.core.retry import query
+from pawlock.core.state.plan import Plan
+from pawlock.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.protocol.engine import PermitCalls
+
+__all__ = [
+    "PermitKwargs",
+    "change_limit",
+    "check_permits",
+    "plan_for_permits",
+    "plan_of_semaphore",
+    "plans_of_rwlock",
+]
+
+_MOST_PERMITS = 1_000_000_000
+
+
+class PermitKwargs(TypedDict, total=False):
+    """The options of a semaphore or an rwlock as keyword arguments; see ``LockOptions``."""
+
+    ttl: Seconds
+    renew: Renew
+    renew_every: Seconds | None
+    timeout: Seconds | None
+    unavailable_after: Seconds
+    max_hold: Seconds | None
+    min_hold: Seconds
+    ticket_ttl: Seconds | None
+    fence_ttl: Seconds
+    max_waiters: int
+    replicas: int
+    replicas_sync: str
+    on_lost: Callable[[Any], object] | None
+    on_exit: str
+    on_unavailable: str
+    on_contended: str
+
+
+def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mapping[str, Any]) -> Plan:
+    """The plan of a ``semaphore``, for one permit.
+
+    Raises:
+        ConfigurationError: A name, number or option that can never work.
+    """
+    check_permits(permits)
+    _refuse_mutex_options("semaphore", given)
+    refuse_on_quorum(settings, "semaphore")
+    options = settings.lock_options({**_NOT_FOR_PERMITS, **given})
+    found = name_and_key(settings, name)
+    if found is None:
+        return unfilled("semaphore", name, options)
+    permit = settings.engine.semaphore(*found, permits, options)
+    # Each acquisition counts by itself, also of one thread: nothing is re-entered.
+    return Plan(permit, options, False, True, True, "", batch_key=_batch_key(permit.key, options))
+
+
+def plans_of_rwlock(
+    settings: Settings, name: str, given: Mapping[str, Any], *, upgradable: bool
+) -> tuple[Plan, Plan]:
+    """The plans of the two sides of an ``rwlock``: to read and to write.
+
+    Raises:
+        ConfigurationError: A name or option that can never work.
+    """
+    _refuse_mutex_options("rwlock", given)
+    check_flag(upgradable, "upgradable")
+    refuse_on_quorum(settings, "rwlock")
+    options = settings.lock_options({**_NOT_FOR_PERMITS, **given})
+    found = name_and_key(settings, name)
+    if found is None:
+        return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
+    if settings.redlock is not None:
+        check_for_quorum(settings.redlock, options)
+    reader, writer = settings.engine.rwlock(*found, options, upgradable=upgradable)
+    batch_key = "" if settings.redlock is not None else _batch_key(reader.key, options)
+    return (
+        Plan(reader, options, True, False, True, "", batch_key=batch_key),
+        Plan(writer, options, True, False, True, "", batch_key=batch_key),
+    )
+
+
+def _batch_key(key: str, options: Terms) -> str:
+    return "" if options.durable is not None else queue_key_of(key, options)
+
+
+def check_permits(permits: object, what: str = "permits") -> int:
+    """How many permits there are.
+
+    Raises:
+        ConfigurationError: It is no int, or less than 1.
+    """
+    return check_count(permits, what, 1, _MOST_PERMITS)
+
+
+def plan_for_permits(plan: Plan, n: object) -> Plan:
+    """The plan for ``n`` permits at once.
+
+    Raises:
+        ConfigurationError: It is no int, less than 1, or more than there are.
+    """
+    if type(n) is int and n == 1:
+        return plan
+    primitive = cast("PermitCalls", plan.primitive)
+    check_count(n, "n", 1, primitive.permits)
+    return replace(plan, primitive=primitive.of(primitive.kind, str(n)))
+
+
+async def change_limit(engine: Engine, plan: Plan, permits: object) -> None:
+    """Change how many permits there are; see ``Semaphore.set_limit``."""
+    limit = check_permits(permits)
+    primitive = cast("PermitCalls", plan.primitive)
+    engine.check_open(primitive.name)
+    await query(engine, primitive.limit(limit), plan.options, primitive.name, "set_limit")
+
+
+_NOT_FOR_PERMITS: Mapping[str, Any] = {"handover": 16, "lock_delay": 0.0}
+"""Defaults of a client that do not apply to permits."""
+
+
+def _refuse_mutex_options(kind: str, given: Mapping[str, Any]) -> None:
+    if "handover" in given:
+        raise ConfigurationError(
+            f"a {kind} has no local hand-off, since each holder has its own lease: omit handover"
+        )
+    if "lock_delay" in given:
+        raise ConfigurationError(f"a {kind} has no lock_delay: omit it")

@@ -1,0 +1,228 @@
+"""The state of the lock service in this process: its holds and counters."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from pawlock.core.protocol.options import Seconds, check_count, check_timeout, check_ttl, seconds
+from pawlock.errors import ConfigurationError, NotHeld, PawlockError
+from pawlock.model import LockInfo, ServiceMetrics, ServiceStats
+
+__all__ = ["Book", "ServiceOptions", "hash_identifier", "service_options"]
+
+_MOST_NAMES = 10_000
+"""Names whose counters are kept; the one that was asked for longest ago goes first."""
+
+L = TypeVar("L")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """How one acquisition of the lock service behaves. Durations in seconds.
+
+    Args:
+        ttl: Server-side life without renewal, 0.05 to 366 days; default 30, renewed at each third of it until release.
+        wait: How long to wait in the queue; 0 tries once. Default None: ``retry_count`` × ``retry_delay``.
+        retry_count: How many times a caller would retry; default 3. The retries become one wait in the queue, without
+            polling.
+        retry_delay: Seconds between two retries; default 0.2.
+        max_hold: The hold is lost this long after its grant; None (default) never.
+        renew_every: How often it is renewed, less than ttl / 2; None (default): each third of the ttl.
+        renewal_interval: The same, by the name that it has in other lock services; give one of the two.
+
+    Raises:
+        ConfigurationError: A value that can never work.
+    """
+
+    ttl: Seconds = 30.0
+    wait: Seconds | None = None
+    retry_count: int = 3
+    retry_delay: Seconds = 0.2
+    max_hold: Seconds | None = None
+    renew_every: Seconds | None = None
+    renewal_interval: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        check_ttl(self.ttl)
+        check_timeout(self.wait, "wait")
+        check_count(self.retry_count, "retry_count", 0, 1_000_000)
+        if self.renew_every is not None and self.renewal_interval is not None:
+            raise ConfigurationError("renew_every and renewal_interval are the same option: pass one of them")
+        if not 0 <= seconds(self.retry_delay, "retry_delay") <= 86400:
+            raise ConfigurationError(f"retry_delay must be 0 to 86400 seconds, got {self.retry_delay!r}")
+
+    @property
+    def rhythm(self) -> Seconds | None:
+        """How often to renew; None for each third of the ttl."""
+        return self.renewal_interval if self.renew_every is None else self.renew_every
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds to wait in the queue; None: no limit."""
+        if self.wait is None:
+            return self.retry_count * seconds(self.retry_delay, "retry_delay")
+        return check_timeout(self.wait, "wait")
+
+
+def service_options(given: object) -> ServiceOptions:
+    """Options as ``ServiceOptions``, from one, from a mapping, or from None.
+
+    Raises:
+        ConfigurationError: It is none of these, or has an option that is not known.
+    """
+    if given is None:
+        return ServiceOptions()
+    if isinstance(given, ServiceOptions):
+        return given
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"options must be ServiceOptions or a mapping, got {type(given).__name__}")
+    options = cast("Mapping[str, Any]", given)
+    known = ServiceOptions.__dataclass_fields__
+    unknown = sorted(str(key) for key in options if key not in known)
+    if unknown:
+        raise ConfigurationError(f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+    return ServiceOptions(**options)
+
+
+def hash_identifier(identifier: str) -> tuple[str, str]:
+    """The secret owner that the server stores for an identifier, and the digest that everybody may see.
+
+    Neither reveals the identifier, and the second does not reveal the first: nothing in errors, metrics or lists allows
+    a release.
+    """
+    digest = hashlib.sha256(f"pawlock service\0{identifier}".encode()).hexdigest()
+    return digest[:48], f"service:{digest[48:60]}"
+
+
+class Book(Generic[L]):
+    """The holds of one client's service, and its counters by name."""
+
+    def __init__(self) -> None:
+        # Re-entrant: a signal handler may use the service on top of its own thread.
+        self._guard = threading.RLock()
+        self._held: dict[tuple[str, str], tuple[L, ...]] = {}
+        self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
+        self._totals: Counter[str] = Counter(released=0)
+        # Never forgotten for another name: only names that are waited for are in it.
+        self._waiting: dict[tuple[str, object], None] = {}
+
+    def after_fork(self) -> None:
+        """In the child: another thread may have had the guard, and the holds are the parent's."""
+        self._guard = threading.RLock()
+        self._held, self._waiting = {}, {}
+
+    def put(self, name: str, identifier: str, lease: L) -> None:
+        """Note a hold."""
+        self._add(name, identifier, lease)
+        self.count(name, "acquired")
+
+    def restore(self, name: str, identifier: str, lease: L) -> None:
+        """Note a hold again that was taken, and not released."""
+        self._add(name, identifier, lease)
+        self._totals["released"] -= 1
+
+    def _add(self, name: str, identifier: str, lease: L) -> None:
+        key, fresh = (name, identifier), (lease,)
+        with self._guard:
+            self._held[key] = self._held[key] + fresh if key in self._held else fresh
+
+    def take(self, name: str, identifier: str) -> L:
+        """The newest hold, which is noted no more.
+
+        Raises:
+            NotHeld: There is none.
+        """
+        key, lease = (name, identifier), None
+        try:
+            # One step: of two threads, one gets it, and what a third puts meanwhile stays.
+            with self._guard:
+                if key in self._held:
+                    lease, rest = self._held[key][-1], self._held[key][:-1]
+                    if rest:
+                        self._held[key] = rest
+                    else:
+                        del self._held[key]
+        except BaseException:
+            if lease is not None:
+                self._add(name, identifier, lease)
+            raise
+        if lease is None:
+            self.count(name, "failures")
+            raise NotHeld(f"release {name!r}: {hash_identifier(identifier)[1]} does not hold it", name=name)
+        self._totals["released"] += 1
+        return lease
+
+    def holds(self, name: str, identifier: str) -> tuple[L, ...]:
+        """All holds of an identifier.
+
+        Raises:
+            NotHeld: There is none.
+        """
+        holds = self._held.get((name, identifier), ())
+        if not holds:
+            self.count(name, "failures")
+            raise NotHeld(
+                f"renew {name!r}: {hash_identifier(identifier)[1]} does not hold it",
+                name=name,
+                operation="extend",
+            )
+        return holds
+
+    def count(self, name: str, what: str) -> None:
+        """Count what happened to a name."""
+        self._totals[what] += 1
+        counts = self._counts.get(name)
+        if counts is None:
+            counts = self._counts[name] = Counter()
+            if len(self._counts) > _MOST_NAMES:
+                self._counts.popitem(last=False)
+        counts[what] += 1
+
+    @contextmanager
+    def watching(self, name: str) -> Generator[None]:
+        """Count one who waits, and what fails."""
+        self.count(name, "waits")
+        waiter = name, object()
+        self._waiting[waiter] = None
+        try:
+            yield
+        except PawlockError:
+            self.count(name, "failures")
+            raise
+        finally:
+            del self._waiting[waiter]
+
+    def metrics(self, info: LockInfo) -> ServiceMetrics:
+        """The record of a name: what the server says, and what was counted here."""
+        counts: Mapping[str, Any] = self._counts.get(info.name, Counter())
+        return ServiceMetrics(
+            name=info.name,
+            holder=info.holder,
+            ttl_left=info.ttl_left,
+            count=info.count,
+            queue_length=info.queue_length,
+            acquired=counts["acquired"],
+            waits=counts["waits"],
+            waiting=sum(name == info.name for name, _ in self._waiting.copy()),
+            failures=counts["failures"],
+        )
+
+    def stats(self) -> ServiceStats:
+        """What was counted over all names, and what is held."""
+        # Copies, made in one step: other threads come and go meanwhile.
+        held, totals = self._held.copy(), self._totals.copy()
+        return ServiceStats(
+            names=len({name for name, _ in held}),
+            holds=sum(len(holds) for holds in held.values()),
+            acquired=totals["acquired"],
+            released=totals["released"],
+            waits=totals["waits"],
+            waiting=len(self._waiting),
+            failures=totals["failures"],
+        )

@@ -1,0 +1,105 @@
+"""An acquisition of asyncio before it is awaited. Threads need nothing like it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from pawlock.aio.lease import AsyncLease, AsyncWriteLease, given, given_to_write
+from pawlock.core.acquire import acquire
+from pawlock.core.coordinate import multi
+from pawlock.core.coordinate.multi_lease import BaseMultiLease, record_of_all
+from pawlock.core.lease.base import record_of
+from pawlock.core.release import release
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.protocol.runtime import StopSignal
+    from pawlock.core.state.plan import Plan
+
+__all__ = ["Acquiring", "acquired", "acquired_to_write"]
+
+
+class _Entered(Protocol):
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+L_co = TypeVar("L_co", bound=_Entered, covariant=True)
+
+
+class Acquiring(Coroutine[Any, Any, L_co]):
+    """An acquisition that is awaited for its lease, entered with ``async with``, or turned into a task."""
+
+    __slots__ = ("_lease", "_operation")
+
+    def __init__(self, operation: Any) -> None:
+        self._operation = operation
+        self._lease: L_co | None = None
+
+    def __await__(self) -> Generator[Any, None, L_co]:
+        operation: Generator[Any, None, L_co] = self._operation.__await__()
+        return operation
+
+    def send(self, value: Any, /) -> Any:
+        """Go on; for the event loop."""
+        return self._operation.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        """Go on with an error; for the event loop."""
+        return self._operation.throw(*args)
+
+    def close(self) -> None:
+        """End without a result; for the event loop."""
+        self._operation.close()
+
+    async def __aenter__(self) -> L_co:
+        lease: L_co = await self._operation
+        # No call before the `try`: a signal handler may run there, and nobody would leave the block.
+        try:
+            self._lease = lease
+            return await lease.__aenter__()
+        except BaseException:
+            _cut_short(lease, _levels(lease))
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lease = self._lease
+        if lease is not None:
+            levels = 0
+            try:
+                levels = _levels(lease)
+                await lease.__aexit__(kind, error, trace)
+            except BaseException:
+                _cut_short(lease, levels or _levels(lease))
+                raise
+
+
+def _levels(lease: _Entered) -> int:
+    return record_of(lease).levels if isinstance(lease, AsyncLease) else 1
+
+
+def _cut_short(lease: _Entered, levels: int) -> None:
+    """End in the background what a signal handler interrupted before it had begun."""
+    if isinstance(lease, AsyncLease):
+        release.cut_short(record_of(lease), levels)
+    elif isinstance(lease, BaseMultiLease):
+        multi.cut_short(record_of_all(lease))
+
+
+async def acquired(engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None) -> AsyncLease:
+    """Acquire it for the caller; see ``acquire.acquire``."""
+    return given(await acquire.acquire(engine, plan, wait, stop))
+
+
+async def acquired_to_write(
+    engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None
+) -> AsyncWriteLease:
+    """The same for a writer."""
+    return given_to_write(await acquire.acquire(engine, plan, wait, stop))

@@ -1,0 +1,300 @@
+"""The client of asyncio. A thin shell: what happens is decided in ``pawlock.core``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, Unpack, overload
+
+from pawlock._factory import LockKwargs, SkipKwargs, plan_of
+from pawlock._inside import engine_here
+from pawlock._multi import multi_plan
+from pawlock._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
+from pawlock.aio.coordination import AsyncCoordination
+from pawlock.aio.lease import AsyncLease, given
+from pawlock.aio.lifecycle import AsyncClientLifecycle
+from pawlock.aio.lock import AsyncLock, BaseAsyncLock, SkippingAsyncLock
+from pawlock.aio.multi import AsyncMultiLock
+from pawlock.aio.rwlock import AsyncRWLock
+from pawlock.aio.semaphore import AsyncSemaphore
+from pawlock.aio.service import AsyncLockService
+from pawlock.core.observe import operator
+from pawlock.core.observe.history import history
+from pawlock.core.protocol.key import Key
+from pawlock.core.protocol.options import Seconds
+from pawlock.core.release import stateless, transfer
+from pawlock.model import AuditEntry, Forced, HistoryEntry, LockInfo
+
+__all__ = ["AsyncClient"]
+
+
+class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
+    """A client for the locks of one server, for asyncio; made by ``pawlock.connect_async``. Shared by any number of tasks.
+
+    It sends nothing before its first use. Used in several event loops, it keeps one connection for each. An async
+    context manager that closes at its end.
+    """
+
+    @overload
+    def lock(
+        self, name: str | Key, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
+    ) -> SkippingAsyncLock: ...
+    @overload
+    def lock(self, name: str | Key, **options: Unpack[LockKwargs]) -> AsyncLock: ...
+
+    def lock(self, name: str | Key, **options: Unpack[LockKwargs]) -> AsyncLock:
+        """A lock that one owner holds at a time.
+
+        Args:
+            name: 1 to 200 bytes of text; ``{{`` stands for a brace, and a field as in ``"order:{id}"`` is for a
+                decorator to fill. Or a ``pawlock.Key`` that programs of other libraries lock too.
+            options: See ``pawlock.LockOptions``: ttl, timeout, renew, max_hold, handover, …
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+        """
+        return AsyncLock(self, plan_of(self._settings, "lock", name, options), ("lock", name, options, None))
+
+    @overload
+    def rlock(
+        self,
+        name: str | Key,
+        *,
+        owner: str | None = None,
+        on_contended: Literal["skip"],
+        **options: Unpack[SkipKwargs],
+    ) -> SkippingAsyncLock: ...
+    @overload
+    def rlock(
+        self, name: str | Key, *, owner: str | None = None, **options: Unpack[LockKwargs]
+    ) -> AsyncLock: ...
+
+    def rlock(self, name: str | Key, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> AsyncLock:
+        """A lock that its holder may acquire again: it is free after as many releases as acquisitions.
+
+        Args:
+            name: 1 to 200 bytes of text, or a ``pawlock.Key``.
+            owner: Who may re-enter. None (default): the task, counted here without the network. Text: every caller
+                that passes the same owner, in any process, counted on the server.
+            options: As for ``lock``.
+
+        Raises:
+            ConfigurationError: A name, owner or option that can never work.
+        """
+        return AsyncLock(
+            self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
+        )
+
+    @overload
+    def fair_lock(
+        self, name: str, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
+    ) -> SkippingAsyncLock: ...
+    @overload
+    def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock: ...
+
+    def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock:
+        """A lock that is granted in strict FIFO order across all clients.
+
+        A ``lock`` of the same name is the same lock, so the two exclude each other; a fair lock has no local hand-off.
+
+        Args:
+            name: As for ``lock``.
+            options: As for ``lock``, but no handover. ticket_ttl is how long dead waiters delay others in all.
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+        """
+        return AsyncLock(
+            self, plan_of(self._settings, "fair_lock", name, options), ("fair_lock", name, options, None)
+        )
+
+    def semaphore(self, name: str, *, permits: int, **options: Unpack[PermitKwargs]) -> AsyncSemaphore:
+        """A limited number of permits; each holder has its own lease.
+
+        Args:
+            name: As for ``lock``; a semaphore is independent of a lock with the same name.
+            permits: The number of permits, at least 1; the same in all programs that use the name.
+            options: As for ``lock``, but no handover and no lock_delay.
+
+        Raises:
+            ConfigurationError: A name, number or option that can never work.
+        """
+        plan = plan_of_semaphore(self._settings, name, permits, options)
+        return AsyncSemaphore(self, plan, ("semaphore", name, {"permits": permits, **options}, None))
+
+    def rwlock(self, name: str, *, upgradable: bool = False, **options: Unpack[PermitKwargs]) -> AsyncRWLock:
+        """A read-write lock, many readers or one writer: ``rwlock(name).read`` and ``rwlock(name).write``.
+
+        Args:
+            name: As for ``lock``; an rwlock is independent of a lock with the same name.
+            upgradable: Whether readers of this object may upgrade to writing without a release. One upgradable reader
+                at a time, beside any number of plain readers. Default False: acquiring the write lock while reading
+                raises ``DeadlockDetected``.
+            options: As for ``lock``, but no handover and no lock_delay.
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+        """
+        plans = plans_of_rwlock(self._settings, name, options, upgradable=upgradable)
+        return AsyncRWLock(self, plans, ("rwlock", name, {"upgradable": upgradable, **options}, None))
+
+    def multi_lock(
+        self, members: Iterable[str | BaseAsyncLock | Key], **options: Unpack[LockKwargs]
+    ) -> AsyncMultiLock:
+        """Several locks as one: all are acquired or none, always in the same order; losing one loses all.
+
+        Args:
+            members: 1 to 1,000 names, locks of this client, or keys of other programs (``pawlock.Key``), in any order;
+                each once.
+            options: As for ``lock``: timeout is for all together, on_lost is called once with the combined lease, and
+                the other options apply to the members that are given by name.
+
+        Raises:
+            ConfigurationError: No names, a name twice, a lock of another client, a multi-lock, or an option that can
+                never work.
+        """
+        return AsyncMultiLock(self, *multi_plan(self._settings, self, members, options))
+
+    def service(self) -> AsyncLockService:
+        """The lock service in this process: names and identifiers instead of leases, for callers that keep no objects.
+
+        Every call returns the same object. Its holds are renewed until they are released or the client is closed.
+        """
+        return AsyncLockService(self, self._book)
+
+    async def inspect(self, name: str | Key, *, waiters: int = 100) -> LockInfo:
+        """Return the holder and the queue of a lock. Changes nothing; for a free lock, ``held`` is False.
+
+        ``held_as`` says whether the name is held as a semaphore, rwlock or election.
+
+        Args:
+            name: The name.
+            waiters: Maximum number of waiters to list, from 0 to 100,000; default 100.
+
+        Raises:
+            ConfigurationError: A name or number that can never work.
+            BackendError: The server could not be asked.
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", name, {})
+        return await operator.inspect(engine_here(self), plan.primitive, plan.options, waiters)
+
+    async def locks(self) -> list[LockInfo]:
+        """Return all locks of the namespace that have been held for a second or more, sorted by name.
+
+        The list comes from the sessions that clients publish, so the server is not scanned; each lock is then read.
+        Clients without the permission to publish, and detached leases, are not listed.
+
+        Raises:
+            BackendError: The server could not be asked.
+            NotSupported: Independent masters (Redlock) keep no common record.
+            ClientClosed: The client was closed.
+        """
+        return await operator.locks(engine_here(self), self._settings.options)
+
+    async def force_release(self, name: str | Key, *, reason: str) -> Forced:
+        """End the lease of the holder of a lock, and grant the lock to the next waiter.
+
+        The fencing token increases, so guarded writes refuse the old holder once the next one has written. The old
+        holder sees the loss with ``LossReason.TAKEN``: within a second if it has held for a second, else at its next
+        renewal. What it does until then is not undone.
+
+        A name that is held as a semaphore, an rwlock or an election is left alone; ``held_as`` says which it is.
+
+        Args:
+            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
+            reason: Why, in 1 to 500 characters; recorded in the audit log with who did it and when.
+
+        Raises:
+            ConfigurationError: A name or reason that can never work.
+            BackendError: The server could not be asked, or the audit log could not be written.
+            NotSupported: Independent masters (Redlock) keep no common record.
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", name, {})
+        return await operator.force_release(engine_here(self), plan.primitive, plan.options, reason)
+
+    async def audit(self, limit: int = 100) -> list[AuditEntry]:
+        """Return the audit log of this namespace, newest first.
+
+        Args:
+            limit: Maximum number of entries, from 1 to 1,000, which is all that is kept; default 100. The log is kept
+                for 90 days after its last entry.
+
+        Raises:
+            ConfigurationError: A limit that can never work.
+            BackendError: The server could not be asked.
+            NotSupported: Independent masters (Redlock) keep no common record.
+            ClientClosed: The client was closed.
+        """
+        return await operator.audit(engine_here(self), self._settings.options, limit)
+
+    async def history(self, name: str | Key, limit: int = 100) -> list[HistoryEntry]:
+        """Return the last grants of a lock, as recorded by clients with ``history=``; newest first.
+
+        Leases of a killed client are listed as expired. An entry is written within half a second after a lease ends;
+        an entry that its client did not live to write is missing.
+
+        Args:
+            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
+            limit: Maximum number of entries, from 1 to 1,000; default 100.
+
+        Raises:
+            ConfigurationError: A name or limit that can never work.
+            BackendError: The server could not be asked.
+            NotSupported: Independent masters (Redlock) keep no common record.
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", name, {})
+        return await history(engine_here(self), plan.primitive, plan.options, limit)
+
+    async def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> AsyncLease:
+        """Continue a lease that ``AsyncLease.detach`` detached, here or in another process.
+
+        Args:
+            ticket: The text that ``detach`` returned.
+            options: As for ``lock``. The remaining life is set to ttl, which is the ticket's unless given.
+
+        Raises:
+            NotHeld: It expired, was already adopted, or another client has acquired the lock.
+            ConfigurationError: The ticket is invalid, or of another namespace.
+        """
+        content, plan = self._settings.plan_of_ticket(ticket, options)
+        return given(await transfer.adopt(engine_here(self), plan, content))
+
+    async def release(self, name: str | Key, token: str) -> None:
+        """End a lease by its token, from any process: what another one acquired, or what was detached.
+
+        Args:
+            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
+            token: ``lease.token``, or the ticket of ``lease.detach()``.
+
+        Who acquired it learns of its end with its next renewal. All levels of a re-entered lease end.
+
+        Raises:
+            NotHeld: No lease with that token holds the name: it was released, has expired, or was taken away.
+            ConfigurationError: It is no token, or the ticket is of another name.
+            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
+            NotSupported: Independent masters (Redlock) count their votes where the lease was acquired.
+        """
+        plan = plan_of(self._settings, "lock", name, {})
+        await stateless.release_by_token(engine_here(self), plan, token)
+
+    async def extend(self, name: str | Key, token: str, ttl: Seconds) -> float:
+        """Extend a lease by its token, from any process; its own client goes on renewing it.
+
+        Args:
+            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
+            token: ``lease.token``, or the ticket of ``lease.detach()``.
+            ttl: Seconds from now, from 0.05 to 366 days. Less than what is left shortens nothing on the server.
+
+        Returns:
+            Seconds for which the name is held at least.
+
+        Raises:
+            NotHeld: No lease with that token holds the name: it was released, has expired, or was taken away.
+            ConfigurationError: It is no token, the ticket is of another name, or ttl can never work.
+            BackendError: The server could not be asked.
+            NotSupported: Independent masters (Redlock) count their votes where the lease was acquired.
+        """
+        plan = plan_of(self._settings, "lock", name, {"ttl": ttl})
+        return await stateless.extend_by_token(engine_here(self), plan, token)

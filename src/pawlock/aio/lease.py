@@ -1,0 +1,136 @@
+"""What a task holds. A thin shell: what happens is decided in ``pawlock.core``."""
+
+from __future__ import annotations
+
+from pawlock.aio.block import LeaseBlock, check_home
+from pawlock.core.lease.base import LossSignal
+from pawlock.core.lease.in_progress import end_level, refuse
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.protocol.options import Seconds, check_ttl
+from pawlock.core.release import extend, transfer
+
+__all__ = ["AsyncLease", "AsyncLost", "AsyncWriteLease", "given", "given_to_write", "shown"]
+
+
+class AsyncLost(LossSignal):
+    """Whether a lease is lost: true in a condition once it is, by the local clock."""
+
+    __slots__ = ()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until the lease is lost or released.
+
+        Args:
+            timeout: Seconds to sleep at most; None (default) as long as it takes.
+
+        Returns:
+            True if it is lost.
+        """
+        return await self._wait(timeout)
+
+
+class AsyncLease(LeaseBlock):
+    """A grant that its owner may rely on until ``valid_until``; an async context manager that releases at its end.
+
+    While a task is inside ``async with``, a loss cancels it at its next await, and the block raises ``LeaseLost``.
+    """
+
+    __slots__ = ()
+
+    @property
+    def lost(self) -> AsyncLost:
+        """Whether the lease is lost; ``await lost.wait(timeout)`` sleeps until then."""
+        return AsyncLost(self._record)
+
+    async def extend(self, ttl: Seconds) -> None:
+        """Set the remaining life to ``ttl``; it never adds. The new ttl also serves later renewals.
+
+        Args:
+            ttl: Seconds, from 0.05 to 366 days. Less than what is left shortens the lease at once, for its owner
+                only: the server keeps the name until the life it knows ends or the lease is released.
+
+        Raises:
+            NotHeld: It is lost or released.
+            ConfigurationError: ttl can never work.
+            BackendError: The server could not be asked.
+            NotSupported: This is another event loop than that which acquired it.
+        """
+        check_home(self._record, "extend")
+        await extend.extend(self._record.engine, self._record, check_ttl(ttl))
+
+    def detach(self) -> str:
+        """Stop renewing the lease without releasing it; another process may ``adopt`` the returned ticket.
+
+        Returns:
+            A ticket: text that holds the token, as secret as the lease. It can be used once, within the TTL.
+
+        Raises:
+            NotHeld: It is lost or released.
+            NotSupported: It is held for an explicit ``owner=``.
+        """
+        return transfer.detach(self._record.engine, self._record)
+
+
+class AsyncWriteLease(AsyncLease):
+    """The lease of a writer, which excludes all others; ``downgrade`` turns it into a reader's."""
+
+    __slots__ = ()
+
+    @property
+    def writing(self) -> bool:
+        """True until ``downgrade`` was called, even after a loss."""
+        return self._record.server_lease.primitive.lowered() is not None
+
+    async def downgrade(self) -> None:
+        """Downgrade to a read lease atomically: no writer comes in between, and waiting readers are granted.
+
+        From the call on it is a read lease, whatever the answer: renewals repeat the downgrade if needed. The
+        fencing token stays, and must not be used to write any more.
+
+        Raises:
+            NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).
+            BackendError: The server did not answer; the lease is a reader's all the same.
+            NotSupported: This is another event loop than that which acquired it; nothing was touched.
+        """
+        check_home(self._record, "downgrade")
+        await extend.downgrade(self._record.engine, self._record)
+
+
+def shown(record: HeldLease) -> AsyncLease:
+    """What the user sees of a lease: the same object each time."""
+    known: AsyncLease | None = None if record.shown_as is None else record.shown_as()
+    if known is not None:
+        return known
+    return AsyncLease(record) if record.server_lease.primitive.lowered() is None else AsyncWriteLease(record)
+
+
+def given(record: HeldLease) -> AsyncLease:
+    """The same, for the caller that acquired it."""
+    known = record.shown_as
+    try:
+        lease: AsyncLease | None = AsyncLease(record) if known is None else known()
+        if lease is None:
+            lease = shown(record)
+    except BaseException:
+        end_level(record)
+        raise
+    # After the last call: a signal handler may have closed the client meanwhile.
+    if record.engine.activity.closed:
+        refuse(record.engine, record)
+    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
+    record.given = True
+    return lease
+
+
+def given_to_write(record: HeldLease) -> AsyncWriteLease:
+    """The same for a writer."""
+    try:
+        known: AsyncWriteLease | None = None if record.shown_as is None else record.shown_as()
+        lease = AsyncWriteLease(record) if known is None else known
+    except BaseException:
+        end_level(record)
+        raise
+    if record.engine.activity.closed:
+        refuse(record.engine, record)
+    record.given = True
+    return lease

@@ -1,0 +1,198 @@
+"""How a client of asyncio begins and ends: with an engine for each event loop in which it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from functools import partial
+from types import TracebackType
+from typing import Any, NoReturn, Self, cast
+
+from pawlock._factory import Settings, live_clients
+from pawlock._quorum import check_options, explain_keys_for, for_loop, for_threads, probe_for
+from pawlock._service import Book
+from pawlock._target import find_target, shown_of
+from pawlock._warn import place_of_caller
+from pawlock.aio.lease import AsyncLease
+from pawlock.aio.multi import shown_any
+from pawlock.core.client import make_engine, weak_suspect_all
+from pawlock.core.close import close
+from pawlock.core.keep.engine import Engine
+from pawlock.core.observe.timed_runtime import observe
+from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.core.protocol.redlock_options import RedlockOptions
+from pawlock.core.state.observers import Observer
+from pawlock.core.state.plan import Plan
+from pawlock.runtimes.aio import AsyncioRuntime
+from pawlock.runtimes.renewal_thread import LoopRenewalThread
+from pawlock.topology.credentials import Credentials
+from pawlock.topology.endpoint import Place
+
+__all__ = ["AsyncClientLifecycle"]
+
+
+_BEGUN_WITHIN = 0.5
+"""Seconds that a close gives the other loops of the client to begin theirs: one may be blocked."""
+
+
+class AsyncClientLifecycle:
+    """A client without its methods: its engines, from the first use in an event loop to the end."""
+
+    def __init__(
+        self,
+        target: object = None,
+        *,
+        namespace: str | None = None,
+        credentials: Credentials | None = None,
+        redlock: RedlockOptions | None = None,
+        **defaults: Any,
+    ) -> None:
+        self._settings = Settings(defaults, namespace, may_be_async=True)
+        made_with = {"namespace": namespace, "credentials": credentials, "redlock": redlock}
+        self._origin = (target, {**made_with, **defaults})
+        self._made_at = place_of_caller()
+        self._target = find_target(target, credentials)
+        self._settings.redlock = check_options(redlock, self._target, self._settings)
+        self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
+        self._observers: list[Observer] = []
+        self._last: tuple[asyncio.AbstractEventLoop, Engine] | None = None
+        self._closed = False
+        self._book: Book[AsyncLease] = Book()
+        live_clients.add(self)
+
+    async def close(self, timeout: Seconds | None = 5.0) -> None:
+        """Release all leases, wake waiting tasks with ``ClientClosed``, close all connections. Safe to repeat.
+
+        Args:
+            timeout: Seconds that the releases may take in all; None: 5. After that, their TTL frees the locks.
+        """
+        checked = check_timeout(timeout)
+        patience = 5.0 if checked is None else checked
+        closing = asyncio.get_running_loop().create_task(self._close(patience), name="pawlock-close")
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            # The caller may stand in a block whose lease ends here: it is reported when the work is done.
+            await asyncio.wait({closing})
+            raise
+
+    async def _begun_elsewhere(self, here: asyncio.AbstractEventLoop) -> None:
+        """Return once every other loop has begun to close: what this one releases must not go to a waiter there."""
+        begun: set[asyncio.Future[None]] = set()
+        for loop in list(self._engines):
+            if loop is not here and loop.is_running():
+                done: concurrent.futures.Future[None] = concurrent.futures.Future()
+                # Behind the close that was scheduled before, and behind the first step of its task.
+                loop.call_soon_threadsafe(loop.call_soon, done.set_result, None)
+                begun.add(asyncio.wrap_future(done))
+        if begun:
+            await asyncio.wait(begun, timeout=_BEGUN_WITHIN)
+
+    async def _close(self, patience: float) -> None:
+        self._closed = True
+        self._forget_ended_loops()
+        here = asyncio.get_running_loop()
+        for engine in self._known_engines():
+            # Also of a loop that is blocked, and closes only once it is back.
+            if engine.renewal_thread is not None:
+                engine.renewal_thread.stop()
+        elsewhere = [
+            asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_close_engine(engine, patience), loop))
+            for loop, engine in list(self._engines.items())
+            if loop is not here and loop.is_running()
+        ]
+        await self._begun_elsewhere(here)
+        try:
+            if here in self._engines:
+                await _close_engine(self._engines[here], patience)
+        finally:
+            if elsewhere:
+                await asyncio.wait(elsewhere, timeout=patience + 1.0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient namespace={self._settings.namespace!r}{' closed' if self._closed else ''}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client cannot be pickled: connect in the other process, or pass a lock")
+
+    def _engine(self) -> Engine:
+        loop = asyncio.get_running_loop()
+        last = self._last
+        if last is not None and last[0] is loop:
+            return last[1]
+        engine = self._engines.get(loop)
+        if engine is None:
+            self._forget_ended_loops()
+            runtime = for_loop(loop, self._target, self._settings)
+            engine = make_engine(runtime, self, self._settings.setup)
+            engine.reports.show = shown_any
+            engine.quorum = self._settings.redlock
+            engine.renewal_thread = self._renewal_thread(loop, engine)
+            health = engine.health
+            health.server, health.probe = shown_of(self._target), probe_for(self._settings)
+            health.strict, health.explain_keys = self._settings.strict, explain_keys_for(self._settings)
+            runtime.on_move = weak_suspect_all(engine)
+            engine.activity.closed = self._closed
+            for observer in self._observers:
+                observe(engine, observer)
+            self._engines[loop] = engine
+        self._last = (loop, engine)
+        return engine
+
+    def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
+        """The plan of one call."""
+        return plan if ttl is None else self._settings.with_ttl(plan, ttl)
+
+    def _renewal_thread(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> LoopRenewalThread | None:
+        target = self._target
+        # Of a server in this process, the clock may be a test's.
+        return (
+            None
+            if isinstance(target, Place)
+            else LoopRenewalThread(loop, engine, partial(for_threads, target, self._settings))
+        )
+
+    def _observe(self, observer: Observer) -> None:
+        if observer not in self._observers:
+            self._observers.append(observer)
+        for engine in self._known_engines():
+            observe(engine, observer)
+
+    def _known_engines(self) -> list[Engine]:
+        return list(self._engines.values())
+
+    def _forget_ended_loops(self) -> None:
+        # An engine refers to its loop, so nothing else would ever end the two.
+        for loop in list(self._engines):
+            if loop.is_closed():
+                ended = self._engines.pop(loop)
+                ended.activity.closed = True
+                if ended.renewal_thread is not None:
+                    ended.renewal_thread.stop()
+        if self._last is not None and self._last[0].is_closed():
+            self._last = None
+
+    def _after_fork(self) -> None:
+        self._book.after_fork()
+        for engine in self._engines.values():
+            cast("AsyncioRuntime", engine.runtime).after_fork()
+            engine.after_fork()
+        self._engines = {}
+        self._last = None
+
+
+async def _close_engine(engine: Engine, patience: float) -> None:
+    runtime = cast("AsyncioRuntime", engine.runtime)
+    try:
+        await close(engine, runtime.interrupt_waiters, patience)
+    finally:
+        # Also when the loop ends meanwhile and cancels this: its connection must not stay behind.
+        await runtime.shut_down()

@@ -1,0 +1,231 @@
+"""The multi-lock of asyncio. Thin shells: what happens is decided in ``pawlock.core``."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Never, Self
+
+from pawlock._hints import Hinting, refuse_words
+from pawlock._inside import engine_here, origin_of, preparer_of
+from pawlock._multi import describe_multi, revive_multi
+from pawlock._unset import UNSET, Unset
+from pawlock.aio.acquiring import Acquiring
+from pawlock.aio.block import Entered, check_home, finish, leave_block, watch_loss
+from pawlock.aio.lease import AsyncLease, AsyncLost, shown
+from pawlock.core.acquire.reentry import holds
+from pawlock.core.coordinate import multi
+from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.observe.inspect import inspect
+from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
+from pawlock.core.protocol.runtime import StopSignal
+from pawlock.errors import ClientClosed
+
+if TYPE_CHECKING:
+    from pawlock.aio.context import AsyncContext
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.state.plan import Prepare
+
+__all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring", "given_all", "shown_all", "shown_any"]
+
+
+class AsyncMultiLease(BaseMultiLease):
+    """One lease of several names: valid as long as all of them; an async context manager that releases all at its end.
+
+    While a task is inside ``async with``, a loss of any of them cancels it at its next await, and the block raises
+    ``LeaseLost``.
+    """
+
+    __slots__ = ()
+
+    @property
+    def lost(self) -> AsyncLost:
+        """Whether any member is lost; ``await lost.wait(timeout)`` sleeps until then."""
+        return AsyncLost(self._record)
+
+    async def extend(self, ttl: Seconds) -> None:
+        """Set the remaining life of each name to ``ttl``; it never adds. The new ttl also serves later renewals.
+
+        Args:
+            ttl: Seconds, from 0.05 to 366 days, as for a single lease.
+
+        Raises:
+            NotHeld: One is lost, or all were released; the others were extended.
+            ConfigurationError: ttl can never work.
+            BackendError: The server could not be asked.
+            NotSupported: This is another event loop than that which acquired it; nothing was touched.
+        """
+        check_home(self._record, "extend")
+        await multi.extend_all(self._record.engine, self._record, check_ttl(ttl))
+
+    async def release(self) -> None:
+        """Release all members, even if one of them fails.
+
+        Raises:
+            NotHeld: One was lost, or all were released before.
+            BackendError: The server did not answer for one, or refused; its TTL frees the lock at the latest.
+            NotSupported: This is another event loop than that which acquired it; nothing was touched.
+        """
+        check_home(self._record, "release")
+        await finish(self._record, multi.release_all_or_raise, multi.cut_short)
+
+    async def __aenter__(self) -> Self:
+        watch_loss(self._record)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await leave_block(self._record, error, multi.end_all, multi.cut_short)
+
+
+def shown_all(record: HeldMultiLease) -> AsyncMultiLease:
+    """What the user sees of a lease of several names: the same object each time."""
+    known: AsyncMultiLease | None = None if record.shown_as is None else record.shown_as()
+    return AsyncMultiLease(record) if known is None else known
+
+
+def given_all(record: HeldMultiLease) -> AsyncMultiLease:
+    """The same, for the caller that acquired it."""
+    lease = shown_all(record)
+    # After the last call: a signal handler may have closed the client meanwhile.
+    if record.engine.activity.closed:
+        raise ClientClosed("the client was closed during the call", name=record.name)
+    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
+    record.given += (True,)
+    return lease
+
+
+async def _acquired_all(
+    engine: Engine, plan: MultiPlan, wait: float | None, stop: StopSignal | None
+) -> AsyncMultiLease:
+    record = await multi.acquire_all(engine, plan, wait, stop)
+    if record is None:
+        raise AssertionError("a wait ends with a lease or an error")
+    return given_all(record)
+
+
+def shown_any(record: HeldLease | HeldMultiLease) -> AsyncLease | AsyncMultiLease:
+    """What the user sees of a lease of one name or of several."""
+    return shown(record) if isinstance(record, HeldLease) else shown_all(record)
+
+
+class MultiAcquiring(Acquiring[AsyncMultiLease]):
+    """An acquisition of several names, as ``Acquiring`` is one of a single name."""
+
+    __slots__ = ()
+
+
+async def _end_block(record: HeldMultiLease, error: BaseException | None) -> None:
+    await leave_block(record, error, multi.end_all, multi.cut_short)
+
+
+class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
+    """Several locks that are acquired together: immutable, picklable, shared by any number of tasks.
+
+    ``async with lock as lease:`` acquires all of them or none, and releases all; made by ``AsyncClient.multi_lock``.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
+
+    def __init__(self, client: AsyncContext, plan: MultiPlan, source: tuple[Any, ...]) -> None:
+        self._client = client
+        self._prepare: Prepare = preparer_of(client)
+        self._plan = plan
+        self._source = source
+        self._entered: list[tuple[object, HeldMultiLease]] = []
+
+    @property
+    def name(self) -> str:
+        """All names, joined by commas."""
+        return self._plan.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its members, in the order in which they are acquired."""
+        return tuple(member.primitive.name for member in self._plan.members)
+
+    def acquire(
+        self,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+        **unknown: Never,
+    ) -> MultiAcquiring:
+        """Acquire all members, waiting in the queue of each that is held; on failure, release all.
+
+        Await it, or enter it with ``async with``.
+
+        Args:
+            timeout: Seconds to wait for all together; None waits indefinitely, 0 tries once; default: the lock's
+                own ``timeout``.
+            ttl: The TTL of each lease in seconds; default: its own.
+            stop: An event; once it is set, a wait in a queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawlock's.
+
+        Raises:
+            AcquireTimeout: One was still held at the end of ``timeout``; ``name`` says which.
+            DeadlockDetected: This task holds one of them already.
+            NotAcquired: One was lost while waiting for the others.
+            QueueFull: More than ``max_waiters`` wait for one of them.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        if unknown:
+            refuse_words("acquire", unknown)
+        plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
+        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
+        return MultiAcquiring(_acquired_all(engine_here(self._client), plan, wait, stop))
+
+    async def try_acquire(self) -> AsyncMultiLease | None:
+        """Acquire all members if all are free now; None if one is held, also by this task itself.
+
+        Raises:
+            BackendError: The server could not be asked, or refused; the result is never None then.
+        """
+        plan = self._plan.with_members(lambda member: self._prepare(member, None))
+        record = await multi.acquire_all(engine_here(self._client), plan, 0, raises=False)
+        return None if record is None else given_all(record)
+
+    def held_by_me(self) -> bool:
+        """Whether this task holds every member now by this client's leases. No server is asked."""
+        return all(holds(engine_here(self._client), member) for member in self._plan.members)
+
+    async def locked(self) -> bool:
+        """Whether any member is held now. It may change at any time."""
+        engine = engine_here(self._client)
+        for member in self._plan.members:
+            found = await inspect(engine, member.primitive, member.options, 0)
+            if found.held:
+                return True
+        return False
+
+    async def __aenter__(self) -> AsyncMultiLease:
+        lease = await self.acquire()
+        # No call here: a signal handler may run there, and nobody would leave the block that was not begun.
+        record = lease._record  # noqa: SLF001 - what record_of_all returns, without a call
+        try:
+            watch_loss(record)
+        except BaseException:
+            multi.cut_short(record)
+            raise
+        self._entered += [(record.who, record)]
+        return lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._leave(error, _end_block, multi.cut_short)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r:.200}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return revive_multi, (type(self._client), *describe_multi(origin_of(self._client), *self._source))

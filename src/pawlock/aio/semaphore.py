@@ -1,0 +1,123 @@
+"""The semaphore of asyncio. A thin shell: what happens is decided in ``pawlock.core``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Never, cast
+
+from pawlock._hints import refuse_words
+from pawlock._inside import engine_here
+from pawlock._permits import change_limit, plan_for_permits
+from pawlock._unset import UNSET, Unset
+from pawlock.aio.acquiring import Acquiring, acquired
+from pawlock.aio.lease import AsyncLease, given
+from pawlock.aio.lock import BaseAsyncLock
+from pawlock.core.acquire import acquire
+from pawlock.core.observe.inspect import inspect
+from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.core.protocol.runtime import StopSignal
+from pawlock.model import LockInfo
+
+if TYPE_CHECKING:
+    from pawlock.primitives.permits import Permits
+
+__all__ = ["AsyncSemaphore"]
+
+
+class AsyncSemaphore(BaseAsyncLock):
+    """The description of a semaphore: immutable, picklable, shared by any number of tasks. It holds nothing itself.
+
+    ``async with semaphore as lease:`` acquires one permit and releases it; made by ``AsyncClient.semaphore``. Also a
+    decorator.
+    """
+
+    __slots__ = ()
+
+    @property
+    def permits(self) -> int:
+        """The number of permits that this program declares."""
+        return cast("Permits", self._plan.primitive).permits
+
+    def acquire(
+        self,
+        n: int = 1,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+        **unknown: Never,
+    ) -> Acquiring[AsyncLease]:
+        """Acquire permits; wait in the queue if there are too few. Await it, or enter it with ``async with``.
+
+        Args:
+            n: How many permits, together under one lease; 1 (default) to ``permits``.
+            timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the semaphore's own
+                ``timeout``.
+            ttl: The TTL of this lease in seconds; default: the semaphore's own.
+            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawlock's.
+
+        Raises:
+            AcquireTimeout: There were not enough at the end of ``timeout``.
+            LimitMismatch: The server's limit is not ``permits``, or is below ``n``.
+            QueueFull: More than ``max_waiters`` wait.
+            ConfigurationError: n is more than the limit can ever allow.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        if unknown:
+            refuse_words("acquire", unknown)
+        plan = self._prepare(plan_for_permits(self._plan, n), ttl)
+        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
+        return Acquiring(acquired(engine_here(self._client), plan, wait, stop))
+
+    async def try_acquire(self, n: int = 1) -> AsyncLease | None:
+        """Acquire permits if they are free now and there is no waiter; else None.
+
+        Args:
+            n: How many permits, together under one lease; 1 (default) to ``permits``.
+
+        Raises:
+            LimitMismatch: The server's limit is not ``permits``, or is below ``n``.
+            ConfigurationError: n is more than the limit can ever allow.
+            BackendError: The server could not be asked, or refused; the result is never None then.
+        """
+        plan = self._prepare(plan_for_permits(self._plan, n), None)
+        record = await acquire.acquire(engine_here(self._client), plan, 0, or_none=True)
+        return None if record is None else given(record)
+
+    async def available(self) -> int:
+        """The number of free permits. It may change at any time: use it for display, never to decide.
+
+        Raises:
+            BackendError: The server could not be asked.
+        """
+        info = await self.inspect(waiters=0)
+        return max(0, (info.limit or self.permits) - info.used)
+
+    async def inspect(self, *, waiters: int = 100) -> LockInfo:
+        """The limit, the holders with their permits, and the waiters. Changes nothing.
+
+        Args:
+            waiters: Maximum number of holders and of waiters to list, from 0 to 100,000; default 100.
+
+        Raises:
+            ConfigurationError: A number that can never work.
+            BackendError: The server could not be asked.
+            ClientClosed: The client was closed.
+        """
+        return await inspect(engine_here(self._client), self._plan.primitive, self._plan.options, waiters)
+
+    async def set_limit(self, permits: int) -> None:
+        """Change how many permits there are, for all clients. Raising it serves waiters immediately.
+
+        Lowering it revokes no permit: there are no new grants until enough are released. From then on clients that
+        declare the new number and those that declare the number of this object agree with the server.
+
+        Args:
+            permits: The new number, at least 1. Kept for a day after the semaphore was last used.
+
+        Raises:
+            ConfigurationError: It can never work.
+            BackendError: The server could not be asked.
+        """
+        await change_limit(engine_here(self._client), self._plan, permits)

@@ -1,0 +1,1 @@
+"""The command `pawlock`: one file per verb, loaded when that verb is used."""

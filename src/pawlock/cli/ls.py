@@ -1,0 +1,113 @@
+"""`pawlock ls`: all held names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pawlock._inside import settings_of
+from pawlock.cli._common import (
+    SETTINGS,
+    chosen,
+    client_of,
+    json_option,
+    print_json,
+    readable,
+    record,
+    server_options,
+    where,
+    write,
+)
+from pawlock.cli._rows import COLUMNS, ORDERS, cells, ordered, table
+from pawlock.cli.exits import Exit, say
+
+if TYPE_CHECKING:
+    from pawlock import LockInfo
+
+__all__ = ["ls"]
+
+_EXAMPLES = """\b
+Examples:
+  pawlock ls                            all held locks, of all clients
+  pawlock ls --filter 'order:*'         names or holders that match a pattern
+  pawlock ls --filter web-3:            names or holders that contain a text: all locks of one host
+  pawlock ls --all-namespaces           all namespaces; this scans the keys of the server
+  pawlock ls --sort waiters | head -5   the most contended locks
+  pawlock ls --json | jq '.[] | select(.age > 600) | .name'
+
+\b
+Exit codes:
+  0   success, even if no lock is held   69  the server is unreachable or refused
+  64  wrong usage
+
+The list comes from the sessions that clients publish, so the server is not scanned. A lock is listed once it has been
+held for a second. AGE uses the clock of this machine. If no lock is held, a note goes to standard error.
+"""
+
+
+@click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
+@click.option(
+    "--filter",
+    "wanted",
+    metavar="TEXT",
+    default="",
+    help="Only locks whose name or holder, as printed, matches.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(sorted(ORDERS)),
+    default="name",
+    help="Sort order: name, or oldest, expiring soonest, most waiters first (default: name).",
+)
+@click.option("--all-namespaces", "everywhere", is_flag=True, help="List every namespace of the server.")
+@json_option("Print a JSON array with one object per lock.")
+@server_options
+def ls(**given: Any) -> int:
+    """List all held locks with their holders, ages and number of waiters.
+
+    Columns: name, kind, holder (host, process and thread), age, remaining TTL, fencing token, waiters.
+    """
+    if given["everywhere"]:
+        if given["namespace"] is not None:
+            raise click.UsageError("--namespace and --all-namespaces cannot be used together")
+        return _everywhere(given)
+    with client_of(given) as client:
+        infos = client.locks()
+        place = f"namespace {settings_of(client).namespace!r} ({where(given['url'])})"
+    found = ordered((info for info in infos if chosen(info, given["wanted"])), given["sort"])
+    if given["as_json"]:
+        print_json([record(info) for info in found], indent=2)
+    else:
+        for line in table([cells(info) for info in found]):
+            write(line)
+    if given["as_json"]:
+        return Exit.OK
+    if not infos:
+        say(f"no lock is held in {place}; --all-namespaces lists every namespace")
+    elif not found:
+        say(f"no name or holder matches {given['wanted']!r}; {len(infos)} are held in {place}")
+    return Exit.OK
+
+
+def _everywhere(given: dict[str, Any]) -> int:
+    from pawlock.cli._spaces import spaces
+
+    rows: list[tuple[str, LockInfo]] = []
+    for namespace in spaces(given["url"]):
+        with client_of({**given, "namespace": namespace}) as client:
+            infos = client.locks()
+        rows += [
+            (namespace, info)
+            for info in ordered((info for info in infos if chosen(info, given["wanted"])), given["sort"])
+        ]
+    if given["as_json"]:
+        print_json([{"namespace": namespace, **record(info)} for namespace, info in rows], indent=2)
+    else:
+        for line in table(
+            [(readable(namespace) or "''", *cells(info)) for namespace, info in rows], ("NAMESPACE", *COLUMNS)
+        ):
+            write(line)
+    if not rows and not given["as_json"]:
+        say(f"no lock is held in any namespace of {where(given['url'])}")
+    return Exit.OK

@@ -1,0 +1,246 @@
+"""The drop-in for the lock of ``redis.asyncio``; see ``pawlock.compat.redis``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import redis.asyncio.lock
+import redis.exceptions
+
+import pawlock
+from pawlock.compat.redis._shared import Clients, LockError, Settings, longer, seconds, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pawlock import AsyncClient, AsyncLease
+
+__all__ = ["AsyncLock", "AsyncRedis", "AsyncRedisLocks"]
+
+_log = logging.getLogger("pawlock.compat")
+_clients: Clients[AsyncClient] = Clients(lambda client: pawlock.connect_async(client, namespace=""))
+_in_use: weakref.WeakSet[AsyncLock] = weakref.WeakSet()
+"""Locks that are held or waited for."""
+
+
+def _client_of(redis: Any) -> AsyncClient:
+    """The client behind a pool, closed when the pool disconnects: a connection of asyncio cannot be closed later."""
+    found = _clients.of(redis)
+    keeper = _clients.keeper(redis)
+    name = "disconnect" if hasattr(keeper, "disconnect") else "aclose"
+    if name in keeper.__dict__:
+        return found
+    end: Callable[..., Awaitable[None]] = getattr(keeper, name)
+
+    async def end_both(*args: Any, **options: Any) -> None:
+        try:
+            await end(*args, **options)
+        finally:
+            # redis-py releases no lock when it disconnects: holders and waiters go on.
+            if not any(_clients.keeper(lock.redis) is keeper for lock in tuple(_in_use)):
+                idle = _clients.forget(keeper)
+                if idle is not None:
+                    await idle.close()
+
+    setattr(keeper, name, end_both)
+    return found
+
+
+class AsyncLock(Settings, redis.asyncio.lock.Lock):
+    """The ``Lock`` of ``redis.asyncio`` with pawlock behind it, for ``Redis.lock(…, lock_class=AsyncLock)``.
+
+    Args:
+        redis: A client of redis-py: its address and login are taken over, nothing is sent through its pool.
+        name: The name, which is the key. Text of at most 200 bytes, without control characters and ``%``, with at most
+            one pair of braces. Or a ``pawlock.Key``, for a key that programs of other libraries lock too.
+        timeout: TTL in seconds, at least 0.05, not renewed. None (default) or 0: 30 seconds, renewed while it is held.
+        sleep: Seconds between attempts, only where this task holds the lock already; otherwise waiters are woken.
+        blocking: Whether ``acquire`` waits; default True.
+        blocking_timeout: Seconds to wait at most; None (default): as long as it takes; 0: one attempt.
+        thread_local: Whether a thread sees only what it acquired itself; default True.
+        raise_on_release_error: Whether leaving a ``with`` block raises if the lock was lost; False logs it.
+        ignored: What later versions of redis-py may pass.
+    """
+
+    def __init__(
+        self,
+        redis: Any,
+        name: str | bytes | memoryview | pawlock.Key,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,  # noqa: FBT001, FBT002 - redis-py passes it by position
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,  # noqa: FBT001, FBT002 - as above
+        raise_on_release_error: bool = True,  # noqa: FBT001, FBT002 - as above
+        **ignored: Any,  # noqa: ARG002 - see the docstring
+    ) -> None:
+        self._set(
+            redis,
+            name,
+            (timeout, sleep, blocking_timeout),
+            (blocking, thread_local, raise_on_release_error),
+        )
+
+    async def acquire(  # type: ignore[override] # redis-py gives its own return no type
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,  # noqa: FBT001 - redis-py's signature
+        blocking_timeout: float | None = None,
+        token: object = None,
+    ) -> bool:
+        """Acquire the lock: True once it is held, False if it is still held by another at the end of the wait.
+
+        Args:
+            sleep: As for the class.
+            blocking: Whether to wait; default: the lock's own.
+            blocking_timeout: Seconds to wait at most; default: the lock's own.
+            token: Not supported: pawlock's tokens are secrets that it makes itself.
+
+        Raises:
+            DeadlockDetected: This task holds the lock already, renewed, and would wait for itself without end.
+            ConfigurationError: An argument that can never work.
+            BackendError: The server could not be asked. Never answered with False.
+        """
+        wait, limit = self._wait(blocking, blocking_timeout, token)
+        pause = self.sleep if sleep is None else sleep
+        until = None if limit is None else asyncio.get_running_loop().time() + limit
+        lock = self._lock(_client_of(self.redis))
+        _in_use.add(self)
+        try:
+            return await self._take(lock, wait=wait, until=until, pause=pause)
+        finally:
+            if self.lease is None:
+                _in_use.discard(self)
+
+    async def _take(self, lock: pawlock.AsyncLock, *, wait: bool, until: float | None, pause: float) -> bool:
+        while True:
+            left = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
+            try:
+                with translated():
+                    lease = await (lock.acquire(left) if wait else lock.try_acquire())
+            except pawlock.DeadlockDetected as error:
+                # This task holds it itself. Where locks expire, redis-py's user waits for that; others never end.
+                if error.waiters or (until is None and not self.timeout):
+                    raise
+                if left is not None and left <= pause:
+                    return False
+                await asyncio.sleep(pause)
+            except pawlock.NotAcquired:
+                return False
+            else:
+                if lease is not None:
+                    self._took(lease)
+                return lease is not None
+
+    async def release(self) -> None:
+        """Release the lock; its next waiter is served at once.
+
+        Raises:
+            LockError: It was not acquired.
+            LockNotOwnedError: It expired or was taken before.
+            BackendUnavailable: The server did not answer; the TTL frees the lock at the latest.
+        """
+        lease: AsyncLease = self._held("release", fixed=False)
+        try:
+            with translated():
+                await lease.release()
+        except (pawlock.NotHeld, pawlock.LeaseLost) as error:
+            self._let_go()
+            _in_use.discard(self)
+            raise self._not_owned("release", error) from error
+        # Only now: after a release that was cancelled half way the caller may release again.
+        self._let_go()
+        _in_use.discard(self)
+
+    async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:  # noqa: FBT001, FBT002
+        """Add to the remaining life of a lock with a ``timeout``, or replace it.
+
+        Args:
+            additional_time: Seconds, more than 0.
+            replace_ttl: True to replace the remaining life instead of adding to it; default False.
+
+        Raises:
+            LockError: It is not held, or has no timeout.
+            LockNotOwnedError: It expired or was taken before.
+        """
+        lease: AsyncLease = self._held("extend", fixed=True)
+        more = seconds(additional_time, "additional_time")
+        return await self._set_life(lease, more if replace_ttl else longer(lease, more), "extend")
+
+    async def reacquire(self) -> Literal[True]:
+        """Set the remaining life of a lock back to its ``timeout``.
+
+        Raises:
+            LockError: It is not held, or has no timeout.
+            LockNotOwnedError: It expired or was taken before.
+        """
+        lease: AsyncLease = self._held("reacquire", fixed=True)
+        return await self._set_life(lease, seconds(self.timeout, "timeout"), "reacquire")
+
+    async def _set_life(self, lease: AsyncLease, ttl: float, what: str) -> Literal[True]:
+        try:
+            with translated():
+                await lease.extend(ttl)
+        except (pawlock.NotHeld, pawlock.LeaseLost) as error:
+            raise self._not_owned(what, error) from error
+        return True
+
+    async def locked(self) -> bool:
+        """Whether anybody holds the lock now."""
+        with translated():
+            return await _client_of(self.redis).lock(self._what).locked()
+
+    async def owned(self) -> bool:
+        """Whether this lock holds it now: asked on the server, so a lock that was deleted there is not owned."""
+        lease = self.lease
+        if lease is None or lease.lost:
+            return False
+        with translated():
+            found = await _client_of(self.redis).inspect(self._what, waiters=0)
+        return found.held and not found.foreign and found.fence == lease.fence
+
+    async def __aenter__(self) -> Self:
+        if await self.acquire():
+            return self
+        raise LockError("Unable to acquire lock within the time specified", self._key)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.release()
+        except (redis.exceptions.LockError, pawlock.BackendError) as failed:
+            if error is not None:
+                # The body failed already: its own exception is what the caller has to see.
+                error.add_note(f"the release of the lock {self._key!r} failed as well: {failed}")
+            elif self.raise_on_release_error or isinstance(failed, pawlock.BackendError):
+                raise
+            else:
+                _log.warning("%s", failed)
+
+
+class AsyncRedisLocks:
+    """Put before ``redis.asyncio.Redis`` in a class: its ``lock()`` makes pawlock's lock unless ``lock_class`` is given.
+
+    ::
+
+        class Redis(pawlock.compat.redis.AsyncRedisLocks, redis.asyncio.Redis): ...
+    """
+
+    def lock(self, *args: Any, lock_class: Any = None, **kwargs: Any) -> Any:
+        """As ``redis.asyncio.Redis.lock``.
+
+        Args:
+            args: As there.
+            lock_class: Default ``pawlock.compat.redis.AsyncLock``.
+            kwargs: As there.
+        """
+        return super().lock(*args, lock_class=lock_class or AsyncLock, **kwargs)  # type: ignore[misc]
+
+
+class AsyncRedis(AsyncRedisLocks, redis.asyncio.Redis):  # type: ignore[misc] # so are redis-py's bases
+    """``redis.asyncio.Redis`` whose ``lock()`` makes pawlock's lock."""

@@ -1,0 +1,213 @@
+"""The sync drop-in; see ``pawlock.compat.redis``."""
+
+from __future__ import annotations
+
+import logging
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import redis.exceptions
+import redis.lock
+
+import pawlock
+from pawlock.compat.redis._shared import (
+    Clients,
+    LockError,
+    Settings,
+    longer,
+    seconds,
+    translated,
+)
+
+if TYPE_CHECKING:
+    from pawlock import Client, Lease
+
+__all__ = ["Lock", "Redis", "RedisLocks"]
+
+_log = logging.getLogger("pawlock.compat")
+_clients: Clients[Client] = Clients(lambda client: pawlock.connect(client, namespace=""))
+
+
+class Lock(Settings, redis.lock.Lock):
+    """redis-py's ``Lock`` with pawlock behind it, for ``Redis.lock(…, lock_class=Lock)``.
+
+    Args:
+        redis: A client of redis-py: its address and login are taken over, nothing is sent through its pool.
+        name: The name, which is the key. Text of at most 200 bytes, without control characters and ``%``, with at most
+            one pair of braces. Or a ``pawlock.Key``, for a key that programs of other libraries lock too.
+        timeout: TTL in seconds, at least 0.05, not renewed. None (default) or 0: 30 seconds, renewed while it is held.
+        sleep: Seconds between attempts, only where this thread holds the lock already; otherwise waiters are woken.
+        blocking: Whether ``acquire`` waits; default True.
+        blocking_timeout: Seconds to wait at most; None (default): as long as it takes; 0: one attempt.
+        thread_local: Whether a thread sees only what it acquired itself; default True.
+        raise_on_release_error: Whether leaving a ``with`` block raises if the lock was lost; False logs it.
+        ignored: What later versions of redis-py may pass.
+    """
+
+    def __init__(
+        self,
+        redis: Any,
+        name: str | bytes | memoryview | pawlock.Key,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,  # noqa: FBT001, FBT002 - redis-py passes it by position
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,  # noqa: FBT001, FBT002 - as above
+        raise_on_release_error: bool = True,  # noqa: FBT001, FBT002 - as above
+        **ignored: Any,  # noqa: ARG002 - see the docstring
+    ) -> None:
+        self._set(
+            redis,
+            name,
+            (timeout, sleep, blocking_timeout),
+            (blocking, thread_local, raise_on_release_error),
+        )
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,  # noqa: FBT001 - redis-py's signature
+        blocking_timeout: float | None = None,
+        token: object = None,
+    ) -> bool:
+        """Acquire the lock: True once it is held, False if it is still held by another at the end of the wait.
+
+        Args:
+            sleep: As for the class.
+            blocking: Whether to wait; default: the lock's own.
+            blocking_timeout: Seconds to wait at most; default: the lock's own.
+            token: Not supported: pawlock's tokens are secrets that it makes itself.
+
+        Raises:
+            DeadlockDetected: This thread holds the lock already, renewed, and would wait for itself without end.
+            ConfigurationError: An argument that can never work.
+            BackendError: The server could not be asked. Never answered with False.
+        """
+        wait, limit = self._wait(blocking, blocking_timeout, token)
+        pause = self.sleep if sleep is None else sleep
+        until = None if limit is None else time.monotonic() + limit
+        lock = self._lock(_clients.of(self.redis))
+        while True:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            try:
+                with translated():
+                    lease = lock.acquire(left) if wait else lock.try_acquire()
+            except pawlock.DeadlockDetected as error:
+                # This thread holds it itself. Where locks expire, redis-py's user waits for that; others never end.
+                if error.waiters or (until is None and not self.timeout):
+                    raise
+                if left is not None and left <= pause:
+                    return False
+                time.sleep(pause)
+            except pawlock.NotAcquired:
+                return False
+            else:
+                if lease is not None:
+                    self._took(lease)
+                return lease is not None
+
+    def release(self) -> None:
+        """Release the lock; its next waiter is served at once.
+
+        Raises:
+            LockError: It was not acquired.
+            LockNotOwnedError: It expired or was taken before.
+            BackendUnavailable: The server did not answer; the TTL frees the lock at the latest.
+        """
+        lease: Lease = self._held("release", fixed=False)
+        self._let_go()
+        try:
+            with translated():
+                lease.release()
+        except (pawlock.NotHeld, pawlock.LeaseLost) as error:
+            raise self._not_owned("release", error) from error
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:  # noqa: FBT001, FBT002
+        """Add to the remaining life of a lock with a ``timeout``, or replace it.
+
+        Args:
+            additional_time: Seconds, more than 0.
+            replace_ttl: True to replace the remaining life instead of adding to it; default False.
+
+        Raises:
+            LockError: It is not held, or has no timeout.
+            LockNotOwnedError: It expired or was taken before.
+        """
+        lease: Lease = self._held("extend", fixed=True)
+        more = seconds(additional_time, "additional_time")
+        return self._set_life(lease, more if replace_ttl else longer(lease, more), "extend")
+
+    def reacquire(self) -> Literal[True]:
+        """Set the remaining life of a lock back to its ``timeout``.
+
+        Raises:
+            LockError: It is not held, or has no timeout.
+            LockNotOwnedError: It expired or was taken before.
+        """
+        lease: Lease = self._held("reacquire", fixed=True)
+        return self._set_life(lease, seconds(self.timeout, "timeout"), "reacquire")
+
+    def _set_life(self, lease: Lease, ttl: float, what: str) -> Literal[True]:
+        try:
+            with translated():
+                lease.extend(ttl)
+        except (pawlock.NotHeld, pawlock.LeaseLost) as error:
+            raise self._not_owned(what, error) from error
+        return True
+
+    def locked(self) -> bool:
+        """Whether anybody holds the lock now."""
+        with translated():
+            return _clients.of(self.redis).lock(self._what).locked()
+
+    def owned(self) -> bool:
+        """Whether this lock holds it now: asked on the server, so a lock that was deleted there is not owned."""
+        lease = self.lease
+        if lease is None or lease.lost:
+            return False
+        with translated():
+            found = _clients.of(self.redis).inspect(self._what, waiters=0)
+        return found.held and not found.foreign and found.fence == lease.fence
+
+    def __enter__(self) -> Self:
+        if self.acquire():
+            return self
+        raise LockError("Unable to acquire lock within the time specified", self._key)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except (redis.exceptions.LockError, pawlock.BackendError) as failed:
+            if error is not None:
+                # The body failed already: its own exception is what the caller has to see.
+                error.add_note(f"the release of the lock {self._key!r} failed as well: {failed}")
+            elif self.raise_on_release_error or isinstance(failed, pawlock.BackendError):
+                raise
+            else:
+                _log.warning("%s", failed)
+
+
+class RedisLocks:
+    """Put before ``redis.Redis`` in a class: its ``lock()`` makes pawlock's lock unless ``lock_class`` is given.
+
+    ::
+
+        class Redis(pawlock.compat.redis.RedisLocks, redis.Redis): ...
+    """
+
+    def lock(self, *args: Any, lock_class: Any = None, **kwargs: Any) -> Any:
+        """As ``redis.Redis.lock``.
+
+        Args:
+            args: As there.
+            lock_class: Default ``pawlock.compat.redis.Lock``.
+            kwargs: As there.
+        """
+        return super().lock(*args, lock_class=lock_class or Lock, **kwargs)  # type: ignore[misc]
+
+
+class Redis(RedisLocks, redis.Redis):
+    """``redis.Redis`` whose ``lock()`` makes pawlock's lock: for libraries that take the client class by its name."""

@@ -1,0 +1,15 @@
+"""The decisions of pawlock: no clock, no socket, no thread, no randomness.
+
+Its layers, lowest first; a layer imports only those before it in this list:
+
+- ``protocol``: what a runtime, a connection and a primitive must offer; names, scripts, options, time.
+- ``quorum``: votes of several independent masters, counted.
+- ``state``: what one client knows, and the steps that change it.
+- ``keep``: renewing, losing, and giving back in the background.
+- ``retry``: how long a caller retries a server that does not answer.
+- ``lease``: the lease that a user holds.
+- ``acquire``, ``release``: getting a lease, and giving it back or passing it on; neither imports the other.
+- ``observe``: sessions, deadlocks, histories, inspection, and what an operator asks for.
+- ``coordinate``: what is built on acquire and release: several names at once, latches, barriers, elections.
+- ``maintenance``, ``client``, ``close``: what a client does in the background, how it begins, and how it ends.
+"""

@@ -1,0 +1,356 @@
+"""A token on its way to a grant: ask, queue, wait, ask again.
+
+Rules (each guards against an interleaving that was seen to break a lock):
+
+1. A resend carries the same token; the scripts answer it alike.
+2. ``valid_until`` of a waiting token is counted from the send of the last answered request, with the ticket's life.
+3. A hand-off message counts as HELD only if its expiry is not below that of the last QUEUED outcome; otherwise it is a
+   hint: ask.
+4. A token that the server no longer knows is replaced by a new one; the old one is left behind with a tombstone.
+5. Once a leave was sent for a token, no later outcome or message for it counts: its waiter is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pawlock.core.acquire.ticket_batch import apply_reply, batch_call, begin_sleep, keep_sleeping
+from pawlock.core.keep.replicas import ask_durably
+from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.faults import to_error
+from pawlock.core.protocol.outcomes import Busy, Dead, Full, Gone, Granted, Outcome, Queued
+from pawlock.core.protocol.primitive import TOMB_MS, Leaving
+from pawlock.core.protocol.runtime import DEAF, Fault, FaultKind, Tracking, Wakeup
+from pawlock.core.protocol.validity import valid_until
+from pawlock.core.retry import (
+    ENDLESS,
+    STOP_POLL,
+    check_stop,
+    explained,
+    note_endless,
+    patience,
+    pause_after,
+    rest,
+)
+from pawlock.core.state.records import Blocker, Ticket, WaiterState
+from pawlock.core.state.strict_handover import enlist, resign
+from pawlock.errors import ClockDrift, QueueFull, ScriptError
+from pawlock.model import Grant
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.protocol.terms import Terms
+    from pawlock.core.state.records import Waiter
+
+__all__ = ["ENDLESS", "read_answer", "win"]
+
+log: logging.Logger = logging.getLogger("pawlock.acquire")
+
+
+_MOST_LATE_GRANTS = 3
+_FOREIGN_POLL = 0.05
+_NOTIFIED_POLL = 0.25
+"""Seconds between two questions behind a foreign holder where the server notifies of changes: a notice may get lost."""
+
+_ABSENT = -2
+_TRIES_AFTER_A_CHANGE = 8
+"""How often the head of the queue asks in a row after another program's key has changed and is held again: a program
+that takes the lock again at once is sooner than a waiter that is notified, but not than one that happens to ask in
+between. With 32 it had the lock no sooner, and all of them had a tenth fewer grants."""
+
+_DEAF_POLL = 0.05
+
+
+async def win(
+    engine: Engine,
+    primitive: Primitive,
+    options: Terms,
+    waiter: Waiter,
+    until: float | None,
+    *,
+    wait: bool,
+) -> Grant | None:
+    """Drive a waiter to its grant.
+
+    Args:
+        engine: The client's engine.
+        primitive: What to send.
+        options: The lock's options.
+        waiter: The waiter, with ``busy`` False; on None or an error the caller must pass it on or leave it.
+        until: When to give up, on the runtime's clock; None never.
+        wait: False to try once and not queue.
+
+    Returns:
+        The grant, or None if somebody else holds the name and the time is up.
+    """
+    while True:
+        if not waiter.answered:
+            outcome, sent_at = await _ask(engine, primitive, options, waiter, until, wait=wait)
+            grant = _read(engine, primitive, options, waiter, outcome, sent_at)
+            if grant is not None:
+                return grant
+        waiter.answered = False
+        if waiter.busy:
+            return None
+        if waiter.wait_error is not None:
+            raise waiter.wait_error
+        if waiter.queued:
+            grant = await _listen(engine, primitive, options, waiter, until)
+            if grant is not None:
+                return grant
+            if until is not None and engine.runtime.now() >= until:
+                return None
+
+
+def _next_call(
+    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, *, wait: bool
+) -> Request:
+    channel = engine.runtime.channel()
+    if waiter.queued or waiter.late_grants:
+        if waiter.batch.batch_key and not waiter.late_grants:
+            call = batch_call(engine, primitive, options, waiter, channel)
+            if call is not None:
+                return call
+        return primitive.renew(waiter.token, options.life_ms, options.ticket_ms, channel)
+    if waiter.old is not None:
+        old = Leaving(waiter.old.token, TOMB_MS if waiter.old.unanswered else 0)
+        return primitive.swap(
+            old, waiter.token, options.life_ms, options.ticket_ms,
+            block=options.block, channel=channel, max_waiters=options.max_waiters,
+        )  # fmt: skip
+    return primitive.acquire(
+        waiter.token, options.life_ms, options.ticket_ms,
+        wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
+    )  # fmt: skip
+
+
+def read_answer(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter) -> Grant | None:
+    """Read the answer that a waiter brings along; ``win`` goes on from there if it is no grant."""
+    if waiter.answer is None:
+        return None
+    (outcome, sent_at), waiter.answer = waiter.answer, None
+    waiter.answered = True
+    return _read(engine, primitive, options, waiter, outcome, sent_at)
+
+
+async def _ask(
+    engine: Engine,
+    primitive: Primitive,
+    options: Terms,
+    waiter: Waiter,
+    until: float | None,
+    *,
+    wait: bool,
+) -> tuple[Outcome, float]:
+    runtime, retry = engine.runtime, waiter.failing()
+    retry.attempt = 0
+    call: Request | None = None
+    while True:
+        budget = patience(runtime.now(), options, until)
+        try:
+            if not runtime.channel():
+                await runtime.ready(budget)
+            call = _next_call(engine, primitive, options, waiter, wait=wait)
+            waiter.asks()
+            sent_at = runtime.now()
+            if waiter.asker is not None:
+                outcome, sent_at = await waiter.asker(call, budget)
+            elif options.durable is None:
+                outcome = await runtime.call(call, budget)
+            else:
+                outcome = await ask_durably(engine, primitive, options, waiter, call, budget)
+        except Fault as fault:
+            if fault.maybe_applied:
+                waiter.missed()
+            elif fault.kind is FaultKind.WRONG_KEY and not waiter.unanswered and not waiter.queued:
+                # Types are looked at before anything is written: there is nothing to take back.
+                waiter.become(WaiterState.NEW)
+            why = await explained(engine, call, fault) if call is not None else fault
+            pause = pause_after(
+                engine, why, retry, options, until, f"acquire {primitive.kind}", primitive.name
+            )
+        else:
+            retry.over()
+            if waiter.batch.taken_along:
+                apply_reply(engine, waiter, options, outcome, sent_at)
+            return outcome, sent_at
+        await rest(engine, pause, primitive.name, "acquire")
+
+
+def _read(
+    engine: Engine,
+    primitive: Primitive,
+    options: Terms,
+    waiter: Waiter,
+    outcome: Outcome,
+    sent_at: float,
+) -> Grant | None:
+    if isinstance(outcome, Granted):
+        return _held(engine, primitive, options, waiter, outcome, sent_at)
+    if isinstance(outcome, Queued):
+        waiter.old = None
+        if engine.reports.observer is not None and not waiter.queued:
+            engine.reports.observer.queued(primitive, outcome.rank)
+        waiter.become(WaiterState.QUEUED)
+        ticket_until = valid_until(sent_at, options.ticket_ms, options.ticket_ms)
+        waiter.ticket = Ticket(outcome.rank, outcome.expires_ms, ticket_until)
+        known = waiter.blocker
+        # Not ``_replace``: every wait on the server comes here, and it costs three calls.
+        waiter.blocker = Blocker(
+            known.holder, outcome.holder_ms, outcome.foreign, known.endless, known.outcomes
+        )
+        note_endless(engine, primitive, waiter)
+        return None
+    if isinstance(outcome, Busy):
+        waiter.become(WaiterState.BUSY)
+        waiter.blocker = waiter.blocker._replace(
+            holder=outcome.holder or None, holder_ms=outcome.holder_ms, foreign=outcome.foreign
+        )
+        note_endless(engine, primitive, waiter)
+        return None
+    if isinstance(outcome, Full):
+        queue = f"{outcome.waiters} waiters in the queue"
+        text = f"acquire {primitive.name!r}: {queue}, and max_waiters is {options.max_waiters}"
+        raise QueueFull(text, name=primitive.name)
+    if isinstance(outcome, (Gone, Dead)):
+        # The ticket lapsed, or the server lost it: a new token at the tail. The old one must never be granted.
+        log.info(
+            "ticket of %r was dropped, queueing again", primitive.name, extra={"pawlock_name": primitive.name}
+        )
+        engine.count("requeued")
+        engine.post(primitive.leave(waiter.token, TOMB_MS if waiter.unanswered else 0, 0))
+        waiter.restart(engine.runtime.new_token())
+        return None
+    refusal = primitive.refusal(outcome)
+    if refusal is not None:
+        if not waiter.unanswered:
+            # The server stored nothing for it.
+            waiter.become(WaiterState.NEW)
+        raise refusal
+    raise ScriptError(
+        f"acquire {primitive.name!r}: a reply that is not from a pawlock script: {outcome!r:.100}"
+    )
+
+
+def _held(
+    engine: Engine,
+    primitive: Primitive,
+    options: Terms,
+    waiter: Waiter,
+    granted: Granted,
+    sent_at: float,
+) -> Grant | None:
+    waiter.old = None
+    found = granted.left_ms <= options.ticket_ms or (waiter.unanswered and not options.given.renew)
+    if granted.fence <= 0:
+        # The grant was made unseen, and its fence went with the server's fence key: nobody may own it.
+        engine.post(primitive.leave(waiter.token, TOMB_MS, 0))
+        waiter.restart(engine.runtime.new_token())
+        return None
+    if found and granted.left_ms < options.life_ms and not waiter.late_grants:
+        # An earlier copy was granted, and lives as its ticket, or since then with nobody to renew it: raise it once.
+        waiter.late_grants = 1
+        return None
+    valid = valid_until(sent_at, granted.left_ms - options.delay_ms, options.ttl_ms)
+    if valid > engine.runtime.now():
+        return Grant(granted.fence, valid, True, granted.holds)
+    waiter.late_grants += 1
+    if waiter.late_grants > _MOST_LATE_GRANTS:
+        text = f"{waiter.late_grants} grants in a row had expired when they arrived"
+        raise ClockDrift(f"acquire {primitive.name!r}: {text}", name=primitive.name)
+    return None
+
+
+async def _listen(  # noqa: C901, PLR0912 - in one piece: each wait is one coroutine less deep
+    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, until: float | None
+) -> Grant | None:
+    runtime = engine.runtime
+    grant: Grant | None = None
+    tracking = None
+    if waiter.blocker.foreign and waiter.rank == 0 and options.given.hear:
+        if waiter.heard.tries_left > 0:
+            waiter.heard = waiter.heard._replace(tries_left=waiter.heard.tries_left - 1)
+            return None
+        tracking = await runtime.track(waiter.token, primitive.key, patience(runtime.now(), options, until))
+    followers = enlist(engine, waiter)
+    try:
+        if tracking is not None and _is_over(waiter, tracking):
+            return None
+        timeout = _patience(engine, options, waiter, tracking)
+        if until is not None:
+            timeout = min(timeout, max(0.0, until - runtime.now()))
+        end = runtime.now() + timeout
+        if followers:
+            begin_sleep(engine, waiter, end, until)
+        while True:
+            left = end - runtime.now()
+            pause = max(0.0, left if waiter.stop is None else min(left, STOP_POLL))
+            try:
+                wakeup = await runtime.wait_wakeup(waiter.token, pause)
+            except Fault as fault:
+                raise to_error(fault, primitive.name, "acquire") from fault
+            if wakeup is not None:
+                waiter.notified = True
+                grant = _check(engine, options, waiter, wakeup)
+                break
+            check_stop(waiter.stop, primitive.name)
+            if waiter.strict.server_lease is not None or (tracking is not None and tracking.changed):
+                break
+            if waiter.stop is None or left <= STOP_POLL or runtime.channel() == "":
+                end = keep_sleeping(engine, waiter, until) if followers else 0.0
+                if not end:
+                    break
+            if followers:
+                # It rings for one sleep.
+                runtime.waker(waiter.token)
+    finally:
+        if tracking is not None:
+            if tracking.changed:
+                waiter.heard = waiter.heard._replace(tries_left=_TRIES_AFTER_A_CHANGE)
+            tracking.end()
+        if followers:
+            resign(engine, waiter)
+    server_lease = waiter.strict.server_lease
+    if server_lease is None:
+        return grant
+    return Grant(waiter.strict.fence, server_lease.valid_until, confirmed=True)
+
+
+def _is_over(waiter: Waiter, tracking: Tracking) -> bool:
+    """Whether to ask at once: the key changed between the last answer and the beginning of the tracking."""
+    free = tracking.left_ms == _ABSENT
+    # It may stay free for a while, for programs that are not pawlock: asked for once more, and not again and again.
+    waiter.heard = waiter.heard._replace(seen_free=free and not waiter.heard.seen_free)
+    return tracking.changed or waiter.heard.seen_free
+
+
+def _check(engine: Engine, options: Terms, waiter: Waiter, wakeup: Wakeup) -> Grant | None:
+    ticket = waiter.ticket
+    if ticket is None or wakeup.expires_ms < ticket.expires_ms:
+        return None
+    margin = options.ticket_ttl / 4
+    if ticket.valid_until <= engine.runtime.now() + margin:
+        return None
+    if waiter.strict.follow_key:
+        waiter.strict.behind = wakeup.behind
+    # Asking now raises the ticket's short life to the ttl, which without renewal nobody else would.
+    return Grant(wakeup.fence, ticket.valid_until, False) if not options.confirms else None
+
+
+def _patience(engine: Engine, options: Terms, waiter: Waiter, tracking: Tracking | None) -> float:
+    """How long to listen before asking: a third of the ticket; the head also wakes when the holder's lease ends."""
+    timeout = options.ticket_ttl / 3
+    if waiter.rank == 0:
+        left_ms = waiter.blocker.holder_ms
+        if waiter.blocker.foreign:
+            poll = _FOREIGN_POLL if tracking is None else _NOTIFIED_POLL
+            timeout = min(timeout, poll * (1 + engine.runtime.random()))
+        if tracking is not None and tracking.left_ms != _ABSENT:
+            left_ms = tracking.left_ms
+        if left_ms >= 0:
+            timeout = min(timeout, (left_ms + 1) / 1000)
+    if engine.runtime.channel() == DEAF:
+        timeout = min(timeout, _DEAF_POLL * (1 + engine.runtime.random()))
+    return timeout

@@ -1,0 +1,146 @@
+"""How parties wait for each other at a barrier: once for both APIs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pawlock.core.coordinate.gate_wait import GateWait, disagreement, unexpected
+from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.outcomes import (
+    Arrived,
+    Dead,
+    Disagreed,
+    LookAtBarrier,
+    NotArrived,
+    Outcome,
+    Passed,
+)
+from pawlock.core.protocol.primitive import TOMB_MS
+from pawlock.core.protocol.terms import Terms
+from pawlock.core.retry import query
+from pawlock.errors import LeaseLost
+from pawlock.model import LossReason
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.protocol.engine import BarrierCalls
+
+__all__ = ["MAX_PARTIES", "arrived", "wait"]
+
+MAX_PARTIES = 1000
+"""The largest number of parties: the last one lets all of them pass in one run of a script."""
+
+
+async def arrived(engine: Engine, barrier: BarrierCalls, options: Terms) -> int:
+    """How many parties wait now.
+
+    Raises:
+        BackendError: The server could not be asked.
+    """
+    engine.check_open(barrier.name)
+    look: LookAtBarrier = (await query(engine, barrier.inspect(), options, barrier.name, "read barrier"))[0]
+    return look.arrived
+
+
+async def wait(
+    engine: Engine,
+    barrier: BarrierCalls,
+    options: Terms,
+    timeout: float | None,
+    token: str | None = None,
+) -> int:
+    """Wait until all parties are there.
+
+    Args:
+        engine: The client's engine.
+        barrier: The barrier.
+        options: Its options.
+        timeout: Seconds to wait; None: no limit, 0 passes only as the last one.
+        token: The arrival, so that another process can go on with it; None: a new one.
+
+    Returns:
+        How many were still missing when this one arrived: the last one gets 0.
+
+    Raises:
+        AcquireTimeout: Some were still missing at the end of ``timeout``; the arrival was withdrawn.
+        LeaseLost: The ticket lapsed and the others passed meanwhile, or the server lost the barrier.
+        LimitMismatch: Others wait for another number of parties.
+        BackendError: The server could not be asked.
+    """
+    engine.check_open(barrier.name)
+    waiting = _Waiting(engine, barrier, options, timeout, token)
+    index = await waiting.within(waiting.run(), waiting.leave)
+    call = waiting.leave()
+    if call is not None and waiting.unanswered:
+        # A copy of the arrival may still come, after it is forgotten that this one passed.
+        engine.post(call)
+    return index
+
+
+class _Waiting(GateWait):
+    """One wait: it arrives, then sleeps and keeps its place."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        barrier: BarrierCalls,
+        options: Terms,
+        timeout: float | None,
+        token: str | None,
+    ) -> None:
+        super().__init__(engine, options, barrier.name, "wait at barrier", timeout, token)
+        self.barrier = barrier
+        self.round = 0
+        self.missing = barrier.parties
+
+    def leave(self) -> Request | None:
+        if not self.waiter.sent:
+            return None
+        return self.barrier.leave(self.token, TOMB_MS if self.unanswered else 0)
+
+    def call(self) -> Request:
+        return self.barrier.arrive(self.token, self.channel, stay=self.round > 0)
+
+    async def run(self) -> int:
+        while True:
+            index = self.read(await self.ask(self.call))
+            if index is not None:
+                return index
+            if self.round:
+                wakeup = await self.listen()
+                if wakeup is not None:
+                    # Sent to this token alone, and only when it passes.
+                    return wakeup.fence
+            if self.over():
+                break
+        call = self.leave()
+        if call is not None:
+            outcome = await self.withdraw(call)
+            if isinstance(outcome, Passed):
+                return outcome.place
+        raise self.timed_out(f"{self.missing} of {self.barrier.parties} still missing")
+
+    def read(self, outcome: Outcome) -> int | None:
+        if isinstance(outcome, Passed):
+            return outcome.place
+        if isinstance(outcome, Arrived):
+            self.missing = self.barrier.parties - outcome.arrived
+            self.round = outcome.round
+            return None
+        if isinstance(outcome, Disagreed):
+            raise disagreement("barrier", self.name, "parties", outcome.declared, self.barrier.parties)
+        if isinstance(outcome, Dead) or (isinstance(outcome, NotArrived) and outcome.round == self.round):
+            # It lapsed while this party was paused, and nobody passed since: it arrives anew.
+            self.engine.count("requeued")
+            if self.unanswered and (call := self.leave()) is not None:
+                # A copy of its arrival may still come, and would count as another party.
+                self.engine.post(call)
+            self.renew_token()
+            self.round = 0
+            return None
+        if isinstance(outcome, NotArrived):
+            text = (
+                f"{self.doing} {self.name!r}: the ticket expired, and it is unknown whether the others passed"
+            )
+            raise LeaseLost(text, name=self.name, reason=LossReason.EXPIRED)
+        raise unexpected(outcome, self.doing, self.name)

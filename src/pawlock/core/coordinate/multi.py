@@ -1,0 +1,342 @@
+"""Several names at once: all or nothing, in one order for all clients, with one lease for the whole.
+
+Rules:
+
+1. The members are taken in the order of their keys, whatever order they were given in: two clients that want the same
+   names never wait for each other in a cycle.
+2. What was taken is given back, by token, before a failure is reported; a cancel or an interrupt gives it back in the
+   background.
+3. The whole is valid for as long as the one that is valid least. One lost is all lost: the owner is notified once. The
+   other names stay closed until the owner lets go, so that its last steps are not run into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pawlock.core.acquire import acquire
+from pawlock.core.acquire.giving_up import timed_out
+from pawlock.core.coordinate.multi_lease import HeldMultiLease, MultiPlan
+from pawlock.core.lease.factory import own_grant
+from pawlock.core.lease.in_progress import check_fork
+from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.outcomes import AllGranted, Member, Outcome
+from pawlock.core.protocol.primitive import TOMB_MS
+from pawlock.core.protocol.runtime import Fault
+from pawlock.core.protocol.validity import valid_until
+from pawlock.core.release import extend, release
+from pawlock.core.retry import check_stop, explained, patience, pause_after, rest
+from pawlock.core.state.records import Waiter
+from pawlock.errors import AcquireTimeout, NotAcquired, NotHeld, PawlockError
+from pawlock.model import Grant, Release
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.lease.record import HeldLease
+    from pawlock.core.protocol.engine import Together
+    from pawlock.core.protocol.runtime import StopSignal
+    from pawlock.core.state.plan import Plan
+
+__all__ = ["acquire_all", "cut_short", "end_all", "extend_all", "release_all", "release_all_or_raise"]
+
+
+class _Apart(Exception):
+    """The names do not lie in one slot of a cluster: no script can take them together."""
+
+
+# Taking --------------------------------------------------------------------------------------------------------------
+
+
+async def acquire_all(
+    engine: Engine,
+    plan: MultiPlan,
+    timeout: float | None,
+    stop: StopSignal | None = None,
+    *,
+    raises: bool = True,
+) -> HeldMultiLease | None:
+    """Take all members, or none.
+
+    Args:
+        engine: The client's engine.
+        plan: The multi-lock.
+        timeout: Seconds to wait for all of them together; None: no limit; 0 tries once.
+        stop: Ends the wait once it is set.
+        raises: False to return None when one is held by another and the time is up.
+
+    Raises:
+        NotAcquired: Somebody else holds one of them, and the time is up; or waiting could never end.
+        BackendError: The server could not be asked.
+    """
+    began = engine.runtime.now()
+    taken: list[HeldLease] = []
+    who = engine.activity.in_progress[id(taken)] = engine.runtime.who()
+    try:
+        try:
+            missing = await _take_all(engine, plan, who, timeout, stop, taken)
+        except PawlockError as error:
+            await _give_back(engine, taken)
+            if isinstance(error, AcquireTimeout):
+                raise _timed_out(engine, plan, error, began) from None
+            raise
+        if missing is None:
+            # What the members report goes to one list for all of them: filling it is one step.
+            given: list[bool] = []
+            multi = HeldMultiLease(engine, plan, taken, given)
+            for lease in taken:
+                if not lease.given:
+                    lease.given = given
+            return multi
+        await _give_back(engine, taken)
+        if not raises:
+            return None
+        busy = await timed_out(engine, missing, began, None)
+        raise _timed_out(engine, plan, busy, began)
+    except BaseException:
+        _leave_behind(engine, taken)
+        raise
+    finally:
+        engine.activity.in_progress.pop(id(taken), None)
+
+
+def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: float) -> AcquireTimeout:
+    waited = engine.runtime.now() - began
+    by = f" by {error.holder}" if error.holder else ""
+    text = f"acquire {plan.name!r}: {error.name!r} was still held after {waited:.3g} s{by}; the others were released"
+    return AcquireTimeout(text, name=error.name, holder=error.holder, waited=waited, position=error.position)
+
+
+async def _take_all(
+    engine: Engine,
+    plan: MultiPlan,
+    who: object,
+    timeout: float | None,
+    stop: StopSignal | None,
+    taken: list[HeldLease],
+) -> Plan | None:
+    """Take them into ``taken``; the one that is held by another, or None: all are there."""
+    runtime = engine.runtime
+    engine.check_open(plan.name)
+    until = None if timeout is None else runtime.now() + (timeout or plan.options.request_timeout)
+    if plan.together is not None and not _holds_any(engine, plan, who):
+        with suppress(_Apart):
+            missing = await _take_together(engine, plan, plan.together, who, until, taken)
+            if missing is None or timeout == 0:
+                return missing
+    for member in plan.members[len(taken) :]:
+        check_stop(stop, plan.name)
+        left = timeout if until is None or timeout == 0 else max(1e-9, until - runtime.now())
+        lease = await acquire.acquire(engine, member, left, stop, or_none=timeout == 0, nested=True)
+        if lease is None:
+            return member
+        # Not append: after a call a signal handler may run, and nobody would know of the lease.
+        taken += [lease]
+    for lease in taken:
+        if not lease.is_held():
+            text = f"acquire {plan.name!r}: {lease.name!r} was lost while waiting for the others"
+            raise NotAcquired(f"{text}; all were released", name=lease.name)
+    return None
+
+
+def _holds_any(engine: Engine, plan: MultiPlan, who: object) -> bool:
+    return any((who, member.primitive.key) in engine.leases.held for member in plan.members)
+
+
+async def _take_together(
+    engine: Engine,
+    plan: MultiPlan,
+    together: Together,
+    who: object,
+    until: float | None,
+    taken: list[HeldLease],
+) -> Plan | None:
+    """One question for all; the member that is not free, or None: all are taken."""
+    waiters, epoch = [Waiter(engine.runtime.new_token()) for _ in plan.members], engine.epoch
+    call = together.acquire(
+        [waiter.token for waiter in waiters], [member.options.ttl_ms for member in plan.members]
+    )
+    first = waiters[0]
+    try:
+        # A signal handler that closes the client gives them back, and one that forks takes them from the child.
+        for member, waiter in zip(plan.members, waiters, strict=True):
+            engine.activity.asking[waiter] = member.primitive, who
+        outcome, sent_at = await _ask(engine, plan, call, first, until)
+        check_fork(engine, epoch, plan.name)
+        grants = _read(engine, plan, outcome, sent_at)
+        if isinstance(grants, list):
+            for member, waiter, grant in zip(plan.members, waiters, grants, strict=True):
+                waiter.unanswered = first.unanswered
+                taken += [own_grant(engine, member, None, waiter, grant, who, sent_at)]
+            return None
+    except BaseException as error:
+        first.note_unconfirmed(error)
+        if first.unanswered:
+            _bar(engine, plan, waiters)
+        raise
+    finally:
+        for waiter in waiters:
+            engine.activity.asking.pop(waiter, None)
+    if first.unanswered or grants is None:
+        # A late copy may still find all of them free; or what was granted is of no use.
+        _bar(engine, plan, waiters)
+    return grants or plan.members[0]
+
+
+def _bar(engine: Engine, plan: MultiPlan, waiters: Sequence[Waiter]) -> None:
+    for member, waiter in zip(plan.members, waiters, strict=True):
+        engine.post(member.primitive.leave(waiter.token, TOMB_MS, 0))
+
+
+async def _ask(
+    engine: Engine, plan: MultiPlan, call: Request, waiter: Waiter, until: float | None
+) -> tuple[Outcome, float]:
+    runtime = engine.runtime
+    while True:
+        budget = patience(runtime.now(), plan.options, until)
+        try:
+            waiter.asks()
+            sent_at = runtime.now()
+            return await runtime.call(call, budget), sent_at
+        except Fault as fault:
+            waiter.unanswered |= fault.maybe_applied
+            if fault.text.startswith("CROSSSLOT"):
+                raise _Apart from fault
+            why = await explained(engine, call, fault)
+            pause = pause_after(
+                engine, why, waiter.failing(), plan.options, until, "acquire multi_lock", plan.name
+            )
+        await rest(engine, pause, plan.name, "acquire")
+
+
+def _read(
+    engine: Engine, plan: MultiPlan, outcome: AllGranted | Member, sent_at: float
+) -> list[Grant] | Plan | None:
+    """The grants; or the member that is not free; or None: granted, but of no use any more."""
+    if isinstance(outcome, Member):
+        return plan.members[outcome.number]
+    now = engine.runtime.now()
+    grants: list[Grant] = []
+    for member, fence, left_ms in zip(plan.members, outcome.fences, outcome.lefts_ms, strict=True):
+        until = valid_until(sent_at, left_ms, member.options.ttl_ms)
+        if fence <= 0 or until <= now:
+            return None
+        # One that was found, not granted now, may end soon: it is renewed at once.
+        grants.append(Grant(fence, until, confirmed=left_ms >= member.options.ttl_ms))
+    return grants
+
+
+# Giving back ---------------------------------------------------------------------------------------------------------
+
+
+async def _end_last(engine: Engine, left: list[HeldLease]) -> Release:
+    """Release the last one, and take it off the list; after an interrupt it is there as long as it is to be ended."""
+    lease = left[-1]
+    levels = lease.levels
+    try:
+        outcome = Release.LOST if lease.released else await release.release(engine, lease)
+        # No call from here on: nobody ends the level around it in place of one that has ended.
+        del left[-1]
+        return outcome
+    except BaseException:
+        if lease.levels != levels and left and left[-1] is lease:
+            del left[-1]
+        raise
+
+
+async def _give_back(engine: Engine, taken: list[HeldLease]) -> None:
+    while taken:
+        await _end_last(engine, taken)
+
+
+def _leave_behind(engine: Engine, taken: Sequence[HeldLease]) -> None:
+    """Give back in the background, after a cancel or an interrupt; safe to repeat."""
+    for lease in taken:
+        if not lease.take_level():
+            if lease.take_end():
+                engine.count_end(lease.server_lease, "background")
+            engine.finish_release(lease)
+
+
+def cut_short(multi: HeldMultiLease) -> None:
+    """Finish in the background an end that a signal interrupted in its first steps; see ``release.cut_short``."""
+    if not multi.inert() and multi.take_end():
+        multi.wake()
+        _leave_behind(multi.engine, multi.leases)
+
+
+async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldLease, Release]]:
+    """Release each of them, the last taken first, also if one of them is lost.
+
+    Returns:
+        How each ended.
+
+    Raises:
+        NotHeld: The whole was released before, or belongs to the parent of this process.
+    """
+    left = list(multi.leases)
+    outcomes: list[tuple[HeldLease, Release]] = []
+    engine.activity.in_progress[id(left)] = engine.runtime.who()
+    refused = False
+    try:
+        if not multi.take_end():
+            refused = True
+            raise NotHeld(f"release {multi.name!r}: the lease was already released", name=multi.name)
+        multi.wake()
+        while left:
+            lease = left[-1]
+            outcome = await _end_last(engine, left)
+            outcomes.append((lease, outcome))
+            multi.lost |= outcome is Release.LOST
+    except BaseException:
+        # A handler may raise one of pawlock's own errors here, too.
+        if multi.released and not refused:
+            _leave_behind(engine, left)
+        raise
+    finally:
+        engine.activity.in_progress.pop(id(left), None)
+    return outcomes
+
+
+async def release_all_or_raise(multi: HeldMultiLease) -> None:
+    """Release on user request.
+
+    Raises:
+        NotHeld: One was lost, or all were released before.
+        BackendError: The server did not answer for one, or refused; its ttl frees the name at the latest.
+    """
+    outcomes = await release_all(multi.engine, multi)
+    # One that was lost comes first.
+    for lease, outcome in sorted(outcomes, key=lambda one: one[1] is not Release.LOST):
+        release.raise_outcome(lease, outcome, multi.name)
+
+
+async def end_all(multi: HeldMultiLease, error: BaseException | None) -> None:
+    """Release at the end of a ``with`` block. Never hides the body's own exception.
+
+    Raises:
+        LeaseLost: One was lost while the body ran, and the body did not raise.
+    """
+    if multi.released or multi.inert():
+        return
+    outcomes = await release_all(multi.engine, multi)
+    losses = [lease.loss() for lease, outcome in outcomes if outcome is Release.LOST]
+    if losses:
+        release.report_losses_at_exit(losses, multi.plan.options.given.on_exit, error)
+
+
+async def extend_all(engine: Engine, multi: HeldMultiLease, ttl: float) -> None:
+    """Set the remaining life of each to ``ttl`` seconds; all are tried.
+
+    Raises:
+        NotHeld: One is lost, or all were released.
+    """
+    errors: list[PawlockError] = []
+    for lease in multi.leases:
+        try:
+            await extend.extend(engine, lease, ttl)
+        except PawlockError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

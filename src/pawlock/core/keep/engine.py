@@ -1,0 +1,540 @@
+"""What one client (for asyncio: one client in one event loop) knows and keeps: its leases, its queues, its duties."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from weakref import ref
+
+from pawlock.core.keep.outbox import OUTBOX_FOR, barred, leave_call, post_to_all, validity_of
+from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.primitive import TOMB_MS
+from pawlock.core.protocol.runtime import RenewalThread, Runtime, Tracking
+from pawlock.core.state.circuit_breaker import CircuitBreaker
+from pawlock.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
+from pawlock.core.state.local_queue import LocalQueues
+from pawlock.core.state.records import Former, LeaseRecord, ServerLease, Turn, Waiter
+from pawlock.core.state.reports import Health, Reports
+from pawlock.core.state.schedule import Schedule
+from pawlock.core.state.session import SessionPublisher, grant_tag
+from pawlock.core.state.strict_handover import pass_on
+from pawlock.errors import ClientClosed
+from pawlock.model import LeaseState, LossReason
+
+if TYPE_CHECKING:
+    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.protocol.quorum import QuorumRuntime
+    from pawlock.core.protocol.redlock_options import RedlockOptions
+    from pawlock.core.state.records import AnyLocalQueue, Handed
+    from pawlock.core.state.session import Setup
+
+__all__ = ["Engine", "Renewed"]
+
+Renewed: TypeAlias = "tuple[ServerLease, int, int]"
+"""A lease that the server renewed, what is left of its life there, and what was asked for, in ms."""
+
+log: logging.Logger = logging.getLogger("pawlock.lease")
+
+_CONFIRM_AFTER, _LOOK_AFTER, _TRACK_AFTER = 0.02, 1.0, 0.1
+
+
+class Engine:
+    """The state behind a client. Decides nothing about one operation; keeps what outlives it.
+
+    Attributes:
+        runtime: The runtime of the API.
+        maintenance: What serves the client in the background.
+        guard: Held for each step of a lease, a queue or the schedule from one state to another; the steps are ruled by
+            "guarded steps" in docs/concepts/design.md: **no call and no loop stands in one**.
+        leases, queues, outbox, activity, health, reports: What it keeps, by who changes it; see ``state.client`` and
+            ``state.reports``.
+        epoch: Raised by a fork, for leases of an older one are the parent's.
+        quorum: How several independent masters are treated; None with one server.
+        renewal_thread: What renews while the event loop is blocked; None in threads.
+        client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
+            interpreter's, is done for every lease that anybody still has.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        client: object,
+        maintenance: Callable[[Engine], Coroutine[Any, Any, None]],
+        setup: Setup | None = None,
+    ) -> None:
+        self.runtime = runtime
+        self.maintenance: Callable[[Engine], Coroutine[Any, Any, None]] = maintenance
+        self.client: ref[object] = ref(client)
+        self.guard: AbstractContextManager[object] = runtime.mutex()
+        self.leases: Leases = Leases(Schedule(self.guard))
+        self.queues: Queues = Queues(LocalQueues(runtime, self.guard))
+        self.outbox: Outbox = Outbox()
+        self.activity: Activity = Activity()
+        self.health: Health = Health()
+        self.reports: Reports = Reports()
+        self.epoch: int = 0
+        self.quorum: RedlockOptions | None = None
+        self.renewal_thread: RenewalThread | None = None
+        if setup is not None:
+            self.reports.publisher = SessionPublisher(setup)
+
+    def check_open(self, name: str | None = None) -> None:
+        """Raise ``ClientClosed`` if the client was closed."""
+        if self.activity.closed:
+            raise ClientClosed("the client is closed: create a new one", name=name)
+
+    def open_breaker(self, primitive: Primitive, since: float, error: Exception, waited: float) -> None:
+        """Somebody retried an unreachable server for the whole time: later calls need not find that out again."""
+        breaker = self.health.circuit_breaker
+        if breaker is None:
+            breaker = self.health.circuit_breaker = CircuitBreaker(
+                primitive.inspect(0), since, error, self.runtime.now()
+            )
+            self.count("breaker_opened")
+            # The text, not the error: a handler that keeps log records would keep the frames of its traceback.
+            log.warning("lock server not responding, retrying in the background: %s", str(error))
+            self.wake_maintenance()
+        breaker.waited = max(breaker.waited, waited)
+
+    def close_breaker(self, breaker: CircuitBreaker) -> None:
+        """The server answers again."""
+        if self.health.circuit_breaker is breaker:
+            self.health.circuit_breaker = None
+            self.count("breaker_closed")
+            log.warning("lock server responding again after %.1f s", self.runtime.now() - breaker.since)
+
+    def fence_strength(self) -> str:
+        """What vouches for the fences of this engine's leases; see ``HeldLease.fence_strength``."""
+        if self.quorum is None:
+            return "server"
+        return "quorum" if cast("QuorumRuntime", self.runtime).remembers() else "best_effort"
+
+    def count(self, what: str) -> None:
+        """Count one occurrence of ``what``."""
+        self.reports.counters[what] += 1
+        if self.reports.observer is not None:
+            self.reports.observer.counted(what)
+
+    def count_loss(self, server_lease: ServerLease) -> None:
+        """Count a loss, by its reason."""
+        self.count(f"lost_{server_lease.reason}")
+        if self.reports.observer is not None:
+            self.reports.observer.lost(server_lease, server_lease.reason or LossReason.EXPIRED)
+
+    # Waits -----------------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Have the maintenance see a wait that begins now."""
+        publisher = self.reports.publisher
+        if publisher is not None and not publisher.armed:
+            publisher.armed = True
+            self.wake_maintenance()
+
+    def callers(self) -> list[object]:
+        """The threads and tasks whose acquisitions and releases go on."""
+        # In this order: who goes on after a wait is noted as under way before it waits no more.
+        waiting = [wait[1] for wait in tuple(self.queues.waits.values())]
+        return waiting + list(self.activity.in_progress.values())
+
+    # Leases -----------------------------------------------------------------------------------------------------
+
+    def track_soon(self, server_lease: ServerLease) -> None:
+        """Have a fresh server lease renewed soon, and its key tracked then; a short hold is over before that."""
+        if self.quorum is None and server_lease.options.tracks:
+            self.leases.schedule.discard(server_lease)
+            after = min(_TRACK_AFTER, server_lease.rhythm.every)
+            if self.leases.schedule.add(server_lease, after, self.runtime.now() + after):
+                self.runtime.nudge()
+
+    def untrack(self, server_lease: ServerLease) -> None:
+        """Ignore the server's notices of a lease that ended."""
+        found = self.leases.tracked.pop(server_lease.token, None)
+        if found is not None:
+            found[1].end()
+
+    def changed(self, tracking: Tracking) -> None:
+        """The server notified that a key changed whose lease is held; for ``Tracking``."""
+        self.leases.changes.append(tracking)
+        self.runtime.nudge()
+
+    def wake_for(self, server_lease: ServerLease) -> None:
+        """Start the background service, or wake it for a server lease that it does not know of in time."""
+        self.wake_maintenance()
+        # Now, and not once a renewal is late: a body may block the loop from its first line on.
+        if self.renewal_thread is not None and server_lease.options.given.renew is True:
+            self.renewal_thread.wake()
+
+    def wake_maintenance(self) -> None:
+        """Start the maintenance, or wake it because something is due earlier than it knows."""
+        if self.activity.maintenance_runs:
+            self.runtime.nudge()
+        else:
+            self.start_maintenance()
+
+    def plan_service(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
+        """Plan the next renewal of a server lease, or the look at its end; True if that is sooner than all others."""
+        if not server_lease.options.given.renew:
+            return self.leases.schedule.add(
+                server_lease, server_lease.rhythm.ttl, server_lease.valid_until, deadline=True
+            )
+        every, limit = server_lease.rhythm.every, server_lease.rhythm.hold_limit
+        if limit is not None and server_lease.valid_until >= limit:
+            return self.leases.schedule.add_once(server_lease, limit)
+        if confirmed:
+            return self.leases.schedule.add(server_lease, every, now + every)
+        # A hand-off lives on its ticket's expiry. Short sections end before this; longer ones get their ttl soon.
+        after = _CONFIRM_AFTER if server_lease.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
+        return self.leases.schedule.add(server_lease, after, now + after)
+
+    def replan(self, server_lease: ServerLease) -> None:
+        """Plan the next service of a server lease that the maintenance took, or whose ttl changed."""
+        schedule = self.leases.schedule
+        schedule.discard(server_lease, once=False)
+        end = server_lease.valid_until
+        if server_lease.options.given.renew or schedule.ends_last(server_lease.rhythm.ttl, end):
+            sooner = self.plan_service(server_lease, self.runtime.now(), confirmed=True)
+        else:
+            # Those of its ttl that were granted after it end later: in their rhythm it would come behind them.
+            sooner = schedule.add_once(server_lease, end)
+        if sooner:
+            self.runtime.nudge()
+
+    def end(self, server_lease: ServerLease) -> None:
+        """Stop serving a server lease that is being released: renewal never outlives it."""
+        with self.guard:
+            if server_lease.state is LeaseState.HELD or server_lease.state is LeaseState.SUSPECT:
+                server_lease.state = LeaseState.RELEASED
+        self.leases.schedule.discard(server_lease)
+        if self.leases.tracked:
+            self.untrack(server_lease)
+
+    def pass_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
+        """Pass a server lease whose owner is done with it to a waiter of this client that may own it.
+
+        Args:
+            server_lease: What is passed on.
+            now: The present.
+            number: Which of its owners passes it on; None if that is sure.
+        """
+        local_queue, run = server_lease.local_queue, server_lease.run
+        if run is not None and run.behind and pass_on(self, server_lease, now, number):
+            return Turn.HANDED
+        return Turn.ALONE if local_queue is None else local_queue.hand_over(server_lease, now, number)
+
+    def promote_next(self, server_lease: ServerLease) -> bool:
+        """Have the next local waiter leave the token, in the script that queues its own; False if nobody waits."""
+        former = Former(server_lease.token, server_lease.unanswered, server_lease.quorum)
+        local_queue = server_lease.local_queue
+        return local_queue is not None and local_queue.promote(
+            Waiter(self.runtime.new_token(), former), server_lease.turn
+        )
+
+    def end_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> bool:
+        """Pass a server lease on inside the client, or the duty to leave it on the server; safe to repeat.
+
+        Returns:
+            False if nobody of this client waits, or the server lease was lost meanwhile: the caller must leave it.
+        """
+        turn = self.pass_turn(server_lease, now, number)
+        if turn is Turn.HANDED or (turn is Turn.GONE and number not in (None, server_lease.used)):
+            return True
+        self.end(server_lease)
+        # Turn.GONE: the queue has moved on without this lease, so its owner must release it.
+        return (
+            turn is Turn.REFUSED
+            and server_lease.state is not LeaseState.LOST
+            and self.promote_next(server_lease)
+        )
+
+    def finish_release(self, lease: LeaseRecord) -> None:
+        """Go on in the background with a release that was begun and cancelled or interrupted; safe to repeat."""
+        server_lease = lease.server_lease
+        self.forget_holder(server_lease, lease.who)
+        if server_lease.owner.epoch == self.epoch and server_lease.used == lease.number:
+            self.end(server_lease)
+            self.detach_local_queue(server_lease)
+            self.leave_in_background(server_lease, server_lease.close_ms(self.runtime.now()))
+
+    def expired(self, server_lease: ServerLease, now: float) -> bool:
+        """Whether the clock has passed the server lease's validity; if so it is lost from here on."""
+        if server_lease.state is LeaseState.LOST:
+            return True
+        if now < server_lease.valid_until or not server_lease.live:
+            return False
+        self.runtime.run_in_owner(lambda: self.lose(server_lease, server_lease.why_over()))
+        return True
+
+    def lose(self, server_lease: ServerLease, reason: LossReason, *, afar: bool = False) -> None:
+        """Mark a server lease lost, notify those that must know, and leave its token: it is never granted again.
+
+        Args:
+            server_lease: The server lease.
+            reason: Why.
+            afar: True in another thread than its event loop's, which then does what follows.
+        """
+        with self.guard:
+            if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
+                return
+            server_lease.state, server_lease.reason = LeaseState.LOST, reason
+            self.leases.losing[server_lease] = reason
+        if afar:
+            self.runtime.run_in_owner(partial(self._follow_loss, server_lease, reason))
+        else:
+            self._follow_loss(server_lease, reason)
+
+    def _follow_loss(self, server_lease: ServerLease, reason: LossReason) -> None:
+        if self.leases.tracked:
+            self.untrack(server_lease)
+        self.leases.schedule.discard(server_lease)
+        self.count_loss(server_lease)
+        name = server_lease.primitive.name
+        log.warning(
+            "lease of %r lost: %s", name, reason, extra={"pawlock_name": name, "pawlock_reason": str(reason)}
+        )
+        if reason is not LossReason.MAX_HOLD:
+            # After max_hold the owner is notified first, and the rest of the ttl is its time to stop.
+            closed = reason is LossReason.CLOSED
+            close_ms = server_lease.close_ms(self.runtime.now()) if closed else server_lease.options.delay_ms
+            self.leave_in_background(server_lease, close_ms)
+        self.leases.losing.pop(server_lease, None)
+        self.detach_local_queue(server_lease)
+        self._notify_loss(server_lease)
+
+    def count_end(self, server_lease: ServerLease, outcome: str) -> None:
+        """Notify observers that an owner is done with a server lease."""
+        if self.reports.observer is not None:
+            self.reports.observer.released(server_lease.primitive, server_lease.owner.granted_at, outcome)
+
+    def refused(self, primitive: Primitive, began: float, error: BaseException | None) -> None:
+        """Notify observers that an acquisition came to nothing; see ``Observers.refused``."""
+        if self.reports.observer is not None:
+            self.reports.observer.refused(primitive.kind, primitive.name, began, error)
+
+    def take_away(self, taken: Sequence[str]) -> None:
+        """Lose the server leases that were taken from this client: by their tokens, or by their grants."""
+        if taken:
+            for server_lease in self.leases.schedule.all():
+                if (
+                    server_lease.token in taken
+                    or grant_tag(server_lease.primitive, server_lease.fence) in taken
+                ):
+                    self.lose(server_lease, LossReason.TAKEN)
+
+    def limit_hold(self, server_lease: ServerLease, limit: float) -> None:
+        """Have ``max_hold`` end a server lease at ``limit`` from here on."""
+        cut_short = server_lease.at_limit
+        server_lease.rhythm = server_lease.rhythm._replace(hold_limit=limit)
+        if cut_short:
+            # Its validity ends at the old limit, and nothing else would renew it.
+            due = self.runtime.now()
+            if server_lease.degraded and due < server_lease.valid_until:
+                # No server has it: the new limit is its end.
+                due = server_lease.valid_until = limit
+            self.leases.schedule.discard(server_lease)
+            self.leases.schedule.add_once(server_lease, due)
+            self.runtime.nudge()
+
+    def detach_local_queue(self, server_lease: ServerLease) -> None:
+        """Let local waiters go on without this server lease: the first of them queues on the server by itself."""
+        if server_lease.run is not None:
+            server_lease.run.behind = None
+        local_queue = server_lease.local_queue
+        if local_queue is not None:
+            local_queue.promote(Waiter(self.runtime.new_token()), server_lease.turn)
+            # Not where it was interrupted: the end of the lease repeats it.
+            server_lease.local_queue = None
+
+    def _notify_loss(self, server_lease: ServerLease) -> None:
+        watchers, server_lease.owner.watchers = server_lease.owner.watchers, None
+        for watcher in watchers or ():
+            watcher()
+        lease: LeaseRecord | None = (
+            server_lease.owner.lease() if server_lease.owner.lease is not None else None
+        )
+        if lease is not None:
+            lease.wake()
+        callback = server_lease.options.given.on_lost
+        if callback is not None and lease is not None and not lease.released:
+            self.report_loss(callback, lease)
+
+    def report_loss(self, callback: Callable[[Any], object], record: object) -> None:
+        """Call a user's function with the lease that was lost, in the form in which users see it."""
+        self.runtime.report(partial(callback, self.reports.show(record)))
+
+    def take_back(self, handed: Handed, who: object) -> None:
+        """Pass on what a caller was handed over and did not get; safe to repeat.
+
+        Args:
+            handed: What it was handed.
+            who: Its thread or task.
+        """
+        server_lease = handed.server_lease
+        if server_lease is None:
+            return
+        lease = server_lease.owner.lease() if server_lease.owner.lease is not None else None
+        if lease is not None and lease.number == handed.number:
+            # Made, and never given to anybody.
+            lease.released = True
+        if server_lease.used == handed.number:
+            self.forget_holder(server_lease, who)
+            if not self.end_turn(server_lease, self.runtime.now(), handed.number):
+                self.leave_in_background(server_lease)
+
+    def drop_waiter(self, primitive: Primitive, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
+        """Pass a waiter to the next local waiter, or leave its token behind on the server."""
+        if waiter.strict.server_lease is not None:
+            self.take_back(waiter.strict, waiter.strict.server_lease.owner.who)
+            return
+        if waiter.late_grants:
+            self.post(primitive.leave(waiter.token, TOMB_MS, 0))
+            turn, waiter = waiter.turn, Waiter(self.runtime.new_token())
+            waiter.turn = turn
+        if local_queue is not None and local_queue.promote(waiter.successor(), waiter.turn):
+            return
+        if waiter.old is not None:
+            old = waiter.old
+            call = primitive.leave(old.token, TOMB_MS if old.unanswered else 0, 0)
+            if old.votes is not None:
+                call = barred(self, old.votes, call, primitive, old.token, background=True)
+            self.post(call)
+        if waiter.sent:
+            self.post(primitive.leave(waiter.token, TOMB_MS, 0))
+
+    # Background -------------------------------------------------------------------------------------------------
+
+    def post(self, call: Request, seconds: float = OUTBOX_FOR) -> None:
+        """Send a call that may run twice in the background: at once where a connection lives, until it is answered.
+
+        Args:
+            call: What to send.
+            seconds: For how long to try.
+        """
+        if self.quorum is not None:
+            post_to_all(self, call)
+            return
+        self.outbox.entries[OutboxEntry(call, self.runtime.now() + seconds)] = None
+        self.runtime.cast(call)
+        if not self.activity.maintenance_runs:
+            self.start_maintenance()
+        self.runtime.nudge()
+
+    def leave_in_background(
+        self, server_lease: ServerLease, close_ms: int = 0, *, barred: bool = False
+    ) -> None:
+        """Leave the token of a server lease in the background.
+
+        Args:
+            server_lease: The server lease.
+            close_ms: For how long the name stays closed.
+            barred: True if a copy of one of its requests may still be on its way.
+        """
+        if not server_lease.degraded:
+            tomb_ms = TOMB_MS if barred or server_lease.unanswered else 0
+            self.post(leave_call(self, server_lease, tomb_ms, close_ms, background=True))
+
+    def start_maintenance(self) -> None:
+        """Start the client's background service, if it does not run."""
+        if self.health.probe is not None and not self.health.looked and self.health.look_at == inf:
+            # Not at once: a client that ends soon is not worth a question.
+            self.health.look_at = self.runtime.now() + _LOOK_AFTER
+        self.activity.maintenance_runs = self.runtime.spawn_maintenance(lambda: self.maintenance(self))
+
+    def forget_holder(self, server_lease: ServerLease, who: object) -> None:
+        """The thread or task ``who`` is done with a server lease."""
+        held_key, held, outer = (who, server_lease.primitive.key), self.leases.held, server_lease.owner.outer
+        around = outer if outer is not None and outer.live else None
+        with self.guard:
+            if held_key not in held or held[held_key] is not server_lease:
+                return
+            if around is None:
+                del held[held_key]
+            else:
+                held[held_key] = around
+
+    def after_fork(self) -> None:
+        """In the child: forget what belongs to the parent, without touching the network."""
+        self.epoch += 1
+        self.guard = self.runtime.mutex()
+        self.queues.local.clear(self.guard)
+        self.leases.schedule = Schedule(self.guard)
+        self.leases.held, self.queues.waits, self.queues.followers = {}, {}, {}
+        # What the closing of the parent's connections reports is about its leases.
+        self.leases.tracked = {}
+        if self.reports.publisher is not None:
+            self.reports.publisher.forget()
+        # A signal handler, or a greenlet, may fork during an acquisition, which then continues in the child as well:
+        # there it must neither own nor release the token of the parent.
+        for asking in (*self.activity.asking, *self.activity.in_progress):
+            if isinstance(asking, Waiter | ServerLease):
+                asking.token = self.runtime.new_token()
+        self.activity.in_progress, self.activity.asking, self.leases.losing = {}, {}, {}
+        self.outbox = Outbox()
+        self.activity.maintenance_runs = False
+        self.health.circuit_breaker = None
+        if self.renewal_thread is not None:
+            self.renewal_thread.after_fork()
+
+    def apply_renewals(self, renewed: Sequence[Renewed], sent_at: float) -> list[ServerLease]:
+        """Take renewals that the server confirmed into account: all in one step, since there may be a hundred thousand.
+
+        Args:
+            renewed: For each lease, what is left of its life on the server, and what was asked for, in ms.
+            sent_at: When the question was sent.
+
+        Returns:
+            The leases whose confirmation came after they had ended, which it cannot undo.
+        """
+        late: list[ServerLease] = []
+        validity = validity_of(self)
+        ends = [
+            (server_lease, validity(sent_at, left_ms - server_lease.options.delay_ms, asked_ms))
+            for server_lease, left_ms, asked_ms in renewed
+        ]
+        now = self.runtime.now()
+        with self.guard:
+            for server_lease, until in ends:
+                state = server_lease.state
+                if now >= server_lease.valid_until or not (
+                    state is LeaseState.HELD or state is LeaseState.SUSPECT
+                ):
+                    late += (server_lease,)
+                    continue
+                limit = server_lease.rhythm.hold_limit
+                end = until if limit is None or until <= limit else limit
+                if server_lease.valid_until < end:  # noqa: PLR1730 - max() is a call
+                    server_lease.valid_until = end
+                server_lease.state, server_lease.failures = LeaseState.HELD, 0
+        for server_lease in late:
+            self.expired(server_lease, now)
+        return late
+
+    def suspect(self, server_lease: ServerLease) -> bool:
+        """Take a renewal without an answer into account; False if the server lease ended meanwhile."""
+        with self.guard:
+            if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
+                return False
+            server_lease.state, server_lease.failures = (
+                LeaseState.SUSPECT,
+                server_lease.failures + 1,
+            )
+        self.count("renewal_failed")
+        return True
+
+    def suspect_all(self) -> None:
+        """Ask at once for every lease: another server stands in for the one that granted them."""
+        now = self.runtime.now()
+        for server_lease in self.leases.schedule.all():
+            if server_lease.degraded:
+                continue
+            with self.guard:
+                if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
+                    continue
+                server_lease.state = LeaseState.SUSPECT
+            self.leases.schedule.discard(server_lease)
+            self.leases.schedule.add_once(server_lease, now)
+            self.count("doubted")
+        self.wake_maintenance()

@@ -1,0 +1,187 @@
+"""What is done in the background besides renewals: each duty is a class, and has its place in ``loop.DUTIES``."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from pawlock.core.keep.majority import redeliver
+from pawlock.core.keep.server_check import look
+from pawlock.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
+from pawlock.core.observe.deadlock import look_for_cycles
+from pawlock.core.protocol.backoff import full_jitter
+from pawlock.core.protocol.faults import is_transient
+from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.state.client import OutboxEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.state.records import ServerLease
+
+__all__ = [
+    "Abandoned",
+    "Deadlocks",
+    "GivenUpTokens",
+    "Histories",
+    "OpenBreaker",
+    "ServerSettings",
+    "SessionRecord",
+]
+
+log: logging.Logger = logging.getLogger("pawlock.renewal")
+log_lease: logging.Logger = logging.getLogger("pawlock.lease")
+
+_BATCH = 500
+_PATIENCE = 1.0
+
+
+class Abandoned(MaintenanceDuty):
+    """Stops renewing leases whose objects are gone; they run out. Released only if no body can still run."""
+
+    def begin(self, engine: Engine, now: float) -> None:
+        while engine.outbox.undelivered:
+            # It stays until it is done: the end of the client waits for it.
+            try:
+                _take_back(engine, *engine.outbox.undelivered[0])
+            finally:
+                engine.outbox.undelivered.popleft()
+        while engine.outbox.abandoned:
+            _forget(engine, engine.outbox.abandoned.popleft())
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        return now if engine.outbox.abandoned or engine.outbox.undelivered else inf
+
+
+def _take_back(engine: Engine, server_lease: ServerLease, number: int) -> None:
+    engine.forget_holder(server_lease, server_lease.owner.who)
+    if server_lease.live and server_lease.owner.epoch == engine.epoch and server_lease.used == number:
+        engine.count_end(server_lease, "background")
+        if server_lease.local_queue is not None and server_lease.local_queue.turn != server_lease.turn:
+            # Another caller of this client went on with its token.
+            engine.end(server_lease)
+        elif not engine.end_turn(server_lease, engine.runtime.now(), number):
+            engine.leave_in_background(server_lease)
+
+
+def _forget(engine: Engine, server_lease: ServerLease) -> None:
+    # It goes on until it runs out, and is nobody's until then.
+    who, server_lease.owner.who = server_lease.owner.who, None
+    engine.forget_holder(server_lease, who)
+    if server_lease.live and server_lease.owner.epoch == engine.epoch:
+        engine.end(server_lease)
+        engine.count("abandoned")
+        engine.count_end(server_lease, "abandoned")
+        engine.detach_local_queue(server_lease)
+        name = server_lease.primitive.name
+        log_lease.warning(
+            "a lease of %r was garbage-collected without release; it expires by its TTL",
+            name, extra={"pawlock_name": name},
+        )  # fmt: skip
+
+
+class SessionRecord(MaintenanceDuty):
+    """Publishes what this client holds and waits for, and learns what an operator took from it."""
+
+    def begin(self, engine: Engine, now: float) -> None:
+        publisher = engine.reports.publisher
+        if publisher is not None and publisher.published:
+            engine.take_away(engine.runtime.notices())
+
+    def due(self, engine: Engine, now: float) -> Sequence[DutyCall]:
+        publisher = engine.reports.publisher
+        call = None if publisher is None else publisher.due(engine, now)
+        if publisher is None or call is None:
+            return ()
+        return (DutyCall(call, partial(publisher.answered, engine)),)
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        publisher = engine.reports.publisher
+        return inf if publisher is None else publisher.sleep_until(engine, now)
+
+
+class Histories(MaintenanceDuty):
+    """Writes who held a name and how it ended, for clients that keep histories."""
+
+    def due(self, engine: Engine, now: float) -> Sequence[DutyCall]:
+        history = engine.reports.history
+        if history is None or engine.activity.closed:
+            return ()
+        due = history.due(engine, now)
+        return [DutyCall(page.call, partial(history.answered, engine, page)) for page in due]
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        history = engine.reports.history
+        return inf if history is None or engine.activity.closed else history.sleep_until(engine, now)
+
+
+class Deadlocks(MaintenanceDuty):
+    """Looks for waits that form a cycle; it looks again once the session's record is published."""
+
+    async def ask(self, engine: Engine, now: float) -> None:
+        publisher = engine.reports.publisher
+        if publisher is not None and publisher.waits:
+            await look_for_cycles(engine, publisher, until_next_need(engine))
+
+
+class GivenUpTokens(MaintenanceDuty):
+    """Sends what is in the outbox."""
+
+    async def ask(self, engine: Engine, now: float) -> None:
+        # A copy, made in one step: other threads add and remove meanwhile.
+        due = [entry for entry in tuple(engine.outbox.entries) if entry.due <= now][:_BATCH]
+        if not due:
+            return
+        most = until_next_need(engine)
+        if engine.quorum is None:
+            await _send(engine, [entry for entry in due if isinstance(entry, OutboxEntry)], most)
+        else:
+            await redeliver(engine, due, most)
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        return min((entry.due for entry in tuple(engine.outbox.entries)), default=inf)
+
+
+async def _send(engine: Engine, entries: list[OutboxEntry], most: float) -> None:
+    outcomes = await engine.runtime.call_many([entry.call for entry in entries], min(_PATIENCE, most))
+    now = engine.runtime.now()
+    for entry, outcome in zip(entries, outcomes, strict=True):
+        if not isinstance(outcome, Fault):
+            engine.outbox.entries.pop(entry, None)
+            engine.count("departed")
+            continue
+        entry.attempt += 1
+        entry.due = now + full_jitter(entry.attempt, engine.runtime.random())
+        # A refusal that cannot pass is the same next time, and the end of the client would wait for it.
+        if now >= entry.until or not (is_transient(outcome.kind) or outcome.kind is FaultKind.OUT_OF_MEMORY):
+            engine.outbox.entries.pop(entry, None)
+            engine.count("departure_given_up")
+            log.warning("a lease could not be released (%s); it expires by its TTL", outcome.text)
+
+
+class ServerSettings(MaintenanceDuty):
+    """Looks once, some time after the first lease, whether the server's settings break a promise."""
+
+    async def ask(self, engine: Engine, now: float) -> None:
+        if engine.health.look_at <= now:
+            engine.health.look_at, engine.health.looked = inf, True
+            await look(engine, until_next_need(engine))
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        return engine.health.look_at
+
+
+class OpenBreaker(MaintenanceDuty):
+    """Asks a server that was away whether it is back, while the circuit breaker is open."""
+
+    async def ask(self, engine: Engine, now: float) -> None:
+        breaker = engine.health.circuit_breaker
+        if breaker is not None and await breaker.server_is_back(engine, until_next_need(engine)):
+            engine.close_breaker(breaker)
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        breaker = engine.health.circuit_breaker
+        return inf if breaker is None else breaker.due

@@ -1,0 +1,223 @@
+"""Renewals: in batches, and on time. What other duties have to send goes along in the same write.
+
+A lease that is released while its renewal is in flight is left alone by the answer; an answer that comes past
+``valid_until`` revives nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeAlias
+
+from pawlock.core.keep.majority import renew_votes, renewal_patience
+from pawlock.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
+from pawlock.core.keep.replicas import check_renewals
+from pawlock.core.keep.tracking import renew_changed, tags_taken, track_held
+from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
+from pawlock.core.protocol.backoff import full_jitter
+from pawlock.core.protocol.outcomes import Granted, Outcome
+from pawlock.core.protocol.runtime import Fault
+from pawlock.core.state.records import loss_from
+from pawlock.model import LeaseState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pawlock.core.keep.engine import Engine, Renewed
+    from pawlock.core.maintenance.duty import DutyCall
+    from pawlock.core.protocol.carrier import Request
+    from pawlock.core.state.records import ServerLease
+
+__all__ = ["KeyChanges", "renew_due"]
+
+_Answer: TypeAlias = "tuple[ServerLease, Outcome | Fault]"
+
+log: logging.Logger = logging.getLogger("pawlock.renewal")
+
+_BATCH = 500
+_LEAST_PATIENCE = 0.005
+_RECORD_PATIENCE = 0.5
+
+
+class KeyChanges(MaintenanceDuty):
+    """Has the leases renewed at once of whose keys the server notified a change."""
+
+    def begin(self, engine: Engine, now: float) -> None:
+        if engine.leases.changes:
+            renew_changed(engine, now)
+
+
+async def renew_due(engine: Engine, now: float, along: Sequence[DutyCall]) -> None:
+    """Renew what is due, and send what goes along."""
+    due = engine.leases.schedule.take_due(now, _BATCH)
+    if not due and not along:
+        return
+    try:
+        await _renew(engine, due, along)
+        await track_held(engine, due, until_next_need(engine))
+    except BaseException:
+        _put_back(engine, due)
+        raise
+
+
+def _put_back(engine: Engine, due: list[ServerLease]) -> None:
+    """Serve again the leases that were in hand when something went wrong: twice does no harm."""
+    soon = engine.runtime.now() + _LEAST_PATIENCE
+    for server_lease in due:
+        if server_lease.live:
+            engine.leases.schedule.discard(server_lease)
+            engine.leases.schedule.add_once(server_lease, soon)
+
+
+async def _renew(engine: Engine, due: list[ServerLease], along: Sequence[DutyCall]) -> None:
+    batch = _still_held(engine, due, engine.runtime.now())
+    if not batch and not along:
+        return
+    groups, single = share(batch) if len(batch) > 1 and may_share(engine) else ([], batch)
+    calls = [shared_call(group) for group in groups]
+    calls += [renewal_call(server_lease) for server_lease in single]
+    calls += [one.call for one in along]
+    if engine.renewal_thread is not None and any(
+        server_lease.options.given.renew is True for server_lease in batch
+    ):
+        engine.renewal_thread.wake()
+    sent_at = engine.runtime.now()
+    patience = _patience(engine, batch, sent_at)
+    if engine.quorum is None:
+        outcomes = await engine.runtime.call_many(calls, patience)
+    else:
+        outcomes = await renew_votes(engine, batch, calls, patience)
+    first, last = len(groups), len(groups) + len(single)
+    for one, outcome in zip(along, outcomes[last:], strict=True):
+        one.answered(outcome)
+    asked = list(zip(single, calls[first:last], outcomes[first:last], strict=True))
+    answers: list[_Answer] = [(each[0], each[2]) for each in asked if each[0].options.durable is None]
+    durable = [each for each in asked if each[0].options.durable is not None]
+    alone: list[ServerLease] = []
+    for group, outcome in zip(groups, outcomes, strict=False):
+        for server_lease, answer in zip(group, each_of(group, outcome), strict=True):
+            if answer is not None:
+                answers.append((server_lease, answer))
+            elif server_lease.live:
+                alone.append(server_lease)
+    # All that is known, at once: no lease waits for what follows from the answer for another.
+    refused = _take(engine, answers, sent_at)
+    await _ask_further(engine, alone, durable, refused, sent_at)
+
+
+def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[ServerLease]:
+    """Those that are to be renewed; the ends of the others are reported."""
+    batch: list[ServerLease] = []
+    for server_lease in due:
+        sure = server_lease.state is LeaseState.HELD and now < server_lease.valid_until
+        if not sure and (not server_lease.live or engine.expired(server_lease, now)):
+            continue
+        # No server has a degraded lease; it comes here if a beat has just moved its limit.
+        renewed = server_lease.options.given.renew or server_lease.state is LeaseState.SUSPECT
+        if server_lease.degraded or not renewed:
+            engine.replan(server_lease)
+        else:
+            batch.append(server_lease)
+    return batch
+
+
+async def _ask_further(
+    engine: Engine,
+    alone: list[ServerLease],
+    durable: list[tuple[ServerLease, Request, Outcome | Fault]],
+    refused: list[tuple[ServerLease, Outcome]],
+    sent_at: float,
+) -> None:
+    """What needs another question, the most urgent first.
+
+    Args:
+        engine: The client's engine.
+        alone: Leases that are to be asked for by themselves.
+        durable: Leases of which replicas are to have the renewal, with what was asked and answered.
+        refused: Leases that the server does not know.
+        sent_at: When the first question was sent.
+    """
+    if alone:
+        asked_at = engine.runtime.now()
+        calls = [renewal_call(server_lease) for server_lease in alone]
+        outcomes = await engine.runtime.call_many(calls, _patience(engine, alone, asked_at))
+        refused += _take(engine, list(zip(alone, outcomes, strict=True)), asked_at)
+    if durable:
+        batch, outcomes = [one[0] for one in durable], [one[2] for one in durable]
+        patience = _patience(engine, batch, engine.runtime.now())
+        await check_renewals(engine, batch, [one[1] for one in durable], outcomes, patience)
+        refused += _take(engine, list(zip(batch, outcomes, strict=True)), sent_at)
+    if refused:
+        # An operator may have taken them: to a renewal they look like any that the server does not know.
+        engine.take_away(engine.runtime.notices())
+        patience = min(_RECORD_PATIENCE, until_next_need(engine))
+        engine.take_away(await tags_taken(engine, engine.runtime, patience))
+        for server_lease, outcome in refused:
+            _refused(engine, server_lease, outcome)
+
+
+def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
+    patience = min(
+        (min(renewal_patience(engine, t, now), t.valid_until - now) for t in batch),
+        default=_RECORD_PATIENCE,
+    )
+    return max(_LEAST_PATIENCE, min(patience, until_next_need(engine)))
+
+
+def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[ServerLease, Outcome]]:
+    """Take answers into account; give the leases that the server does not know, which need another question."""
+    renewed: list[Renewed] = []
+    refused: list[tuple[ServerLease, Outcome]] = []
+    for server_lease, outcome in answers:
+        if isinstance(outcome, Fault):
+            _failed(engine, server_lease, outcome)
+        elif isinstance(outcome, Granted):
+            options, rhythm = server_lease.options, server_lease.rhythm
+            asked_ms = options.ttl_ms if rhythm is options.renewed else rhythm.ttl_ms
+            renewed.append((server_lease, outcome.left_ms, asked_ms))
+        else:
+            refused.append((server_lease, outcome))
+    _renewed(engine, renewed, sent_at)
+    return refused
+
+
+def _renewed(engine: Engine, renewed: list[Renewed], sent_at: float) -> None:
+    """Have the leases renewed again in their rhythm, but for those that ended meanwhile."""
+    late = set(engine.apply_renewals(renewed, sent_at))
+    on_time = [one[0] for one in renewed if one[0] not in late] if late else [one[0] for one in renewed]
+    plain = [one for one in on_time if one.rhythm is one.options.renewed]
+    engine.leases.schedule.add_again(plain, engine.runtime.now())
+    for server_lease in on_time if len(plain) < len(on_time) else ():
+        if server_lease.rhythm is not server_lease.options.renewed:
+            engine.replan(server_lease)
+    engine.reports.counters["renewed"] += len(on_time)
+    if engine.reports.observer is not None:
+        for _ in on_time:
+            engine.reports.observer.counted("renewed")
+
+
+def _refused(engine: Engine, server_lease: ServerLease, outcome: Outcome) -> None:
+    """The server does not know the holder (any more): somebody took it, or the server lost it."""
+    if server_lease.live and not engine.expired(server_lease, engine.runtime.now()):
+        engine.lose(server_lease, loss_from(outcome))
+
+
+def _failed(engine: Engine, server_lease: ServerLease, fault: Fault) -> None:
+    now = engine.runtime.now()
+    if engine.expired(server_lease, now) or not engine.suspect(server_lease):
+        return
+    name = server_lease.primitive.name
+    level = logging.WARNING if server_lease.failures == 1 else logging.DEBUG
+    log.log(
+        level, "renewal of %r failed (%s); the lease expires in %.1f s",
+        name, fault.text, server_lease.valid_until - now,
+        extra={"pawlock_name": name, "pawlock_fault": str(fault.kind)},
+    )  # fmt: skip
+    pause = full_jitter(
+        server_lease.failures,
+        engine.runtime.random(),
+        base=server_lease.rhythm.every / 16,
+        cap=min(1.0, server_lease.rhythm.every),
+    )
+    if engine.leases.schedule.add_once(server_lease, min(now + max(pause, 0.005), server_lease.valid_until)):
+        engine.runtime.nudge()

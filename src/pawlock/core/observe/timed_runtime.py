@@ -1,0 +1,72 @@
+"""A runtime that times each request, for those who observe a client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.runtime import Fault
+from pawlock.core.state.observers import Observers
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.protocol.quorum import Question
+    from pawlock.core.protocol.runtime import Runtime
+    from pawlock.core.state.observers import Observer
+
+__all__ = ["observe"]
+
+
+class _Timed:
+    """A runtime as another one, with each request timed. What is not here is the other's own."""
+
+    def __init__(self, runtime: Runtime, observers: Observers) -> None:
+        self._runtime: Runtime = runtime
+        self._observers: Observers = observers
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._runtime, name)
+        if callable(found):
+            # The next look finds it here: what is asked for at each step costs no more than without.
+            self.__dict__[name] = found
+        return found
+
+    def connection(self) -> None:
+        """None: only ``call`` will do, since only that is timed."""
+
+    async def call(self, call: Request, timeout: float) -> Outcome:
+        """Run one script; see ``Runtime``."""
+        since = self._runtime.now()
+        try:
+            reply = await self._runtime.call(call, timeout)
+        except Fault as fault:
+            self._observers.called(call.name, since, fault)
+            raise
+        self._observers.called(call.name, since, None)
+        return reply
+
+    async def call_many(self, calls: Sequence[Request], timeout: float) -> list[Outcome | Fault]:
+        """Run several scripts in one write; see ``Runtime``."""
+        since = self._runtime.now()
+        outcomes = await self._runtime.call_many(calls, timeout)
+        faults = [outcome for outcome in outcomes if isinstance(outcome, Fault)]
+        self._observers.called("batch", since, faults[0] if faults and len(faults) == len(outcomes) else None)
+        return outcomes
+
+    async def ask(self, questions: Sequence[Question], timeout: float) -> None:
+        """Ask several masters; see ``QuorumRuntime``."""
+        since = self._runtime.now()
+        await cast("Any", self._runtime).ask(questions, timeout)
+        self._observers.called("quorum", since, None)
+
+
+def observe(engine: Engine, observer: Observer) -> None:
+    """Notify an observer of what an engine does from here on; one that is registered already stays so."""
+    if engine.reports.observer is None:
+        runtime = engine.runtime
+        engine.reports.observer = Observers(runtime.now)
+        engine.runtime = cast("Runtime", _Timed(runtime, engine.reports.observer))
+    if observer not in engine.reports.observer.members:
+        engine.reports.observer.members.append(observer)

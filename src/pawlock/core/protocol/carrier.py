@@ -1,0 +1,208 @@
+"""What carries requests to a server, and brings back its replies and notifications.
+
+A request is what an engine's primitives make (``engine``); nobody here or above knows what is in one. Its answer is one
+of the records of ``outcomes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+
+from pawlock.core.protocol.outcomes import Outcome
+
+__all__ = ["DEAF", "Carrier", "Connection", "Fault", "FaultKind", "Request", "Tracking", "Wakeup"]
+
+Request: TypeAlias = Any
+"""What an engine's primitives make and its carrier takes: opaque to everybody between the two.
+
+It has a ``name``, under which requests of its sort are counted.
+"""
+
+DEAF = "-"
+"""The channel of a caller that cannot listen: it polls instead."""
+
+
+class Wakeup(NamedTuple):
+    """The message by which the server notifies a waiter of its grant. Only a hint until it is checked."""
+
+    fence: int
+    expires_ms: int
+    behind: tuple[str, ...] = ()
+    """The tokens whose tickets stand directly behind, of the same process."""
+
+    is_notice: bool = False
+    """True: it reports to an owner that its token is over, by three zeros. What only has a waiter ask again has
+    the time of the server, or a 1, in one of them."""
+
+
+class Tracking:
+    """What the server was asked to notify of: the next change of one key. Notices are hints, and may get lost.
+
+    Args:
+        token: Of the waiter, or the holder.
+        key: The key, as it is on the server.
+        notify: Called once with the tracking when the key changed, by whichever thread reads it; None for a waiter.
+
+    Attributes:
+        left_ms: Milliseconds that the key had left when the tracking began; -1: it has no expiry, -2: there is no key.
+        changed: True once the key may have changed since.
+    """
+
+    __slots__ = ("_notify", "_place", "changed", "key", "left_ms", "token")
+
+    def __init__(self, token: str, key: bytes, notify: Callable[[Tracking], object] | None = None) -> None:
+        self.token: str = token
+        self.key: bytes = key
+        self.left_ms: int = -2
+        self.changed: bool = False
+        self._notify = notify
+        self._place: dict[str, Tracking] | None = None
+
+    def begin(self, place: dict[str, Tracking]) -> None:
+        """Be found there, by the token, until its end."""
+        self._place = place
+        place[self.token] = self
+
+    def end(self) -> None:
+        """Notices of the key are of no interest any more; from any thread, and safe to repeat."""
+        place, self._place, self._notify = self._place, None, None
+        if place is not None and place.get(self.token) is self:
+            place.pop(self.token, None)
+
+    def concerns(self, keys: Sequence[bytes] | None) -> bool:
+        """Whether a notice of these keys (None: of all) is about this one; if so the key counts as changed."""
+        if keys is not None and self.key not in keys:
+            return False
+        self.changed = True
+        notify, self._notify = self._notify, None
+        if notify is not None:
+            notify(self)
+        return True
+
+
+class FaultKind(StrEnum):
+    """What a server did instead of answering; the core decides what follows from it."""
+
+    UNREACHABLE = "unreachable"
+    UNANSWERED = "unanswered"
+    NOT_READY = "not_ready"
+    READ_ONLY = "read_only"
+    OUT_OF_MEMORY = "out_of_memory"
+    DENIED = "denied"
+    WRONG_KEY = "wrong_key"
+    SCRIPT = "script"
+    UNSUPPORTED = "unsupported"
+    NOT_REDIS = "not_redis"
+    NO_TLS = "no_tls"
+    REDIRECTED = "redirected"
+    CLOSED = "closed"
+
+
+class Fault(Exception):
+    """A request that ended without an answer of its own.
+
+    Attributes:
+        kind: What happened.
+        text: The server's or the system's words, without secrets.
+        maybe_applied: True if the server may have carried it out.
+        final: True if another try can only fail the same way.
+    """
+
+    def __init__(
+        self, kind: FaultKind, text: str, *, maybe_applied: bool = False, final: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.text = text
+        self.maybe_applied = maybe_applied
+        self.final = final
+
+    def bare(self) -> Self:
+        """Without the frames that it passed through: kept beyond its ``except``, it keeps alive what they hold.
+
+        Since Python 3.13 that is also what their callers hold: the lease that one of them gives to its user.
+        """
+        for kept in ("__cause__", "__context__"):
+            setattr(self, kept, None)
+        return self.with_traceback(None)
+
+
+class Connection(Protocol):
+    """A connection, for a question without a coroutine between it and the socket."""
+
+    channel: str
+    """The channel on which its user hears hand-offs, or ``DEAF``."""
+
+    def ask(self, call: Request, timeout: float) -> Outcome | Awaitable[Outcome]:
+        """Send one request: its answer where a call blocks its thread, else what brings that. Both may ``Fault``."""
+        ...
+
+
+class Carrier(Protocol):
+    """The connections of a client to its server. All times are seconds.
+
+    The same request, with the same token, may be sent again, and is answered alike.
+    """
+
+    async def ready(self, timeout: float) -> None:
+        """Connect the present caller's link and confirm its wake-up subscription. Raises ``Fault``."""
+        ...
+
+    def channel(self) -> str:
+        """The channel on which the present caller hears hand-offs; ``""`` before ``ready``, else maybe ``DEAF``."""
+        ...
+
+    def connection(self) -> Connection | None:
+        """The connection of the present caller, if it is there and free; None where only ``call`` will do."""
+        ...
+
+    async def call(self, call: Request, timeout: float) -> Outcome:
+        """Send one request, and wait for its answer. Raises ``Fault``; after ``timeout`` seconds, ``UNANSWERED``."""
+        ...
+
+    async def call_many(self, calls: Sequence[Request], timeout: float) -> list[Outcome | Fault]:
+        """Send several requests at once; one outcome each, in order."""
+        ...
+
+    def publish_first(self, call: Request) -> Request:
+        """The same request, whose messages to others go out before its own answer, where that is possible."""
+        ...
+
+    def cast(self, call: Request) -> None:
+        """Send without waiting, behind all that was sent before, if a connection lives; else do nothing."""
+        ...
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """Wait for the hand-off message of ``token``.
+
+        Returns:
+            None after ``timeout``, when the link had to be renewed, or when its waker was called.
+        """
+        ...
+
+    def waker(self, token: str) -> Callable[[], object] | None:
+        """What ends the present caller's next wait for ``token`` from within the client; None if nothing can."""
+        ...
+
+    def extend_wait(self, token: str, seconds: float) -> None:
+        """Let the present wait for ``token`` end no sooner than after so long; a hint, which spares a wake-up."""
+        ...
+
+    async def track(
+        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
+    ) -> Tracking | None:
+        """Have the server notify of the next change of a key, which ends ``wait_wakeup`` of ``token``.
+
+        It raises no ``Fault``: a connection that broke is noticed by the next call. With ``notify`` it is for the
+        maintenance alone, in whose ``idle`` notices are read.
+
+        Returns:
+            None if the server, or the connection to it, cannot. Its ``end`` is to be called.
+        """
+        ...
+
+    def notices(self) -> list[str]:
+        """For the maintenance alone: tokens that the server said are over, since it was asked last."""
+        ...

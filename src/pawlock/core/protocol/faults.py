@@ -1,0 +1,141 @@
+"""From a server's words to a fault, and from a fault to the error that a user sees.
+
+The table is the protocol's own: https://redis.io/docs/latest/develop/reference/protocol-spec/ names the error
+prefix as the stable part of an error reply.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.errors import (
+    BackendDenied,
+    BackendError,
+    BackendOutOfMemory,
+    BackendReadOnly,
+    BackendUnavailable,
+    ClientClosed,
+    NotSupported,
+    PawlockError,
+    ScriptError,
+    WrongKey,
+)
+
+__all__ = ["classify", "is_transient", "or_raise", "to_error"]
+
+_BY_PREFIX = {
+    "LOADING": FaultKind.NOT_READY,
+    "MASTERDOWN": FaultKind.NOT_READY,
+    "BUSY": FaultKind.NOT_READY,
+    "CLUSTERDOWN": FaultKind.NOT_READY,
+    "TRYAGAIN": FaultKind.NOT_READY,
+    "NOREPLICAS": FaultKind.READ_ONLY,
+    "MISCONF": FaultKind.READ_ONLY,
+    "READONLY": FaultKind.READ_ONLY,
+    "MOVED": FaultKind.REDIRECTED,
+    "ASK": FaultKind.REDIRECTED,
+    "OOM": FaultKind.OUT_OF_MEMORY,
+    "NOPERM": FaultKind.DENIED,
+    "NOAUTH": FaultKind.DENIED,
+    "WRONGPASS": FaultKind.DENIED,
+    "DENIED": FaultKind.DENIED,
+    "WRONGTYPE": FaultKind.WRONG_KEY,
+    "NOPROTO": FaultKind.UNSUPPORTED,
+    "UNKILLABLE": FaultKind.NOT_READY,
+}
+
+_TRANSIENT = frozenset(
+    {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY, FaultKind.READ_ONLY},
+)
+
+_HINTS: dict[FaultKind, tuple[type[PawlockError], str]] = {
+    FaultKind.UNREACHABLE: (BackendUnavailable, "the server could not be reached"),
+    FaultKind.UNANSWERED: (BackendUnavailable, "the server did not answer in time"),
+    FaultKind.NOT_READY: (BackendUnavailable, "the server is not ready"),
+    FaultKind.NOT_REDIS: (BackendUnavailable, "the server does not speak the Redis protocol"),
+    FaultKind.NO_TLS: (BackendUnavailable, "no TLS connection to the server"),
+    FaultKind.READ_ONLY: (
+        BackendReadOnly,
+        "the server is read-only (if it is a replica, use the master's address)",
+    ),
+    FaultKind.OUT_OF_MEMORY: (BackendOutOfMemory, "the server is out of memory and refuses new locks"),
+    FaultKind.DENIED: (BackendDenied, "the server denied access: check the password and the ACL"),
+    FaultKind.WRONG_KEY: (WrongKey, "the key of this lock has a value that is not pawlock's"),
+    FaultKind.SCRIPT: (ScriptError, "a script failed on the server"),
+    FaultKind.UNSUPPORTED: (NotSupported, "this server is not supported"),
+    FaultKind.REDIRECTED: (NotSupported, "the server is a node of a cluster: use redis+cluster://"),
+    FaultKind.CLOSED: (ClientClosed, "the client is closed"),
+}
+
+# What a server replies to a script about a key that is elsewhere or on its way, for a cluster that is down, or with all
+# its connections taken. Each version words it a little differently. Scripts meet it before they have written anything,
+# so it is worth a retry.
+_ON_ITS_WAY = re.compile(
+    r"access a non local key|undeclared keys were accessed during rehashing|access a slot not served"
+    r"|while the cluster is down|max number of clients"
+)
+
+_INNER = re.compile(r"\b(WRONGTYPE|OOM|NOPERM|READONLY|NOREPLICAS|MISCONF|PAWLOCKWIRE)\b")
+
+_OTHER_WIRE = re.compile(r"(?<=pawlock wire version )1r\b")
+"""What the record of a name says that is locked as Redisson locks it; see ``key/_redisson.lua``."""
+
+_LINE = re.compile(r"[ ,]*\bscript: (?:[0-9a-f]{40}, )?on @user_script:\d+\.?$")
+"""Where in a script the server refused a command: of no use beside the reason."""
+
+
+def classify(text: str) -> Fault:
+    """The fault that an error reply stands for.
+
+    Args:
+        text: The error reply, without the leading ``-``.
+    """
+    prefix = text.split(" ", 1)[0].rstrip(":")
+    kind = _BY_PREFIX.get(prefix)
+    if kind is None and _ON_ITS_WAY.search(text):
+        kind = FaultKind.NOT_READY
+    # The first is how Redis 7 and Valkey word the refusal of a command inside a script.
+    if kind is None and ("ACL failure" in text or "invalid password" in text.lower()):
+        kind = FaultKind.DENIED
+    if kind is None and (inner := _INNER.search(text)):
+        # Redis before 7 wraps the error of an inner command: "ERR Error running script ... WRONGTYPE ...".
+        kind = _BY_PREFIX.get(inner.group(1))
+    text = _OTHER_WIRE.sub("1 with pawlock.Key.redisson: two wires on one name", text)
+    return Fault(FaultKind.SCRIPT, text) if kind is None else Fault(kind, _LINE.sub("", text))
+
+
+def or_raise(answer: Outcome | Fault) -> Outcome:
+    """The answer; a fault is raised."""
+    if not isinstance(answer, Fault):
+        return answer
+    try:
+        raise answer
+    finally:
+        # The error's traceback has this frame: the two, and the caller's lease, would keep each other alive.
+        del answer
+
+
+def is_transient(kind: FaultKind) -> bool:
+    """True if waiting may help, so that the request is worth another try with the same token."""
+    return kind in _TRANSIENT
+
+
+def to_error(fault: Fault, name: str | None, doing: str) -> PawlockError:
+    """The error that reports this fault to a user.
+
+    Args:
+        fault: What happened.
+        name: The name of the lock concerned.
+        doing: What was being done, as in ``"acquire"``.
+    """
+    cls, hint = _HINTS.get(fault.kind, (BackendError, "the server refused"))
+    what = f"{doing} {name!r}" if name is not None else doing
+    text = f"{what}: {hint}"
+    if fault.text.startswith(f"{text}: "):
+        # A service has said all of it already.
+        return cls(fault.text, name=name)
+    if fault.text and fault.text != hint:
+        text += f": {fault.text}"
+    return cls(text, name=name)

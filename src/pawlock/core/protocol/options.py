@@ -1,0 +1,370 @@
+"""The options of a lock: validated once, at construction, in seconds."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+from pawlock.core.protocol.validity import to_ms
+from pawlock.errors import ConfigurationError
+
+__all__ = [
+    "DAY_MS",
+    "MAX_TTL",
+    "MIN_TTL",
+    "LockOptions",
+    "Renew",
+    "Seconds",
+    "check_callback",
+    "check_choice",
+    "check_count",
+    "check_deadlock_after",
+    "check_fence_ttl",
+    "check_flag",
+    "check_timeout",
+    "check_ttl",
+    "seconds",
+]
+
+Seconds = float | int | timedelta
+"""A duration: seconds, or a ``timedelta``."""
+
+Renew = bool | Literal["loop"]
+"""Whether a lease is renewed: True, False, or ``"loop"``, which leaves it to the event loop alone."""
+
+MIN_TTL = 0.05
+MAX_TTL = 366 * 86400.0
+DAY_MS = 86_400_000
+_LEAST_DEADLOCK_AFTER = 0.02
+_MOST_LOCAL_GRANTS = 1000
+_MOST_REPLICAS = 100
+_YIELD_FOR = 0.06
+_LONGEST_YIELD = 10.0
+
+
+def seconds(value: object, what: str) -> float:
+    """A duration as float seconds.
+
+    Args:
+        value: A number or a ``timedelta``; never a bool or text.
+        what: The option's name, for the error.
+
+    Raises:
+        ConfigurationError: It is not a duration, or NaN.
+    """
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigurationError(
+            f"{what} must be a number of seconds or a timedelta, got {type(value).__name__} {value!r:.40}",
+        )
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ConfigurationError(f"{what} is too large") from None
+    if math.isnan(number):
+        raise ConfigurationError(f"{what} must be a number of seconds, got NaN")
+    return number
+
+
+def check_ttl(value: object, what: str = "ttl") -> float:
+    """A ttl in seconds, from 50 ms to 366 days.
+
+    Raises:
+        ConfigurationError: It is outside; a lock without an end is never given.
+    """
+    ttl = seconds(value, what)
+    if ttl < MIN_TTL:
+        raise ConfigurationError(f"{what} must be at least {MIN_TTL} s, got {ttl:g}")
+    if ttl > MAX_TTL:
+        raise ConfigurationError(f"{what} must be at most 366 days, got {ttl:g} s")
+    return ttl
+
+
+def check_timeout(value: object, what: str = "timeout") -> float | None:
+    """A time to wait in seconds; None or infinity waits indefinitely, 0 tries once.
+
+    Raises:
+        ConfigurationError: It is negative, NaN or not a duration.
+    """
+    if value is None:
+        return None
+    timeout = seconds(value, what)
+    if timeout < 0:
+        raise ConfigurationError(f"{what} must be >= 0, or None to wait indefinitely, got {timeout:g}")
+    return None if math.isinf(timeout) else timeout
+
+
+def check_deadlock_after(value: object, what: str = "deadlock_after") -> float:
+    """After how many seconds a waiter looks for a cycle; 0 never.
+
+    Raises:
+        ConfigurationError: It is no duration, negative, or above 0 and below 20 ms.
+    """
+    if value is None:
+        return 0.0
+    after = _positive(value, what)
+    if 0 < after < _LEAST_DEADLOCK_AFTER:
+        text = f"{what} must be at least {_LEAST_DEADLOCK_AFTER} s, or 0 for never, got {after:g}"
+        raise ConfigurationError(text)
+    return after
+
+
+def check_fence_ttl(value: object, what: str = "fence_ttl") -> float:
+    """How many seconds a name's fence is kept after its last use; 0 no longer than its lease.
+
+    Raises:
+        ConfigurationError: It is no duration, negative, above 0 and below 50 ms, or more than 366 days.
+    """
+    kept = _positive(value, what)
+    if 0 < kept < MIN_TTL or kept > MAX_TTL:
+        raise ConfigurationError(f"{what} must be 0, or {MIN_TTL} s to 366 days, got {kept:g} s")
+    return kept
+
+
+def check_callback(
+    value: object, *, may_be_async: bool, what: str = "on_lost"
+) -> Callable[[Any], object] | None:
+    """A callback that takes the lease, or None.
+
+    Args:
+        value: What the user gave.
+        may_be_async: True in an asyncio client, where a coroutine function may be given too.
+        what: The option's name, for the error.
+
+    Raises:
+        ConfigurationError: It is not callable, or a coroutine function in a client of threads.
+    """
+    if value is None:
+        return None
+    if not callable(value):
+        raise ConfigurationError(f"{what} must be callable with the lease, got {type(value).__name__}")
+    if not may_be_async and (
+        inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004
+    ):
+        raise ConfigurationError(
+            f"{what} is a coroutine function, and this client is sync: pass a plain function"
+        )
+    return value
+
+
+def check_choice(value: object, what: str, *choices: str) -> None:
+    """One of several words.
+
+    Raises:
+        ConfigurationError: It is none of them.
+    """
+    if value not in choices:
+        *most, last = map(repr, choices)
+        raise ConfigurationError(f"{what} must be {', '.join(most)} or {last}, got {value!r:.40}")
+
+
+def check_flag(value: object, what: str) -> bool:
+    """True or False.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if value is not True and value is not False:
+        raise ConfigurationError(f"{what} must be True or False, got {value!r:.40}")
+    return value
+
+
+def _positive(value: object, what: str, *, zero: bool = True, most: float = math.inf) -> float:
+    number = seconds(value, what)
+    if number < 0 or math.isinf(number) or (number == 0 and not zero):
+        least = "0 or more" if zero else "more than 0"
+        raise ConfigurationError(f"{what} must be a finite number of seconds, {least}, got {number:g}")
+    if number > most:
+        raise ConfigurationError(f"{what} must be at most 366 days, got {number:g} s")
+    return number
+
+
+def check_count(value: object, what: str, least: int, most: int) -> int:
+    """A whole number within bounds.
+
+    Raises:
+        ConfigurationError: It is no int, or outside.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigurationError(f"{what} must be an int, got {type(value).__name__} {value!r:.40}")
+    if not least <= value <= most:
+        raise ConfigurationError(f"{what} must be {least} to {most}, got {value}")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockOptions:
+    """How a lock behaves. Durations in seconds; each value is checked when the object is made.
+
+    Args:
+        ttl: TTL of a lease on the server without renewal; 0.05 to 366 days, default 30 (it survives a GC pause or a
+            failover, and a crashed holder blocks the lock for no longer). A lease is renewed every third of it.
+        renew: Whether the lease is renewed while it is held; default True: in asyncio also while the event loop is
+            blocked, by a thread. ``"loop"``: by the event loop alone, so that a blocked loop loses its leases; the same
+            as True in threads.
+        renew_every: The renewal interval; default ttl/3, which leaves two retries before the lease expires. Must be
+            below ttl/2.
+        timeout: How long acquire waits; None (default) waits indefinitely, 0 tries once.
+        unavailable_after: How long to keep retrying an unreachable server; default 10, long enough for a failover.
+        max_hold: The lease is lost this long after the grant (or after the last ``beat()``); None (default) never.
+            Needs renewal.
+        min_hold: The lock stays held at least this long after the grant, even when released sooner; default 0.
+        handover: How many consecutive grants may go to waiters of the same client without the server; default 16, 0
+            keeps strict FIFO order among all clients.
+        ticket_ttl: TTL of a waiter's ticket on the server; default min(3, ttl). Dead waiters delay the others by at
+            most this, in all.
+        hear: Whether the first waiter behind a holder that is not pawlock is notified by the server when the key changes
+            (``CLIENT TRACKING``); default True. False, and where the server refuses it: it polls every 50 to 100 ms.
+        max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000.
+        lock_delay: How long the lock stays unavailable after a lease that was not released: its holder crashed, or lost
+            it and may still be working; default 0, at most 366 days. A release ends it immediately.
+        fence_ttl: How long the server keeps a lock's fencing token after the last use; default 86400 (a day), at most
+            366 days, and at least as long as a lease. 0: no longer than the lease, so that an idle lock leaves nothing
+            behind. After that time tokens still increase with the server's clock, unless it was set back meanwhile.
+        replicas: How many replicas must have a grant, and each renewal, before it counts; default 0. With fewer,
+            acquire releases the grant and raises ``NotReplicated``.
+        replicas_sync: Where the replicas must have it: ``"memory"`` (default), or ``"disk"``, which needs the command
+            WAITAOF on the server (Redis 7.2, Valkey 8) and an append-only file on its replicas.
+        yield_after: Only for a ``pawlock.Key``: how many seconds clients of pawlock may pass the lock on among themselves
+            before they leave the key free for other programs; default 0.25, so that these wait little longer than that
+            and one hold. It varies by up to a fifth, so that nobody's polling falls in step with it. None or 0: never.
+        yield_for: Only for a ``pawlock.Key``: how many seconds it is then left free, at most 10; default 0.06, which most
+            pollers hit within a few turns, and 0.095 for ``Key.spring``, whose spin lock polls every 0.1 s. 0: never.
+        on_lost: Called with the lease once it is lost.
+        on_exit: What a ``with`` block does at its end when the lease was lost: ``"raise"`` (default) or ``"warn"``.
+        on_unavailable: What acquire does once the server could not be reached for ``unavailable_after`` (or until the
+            end of ``timeout``): ``"raise"`` (default) ``BackendUnavailable``; ``"local"`` locks among the threads and
+            tasks of this process only; ``"open"`` continues without any lock. Both return a lease with ``degraded`` set
+            and fence 0.
+        on_contended: What a decorated function does while another client holds the lock: ``"wait"`` (default) waits
+            as long as ``timeout``, ``"raise"`` raises ``NotAcquired`` at once, ``"skip"`` returns None without a call.
+            The last two try once, so ``timeout`` is 0 with them, also for ``acquire``; a ``with`` block cannot be
+            skipped and raises.
+
+    Raises:
+        ConfigurationError: A value that can never work.
+    """
+
+    ttl: float = 30.0
+    renew: Renew = True
+    renew_every: float | None = None
+    timeout: float | None = None
+    unavailable_after: float = 10.0
+    max_hold: float | None = None
+    min_hold: float = 0.0
+    handover: int = 16
+    ticket_ttl: float | None = None
+    hear: bool = True
+    max_waiters: int = 10_000
+    lock_delay: float = 0.0
+    fence_ttl: float = 86400.0
+    replicas: int = 0
+    replicas_sync: str = "memory"
+    yield_after: float | None = 0.25
+    yield_for: float | None = None
+    on_lost: Callable[[Any], object] | None = None
+    on_exit: str = "raise"
+    on_unavailable: str = "raise"
+    on_contended: str = "wait"
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        ttl = check_ttl(self.ttl)
+        put(self, "ttl", ttl)
+        if self.renew is not True and self.renew is not False and self.renew != "loop":
+            raise ConfigurationError(f"renew must be True, False or 'loop', got {self.renew!r:.40}")
+        check_flag(self.hear, "hear")
+        put(self, "timeout", check_timeout(self.timeout))
+        put(self, "unavailable_after", _positive(self.unavailable_after, "unavailable_after"))
+        put(self, "min_hold", _positive(self.min_hold, "min_hold", most=MAX_TTL))
+        put(self, "handover", check_count(self.handover, "handover", 0, _MOST_LOCAL_GRANTS))
+        put(self, "max_waiters", check_count(self.max_waiters, "max_waiters", 1, 10_000_000))
+        ticket_ttl = min(3.0, ttl) if self.ticket_ttl is None else check_ttl(self.ticket_ttl, "ticket_ttl")
+        if ticket_ttl > ttl:
+            raise ConfigurationError(f"ticket_ttl must be at most ttl ({ttl:g} s), got {ticket_ttl:g}")
+        put(self, "ticket_ttl", ticket_ttl)
+        self._check_renewal(ttl)
+        check_callback(self.on_lost, may_be_async=True)
+        self._check_safety()
+        check_choice(self.on_exit, "on_exit", "raise", "warn")
+        self._check_contended()
+
+    def _check_safety(self) -> None:
+        put = object.__setattr__
+        put(self, "lock_delay", _positive(self.lock_delay, "lock_delay", most=MAX_TTL))
+        put(self, "replicas", check_count(self.replicas, "replicas", 0, _MOST_REPLICAS))
+        check_choice(self.replicas_sync, "replicas_sync", "memory", "disk")
+        if self.replicas_sync == "disk" and not self.replicas:
+            raise ConfigurationError("replicas_sync='disk' needs replicas of 1 or more, got 0")
+        self._check_yield()
+        put(self, "fence_ttl", check_fence_ttl(self.fence_ttl))
+
+    def _check_yield(self) -> None:
+        if self.yield_after is not None:
+            _positive(self.yield_after, "yield_after", most=MAX_TTL)
+        length = _YIELD_FOR if self.yield_for is None else _positive(self.yield_for, "yield_for")
+        if length > _LONGEST_YIELD:
+            raise ConfigurationError(f"yield_for must be at most {_LONGEST_YIELD:g} s, got {length:g}")
+
+    def _check_contended(self) -> None:
+        check_choice(self.on_unavailable, "on_unavailable", "raise", "local", "open")
+        check_choice(self.on_contended, "on_contended", "wait", "raise", "skip")
+        if self.on_contended == "wait":
+            return
+        if self.timeout:
+            raise ConfigurationError(
+                f"on_contended={self.on_contended!r} does not wait, and timeout is {self.timeout:g} s: remove one"
+            )
+        object.__setattr__(self, "timeout", 0.0)
+
+    def _check_renewal(self, ttl: float) -> None:
+        put = object.__setattr__
+        if self.renew_every is None:
+            put(self, "renew_every", ttl / 3)
+        else:
+            every = _positive(self.renew_every, "renew_every", zero=False)
+            if every >= ttl / 2:
+                raise ConfigurationError(
+                    f"renew_every must be below half the TTL ({ttl / 2:g} s), got {every:g}",
+                )
+            put(self, "renew_every", every)
+        if self.max_hold is not None:
+            put(self, "max_hold", _positive(self.max_hold, "max_hold", zero=False))
+            if not self.renew:
+                raise ConfigurationError("max_hold has no effect with renew=False: set ttl instead")
+
+    @property
+    def fence_ms(self) -> int:
+        """How long the fence is kept, in whole milliseconds."""
+        return to_ms(self.fence_ttl)
+
+    @property
+    def yield_after_ms(self) -> int:
+        """For how long a key may be passed on among clients of pawlock, in whole milliseconds; 0: without end."""
+        return to_ms(0.0 if self.yield_after is None else seconds(self.yield_after, "yield_after"))
+
+    @property
+    def yield_for_ms(self) -> int:
+        """For how long it is then left free, in whole milliseconds."""
+        return to_ms(_YIELD_FOR if self.yield_for is None else seconds(self.yield_for, "yield_for"))
+
+    def but(self, **changes: Any) -> LockOptions:
+        """These options with some changed, checked again; a changed ttl brings its own renewal and ticket defaults."""
+        if not changes:
+            return self
+        if "ttl" in changes:
+            changes = {"renew_every": None, "ticket_ttl": None} | changes
+        if "on_contended" in changes and (changes["on_contended"], self.on_contended) != ("wait", "wait"):
+            # The client's own timeout is for those who wait, and 0 for those who do not.
+            changes = {"timeout": None} | changes
+        return replace(self, **changes)
+
+    @classmethod
+    def known(cls) -> frozenset[str]:
+        """The names of all options."""
+        return frozenset(f.name for f in fields(cls) if f.init)

@@ -1,0 +1,158 @@
+"""What a primitive gives to the core: which requests to send. It knows keys, nothing of waiting or nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.errors import PawlockError
+
+__all__ = [
+    "TOMB_MS",
+    "BeatingPrimitive",
+    "Leaving",
+    "OrderedPrimitive",
+    "Primitive",
+    "TogetherPrimitive",
+    "listed_as",
+]
+
+
+class Leaving(NamedTuple):
+    """A token that is left in the script that asks for another.
+
+    Attributes:
+        token: The token.
+        tomb_ms: For how long a late copy of its acquire is barred.
+    """
+
+    token: str
+    tomb_ms: int = 0
+
+
+class Primitive(Protocol):
+    """The calls of one name. All times are whole milliseconds of server life."""
+
+    @property
+    def kind(self) -> str:
+        """The primitive's name in the public API, as in ``"lock"``."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name as the user gave it."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """Its key on the server."""
+        ...
+
+    def acquire(
+        self,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        wait: bool,
+        block: int,
+        channel: str,
+        max_waiters: int,
+    ) -> Request:
+        """Take the name, or queue for it: ``Granted``, ``Queued``, ``Busy``, ``Full``, ``Dead``, or what it refuses."""
+        ...
+
+    def swap(
+        self,
+        old: Leaving,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        block: int,
+        channel: str,
+        max_waiters: int,
+    ) -> Request:
+        """Leave with ``old`` and queue with ``token`` in one step; answered as ``acquire``."""
+        ...
+
+    @property
+    def transferable(self) -> bool:
+        """Whether another process may go on with a lease: its token is the name's value."""
+        ...
+
+    def adopt(self, old: str, token: str, ttl_ms: int) -> Request:
+        """Replace the token of a holder that gave its lease away. Only the first of several does.
+
+        Answered with ``Granted``, ``Gone`` or ``Dead``.
+        """
+        ...
+
+    def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Request:
+        """Raise the life of a holder or a waiter; never creates, never lowers: ``Granted``, ``Queued`` or ``Gone``."""
+        ...
+
+    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Request:
+        """End the token, whatever it is: ``Released``, ``Withdrawn``, ``Absent`` or ``NotRecorded``."""
+        ...
+
+    def inspect(self, limit: int) -> Request:
+        """Read the state of the name and its first ``limit`` waiters: ``Look``."""
+        ...
+
+    def covers(self, other: Primitive) -> bool:
+        """Whether who holds this may do what ``other``, of the same key, allows: then it is counted once more."""
+        ...
+
+    def raised_by(self, held: Primitive, token: str) -> Primitive | None:
+        """What to send for this by an owner that holds ``held`` by ``token``; None if it would wait for itself."""
+        ...
+
+    def lowered(self) -> Primitive | None:
+        """What is left of it after a downgrade, sent as a renewal; None if there is nothing to lower."""
+        ...
+
+    @property
+    def advice(self) -> str:
+        """What to do instead of waiting for oneself."""
+        ...
+
+    def refusal(self, outcome: Outcome) -> PawlockError | None:
+        """The error that an answer of its own stands for (``LimitRefused``, ``Finished``); None if it is none."""
+        ...
+
+
+def listed_as(primitive: Primitive) -> str:
+    """The kind of a primitive in the records of clients: of a key that is shared with others, with its wire."""
+    return getattr(primitive, "listed_as", primitive.kind)
+
+
+class OrderedPrimitive(Primitive, Protocol):
+    """A primitive whose waiters of one client may follow each other in strict order; see ``strict_handover``."""
+
+    def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Request:
+        """``leave``, with the tickets that were served from the token, and a look at those behind the next one."""
+        ...
+
+
+class BeatingPrimitive(Primitive, Protocol):
+    """A primitive whose waiters of one client renew their tickets together; see ``ticket_batch``."""
+
+    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Request:
+        """``renew`` of a waiter, with the tickets of the waiters ``others``: ``Queued.ranks``."""
+        ...
+
+
+class TogetherPrimitive(Primitive, Protocol):
+    """A primitive of which one script renews several holders (``renews_together``)."""
+
+    @staticmethod
+    def renew_all(holders: Sequence[tuple[Any, str, int]]) -> Request:
+        """Raise the lives of several holders, each with its primitive, token and ttl in ms: ``AllRenewed``."""
+        ...
+
+
+TOMB_MS = 60_000
+"""Life of a tombstone in ms: how late a copy of a request may arrive and still find its token dead."""

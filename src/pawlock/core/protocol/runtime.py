@@ -1,0 +1,220 @@
+"""The interface between decisions and I/O: what the core may ask of a runtime.
+
+Three runtimes stand behind this protocol: threads, asyncio, and a simulator. Everything that the core awaits is a
+method of a runtime or another coroutine of the core. The runtime of threads never suspends, so one ``send(None)``
+finishes an operation there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from pawlock.core.protocol.carrier import DEAF, Carrier, Connection, Fault, FaultKind, Tracking, Wakeup
+from pawlock.core.protocol.outcomes import Outcome, Unexpected
+from pawlock.core.protocol.scripts import Script
+
+__all__ = [
+    "DEAF",
+    "FIRST_RID",
+    "Call",
+    "Connection",
+    "Fault",
+    "FaultKind",
+    "Parker",
+    "RenewalThread",
+    "Reply",
+    "Runtime",
+    "StopSignal",
+    "Tracking",
+    "Wakeup",
+    "make_call",
+    "run",
+]
+
+T = TypeVar("T")
+
+Reply = list[Any]
+"""What a script answered: a status letter, the echoed request id, then what the script's header says."""
+
+
+FIRST_RID = 1_000_000_000
+"""Request ids start here, so that each has ten digits: its length need not be worked out."""
+
+
+class Call(NamedTuple):
+    """One run of one script, packed but for the request id, which the transport appends.
+
+    Attributes:
+        script: What runs.
+        body: Its keys and arguments as they stand in a request: each word with its length before it.
+    """
+
+    script: Script
+    body: bytes
+
+    @property
+    def name(self) -> str:
+        """Under which requests of its sort are counted."""
+        return self.script.name
+
+    def pack(self, rid: int) -> bytes:
+        """The bytes of one EVALSHA; ``rid`` comes back in the reply."""
+        return b"%b%b$10\r\n%d\r\n" % (self.script.evalsha, self.body, rid)
+
+    def pack_eval(self, rid: int) -> bytes:
+        """The same as EVAL, for a server that does not know the script yet."""
+        return b"%b%b$10\r\n%d\r\n" % (self.script.eval, self.body, rid)
+
+    def answer(self, reply: Reply) -> Outcome:
+        """What a reply to it says."""
+        try:
+            return self.script.read[reply[0]](reply[2:])
+        except (AttributeError, IndexError, TypeError, ValueError):
+            return Unexpected(reply)
+
+    def words(self) -> list[bytes]:
+        """Keys and arguments, unpacked: for simulators, tests and logs."""
+        words: list[bytes] = []
+        at = 0
+        while at < len(self.body):
+            start = self.body.index(b"\r\n", at) + 2
+            end = start + int(self.body[at + 1 : start - 2])
+            words.append(self.body[start:end])
+            at = end + 2
+        return words
+
+
+make_call: Callable[[tuple[Script, bytes]], Call] = partial(tuple.__new__, Call)  # pyright: ignore[reportUnknownMemberType]
+"""A call of a script and its body, in one step of C: the class itself takes one of Python."""
+
+
+class Parker(Protocol):
+    """Where one waiter sleeps until another of the same client wakes it. Waking first and sleeping later is fine."""
+
+    async def park(self, timeout: float | None) -> bool:
+        """Sleep until woken or until ``timeout`` seconds passed; True if woken."""
+        ...
+
+    def rest(self, timeout: float | None) -> bool | Awaitable[object]:
+        """``park`` without a coroutine: done where a call blocks its thread, else what is to be awaited."""
+        ...
+
+    def unpark(self) -> None:
+        """Wake the local waiter; from any thread, any number of times."""
+        ...
+
+
+class Runtime(Carrier, Protocol):
+    """What a runtime provides: a carrier, and all that is not its engine's: clock, identity, sleep, background.
+
+    All times are seconds on one clock that also counts suspends.
+    """
+
+    recheck_after: float | None
+    """Seconds after which a local waiter makes sure that somebody has the turn; None where a call cannot be
+    interrupted between two of its steps."""
+
+    def now(self) -> float:
+        """The present, on the clock of every deadline."""
+        ...
+
+    def random(self) -> float:
+        """A number in [0, 1), for jitter."""
+        ...
+
+    def new_token(self) -> str:
+        """A token that was never used before: 128 random bits, and who asks."""
+        ...
+
+    def caller_and_token(self) -> tuple[Hashable, str]:
+        """``who`` and ``new_token`` in one step."""
+        ...
+
+    def who(self) -> Hashable:
+        """The present thread or task; never reused while anything refers to it."""
+        ...
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """A new guard for shared state, held for short: other threads look at an event loop's, too."""
+        ...
+
+    def parker(self) -> Parker:
+        """A place to sleep for the present thread or task."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass. Raises ``Fault`` of kind CLOSED if the client is closed meanwhile."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let a little time pass, also while the client closes."""
+        ...
+
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
+        """Run the client's maintenance in the background, once; a second call while it runs does nothing.
+
+        Returns:
+            False if it does not run: the client has ended, and nothing is served any more; or no thread could be
+            started now, and the runtime tries again with the client's next operations.
+        """
+        ...
+
+    async def idle(self, until: float | None) -> bool:
+        """For the maintenance alone: sleep until ``nudge`` or a time of this clock; False once it should end.
+
+        A time and not a number of seconds: if the process is stopped before the sleep begins, and runs again after that
+        time, it does not begin at all, and the end of a lease is reported.
+        """
+        ...
+
+    def nudge(self) -> None:
+        """Wake the maintenance; from any thread, also from a finaliser."""
+        ...
+
+    def run_in_owner(self, callback: Callable[[], object]) -> None:
+        """Run something in the thread that owns the client's state: at once if this is it, else soon."""
+        ...
+
+    def report(self, callback: Callable[[], object]) -> None:
+        """Run a user's callback where it can neither block nor break the maintenance."""
+        ...
+
+
+class RenewalThread(Protocol):
+    """What renews the leases of an event loop while that is blocked."""
+
+    def wake(self) -> None:
+        """Have it look now: a lease is due earlier than it knows, or it does not run yet. In the loop's thread."""
+        ...
+
+    def stop(self) -> None:
+        """End it at once; from any thread."""
+        ...
+
+    def after_fork(self) -> None:
+        """In the child: its thread and its connections are the parent's."""
+        ...
+
+
+def run(operation: Coroutine[Any, Any, T]) -> T:
+    """Finish an operation of the core on a runtime that never suspends."""
+    try:
+        operation.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    operation.close()
+    raise RuntimeError(
+        "an operation of pawlock awaited something that is not of its runtime; please report this"
+    )
+
+
+class StopSignal(Protocol):
+    """An event, of threading or asyncio: set, it ends a wait."""
+
+    def is_set(self) -> bool:
+        """True once the wait is to end."""
+        ...

@@ -1,0 +1,163 @@
+"""What the steps of a lock need of its options: worked out once, when the lock is made."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from pawlock.core.protocol.options import LockOptions
+from pawlock.core.protocol.validity import to_ms, valid_until
+
+__all__ = ["RUN", "Durable", "Rhythm", "Terms"]
+
+_LEAST_QUEUE_FOR_RUNS = 1000
+
+RUN = 16
+"""Grants of one run, at most: the size of the block of fences that a waiter asks for."""
+
+
+class Durable(NamedTuple):
+    """How many replicas must have a write before it counts.
+
+    Attributes:
+        replicas: How many.
+        disk: Whether they must have it on disk (``WAITAOF``), not only in memory (``WAIT``).
+    """
+
+    replicas: int
+    disk: bool
+
+
+class Rhythm(NamedTuple):
+    """When a lease is renewed, and for how long; of a lease that was extended it is another than its lock's."""
+
+    ttl: float
+    """Seconds asked for at each renewal."""
+    every: float
+    """Seconds between renewals."""
+    hold_limit: float | None = None
+    """When ``max_hold`` ends it, or None."""
+
+    @property
+    def ttl_ms(self) -> int:
+        """The ttl in whole milliseconds."""
+        return to_ms(self.ttl)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The options of a lock as its steps read them.
+
+    What nearly every acquisition reads stands here, each value found at once; what is read where something has gone
+    wrong is left in ``given``.
+
+    Args:
+        given: What the user gave, checked.
+
+    Attributes:
+        timeout, max_waiters, max_hold, min_hold, handover, ticket_ttl: As the user gave them.
+        ttl_ms: The ttl in whole milliseconds.
+        ticket_ms: The life of a ticket in whole milliseconds.
+        delay_ms: ``lock_delay`` in whole milliseconds.
+        life_ms: What the server is asked for: the ttl, and the delay after it.
+        lasts: Seconds for which a grant of the whole ttl is valid, counted from its question.
+        request_timeout: Seconds that one question may take.
+        rhythm: When a lease is renewed.
+        renewed: The same of a lease whose renewals are plain: it is renewed, with the lock's own ttl, and without an
+            end; else None.
+        block: How many fences a grant reserves.
+        runs: Whether its waiters in strict order may follow each other inside the client.
+        durable: How many replicas must have a write; None: none.
+        queue_group: All that must be the same for one waiter to go on for another; text, because its hash is worked out
+            once.
+        tracks: Whether its holder is notified when others change its key.
+    """
+
+    given: LockOptions
+    timeout: float | None = field(init=False, repr=False, compare=False)
+    max_waiters: int = field(init=False, repr=False, compare=False)
+    max_hold: float | None = field(init=False, repr=False, compare=False)
+    min_hold: float = field(init=False, repr=False, compare=False)
+    handover: int = field(init=False, repr=False, compare=False)
+    ticket_ttl: float = field(init=False, repr=False, compare=False)
+    ttl_ms: int = field(init=False, repr=False, compare=False)
+    ticket_ms: int = field(init=False, repr=False, compare=False)
+    delay_ms: int = field(init=False, repr=False, compare=False)
+    life_ms: int = field(init=False, repr=False, compare=False)
+    lasts: float = field(init=False, repr=False, compare=False)
+    request_timeout: float = field(init=False, repr=False, compare=False)
+    rhythm: Rhythm = field(init=False, repr=False, compare=False)
+    renewed: Rhythm | None = field(init=False, repr=False, compare=False)
+    block: int = field(init=False, repr=False, compare=False)
+    runs: bool = field(init=False, repr=False, compare=False)
+    durable: Durable | None = field(init=False, repr=False, compare=False)
+    queue_group: str = field(init=False, repr=False, compare=False)
+    tracks: bool = field(init=False, repr=False, compare=False)
+
+    hand_over_for: ClassVar[float] = 0.02
+    """Seconds that a run of local grants may last, so that other clients wait no longer than that."""
+
+    def __post_init__(self) -> None:
+        put, given = object.__setattr__, self.given
+        for name in ("timeout", "max_waiters", "max_hold", "min_hold", "handover"):
+            put(self, name, getattr(given, name))
+        ticket_ttl = given.ticket_ttl or given.ttl
+        put(self, "ticket_ttl", ticket_ttl)
+        put(self, "ttl_ms", to_ms(given.ttl))
+        put(self, "ticket_ms", to_ms(ticket_ttl))
+        put(self, "delay_ms", to_ms(given.lock_delay))
+        put(self, "life_ms", self.ttl_ms + self.delay_ms)
+        put(self, "lasts", valid_until(0.0, self.ttl_ms, self.ttl_ms))
+        # A third of the ticket's life, so that two tries fit in it.
+        put(self, "request_timeout", min(1.0, ticket_ttl / 3))
+        put(self, "rhythm", Rhythm(given.ttl, given.renew_every or given.ttl / 3))
+        put(self, "renewed", self.rhythm if given.renew else None)
+        disk = given.replicas_sync == "disk"
+        put(self, "durable", Durable(given.replicas, disk) if given.replicas else None)
+        put(self, "runs", self._may_run())
+        put(self, "block", self.handover + 1 if self.hands_over else RUN if self.runs else 1)
+        put(self, "tracks", False)
+        put(self, "queue_group", self._queue_group(given))
+
+    @property
+    def ttl(self) -> float:
+        """TTL of a lease, in seconds."""
+        return self.given.ttl
+
+    @property
+    def confirms(self) -> bool:
+        """Whether a lease that was handed on by another client is asked for once more before it counts."""
+        # A hand-off lives on its ticket's expiry, on one server: too little where more was asked for.
+        return not self.given.renew or self.delay_ms > 0 or self.durable is not None
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether grants may pass from waiter to waiter inside the client.
+
+        Not without renewal and not with ``min_hold``: there the lease belongs to one holder alone.
+        """
+        return self.handover > 0 and bool(self.given.renew) and self.min_hold == 0
+
+    def _may_run(self) -> bool:
+        # A ticket that was served stays queued for as long as the run: it must not keep others out of a short queue.
+        large_queue = self.max_waiters >= _LEAST_QUEUE_FOR_RUNS
+        plain = bool(self.given.renew) and not self.confirms
+        return self.handover == 0 and plain and self.min_hold == 0 and large_queue
+
+    def _queue_group(self, o: LockOptions) -> str:
+        # The callback's id cannot come again while its lock is alive.
+        behaviour = (
+            f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {self.durable}"
+        )
+        return f"{o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {o.fence_ms} {behaviour}"
+
+    def tracked(self) -> Terms:
+        """These terms for a key that others may delete: its holder is notified of changes."""
+        found = copy(self)
+        object.__setattr__(found, "tracks", self.given.hear and bool(self.given.renew))
+        return found
+
+    def but(self, **changes: Any) -> Terms:
+        """The terms of these options with some changed; see ``LockOptions.but``."""
+        return Terms(self.given.but(**changes)) if changes else self

@@ -1,0 +1,165 @@
+"""The decision about a release: one guarded step ends the lease, and says what is to be done. Nothing is sent here."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, cast
+
+from pawlock.core.protocol.outcomes import Granted
+from pawlock.core.quorum.ballot import GrantedVotes, is_open
+from pawlock.core.state.records import Turn, Waiter
+from pawlock.model import LeaseState, LossReason
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.lease.in_progress import OngoingRelease
+    from pawlock.core.protocol.carrier import Request
+    from pawlock.core.protocol.quorum import QuorumRuntime
+    from pawlock.core.state.records import ServerLease
+
+__all__ = ["Step", "decide", "stop_and_request"]
+
+
+class Step(Enum):
+    """What is to be done about a release, where it is not a request to send."""
+
+    ALREADY_RELEASED = "nothing: the lease was released before"
+    FORKED = "nothing: it belongs to the parent of this process"
+    REENTRANT = "nothing: one level of a re-entered lease has ended"
+    LOST = "nothing: it was lost before"
+    HANDED_OVER = "nothing: a local waiter owns it now, or will release its token"
+    NOT_HANDED_OVER = "a local waiter is there, and may not own it: see ``stop_and_request``"
+    SEND = "its token is to be released on the server: see ``stop_and_request``"
+
+
+def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each release as much as a branch
+    engine: Engine, mark: OngoingRelease, *, waited_for: bool
+) -> Step | Request:
+    """End a lease, or one level of it, and say what is to be done.
+
+    Args:
+        engine: The client's engine.
+        mark: The release. ``mark.ended`` is set in the same step that ends the lease: from then on the release must
+            finish, even if a signal handler raises.
+        waited_for: True if a local waiter was seen. If False, the caller must have registered the release in
+            ``in_progress``, because it is sent at once and close() waits for it.
+
+    Returns:
+        The step, or what is to be sent.
+    """
+    lease, history = mark.lease, engine.reports.history
+    server_lease = lease.server_lease
+    owner, local_queue, bucket = server_lease.owner, server_lease.local_queue, server_lease.bucket
+    now = engine.runtime.now()
+    held, held_key = engine.leases.held, (lease.who, server_lease.primitive.key)
+    with engine.guard:
+        if lease.released:
+            return Step.ALREADY_RELEASED
+        if lease.levels != 1:
+            lease.levels -= 1
+            return Step.REENTRANT
+        lease.released = True
+        if owner.epoch != engine.epoch:
+            return Step.FORKED
+        mark.ended = True
+        # The server lease may continue under another owner, so this one must no longer be notified of its loss.
+        owner.watchers = None
+        forgets = history is None and owner.outer is None
+        # On a hand-over the entry stays until that is done: a signal handler that acquires the same lock in between
+        # must not wait for itself.
+        if forgets and not waited_for and held_key in held and held[held_key] is server_lease:
+            del held[held_key]
+        state = server_lease.state
+        ends = (
+            not waited_for
+            and state is LeaseState.HELD
+            and now < server_lease.valid_until
+            and bucket is not None
+            and (
+                local_queue is None
+                or not (local_queue.local_waiters or local_queue.turn != server_lease.turn)
+            )
+        )
+        if ends:
+            server_lease.state = LeaseState.RELEASED
+            if local_queue is not None:
+                local_queue.closed = True
+                if (
+                    local_queue.key in local_queue.by_key
+                    and local_queue.by_key[local_queue.key] is local_queue
+                ):
+                    del local_queue.by_key[local_queue.key]
+            if bucket is not None and server_lease in bucket:
+                del bucket[server_lease]
+    if not forgets:
+        # The history records this end before the next owner appears.
+        engine.forget_holder(server_lease, lease.who)
+    if lease.parked:
+        lease.wake()
+    if ends:
+        if engine.leases.tracked:
+            engine.untrack(server_lease)
+        return _first_request(engine, server_lease)
+    if state is LeaseState.RELEASED:
+        # The lease object was finalised before its block exited.
+        step = Step.SEND
+    elif state is LeaseState.LOST or now >= server_lease.valid_until:
+        step = _lose(engine, server_lease, now)
+    else:
+        turn = engine.pass_turn(server_lease, now)
+        # Turn.GONE: the queue has moved on without this lease, so its owner must release it.
+        step = Step.NOT_HANDED_OVER if turn is Turn.REFUSED else Step.SEND
+        if turn is Turn.HANDED:
+            step = Step.HANDED_OVER
+            run_is_over = local_queue is not None and local_queue.streak >= local_queue.most
+            if local_queue is not None and run_is_over and not server_lease.uncontended:
+                local_queue.promote(Waiter(engine.runtime.new_token()), server_lease.turn, server_lease)
+    if waited_for and forgets:
+        with engine.guard:
+            if held_key in held and held[held_key] is server_lease:
+                del held[held_key]
+    return step
+
+
+def _lose(engine: Engine, server_lease: ServerLease, now: float) -> Step:
+    engine.expired(server_lease, now)
+    if server_lease.reason is LossReason.MAX_HOLD:
+        engine.leave_in_background(server_lease, server_lease.close_ms(now))
+    return Step.LOST
+
+
+def stop_and_request(engine: Engine, server_lease: ServerLease, step: Step) -> Step | Request:
+    """Stop renewal; then have the next local waiter release the token, or return the release request."""
+    engine.end(server_lease)
+    if server_lease.state is LeaseState.LOST:
+        return Step.LOST
+    if step is Step.NOT_HANDED_OVER and engine.promote_next(server_lease):
+        return Step.HANDED_OVER
+    return _first_request(engine, server_lease)
+
+
+def _first_request(engine: Engine, server_lease: ServerLease) -> Step | Request:
+    """The release request in the simple case; ``Step.SEND`` where it needs the slow path."""
+    votes, run = server_lease.quorum, server_lease.run
+    if server_lease.unanswered or server_lease.options.min_hold > 0:
+        return Step.SEND
+    if votes is not None and (votes.sender[0] is None or _may_come_late(engine, votes)):
+        return Step.SEND
+    followers = engine.queues.followers
+    if server_lease.follow_key and (followers or (run is not None and run.spent)):
+        call = server_lease.leave(0, 0, server_lease.options.block if followers else 0)
+    else:
+        call = server_lease.primitive.leave(server_lease.token, 0, 0)
+    # It costs an extra request, so only after local hand-overs: a strict hand-off stays at two requests.
+    return engine.runtime.publish_first(call) if server_lease.used and not server_lease.uncontended else call
+
+
+def _may_come_late(engine: Engine, kept: GrantedVotes) -> bool:
+    """Whether a grant request that is still in flight could reach a master after the release."""
+    sender, drops = cast("QuorumRuntime", engine.runtime).sender()
+    same = sender is kept.sender[0] and drops == kept.sender[1]
+    for outcome in kept.votes.outcomes:
+        # With a fault, the connection that was asked was gone before the lease was granted.
+        if type(outcome) is not Granted and is_open(outcome) and (outcome is not None or not same):
+            return True
+    return False

@@ -1,0 +1,99 @@
+"""Extending or shortening a lease, and downgrading it to a reader's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pawlock.core.keep.majority import renew_one
+from pawlock.core.keep.outbox import validity_of
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.protocol.outcomes import Granted
+from pawlock.core.protocol.runtime import Fault
+from pawlock.core.protocol.validity import to_ms
+from pawlock.core.retry import pause_after, rest
+from pawlock.core.state.records import Retry, loss_from
+from pawlock.errors import NotHeld
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+
+__all__ = ["downgrade", "extend"]
+
+
+async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
+    """Set the remaining life of a lease to ``ttl`` seconds, and its ttl from here on.
+
+    Raises:
+        NotHeld: It is lost or released.
+        ConfigurationError: It is longer than several masters keep a lease.
+    """
+    server_lease = lease.server_lease
+    if engine.quorum is not None:
+        engine.quorum.check_ttl(ttl, server_lease.options.given.lock_delay)
+    if not lease.is_held():
+        raise lease.not_held("extend")
+    if server_lease.degraded:
+        return  # It has no end but its release.
+    engine.detach_local_queue(server_lease)
+    end = validity_of(engine)(engine.runtime.now(), to_ms(ttl), to_ms(ttl))
+    shorter = end <= server_lease.valid_until
+    if not shorter:
+        await _raise_life(engine, lease, ttl, "extend")
+    every = min(server_lease.options.given.renew_every or ttl / 3, ttl / 3)
+    rhythm = server_lease.rhythm._replace(ttl=ttl, every=every)
+    with engine.guard:
+        mine = not lease.released
+        # Released meanwhile, it may be another owner's by now.
+        if mine:
+            server_lease.rhythm = rhythm
+            if shorter and end < server_lease.valid_until:
+                server_lease.valid_until = end
+    if not mine:
+        raise lease.not_held("extend")
+    engine.replan(server_lease)
+
+
+async def downgrade(engine: Engine, lease: HeldLease) -> None:
+    """Go on as a reader, from the moment that this is sent, whatever comes back; later renewals carry it too.
+
+    Raises:
+        NotHeld: It is lost or released, held more than once, or a reader already.
+        BackendError: The server did not say that it did it; the lease is a reader's all the same.
+    """
+    server_lease = lease.server_lease
+    if not lease.is_held():
+        raise lease.not_held("downgrade")
+    if lease.levels > 1:
+        text = f"downgrade {lease.name!r}: it is held {lease.levels} times: leave the inner blocks first"
+        raise NotHeld(text, name=lease.name, operation="downgrade")
+    lowered = server_lease.primitive.lowered()
+    if lowered is None:
+        raise NotHeld(
+            f"downgrade {lease.name!r}: it is not held for writing", name=lease.name, operation="downgrade"
+        )
+    server_lease.primitive = lowered
+    if not server_lease.degraded:
+        await _raise_life(engine, lease, server_lease.rhythm.ttl, "downgrade")
+
+
+async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) -> None:
+    server_lease, runtime = lease.server_lease, engine.runtime
+    retry = Retry(holds=True)
+    while True:
+        call = server_lease.primitive.renew(
+            server_lease.token, to_ms(ttl) + server_lease.options.delay_ms, to_ms(ttl), ""
+        )
+        sent_at = runtime.now()
+        try:
+            outcome = await renew_one(engine, server_lease, call)
+        except Fault as fault:
+            options, until = server_lease.options, server_lease.valid_until
+            pause = pause_after(engine, fault, retry, options, until, doing, lease.name)
+            await rest(engine, pause, lease.name, doing)
+            continue
+        if isinstance(outcome, Granted):
+            if not engine.apply_renewals([(server_lease, outcome.left_ms, to_ms(ttl))], sent_at):
+                return
+        elif server_lease.live and not engine.expired(server_lease, runtime.now()):
+            engine.lose(server_lease, loss_from(outcome))
+        raise lease.not_held(doing)

@@ -1,0 +1,184 @@
+"""How a lease passes to another process: detached there, adopted here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pawlock.core.keep.replicas import confirm
+from pawlock.core.lease.factory import own_grant
+from pawlock.core.lease.in_progress import refuse
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.protocol.faults import to_error
+from pawlock.core.protocol.key import Key
+from pawlock.core.protocol.names import WIRE_VERSION
+from pawlock.core.protocol.outcomes import Granted
+from pawlock.core.protocol.primitive import TOMB_MS
+from pawlock.core.protocol.runtime import Fault
+from pawlock.core.protocol.validity import valid_until
+from pawlock.core.retry import query
+from pawlock.core.state.records import ServerLease, Waiter
+from pawlock.errors import ConfigurationError, NotHeld, NotSupported
+from pawlock.model import Grant
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.state.plan import Plan
+
+__all__ = ["Ticket", "adopt", "detach", "end_run", "is_ticket", "read_ticket"]
+
+
+class Ticket(NamedTuple):
+    """What another process needs to go on with a lease. Holds the token: as secret as the lease."""
+
+    key: str
+    name: str
+    token: str
+    fence: int
+    ttl: float
+    source: Key | None = None
+    """What was given in place of a name, if that is shared with other programs."""
+
+
+_TICKET_PREFIX = f"pawlock{WIRE_VERSION}."
+
+
+def detach(engine: Engine, lease: HeldLease) -> str:
+    """Stop renewing a lease without releasing it, and return the text with which ``adopt`` goes on.
+
+    Raises:
+        NotHeld: It is lost or released, or held more than once.
+        NotSupported: It is held for an explicit owner, whom other processes join by ``owner=`` instead.
+    """
+    server_lease = lease.server_lease
+    if not server_lease.primitive.transferable or server_lease.degraded:
+        kind = server_lease.degraded or server_lease.primitive.kind
+        said = f"a {kind} lease cannot be detached: acquire it in the other process, with its owner= if it has one"
+        raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
+    if not lease.is_held():
+        raise lease.not_held("detach")
+    if lease.levels > 1:
+        times = f"it is held {lease.levels} times: leave the inner blocks first"
+        raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name, operation="detach")
+    mine = False
+    try:
+        with engine.guard:
+            mine, lease.released = not lease.released, True
+        if not mine:
+            raise lease.not_held("detach")
+        lease.wake()
+        # It goes on elsewhere, and is nobody's here.
+        server_lease.owner.who = None
+        engine.forget_holder(server_lease, lease.who)
+        engine.detach_local_queue(server_lease)
+        engine.end(server_lease)
+        end_run(engine, server_lease)
+        engine.count_end(server_lease, "detached")
+        primitive = server_lease.primitive
+        source: Key | None = getattr(primitive, "source", None)
+        words: list[object] = [
+            primitive.key,
+            lease.name,
+            server_lease.token,
+            lease.fence,
+            server_lease.rhythm.ttl,
+        ]
+        if source is not None:
+            words.append(astuple(source))
+        return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(words).encode()).decode().rstrip("=")
+    except BaseException:
+        # Interrupted: nobody has the ticket, and nothing else would end a lease that counts as released.
+        if mine:
+            engine.finish_release(lease)
+        raise
+
+
+def is_ticket(text: object) -> bool:
+    """Whether it looks like the text of ``detach``; ``read_ticket`` says whether it is sound."""
+    return isinstance(text, str) and text.startswith(_TICKET_PREFIX)
+
+
+def read_ticket(text: object) -> Ticket:
+    """The content of a ticket.
+
+    Raises:
+        ConfigurationError: It is not one, or of another wire version.
+    """
+    if not isinstance(text, str) or not text.startswith(_TICKET_PREFIX):
+        raise ConfigurationError(
+            "invalid ticket: pass the text that detach() of this version of pawlock returned"
+        )
+    body = text[len(_TICKET_PREFIX) :]
+    try:
+        words = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        ticket = Ticket(*words[:5], *[_source(word) for word in words[5:]])
+    except (ValueError, TypeError, KeyError, binascii.Error) as error:
+        raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged") from error
+    if type(ticket.name) is not str:
+        raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged")
+    return ticket
+
+
+def _source(word: Any) -> Key:
+    key, wire, wake, fence = word
+    return Key(key, wire, None if wake is None else tuple(wake), fence)
+
+
+async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
+    """Go on with a lease that another process detached, if it still lives.
+
+    Raises:
+        NotHeld: It ran out, or somebody else has it.
+        BackendError: The server could not be asked.
+    """
+    engine.activity.in_progress[id(ticket)] = engine.runtime.who()
+    try:
+        return await _adopt(engine, plan, ticket)
+    finally:
+        engine.activity.in_progress.pop(id(ticket), None)
+
+
+async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
+    runtime = engine.runtime
+    engine.check_open(ticket.name)
+    began, epoch = runtime.now(), engine.epoch
+    waiter = Waiter(runtime.new_token())
+    call = plan.primitive.adopt(ticket.token, waiter.token, plan.options.life_ms)
+    engine.activity.asking[waiter] = plan.primitive, runtime.who()
+    try:
+        outcome, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
+        until = 0.0
+        if isinstance(outcome, Granted):
+            try:
+                await confirm(engine, plan.primitive, plan.options, waiter.token)
+            except Fault as fault:
+                raise to_error(fault, plan.primitive.name, "adopt") from fault
+            until = valid_until(sent_at, outcome.left_ms - plan.options.delay_ms, plan.options.ttl_ms)
+        if until <= runtime.now():
+            raise NotHeld(
+                f"adopt {ticket.name!r}: the lease was already adopted, has expired, or was force-released",
+                name=ticket.name,
+                operation="adopt",
+            )
+        lease = own_grant(engine, plan, None, waiter, Grant(ticket.fence, until, True), runtime.who(), began)
+        if engine.activity.closed or engine.epoch != epoch:
+            refuse(engine, lease)
+        return lease
+    except NotHeld:
+        raise
+    except BaseException:
+        # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
+        engine.post(plan.primitive.leave(waiter.token, TOMB_MS, 0))
+        raise
+    finally:
+        if waiter in engine.activity.asking:
+            del engine.activity.asking[waiter]
+
+
+def end_run(engine: Engine, server_lease: ServerLease) -> None:
+    """A server lease goes on elsewhere: who followed it here leaves its ticket by itself."""
+    for token in (server_lease.run and server_lease.run.spent) or ():
+        engine.post(server_lease.primitive.leave(token, 0, 0))

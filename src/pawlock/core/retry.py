@@ -1,0 +1,165 @@
+"""How long a caller retries an unreachable server, waits for one answer, and notices that it is to stop."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pawlock.core.protocol.backoff import full_jitter
+from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.faults import is_transient, to_error
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.state.records import Retry
+from pawlock.errors import NotAcquired
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.protocol.runtime import StopSignal
+    from pawlock.core.protocol.terms import Terms
+    from pawlock.core.state.records import Waiter
+
+__all__ = [
+    "ENDLESS",
+    "STOP_POLL",
+    "check_stop",
+    "explained",
+    "note_endless",
+    "patience",
+    "pause_after",
+    "query",
+    "rest",
+]
+
+log: logging.Logger = logging.getLogger("pawlock.acquire")
+
+_HOLDERS_CAP = 0.1
+"""The longest pause, in seconds, between tries to release, extend or downgrade where the server is not ready."""
+
+ENDLESS = "a key without a TTL, which never expires: delete it once its owner is gone"
+
+STOP_POLL = 0.05
+"""Seconds within which a waiter notices that it was asked to stop."""
+
+_LEAST_BUDGET = 0.02
+_LOOK_WITHIN = 0.5
+
+
+async def rest(engine: Engine, seconds: float, name: str, doing: str) -> None:
+    """Pause before another try.
+
+    Raises:
+        ClientClosed: The client was closed meanwhile.
+    """
+    try:
+        await engine.runtime.sleep(seconds)
+    except Fault as fault:
+        raise to_error(fault, name, doing) from fault
+
+
+def pause_after(
+    engine: Engine,
+    fault: Fault,
+    retry: Retry,
+    options: Terms,
+    until: float | None,
+    doing: str,
+    name: str,
+) -> float:
+    """How long to pause before the next try after ``fault``.
+
+    Args:
+        engine: The client's engine.
+        fault: What the last try met.
+        retry: What failed before; this try is added.
+        options: The lock's options.
+        until: When the caller's own time is over; None: never.
+        doing: What is being done, for the error.
+        name: The lock's name.
+
+    Raises:
+        PawlockError: Another try cannot help, or the time for retries is over.
+    """
+    if fault.final or not is_transient(fault.kind):
+        raise to_error(fault, name, doing) from fault
+    now, attempt = engine.runtime.now(), retry.attempt
+    retry.attempt += 1
+    if retry.since is None:
+        retry.since = now
+    limit = retry.since + options.given.unavailable_after
+    if until is not None and until < limit:
+        limit = until
+    # The first failure is often a connection that died while idle: a new one serves at once.
+    lost_link = fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED)
+    # While slots move one after the other, the keys of one are together for moments only.
+    cap = _HOLDERS_CAP if retry.holds and fault.kind is FaultKind.NOT_READY else 1.0
+    pause = 0.0 if attempt == 0 and lost_link else full_jitter(attempt, engine.runtime.random(), cap=cap)
+    if now + pause >= limit:
+        raise to_error(fault, name, doing) from fault
+    log.debug(
+        "%s %r: %s; retrying",
+        doing,
+        name,
+        fault.kind,
+        extra={"pawlock_name": name, "pawlock_fault": fault.kind},
+    )
+    fault.bare()
+    return pause
+
+
+def note_endless(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:
+    """Log once a holder that nothing ends: another program's key without a ttl, or one whose ttl was taken off."""
+    if waiter.blocker.holder_ms == -1 and not waiter.blocker.endless:
+        waiter.blocker = waiter.blocker._replace(endless=True)
+        engine.count("endless")
+        name = primitive.name
+        log.warning("%r is held by %s", name, ENDLESS, extra={"pawlock_name": name})
+
+
+def patience(now: float, options: Terms, until: float | None) -> float:
+    """How long one question may wait for its answer, in seconds: no longer than the caller wants to wait in all."""
+    if until is None:
+        return options.request_timeout
+    return min(options.request_timeout, max(_LEAST_BUDGET, until - now))
+
+
+def check_stop(stop: StopSignal | None, name: str) -> None:
+    """End a wait whose caller was asked to stop."""
+    if stop is not None and stop.is_set():
+        raise NotAcquired(f"acquire {name!r}: stopped while waiting", name=name)
+
+
+async def explained(engine: Engine, call: Request, fault: Fault) -> Fault:
+    """The fault of a call; of a key with a value that is not pawlock's, with what that is."""
+    if (
+        fault.kind is not FaultKind.WRONG_KEY
+        or engine.health.explain_keys is None
+        or engine.quorum is not None
+    ):
+        return fault
+    for look, words_for in engine.health.explain_keys(call):
+        (outcome,) = await engine.runtime.call_many([look], _LOOK_WITHIN)
+        text = "" if isinstance(outcome, Fault) else words_for(outcome)
+        if text:
+            return Fault(FaultKind.WRONG_KEY, text, final=fault.final)
+    return fault
+
+
+async def query(
+    engine: Engine, call: Request, options: Terms, name: str, doing: str
+) -> tuple[Outcome, float]:
+    """Run an idempotent call, again after transient faults, for at most ``unavailable_after``.
+
+    Returns:
+        The reply, and when its request was sent.
+    """
+    runtime, retry = engine.runtime, Retry()
+    while True:
+        sent_at = runtime.now()
+        try:
+            return await runtime.call(call, options.request_timeout), sent_at
+        except Fault as fault:
+            why = await explained(engine, call, fault)
+            pause = pause_after(engine, why, retry, options, None, doing, name)
+        await rest(engine, pause, name, doing)

@@ -1,0 +1,129 @@
+"""The state of a client, as those know it who are a part of it or stand below ``Engine``."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from pawlock.core.protocol.carrier import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.protocol.redlock_options import RedlockOptions
+    from pawlock.core.protocol.runtime import Runtime, Tracking
+    from pawlock.core.quorum.votes import Delivery
+    from pawlock.core.state.local_queue import LocalQueues, LocalWaiter
+    from pawlock.core.state.records import ServerLease, Waiter
+    from pawlock.core.state.schedule import Schedule
+    from pawlock.model import LossReason
+
+__all__ = ["Activity", "ClientState", "Leases", "Outbox", "OutboxEntry", "Queues"]
+
+
+class OutboxEntry:
+    """A token to be left, or another call to be made, in the background until the server answers or it is too late."""
+
+    __slots__ = ("attempt", "call", "due", "until")
+
+    def __init__(self, call: Request, until: float) -> None:
+        self.call: Request = call
+        self.until: float = until
+        self.due: float = 0.0
+        self.attempt: int = 0
+
+
+class Leases:
+    """The leases of a client. Changed by ``acquire``, ``release`` and ``keep``.
+
+    Attributes:
+        schedule: When each is due.
+        held: Which server lease a thread or task holds under a key, for re-entry and self-deadlock.
+        losing: Those that are lost, and not left yet.
+        tracked: Those of whose keys the server notifies, by their tokens.
+        changes: What it notified of.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule: Schedule = schedule
+        self.held: dict[tuple[object, str], ServerLease] = {}
+        self.losing: dict[ServerLease, LossReason] = {}
+        self.tracked: dict[str, tuple[ServerLease, Tracking]] = {}
+        self.changes: deque[Tracking] = deque()
+
+
+class Queues:
+    """Who waits. Changed by ``acquire``, and by the steps of ``state``.
+
+    Attributes:
+        local: The local queues.
+        followers: The waiters that may be served now in strict order (see ``strict_handover``), by their tokens.
+        waits: What each local waiter, or each waiter on the server, waits for; the thread or task, and since when.
+    """
+
+    def __init__(self, local: LocalQueues) -> None:
+        self.local: LocalQueues = local
+        self.followers: dict[str, Waiter] = {}
+        self.waits: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]] = {}
+
+
+class Outbox:
+    """What is to be given back in the background. Filled by everybody, emptied by the maintenance.
+
+    Attributes:
+        entries: Tokens to be left, in the order in which they came; each stays until it is left or given up, so that
+            the end of the client sees it at every moment.
+        abandoned: Server leases whose lease object was garbage-collected; appended by finalisers, which may do no more.
+        undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant. With each, which
+            of the server lease's owners it was to be.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[OutboxEntry | Delivery, None] = {}
+        self.abandoned: deque[ServerLease] = deque()
+        self.undelivered: deque[tuple[ServerLease, int]] = deque()
+
+
+class Activity:
+    """What goes on now. Changed by each operation at its beginning and end, and by the end of the client.
+
+    Attributes:
+        in_progress: The threads or tasks of acquisitions and releases by what they are at, which is in no schedule.
+        asking: Waiters that the server may know, and who asks.
+        closed: Whether the client was closed.
+        maintenance_runs: Whether the maintenance was started.
+        left_at_close: What the end of the client gave back, on top of a release of its own.
+    """
+
+    def __init__(self) -> None:
+        self.in_progress: dict[object, object] = {}
+        self.asking: dict[Waiter, tuple[Primitive, object]] = {}
+        self.closed: bool = False
+        self.maintenance_runs: bool = False
+        self.left_at_close: set[ServerLease] = set()
+
+
+class ClientState(Protocol):
+    """What ``Engine`` keeps, and what it does when it is asked to; its attributes are described there."""
+
+    runtime: Runtime
+    guard: AbstractContextManager[object]
+    quorum: RedlockOptions | None
+    leases: Leases
+    queues: Queues
+    outbox: Outbox
+    activity: Activity
+
+    def wake_maintenance(self) -> None:
+        """Have the maintenance look for what is due."""
+        ...
+
+    def post(self, call: Request, seconds: float = ...) -> None:
+        """Send a call in the background, until it is answered."""
+        ...
+
+    def take_away(self, taken: Sequence[str]) -> None:
+        """Lose the leases that the server says were taken from this client."""
+        ...

@@ -1,0 +1,156 @@
+"""What an operator sees: grants, waits, ends, renewals, answers. Costs nothing until asked for.
+
+An engine that is observed works through another runtime (``observe.timed_runtime``), which times each request: that
+runtime offers no ``connection``, so every request goes through its ``call``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.errors import AcquireTimeout, BackendError, ClientClosed, PawlockError
+from pawlock.model import LossReason
+
+if TYPE_CHECKING:
+    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.state.records import ServerLease
+
+__all__ = ["Observer", "Observers"]
+
+log: logging.Logger = logging.getLogger("pawlock.metrics")
+
+_SILENT = frozenset({FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY})
+
+
+class Observer(Protocol):
+    """Who is notified. Called in the thread or task that it happens in, so it must be quick and must not block."""
+
+    def acquired(self, kind: str, name: str, *, waited: float, contended: bool, degraded: str) -> object:
+        """A lease was granted.
+
+        Args:
+            kind: ``"lock"``, ``"semaphore"``, …
+            name: The name.
+            waited: Seconds since it was asked for.
+            contended: Whether it had to wait for somebody.
+            degraded: ``"local"`` or ``"open"`` where the server had no part in it, else ``""``.
+
+        Returns:
+            Whatever ``lost`` is to get back.
+        """
+        ...
+
+    def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:
+        """No lease was granted: ``busy``, ``timeout``, ``refused``, ``error``, ``closed`` or ``cancelled``."""
+        ...
+
+    def queued(self, kind: str, name: str, *, place: int) -> None:
+        """Somebody came to the server's queue, in this place: 1 is next."""
+        ...
+
+    def released(self, kind: str, name: str, *, held: float, outcome: str) -> None:
+        """An owner is done with its lease.
+
+        Args:
+            kind: As above.
+            name: The name.
+            held: Seconds since the grant.
+            outcome: ``released``, ``lost`` (reported before), ``unknown``, ``background`` (the release was interrupted
+                and goes on), ``detached`` or ``abandoned`` (dropped without release).
+        """
+        ...
+
+    def lost(self, kind: str, name: str, *, held: float, reason: LossReason, acquired: object) -> None:
+        """A lease ended before its owner released it; ``acquired`` is what the call of that name returned."""
+        ...
+
+    def counted(self, what: str) -> None:
+        """Something else was counted: ``renewed``, ``renewal_failed``, ``handed_over``, ``breaker_opened``, others."""
+        ...
+
+    def called(self, operation: str, *, seconds: float, fault: str) -> None:
+        """A request was answered, or given up with this fault (``""``: none)."""
+        ...
+
+
+class Observers:
+    """All observers of one engine. A failure of one is logged, and harms no lock.
+
+    Attributes:
+        members: The observers.
+        answering: False from a request without an answer until the next one with.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.members: list[Observer] = []
+        self.answering: bool = True
+        self._now: Callable[[], float] = now
+
+    def acquired(self, server_lease: ServerLease, began: float, *, contended: bool) -> None:
+        """A server lease has a new owner, who asked for it at ``began``."""
+        waited = self._now() - began
+        p = server_lease.primitive
+        server_lease.owner.seen = self._notify(
+            lambda o: o.acquired(
+                p.kind, p.name, waited=waited, contended=contended, degraded=server_lease.degraded
+            )
+        )
+
+    def refused(self, kind: str, name: str, began: float, error: BaseException | None) -> None:
+        """Nobody got a lease, for that reason; None: somebody else holds it, and the caller did not wait."""
+        waited = self._now() - began
+        outcome = _outcome(error)
+        self._notify(lambda o: o.refused(kind, name, waited=waited, outcome=outcome))
+
+    def queued(self, primitive: Primitive, ahead: int) -> None:
+        """The server put a waiter behind so many others."""
+        self._notify(lambda o: o.queued(primitive.kind, primitive.name, place=ahead + 1))
+
+    def released(self, primitive: Primitive, granted_at: float, outcome: str) -> None:
+        """An owner is done with what it got then."""
+        held = self._now() - granted_at
+        self._notify(lambda o: o.released(primitive.kind, primitive.name, held=held, outcome=outcome))
+
+    def lost(self, server_lease: ServerLease, reason: LossReason) -> None:
+        """A server lease was lost."""
+        held = self._now() - server_lease.owner.granted_at
+        # Each gets what it returned itself; who came later, nothing.
+        p, seen = server_lease.primitive, iter(server_lease.owner.seen)
+        self._notify(lambda o: o.lost(p.kind, p.name, held=held, reason=reason, acquired=next(seen, None)))
+
+    def counted(self, what: str) -> None:
+        """Something was counted."""
+        self._notify(lambda o: o.counted(what))
+
+    def called(self, operation: str, since: float, fault: Fault | None) -> None:
+        """A request that was sent then has ended."""
+        seconds = self._now() - since
+        self.answering = fault is None or fault.kind not in _SILENT
+        self._notify(
+            lambda o: o.called(operation, seconds=seconds, fault="" if fault is None else str(fault.kind))
+        )
+
+    def _notify(self, notify: Callable[[Observer], object]) -> tuple[object, ...]:
+        results: list[object] = []
+        for observer in self.members:
+            try:
+                results.append(notify(observer))
+            except Exception:
+                log.exception("an observer raised an error; locks are not affected")
+                results.append(None)
+        return tuple(results)
+
+
+def _outcome(error: BaseException | None) -> str:
+    if error is None:
+        return "busy"
+    if isinstance(error, AcquireTimeout):
+        return "timeout"
+    if isinstance(error, ClientClosed):
+        return "closed"
+    if isinstance(error, BackendError):
+        return "error"
+    return "refused" if isinstance(error, PawlockError) else "cancelled"

@@ -1,0 +1,623 @@
+"""The records of a client: leases on the server, leases of its users, and waiters.
+
+Rules for a lease on the server:
+
+1. ``valid_until`` is counted from the send of the last answered request, minus drift. It only rises, except by a
+   local shortening, and never after the loss.
+2. The local clock decides: past ``valid_until`` the lease is lost, whatever a renewal in flight may bring.
+3. LOST and RELEASED are final.
+4. A token for which a leave was ever sent is dead: never renewed, handed over or acquired again.
+
+Several leases of one client may follow each other on one server lease (local hand-over); each has its own fence, from
+the block that the grant reserved, and its own lease token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
+
+from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.errors import BackendError, BackendUnavailable, NotSupported, PawlockError
+from pawlock.model import LeaseState, LossReason
+
+if TYPE_CHECKING:
+    from collections import OrderedDict, deque
+    from collections.abc import Hashable, Sized
+    from weakref import ref
+
+    from pawlock.core.protocol.primitive import OrderedPrimitive, Primitive
+    from pawlock.core.protocol.runtime import Parker, StopSignal
+    from pawlock.core.protocol.terms import Rhythm, Terms
+    from pawlock.core.quorum.ballot import GrantedVotes
+
+__all__ = [
+    "NEXT",
+    "AnyLocalQueue",
+    "Asker",
+    "BatchState",
+    "Blocker",
+    "Former",
+    "Handed",
+    "Heard",
+    "LeaseRecord",
+    "Owner",
+    "Retry",
+    "ServerLease",
+    "StrictRun",
+    "StrictState",
+    "Ticket",
+    "Turn",
+    "Waiter",
+    "WaiterState",
+    "loss_from",
+]
+
+
+class LeaseRecord:
+    """What a client knows of a lease that a user holds; ``lease.record.HeldLease`` has the steps that change it.
+
+    Attributes:
+        server_lease: What it holds on the server; others may have held that before.
+        number: Which of the server lease's owners it is.
+        fence: Its fencing token.
+        who: The thread or task that it was granted to.
+        levels: How many times it is held by re-entry.
+        shared: How many holds its owner had at the grant, in all processes.
+        given: True once the caller has it. One that is not, and is dropped, is given back.
+        released: True once its owner, or the end of the client, is done with it.
+        lost: True if it was found lost when it was released.
+        parked: Who sleeps until it ends; None while nobody ever did.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "fence",
+        "given",
+        "levels",
+        "lost",
+        "number",
+        "parked",
+        "released",
+        "server_lease",
+        "shared",
+        "who",
+    )
+
+    fence: int
+    given: bool | list[bool]
+    levels: int
+    lost: bool
+    number: int
+    released: bool
+    shared: int
+    parked: list[Parker] | None
+    server_lease: ServerLease
+    who: object
+
+    def wake(self) -> None:
+        """Wake those that sleep until the lease ends."""
+        for parker in tuple(self.parked or ()):
+            parker.unpark()
+
+
+class AnyLocalQueue(Protocol):
+    """The local queue of a name, as leases and waiters know it; see ``local_queue.LocalQueue``."""
+
+    turn_holder: ref[Any]
+    key: Hashable
+    by_key: dict[Hashable, Any]
+    closed: bool
+    streak: int
+    most: int
+    turn: int
+
+    @property
+    def local_waiters(self) -> Sized:
+        """Who waits there."""
+        ...
+
+    def promote(self, waiter: Waiter, turn: int, parting: ServerLease | None = None) -> bool:
+        """Make the first local waiter the speaker."""
+        ...
+
+    def hand_over(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
+        """Pass an owner's server lease to the first local waiter."""
+        ...
+
+
+class Owner:
+    """Who has a server lease now: handed over inside the client, it gets another one.
+
+    Attributes:
+        who: The thread or task; None: nobody, until one that was woken takes it.
+        granted_at: When it got it.
+        lease: What it holds.
+        user: The thread or task inside a ``with`` block that ends it; None if it is not known to be in one.
+        outer: What it holds around it and goes on with after it: the reader of an upgrade; or None.
+        watchers: Called once when it is lost.
+        shown: True once its token was read; it then passes to nobody else of this client.
+        seen: What the observers want back when it is lost.
+        epoch: The client's epoch in which it was granted: one of an older epoch is the parent's of a fork.
+    """
+
+    # As attributes of the class, so that a short hold sets only what differs.
+    who: object = None
+    lease: ref[LeaseRecord] | None = None
+    user: object = None
+    outer: ServerLease | None = None
+    watchers: list[Callable[[], object]] | None = None
+    shown: bool = False
+    seen: tuple[object, ...] = ()
+    epoch: int = 0
+
+    def __init__(self, granted_at: float) -> None:
+        self.granted_at: float = granted_at
+
+
+class StrictRun:
+    """Who follows a server lease in strict order without a request; see ``strict_handover``.
+
+    Attributes:
+        behind: Whose tickets stand directly behind it.
+        spent: Whose tickets were served from it, and are still queued on the server.
+    """
+
+    __slots__ = ("behind", "spent")
+
+    def __init__(self, behind: deque[str] | None) -> None:
+        self.behind: deque[str] | None = behind
+        self.spent: list[str] | None = None
+
+
+class ServerLease:
+    """A token that holds a name on the server.
+
+    Attributes:
+        primitive: What to send for it.
+        options: How it behaves.
+        token: The server token.
+        fence: The first fence of its block.
+        used: How many fences of the block are in use.
+        uncontended: True if nobody was queued on the server when it was granted.
+        valid_until: End of validity on the runtime's clock.
+        state: Where it stands.
+        reason: Why it was lost.
+        owner: Who has it.
+        rhythm: When it is renewed, and for how long.
+        failures: How many renewals in a row got no answer.
+        local_queue: The local queue it belongs to, or None.
+        turn: The turn of that queue in which it was granted.
+        follow_key: Which waiters may follow it in strict order; ``""``: none.
+        run: Those who follow it; None: nobody yet.
+        bucket: Where the renewal schedule keeps it.
+        unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
+        quorum: How several independent masters voted for it; None with one.
+        unsure: Why nobody knows whether its release came to the server: an error's class and words, if it had any.
+    """
+
+    # As attributes of the class, so that a short hold sets only what differs.
+    uncontended: bool = True
+    reason: LossReason | None = None
+    bucket: OrderedDict[ServerLease, float] | None = None
+    unsure: tuple[type[PawlockError], str] = (BackendUnavailable, "")
+    failures: int = 0
+
+    def __init__(
+        self,
+        primitive: Primitive,
+        options: Terms,
+        token: str,
+        fence: int,
+        valid_until: float,
+        now: float,
+    ) -> None:
+        self.primitive: Primitive = primitive
+        self.options: Terms = options
+        self.token: str = token
+        self.fence: int = fence
+        self.owner: Owner = Owner(now)
+        self.rhythm: Rhythm = options.rhythm
+        self.valid_until: float = valid_until
+        if options.max_hold is not None:
+            self.limit_hold(now + options.max_hold)
+        # What each release reads: an attribute of the object is found at once, one of the class by a search.
+        self.state: LeaseState = LeaseState.HELD
+        self.local_queue: AnyLocalQueue | None = None
+        self.quorum: GrantedVotes | None = None
+        self.unanswered: bool = False
+        self.turn: int = 0
+        self.used: int = 0
+        self.follow_key: str = ""
+        self.run: StrictRun | None = None
+
+    @property
+    def degraded(self) -> str:
+        """What it is instead of a lease of the server: ``"local"``, ``"open"``; ``""``: it is one."""
+        return ""
+
+    @property
+    def live(self) -> bool:
+        """True while it is neither lost nor released; says nothing of the clock."""
+        return self.state is LeaseState.HELD or self.state is LeaseState.SUSPECT
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether ``max_hold`` is what ends its validity."""
+        limit = self.rhythm.hold_limit
+        return limit is not None and self.valid_until >= limit
+
+    def limit_hold(self, limit: float) -> None:
+        """Let ``max_hold`` end a lease that was just granted at ``limit``."""
+        self.rhythm = self.options.rhythm._replace(hold_limit=limit)
+        self.valid_until = min(self.valid_until, limit)
+
+    def note_release_error(self, error: Exception) -> None:
+        """Keep what its release ended with, without the frames that an error keeps."""
+        kind = type(error) if isinstance(error, (BackendError, NotSupported)) else BackendUnavailable
+        self.unsure = kind, error.text if isinstance(error, PawlockError) else str(error)
+
+    def leave(self, tomb_ms: int, close_ms: int, look: int = 0) -> Request:
+        """The call that gives it back, with all that was served from it.
+
+        Args:
+            tomb_ms: For how long a late copy of its acquire is barred.
+            close_ms: For how long the name stays closed.
+            look: How many tickets behind the next one to name in its message.
+        """
+        spent = None if self.run is None else self.run.spent
+        if spent or look:
+            queued = cast("OrderedPrimitive", self.primitive)
+            return queued.leave_run(self.token, tomb_ms, close_ms, look, spent or ())
+        return self.primitive.leave(self.token, tomb_ms, close_ms)
+
+    @property
+    def heard_at(self) -> float:
+        """A time before the last request that the server confirmed, and not long before."""
+        return self.valid_until - max(self.rhythm.ttl, self.options.rhythm.ttl)
+
+    def why_over(self) -> LossReason:
+        """The reason, once the clock has passed ``valid_until``."""
+        if self.at_limit:
+            return LossReason.MAX_HOLD
+        if self.state is not LeaseState.SUSPECT:
+            return LossReason.EXPIRED
+        return LossReason.UNREACHABLE if self.quorum is None else LossReason.QUORUM
+
+    def close_ms(self, now: float) -> int:
+        """How long the name must stay closed after a release now, in ms: what is left of ``min_hold``."""
+        if self.options.min_hold <= 0:
+            return 0
+        return max(0, int((self.owner.granted_at + self.options.min_hold - now) * 1000) + 1)
+
+
+def loss_from(outcome: Outcome) -> LossReason:
+    """The reason that a renewal's no stands for, or what a release found instead."""
+    present = getattr(outcome, "present", "")
+    return LossReason.TAKEN if present in ("other", "foreign") else LossReason.EXPIRED
+
+
+Asker: TypeAlias = Callable[[Request, float], Awaitable[tuple[Outcome, float]]]
+"""Sends a question with a budget of seconds: its reply, and when it was sent. Raises ``Fault``."""
+
+
+class WaiterState(Enum):
+    """What the server knows of a waiter's token. ``NEXT`` is the table of its steps."""
+
+    NEW = "nothing: it was not asked for, or a refusal left nothing of it"
+    ASKED = "a request went out; whether it queues or holds is in its answer, or not known"
+    QUEUED = "it has a ticket in the queue"
+    BUSY = "nothing: somebody else holds the name, and it did not queue"
+
+
+NEXT: dict[WaiterState, frozenset[WaiterState]] = {
+    # A request leaves.
+    WaiterState.NEW: frozenset({WaiterState.ASKED}),
+    # "queued", "busy", or an error that wrote nothing. A ticket that was dropped is a new waiter's beginning.
+    WaiterState.ASKED: frozenset({WaiterState.QUEUED, WaiterState.BUSY, WaiterState.NEW}),
+    # It asks again as what it is, until the ticket is dropped, or the wait is over.
+    WaiterState.QUEUED: frozenset({WaiterState.BUSY, WaiterState.NEW}),
+    # It tries again, or its caller leaves it.
+    WaiterState.BUSY: frozenset({WaiterState.ASKED, WaiterState.NEW}),
+}
+
+
+class Retry:
+    """Since when and how often something has failed; ``retry.pause_after`` says for how long that goes on.
+
+    Args:
+        holds: Whether the caller holds the lock, so that it alone asks, and soon again.
+
+    Attributes:
+        since: Since when the server gives no answer, or None.
+        attempt: How many tries have failed in a row.
+    """
+
+    __slots__ = ("attempt", "holds", "since")
+
+    def __init__(self, *, holds: bool = False) -> None:
+        self.holds: bool = holds
+        self.since: float | None = None
+        self.attempt: int = 0
+
+    def over(self) -> None:
+        """The server has answered."""
+        self.since = None
+        self.attempt = 0
+
+
+class Blocker(NamedTuple):
+    """Who was in a waiter's way, as the server said it last.
+
+    Attributes:
+        holder: Who it is, for others to see; or None.
+        holder_ms: How long its lease lives at most; -1: it never ends.
+        foreign: Whether it is no pawlock.
+        endless: Whether it was logged that it never ends.
+        outcomes: What each of several masters answered; None with one.
+    """
+
+    holder: str | None = None
+    holder_ms: int = -2
+    foreign: bool = False
+    endless: bool = False
+    outcomes: dict[str, str] | None = None
+
+
+class Heard(NamedTuple):
+    """What a waiter noticed of the key of another program.
+
+    Attributes:
+        seen_free: True if the key was absent, and so asked for at once, when its tracking began.
+        tries_left: How often to ask in a row, since the key has changed, before the next sleep.
+    """
+
+    seen_free: bool = False
+    tries_left: int = 0
+
+
+class Former(NamedTuple):
+    """A token of this client that holds the name, and is to be left in the script that queues its waiter.
+
+    Attributes:
+        token: The token.
+        unanswered: True once a request of it got no reply.
+        votes: How several masters voted for it; None with one.
+    """
+
+    token: str
+    unanswered: bool = False
+    votes: GrantedVotes | None = None
+
+
+class Ticket:
+    """A waiter's ticket in the server's queue.
+
+    Attributes:
+        rank: How many wait before it.
+        expires_ms: When it ends, on the server's clock.
+        valid_until: The same on the runtime's clock, at the latest.
+    """
+
+    __slots__ = ("expires_ms", "rank", "valid_until")
+
+    def __init__(self, rank: int, expires_ms: int, valid_until: float) -> None:
+        self.rank: int = rank
+        self.expires_ms: int = expires_ms
+        self.valid_until: float = valid_until
+
+
+class Handed:
+    """What a caller was handed by another of its client.
+
+    Attributes:
+        server_lease: The server lease; it must be owned or passed on. None: nothing.
+        number: Which of its owners the caller is.
+        fence: The fence that came with it.
+        lease: What the caller will hold, made beforehand; or None.
+    """
+
+    server_lease: ServerLease | None = None
+    number: int = 0
+    fence: int = 0
+    lease: ref[LeaseRecord] | None = None
+
+
+class StrictState(Handed):
+    """A waiter's part in strict order (see ``strict_handover``), and what may be handed to it there.
+
+    Attributes:
+        follow_key: Which waiters may serve each other; ``""``: none.
+        behind: Who stands directly behind it, once it was served.
+        wake: Ends its sleep, while it may be served.
+    """
+
+    follow_key: str = ""
+    behind: tuple[str, ...] = ()
+    wake: Callable[[], object]
+
+
+class BatchState:
+    """A waiter's part in the renewal of many tickets at once (see ``ticket_batch``).
+
+    Attributes:
+        batch_key: Which waiters may be renewed together; ``""``: none.
+        channel: On which the one that waits with it hears hand-offs.
+        beat_at: Until when it need not ask by itself, while it sleeps; 0: nobody may ask for it.
+        latest: Until when it may sleep on without checking.
+        unsettled: True while a question that took it along is not answered.
+        in_a_row: How often others asked for it since it asked by itself.
+        taken_along: Whom its present question takes along.
+    """
+
+    batch_key: str = ""
+    channel: str = ""
+    beat_at: float = 0.0
+    latest: float = 0.0
+    unsettled: bool = False
+    in_a_row: int = 0
+    taken_along: Sequence[tuple[str, Waiter]] = ()
+
+
+class _Shared:
+    """Stands in for a part that a waiter does not have yet: for all of them, so nobody writes to it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} of a waiter without keys of its own")
+
+
+class _NoStrictState(_Shared, StrictState):
+    pass
+
+
+class _NoBatchState(_Shared, BatchState):
+    pass
+
+
+_KEPT = ("old", "retry", "blocker", "stop", "met", "asker", "turn", "in_call")
+_PARTS = ("retry", "strict", "batch", "ticket")
+
+
+class Waiter:
+    """A token that wants a name.
+
+    Attributes:
+        token: The server token; a new one after each restart.
+        state: What the server knows of the token.
+        unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
+        answer: A reply that is still to be read, and when its question was sent.
+        heard: What it noticed of another program's key.
+        answered: True if the server's last answer was read, and is still to be acted on.
+        late_grants: How often in a row its grant had to be asked for again: it came late, or had a ticket's life.
+        ticket: Its ticket, once it has had one; None before.
+        blocker: Who was in its way.
+        old: A token that is to be left with the next request; or None.
+        retry: Since when the server gives no answer; None: it never failed to.
+        strict: Its part in strict order, once it has keys.
+        batch: Its part in renewing tickets together, once it has keys.
+        stop: Ends the wait once it is set, or None.
+        wait_error: Ends the wait with this error, or None.
+        asker: How its questions are sent; None: by the runtime, and nothing beside them.
+        met: True if somebody of the same client was in the way.
+        notified: True once a hand-off message came.
+        turn: Which turn of the local queue it speaks in.
+        in_call: True once its caller asks for it, and then gives it back by itself if that fails.
+    """
+
+    # As attributes of the class, so that an uncontended acquisition sets only what differs.
+    state: WaiterState = WaiterState.NEW
+    unanswered: bool = False
+    answer: tuple[Outcome, float] | None = None
+    answered: bool = False
+    late_grants: int = 0
+    heard: Heard = Heard()
+    ticket: Ticket | None = None
+    blocker: Blocker = Blocker()
+    old: Former | None = None
+    retry: Retry | None = None
+    strict: StrictState = _NoStrictState()
+    batch: BatchState = _NoBatchState()
+    stop: StopSignal | None = None
+    wait_error: PawlockError | None = None
+    asker: Asker | None = None
+    met: bool = False
+    notified: bool = False
+    turn: int = 0
+    in_call: bool = False
+
+    def __init__(self, token: str, old: Former | None = None) -> None:
+        self.token: str = token
+        if old is not None:
+            self.old = old
+
+    @property
+    def sent(self) -> bool:
+        """Whether anything of the token may be on the server, or on its way there."""
+        return self.state is not WaiterState.NEW
+
+    @property
+    def queued(self) -> bool:
+        """Whether the server has a ticket of it."""
+        return self.state is WaiterState.QUEUED
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody else holds the name, and it did not queue."""
+        return self.state is WaiterState.BUSY
+
+    @property
+    def rank(self) -> int | None:
+        """How many wait before it, as far as is known."""
+        return None if self.ticket is None else self.ticket.rank
+
+    @property
+    def contended(self) -> bool:
+        """Whether anybody was seen to be in the way."""
+        return self.met or self.ticket is not None or self.blocker.holder is not None
+
+    def become(self, state: WaiterState) -> None:
+        """Go to another state, as ``NEXT`` has it; to the same one is no step."""
+        if state is not self.state:
+            if state not in NEXT[self.state]:
+                raise AssertionError(f"a waiter goes from {self.state.name} to {state.name}")
+            self.state = state
+
+    def asks(self) -> None:
+        """A request of the token leaves."""
+        # Without ``become``: each acquisition comes here.
+        if self.state is not WaiterState.QUEUED:
+            self.state = WaiterState.ASKED
+
+    def set_keys(self, follow_key: str, batch_key: str) -> None:
+        """Take part in strict order and in the renewal of tickets, under these keys."""
+        if "strict" not in self.__dict__:
+            self.strict, self.batch = StrictState(), BatchState()
+        self.strict.follow_key, self.batch.batch_key = follow_key, batch_key
+
+    def failing(self) -> Retry:
+        """Since when and how often its questions have failed."""
+        if self.retry is None:
+            self.retry = Retry()
+        return self.retry
+
+    def missed(self) -> None:
+        """A request got no reply: it may still come to the server."""
+        self.unanswered = True
+        if self.old is not None and not self.old.unanswered:
+            self.old = self.old._replace(unanswered=True)
+
+    def restart(self, token: str) -> None:
+        """Begin anew with a new token; only what concerns the wait as a whole is kept, and who is shown to wait."""
+        secret, _, _ = token.partition("@")
+        _, at, shown = self.token.partition("@")
+        if at:
+            token = f"{secret}@{shown}"
+        kept = {name: getattr(self, name) for name in _KEPT}
+        follow_key, batch_key = self.strict.follow_key, self.batch.batch_key
+        self.__dict__.clear()
+        self.__dict__.update(kept, token=token)
+        self.set_keys(follow_key, batch_key)
+
+    def successor(self) -> Waiter:
+        """The same waiter for the next speaker; what the speaker of before has of it stays as it is."""
+        successor = Waiter(self.token)
+        parts = {name: copy(self.__dict__[name]) for name in _PARTS if name in self.__dict__}
+        successor.__dict__.update(self.__dict__, in_call=False, **parts)
+        return successor
+
+    def note_unconfirmed(self, error: BaseException) -> None:
+        """What was sent last may still be on its way if ``error`` is no word of the server, but a cancel or Ctrl-C."""
+        if not isinstance(error, PawlockError) and self.sent:
+            self.missed()
+
+
+class Turn(Enum):
+    """What became of a server lease whose owner is done with it."""
+
+    HANDED = "a local waiter owns it now"
+    REFUSED = "somebody sleeps, but it may not be handed over"
+    ALONE = "nobody sleeps, and the place is closed"
+    GONE = "the place went on without this server lease before"

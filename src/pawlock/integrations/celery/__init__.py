@@ -1,0 +1,13 @@
+"""pawlock for Celery: of N beats one sends the periodic tasks, and of equal tasks one is queued or runs.
+
+``pip install "pawlock[celery]"``. The settings are keys of the Celery application, ``app.conf.pawlock`` (which server) and
+``app.conf.pawlock_beat``.
+"""
+
+from __future__ import annotations
+
+from pawlock.integrations.celery._beat import LeaderScheduler
+from pawlock.integrations.celery._settings import client
+from pawlock.integrations.celery._unique import Unique
+
+__all__ = ["LeaderScheduler", "Unique", "client"]

@@ -1,0 +1,273 @@
+"""Metrics for Prometheus. Needs ``pip install "pawlock[prometheus]"``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+    from prometheus_client.core import GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
+except ImportError as _missing:
+    raise ImportError('pawlock.metrics.prometheus: run pip install "pawlock[prometheus]"') from _missing
+
+from pawlock._inside import add_observer
+from pawlock.errors import ConfigurationError
+from pawlock.metrics._multiprocess import SharedGauges, multiprocess
+from pawlock.metrics._shared import (
+    ACQUISITIONS,
+    FAULTS,
+    HOLD_BUCKETS,
+    KINDS,
+    LOSSES,
+    OTHER,
+    POLICIES,
+    QUEUE_BUCKETS,
+    RELEASES,
+    REQUEST_BUCKETS,
+    WAIT_BUCKETS,
+    Classes,
+    Snapshot,
+    take_snapshot,
+    version,
+)
+
+if TYPE_CHECKING:
+    from pawlock.aio.client import AsyncClient
+    from pawlock.model import LossReason
+    from pawlock.sync.client import Client
+
+__all__ = ["instrument"]
+
+_COUNTED = {"renewed": "ok", "renewal_failed": "failed"}
+
+
+class _Exporter:
+    """The metrics of one registry, for all clients that are put into it."""
+
+    def __init__(self, registry: CollectorRegistry, classes: Classes) -> None:
+        self.classes: Classes = classes
+        self.clients: WeakSet[Any] = WeakSet()
+        self.labels: tuple[str, ...] = ("kind", "class") if classes else ("kind",)
+        self.known: set[tuple[str, ...]] = set()
+        self._histograms(registry, self.labels)
+        self._counters(registry, self.labels)
+        for kind in KINDS:
+            for found in classes.names:
+                self._create_end_series((kind, found)[: len(self.labels)])
+        if multiprocess():
+            self.shared = SharedGauges(registry, self.labels, self.snapshot, version())
+        else:
+            registry.register(_Gauges(self))
+
+    def _histograms(self, registry: CollectorRegistry, of: tuple[str, ...]) -> None:
+        def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, labels, buckets=buckets, registry=registry)
+
+        self.wait = histogram(
+            "pawlock_lock_wait_seconds",
+            "Time from calling acquire to getting the lock, in seconds.",
+            of,
+            WAIT_BUCKETS,
+        )
+        self.hold = histogram(
+            "pawlock_lock_hold_seconds",
+            "Time from the grant to the release or loss, in seconds.",
+            of,
+            HOLD_BUCKETS,
+        )
+        self.queue = histogram(
+            "pawlock_lock_queue_length", "Queue length when a waiter joins, including that waiter.",
+            of, QUEUE_BUCKETS,
+        )  # fmt: skip
+        self.requests = histogram(
+            "pawlock_backend_request_duration_seconds",
+            "Duration of requests to the server, in seconds.",
+            ("operation",),
+            REQUEST_BUCKETS,
+        )
+
+    def _counters(self, registry: CollectorRegistry, of: tuple[str, ...]) -> None:
+        def counter(name: str, text: str, labels: tuple[str, ...]) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        self.acquisitions = counter("pawlock_lock_acquisitions", "Acquisitions by outcome.", (*of, "outcome"))
+        self.contended = counter("pawlock_lock_contended", "Grants that had to wait.", of)
+        self.degraded = counter(
+            "pawlock_lock_degraded", "Grants in degraded mode, without the server.", (*of, "policy")
+        )
+        self.releases = counter("pawlock_lock_releases", "Ended leases by outcome.", (*of, "outcome"))
+        self.losses = counter("pawlock_lock_lost", "Leases lost before their release.", (*of, "reason"))
+        self.renewals = counter("pawlock_lock_renewals", "Renewals.", ("outcome",))
+        self.handovers = counter(
+            "pawlock_lock_handovers", "Local hand-offs inside a client, without the server.", ()
+        )
+        self.faults = counter(
+            "pawlock_backend_faults", "Requests that failed without a script reply, by fault.", ("fault",)
+        )
+        self.blocked = counter(
+            "pawlock_event_loop_blocked", "Times a blocked event loop was late to renew.", ()
+        )
+        self.outages = counter("pawlock_backend_outages", "Times the circuit breaker opened.", ())
+        for outcome in _COUNTED.values():
+            self.renewals.labels(outcome)
+        for fault in FAULTS:
+            self.faults.labels(fault)
+
+    def _create_end_series(self, of: tuple[str, ...]) -> None:
+        for reason in LOSSES:
+            self.losses.labels(*of, reason)
+        for outcome in RELEASES:
+            self.releases.labels(*of, outcome)
+        for policy in POLICIES:
+            self.degraded.labels(*of, policy)
+
+    def of(self, kind: str, name: str) -> tuple[str, ...]:
+        """The labels of a name."""
+        of = (kind, self.classes.of(name)) if self.classes else (kind,)
+        if of not in self.known:
+            self.known.add(of)
+            self._create_end_series(of)
+            self.contended.labels(*of)
+            for outcome in ACQUISITIONS:
+                self.acquisitions.labels(*of, outcome)
+        return of
+
+    def snapshot(self) -> Snapshot:
+        """The state of the clients; every label set that was ever seen stays, with 0."""
+        found = take_snapshot(list(self.clients), self.classes)
+        for of in tuple(self.known):
+            place = of[0], of[1] if self.classes else OTHER
+            found.held.setdefault(place, 0)
+            found.waiting.setdefault(place, 0)
+        return found
+
+    # As an Observer ---------------------------------------------------------------------------------------------
+
+    def acquired(self, kind: str, name: str, *, waited: float, contended: bool, degraded: str) -> object:
+        """See ``Observer``."""
+        of = self.of(kind, name)
+        self.acquisitions.labels(*of, "acquired").inc()
+        self.wait.labels(*of).observe(waited, _exemplar())
+        if contended:
+            self.contended.labels(*of).inc()
+        if degraded:
+            self.degraded.labels(*of, degraded).inc()
+        return None
+
+    def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:  # noqa: ARG002 - see Observer
+        """See ``Observer``."""
+        self.acquisitions.labels(*self.of(kind, name), outcome).inc()
+
+    def queued(self, kind: str, name: str, *, place: int) -> None:
+        """See ``Observer``."""
+        self.queue.labels(*self.of(kind, name)).observe(place)
+
+    def released(self, kind: str, name: str, *, held: float, outcome: str) -> None:
+        """See ``Observer``."""
+        of = self.of(kind, name)
+        self.releases.labels(*of, outcome).inc()
+        if outcome != "lost":
+            # The hold of a lost lease was over when it was lost.
+            self.hold.labels(*of).observe(held, _exemplar())
+
+    def lost(self, kind: str, name: str, *, held: float, reason: LossReason, acquired: object) -> None:  # noqa: ARG002 - see Observer
+        """See ``Observer``."""
+        of = self.of(kind, name)
+        self.losses.labels(*of, str(reason)).inc()
+        self.hold.labels(*of).observe(held)
+
+    def counted(self, what: str) -> None:
+        """See ``Observer``."""
+        if what in _COUNTED:
+            self.renewals.labels(_COUNTED[what]).inc()
+        elif what == "handed_over":
+            self.handovers.inc()
+        elif what == "breaker_opened":
+            self.outages.inc()
+        elif what == "loop_blocked":
+            self.blocked.inc()
+
+    def called(self, operation: str, *, seconds: float, fault: str) -> None:
+        """See ``Observer``."""
+        self.requests.labels(operation).observe(seconds)
+        if fault:
+            self.faults.labels(fault).inc()
+
+
+class _Gauges(Collector):
+    """The gauges, which are read at each scrape."""
+
+    def __init__(self, exporter: _Exporter) -> None:
+        self._exporter = exporter
+
+    def collect(self) -> Iterable[Metric]:
+        """The current values of the gauges."""
+        exporter = self._exporter
+        found = exporter.snapshot()
+        for name, text, values in (
+            ("pawlock_locks_held", "Leases held now.", found.held),
+            ("pawlock_lock_waiters", "Threads and tasks waiting now.", found.waiting),
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=exporter.labels)
+            for of, value in values.items():
+                gauge.add_metric(of[: len(exporter.labels)], value)
+            yield gauge
+        states = GaugeMetricFamily(
+            "pawlock_backend_clients", "Clients by connection state.", labels=["state"]
+        )
+        for state, clients in found.states.items():
+            states.add_metric([state], clients)
+        yield states
+        build = GaugeMetricFamily("pawlock_build_info", "The version of pawlock.", labels=["version"])
+        build.add_metric([version()], 1)
+        yield build
+
+
+def _exemplar() -> dict[str, str] | None:
+    """The present trace, where the program has any: nothing is imported for it."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid or not context.trace_flags.sampled:
+        return None
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+
+
+_exporters: WeakKeyDictionary[CollectorRegistry, _Exporter] = WeakKeyDictionary()
+
+
+def instrument(
+    client: Client | AsyncClient,
+    registry: CollectorRegistry | None = None,
+    classes: Mapping[str, str] | None = None,
+) -> None:
+    """Export what a client does to Prometheus.
+
+    All clients of a registry share its metrics. Instrumenting a client again changes nothing.
+
+    Args:
+        client: The client, sync or async.
+        registry: Where the metrics go; None: the default registry of prometheus-client.
+        classes: Which names are counted separately, by shell patterns: ``{"order": "order:*"}`` gives their metrics
+            the label ``class="order"``, and all others ``class="other"``. At most 50; the first that fits counts. None:
+            no such label. Names themselves are never labels.
+
+    Raises:
+        ConfigurationError: Classes that can never work, or others than the registry's metrics have already.
+    """
+    registry = REGISTRY if registry is None else registry
+    wanted = Classes(classes)
+    exporter = _exporters.get(registry)
+    if exporter is None:
+        exporter = _exporters[registry] = _Exporter(registry, wanted)
+    elif exporter.classes.patterns != wanted.patterns:
+        raise ConfigurationError(
+            "this registry already has metrics with other classes: pass the same classes, or another registry"
+        )
+    exporter.clients.add(client)
+    add_observer(client, exporter)

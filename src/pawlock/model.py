@@ -1,0 +1,354 @@
+"""What pawlock reports about locks: small frozen records. Imports nothing of pawlock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+__all__ = [
+    "AuditEntry",
+    "Done",
+    "Forced",
+    "Grant",
+    "HistoryEntry",
+    "HolderInfo",
+    "Leader",
+    "LeaseState",
+    "LockInfo",
+    "LossReason",
+    "NodeVote",
+    "QuorumInfo",
+    "Release",
+    "Running",
+    "ServiceMetrics",
+    "ServiceStats",
+    "WaiterInfo",
+]
+
+
+class LeaseState(StrEnum):
+    """The state of a lease. ``LOST`` and ``RELEASED`` are final."""
+
+    HELD = "held"
+    SUSPECT = "suspect"
+    LOST = "lost"
+    RELEASED = "released"
+
+
+class LossReason(StrEnum):
+    """Why a lease was lost."""
+
+    EXPIRED = "expired"
+    TAKEN = "taken"
+    QUORUM = "quorum"
+    MAX_HOLD = "max_hold"
+    UNREACHABLE = "unreachable"
+    CLOSED = "closed"
+
+
+class Release(StrEnum):
+    """How a release ended. ``UNKNOWN`` means that the server did not answer; the TTL frees the lock."""
+
+    RELEASED = "released"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+class Grant(NamedTuple):
+    """The server's grant to one token (a tuple, because one is made for every acquisition).
+
+    Attributes:
+        fence: First fence of the block that came with it.
+        valid_until: Seconds on the client's clock until which the owner may rely on it.
+        confirmed: False for a hand-off that the waiter has not yet answered: its life is its ticket's.
+        holds: Holds counted on the server; 1 unless an explicit ``owner=`` shares the name.
+        quorum: How several independent masters voted; None with one.
+    """
+
+    fence: int
+    valid_until: float
+    confirmed: bool
+    holds: int = 1
+    quorum: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVote:
+    """The answer of one of several independent masters.
+
+    Attributes:
+        node: Its address, without credentials.
+        answer: Its answer as text.
+        granted: Whether it voted for the token.
+    """
+
+    node: str
+    answer: str
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumInfo:
+    """How a lease of several independent masters was granted.
+
+    Attributes:
+        nodes: The answers when the grant was decided; for a node that was not waited for, "no answer yet".
+        needed: The number of votes that is a majority.
+        validity: Seconds of validity left at the grant.
+        drift: Seconds that were taken off for clocks that differ.
+    """
+
+    nodes: tuple[NodeVote, ...]
+    needed: int
+    validity: float
+    drift: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The leader of an election.
+
+    Attributes:
+        identity: The leader's name: its ``identity=``, else ``host:pid/thread``.
+        fence: The fencing token of its lease. A later leader has a larger one.
+    """
+
+    identity: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What ``once(...).begin()`` returns while another client runs it.
+
+    Attributes:
+        holder: ``host:pid/thread`` of the client that runs it; None if its key holds no token of pawlock.
+        until: When its lease ends unless renewed, by the server's clock: for display, never to decide.
+    """
+
+    holder: str | None
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What ``once(...).begin()`` returns once it is finished.
+
+    Attributes:
+        value: What it was finished with; of JSON, what ``json.loads`` makes of it.
+        fence: The fencing token of the lease under which it was done.
+        at: When it was finished, by the server's clock.
+    """
+
+    value: Any
+    fence: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WaiterInfo:
+    """One waiter in the queue of a lock.
+
+    Attributes:
+        holder: ``host:pid/thread`` of the waiter.
+        position: 0 is next.
+        ttl_left: Seconds until its ticket expires unless renewed.
+        age: Seconds since it joined the queue.
+    """
+
+    holder: str
+    position: int
+    ttl_left: float
+    age: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HolderInfo:
+    """One of several holders of a lock.
+
+    Attributes:
+        holder: ``host:pid/thread`` of the holder.
+        mode: ``"read"``, ``"upgradable"`` or ``"write"``; of a semaphore, ``"permits"``; ``"owner"`` for a hold of an
+            explicit ``owner=``.
+        permits: How many permits it has; 1 for readers and writers.
+        ttl_left: Seconds of its lease left.
+    """
+
+    holder: str
+    mode: str
+    permits: int
+    ttl_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class LockInfo:
+    """The state of a lock on the server at one moment; it may have changed since.
+
+    Attributes:
+        name: The lock name.
+        held: Whether a client holds it.
+        holder: ``host:pid/thread`` of the holder; ``""`` when free or when the holder is not pawlock's.
+        foreign: True if the key holds a value that pawlock did not write.
+        ttl_left: Seconds of the holder's lease left; 0 when free, ``inf`` for a key without a TTL.
+        fence: The fencing token of the current or last grant; None if there was none, or if the holder is not pawlock's.
+        count: Holds counted on the server (1 for an ordinary lock, 0 when free).
+        queue_length: The number of waiters in the queue.
+        waiters: The first of them, in FIFO order.
+        limit: The number of permits of a semaphore; None without a limit.
+        used: The number of permits in use.
+        holders: All holders of a semaphore, an rwlock or a shared ``owner=``, expiring soonest first.
+        kind: The kind that was requested; from ``locks()``, the kind that is held.
+        host: The holder's machine, ``""`` if not known.
+        pid: The holder's process, None if not known.
+        since: When the holder's client acquired it, in Unix time by the server's clock; None if not known.
+        owner: From ``locks()``: the thread or task that holds it now; ``""`` elsewhere.
+        held_as: From ``client.inspect()``, of a name that is free as a lock: ``"semaphore"``, ``"rwlock"``,
+            ``"election"`` or ``"once"`` if it is held as that; ``""`` elsewhere. They are separate things of one name.
+    """
+
+    name: str
+    held: bool
+    holder: str
+    foreign: bool
+    ttl_left: float
+    fence: int | None
+    count: int
+    queue_length: int
+    waiters: tuple[WaiterInfo, ...] = ()
+    limit: int | None = None
+    used: int = 0
+    holders: tuple[HolderInfo, ...] = ()
+    kind: str = ""
+    host: str = ""
+    pid: int | None = None
+    since: float | None = None
+    owner: str = ""
+    held_as: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """The result of a force release; true in a condition if the lock was released.
+
+    Attributes:
+        name: The name.
+        released: Whether it was taken from a holder.
+        holder: ``host:pid/thread`` of who held it; ``""`` when it was free or the holder was not pawlock's. Where nothing
+            was taken, the holder of now: the lock changed hands each of the five times that it was to be taken.
+        fence: A fence above all that the holder was given: what is written to can refuse it from now on. None if the
+            name was free.
+        held_as: ``"semaphore"``, ``"rwlock"``, ``"election"`` or ``"once"`` if nobody held it as a lock, but as that:
+            nothing was taken away. ``""`` elsewhere.
+    """
+
+    name: str
+    released: bool
+    holder: str
+    fence: int | None
+    held_as: str = ""
+
+    def __bool__(self) -> bool:
+        return self.released
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One action of an operator.
+
+    Attributes:
+        at: When, in Unix time by the server's clock.
+        who: ``host:pid/thread`` of who did it.
+        action: What: ``"force_release"``.
+        name: To which name.
+        text: The reason that the operator gave.
+        outcome: ``"released"``, ``"free"`` (nobody held it), ``"changed"`` (it changed hands each time that it was to
+            be taken: nothing was), or ``"unknown"``: it was begun and its end never written.
+        holder: Who held it.
+        fence: The fence that the name rose to, or None.
+    """
+
+    at: float
+    who: str
+    action: str
+    name: str
+    text: str
+    outcome: str
+    holder: str
+    fence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One grant of a lock, and how it ended.
+
+    Attributes:
+        name: The name.
+        kind: What it was held as: ``"lock"``, ``"rlock"`` or ``"fair_lock"``.
+        who: ``host:pid/thread`` of who had it; after a local hand-off, the thread or task that received it.
+        fence: The fencing token of the grant.
+        granted: When it began, in Unix time by the server's clock.
+        ended: When it ended, by the same clock; None while it lasts, and where no client was left to record it.
+        how: ``"held"`` (it lasts), ``"released"``, ``"forced"`` (an operator took it), or why it was lost, as in
+            ``LossReason``: ``"expired"``, ``"taken"``, ``"unreachable"``, ``"max_hold"``, ``"closed"``.
+    """
+
+    name: str
+    kind: str
+    who: str
+    fence: int
+    granted: float
+    ended: float | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceMetrics:
+    """The server's state of a lock at one moment, and the counters of this client's lock service.
+
+    Attributes:
+        name: The name asked for.
+        holder: ``service:`` and a digest of the identifier that holds it, ``host:pid/thread`` of another holder; ``""``
+            when free.
+        ttl_left: Seconds of the holder's lease left; 0 when free.
+        count: How many times it is held by its identifier, over all processes.
+        queue_length: How many waiters stand in the queue on the server.
+        acquired: Grants to callers of this client.
+        waits: Acquisitions that callers of this client began.
+        waiting: How many of them are waiting now.
+        failures: Acquisitions, renewals and releases of this client that failed.
+    """
+
+    name: str
+    holder: str
+    ttl_left: float
+    count: int
+    queue_length: int
+    acquired: int
+    waits: int
+    waiting: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStats:
+    """The counters of one client's lock service since the client was created, over all names.
+
+    Attributes:
+        names: Names that callers of this client hold now, as far as it knows: a lost hold counts until its release.
+        holds: How many times they are held.
+        acquired: Grants to callers.
+        released: Holds that callers released.
+        waits: Acquisitions that callers began.
+        waiting: How many of them are waiting now.
+        failures: Acquisitions, renewals and releases that failed.
+    """
+
+    names: int
+    holds: int
+    acquired: int
+    released: int
+    waits: int
+    waiting: int
+    failures: int

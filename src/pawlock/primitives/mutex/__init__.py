@@ -1,0 +1,285 @@
+"""The mutex: ``lock``, ``rlock`` and their shared form for an explicit ``owner=``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pawlock.core.protocol.engine import SHARED_OWNER
+from pawlock.core.protocol.names import WIRE_VERSION, helper_key
+from pawlock.core.protocol.options import DAY_MS
+from pawlock.core.protocol.runtime import Call, make_call
+from pawlock.core.protocol.scripts import SIZES, Script, for_several, load, pack_words
+from pawlock.primitives.replies import FORCE, LEAVE, LOOK, MULTI, OWNED, OWNED_LEAVE, PEEK, RENEW_ALL, TAKE
+
+if TYPE_CHECKING:
+    from pawlock.core.protocol.outcomes import Outcome
+    from pawlock.core.protocol.primitive import Leaving, Primitive
+    from pawlock.errors import PawlockError
+
+__all__ = ["Mutex", "SharedMutex", "Together"]
+
+_ACQUIRE = load(__name__, "acquire", read=TAKE)
+_RENEW = load(__name__, "renew", read=TAKE)
+_BEAT = load(__name__, "beat", read=TAKE)
+_LEAVE = load(__name__, "leave", read=LEAVE)
+_SWAP = load(__name__, "swap", read=TAKE)
+_ADOPT = load(__name__, "adopt", read=TAKE)
+_INSPECT = load(__name__, "inspect", read=LOOK)
+_MULTI = load(__name__, "multi", read=MULTI)
+_RENEW_ALL = load(__name__, "renew_all", read=RENEW_ALL)
+_PEEK = load(__name__, "peek", read=PEEK)
+_FORCE = load(__name__, "force", read=FORCE)
+_OWN_ACQUIRE = load(__name__, "own_acquire", read=OWNED)
+_OWN_RENEW = load(__name__, "own_renew", read=OWNED)
+_OWN_LEAVE = load(__name__, "own_leave", read=OWNED_LEAVE)
+
+
+_FENCE = b"fence"
+_QUEUE, _TICKETS, _HOLDS, _DEAD = (
+    f"{WIRE_VERSION}:{helper}".encode() for helper in ("queue", "tickets", "holds", "dead:")
+)
+_REST = b"$%%d\r\n%%b%b\r\n$%%d\r\n%%b%b\r\n" % (_QUEUE, _TICKETS)
+_ONE = b"$%%d\r\n%%b%b\r\n" % _HOLDS
+
+
+@lru_cache(maxsize=1024)
+def _args(*args: str | int) -> bytes:
+    # The same few tuples come again and again: a lock's numbers, and the channel of the thread or loop.
+    return pack_words(*[str(arg).encode() for arg in args])
+
+
+class Mutex:
+    """The calls of one exclusive name. Immutable; shared by all threads and tasks.
+
+    Args:
+        kind: The factory method that made it.
+        name: The name as the user gave it.
+        key: Its key.
+        fence_ms: How long its fence is kept after the last use.
+    """
+
+    transferable = True
+    renews_together = True
+    advice = "use rlock for re-entry"
+
+    __slots__ = ("_dead", "_holds", "_keys", "_no_tomb", "_owner", "_two", "fence_ms", "key", "kind", "name")
+
+    def __init__(self, kind: str, name: str, key: str, fence_ms: int = DAY_MS) -> None:
+        self.kind: str = kind
+        self.name: str = name
+        self.key: str = key
+        # In few steps: many programs make a lock for each thing that they work on.
+        word, root = key.encode(), helper_key(key, "").encode()
+        size = len(root)
+        two = b"$%d\r\n%b\r\n$%d\r\n%b%b\r\n" % (len(word), word, size + len(_FENCE), root, _FENCE)
+        self._two = len(two)
+        self._keys = two + _REST % (size + len(_QUEUE), root, size + len(_TICKETS), root)
+        self._holds = _ONE % (size + len(_HOLDS), root)
+        self._dead = root + _DEAD
+        self._owner = b""
+        self.fence_ms: int = fence_ms
+        self._no_tomb = _args(0, 0, "", fence_ms)
+
+    def acquire(
+        self,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        wait: bool,
+        block: int,
+        channel: str,
+        max_waiters: int,
+    ) -> Call:
+        """Take the name, or queue for it; see ``acquire.lua``."""
+        word = token.encode()
+        size = len(word)
+        dead = self._dead
+        body = b"".join((
+            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n",
+            _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters, self.fence_ms),
+        ))  # fmt: skip
+        return make_call((_ACQUIRE, body))
+
+    def swap(
+        self,
+        old: Leaving,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        block: int,
+        channel: str,
+        max_waiters: int,
+    ) -> Call:
+        """Leave with ``old`` and queue with ``token``; see ``swap.lua``."""
+        first, second = old.token.encode(), token.encode()
+        keys = pack_words(self._dead + first, self._dead + second)
+        args = _args(ttl_ms, ticket_ms, block, channel, max_waiters, self.fence_ms)
+        words = pack_words(first, b"%d" % old.tomb_ms, second)
+        return Call(_SWAP, b"".join((self._keys, keys, self._holds, words, args)))
+
+    def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
+        """Replace the token of a holder that gave its lease away; see ``adopt.lua``."""
+        return self._with_tomb(_ADOPT, token, _args(old, ttl_ms, self.fence_ms))
+
+    def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
+        """Raise the life of a holder or a waiter; see ``renew.lua``."""
+        word = token.encode()
+        args = _args(ttl_ms, ticket_ms, channel, self.fence_ms)
+        script = _OWN_RENEW if self._owner else _RENEW
+        body = b"%b%b$%d\r\n%b\r\n%b%b" % (self._keys, self._holds, len(word), word, self._owner, args)
+        return make_call((script, body))
+
+    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Call:
+        """Raise the life of a waiter, and the tickets of others of its client; see ``beat.lua``."""
+        words = pack_words(token.encode())
+        args = _args(ttl_ms, ticket_ms, channel), pack_words(" ".join(others).encode()), _args(self.fence_ms)
+        return Call(_BEAT, b"".join((self._keys, self._holds, words, *args)))
+
+    @staticmethod
+    def renew_all(holders: Sequence[tuple[Mutex, str, int]]) -> Call:
+        """Raise the lives of several holders, each of a name of its own; see ``renew_all.lua``."""
+        parts: list[bytes] = [mutex.name_and_fence for mutex, _, _ in holders]
+        for mutex, token, ttl_ms in holders:
+            word = token.encode()
+            parts.append(b"$%d\r\n%b\r\n%b" % (len(word), word, _args(ttl_ms, mutex.fence_ms)))
+        return make_call((for_several(_RENEW_ALL, len(holders)), b"".join(parts)))
+
+    @property
+    def name_and_fence(self) -> bytes:
+        """The first two of its keys."""
+        return self._keys[: self._two]
+
+    def keys_with(self, token: bytes) -> list[bytes]:
+        """All its keys, with the tombstone of a token."""
+        return [self._keys, pack_words(self._dead + token), self._holds]
+
+    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
+        """Release, withdraw or undo; see ``leave.lua``."""
+        args = _args(tomb_ms, close_ms, "", self.fence_ms) if tomb_ms or close_ms else self._no_tomb
+        return self._leave(token, args)
+
+    def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Call:
+        """``leave``, with tickets that were served from the token, and a look behind the next; see ``leave.lua``."""
+        run = " ".join((str(look), *spent)).encode()
+        words = pack_words(b"%d" % tomb_ms, b"%d" % close_ms, run, b"%d" % self.fence_ms)
+        return self._leave(token, words)
+
+    def _leave(self, token: str, args: bytes) -> Call:
+        word = token.encode()
+        size = len(word)
+        dead = self._dead
+        body = b"".join((
+            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n", args
+        ))  # fmt: skip
+        return make_call((_LEAVE, body))
+
+    def covers(self, other: Primitive) -> bool:
+        """Whether who holds this may take ``other`` again: an ``rlock`` by an ``rlock``."""
+        return self.kind == other.kind
+
+    def raised_by(self, held: Primitive, token: str) -> Primitive | None:  # noqa: ARG002
+        """None: there is nothing above holding it."""
+        return None
+
+    def lowered(self) -> Primitive | None:
+        """None: there is nothing below holding it."""
+        return None
+
+    def refusal(self, outcome: Outcome) -> PawlockError | None:  # noqa: ARG002
+        """None: it has no answers of its own."""
+        return None
+
+    def inspect(self, limit: int) -> Call:
+        """Read the state of the name; see ``inspect.lua``."""
+        return Call(_INSPECT, self._keys + self._holds + _args(limit))
+
+    def peek(self) -> Call:
+        """Read who holds the name, secret and all; see ``peek.lua``."""
+        return Call(_PEEK, self._keys + self._holds)
+
+    def force(self, value: bytes, tomb_ms: int, channel: str) -> Call:
+        """Take the name from ``value``, as ``peek`` read it; see ``force.lua``."""
+        dead = pack_words(self._dead + value)
+        words = (value, b"%d" % tomb_ms, channel.encode(), b"%d" % self.fence_ms)
+        return Call(_FORCE, self._keys + dead + self._holds + pack_words(*words))
+
+    def _with_tomb(self, script: Script, token: str, args: bytes) -> Call:
+        word = token.encode()
+        size = len(word)
+        dead = self._dead
+        body = b"".join((
+            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n",
+            self._owner, args,
+        ))  # fmt: skip
+        return Call(script, body)
+
+
+class SharedMutex(Mutex):
+    """A mutex whose value is an explicit owner: several holds, of any process, count as one owner.
+
+    Args:
+        kind: The factory method that made it.
+        name: The name as the user gave it.
+        key: Its key.
+        owner: The owner, as the user gave it.
+        fence_ms: How long its fence is kept after the last use.
+        shown: What others see of an owner that is a secret, which lets nobody in.
+    """
+
+    transferable = False
+    renews_together = False
+
+    __slots__ = ()
+
+    def __init__(
+        self, kind: str, name: str, key: str, owner: str, fence_ms: int = DAY_MS, shown: str = SHARED_OWNER
+    ) -> None:
+        super().__init__(kind, name, key, fence_ms)
+        self._owner = pack_words(f"owner={owner}@{shown}".encode())
+
+    def acquire(
+        self,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        wait: bool,
+        block: int,
+        channel: str,
+        max_waiters: int,
+    ) -> Call:
+        """Take the name for the owner, re-enter it, or queue; see ``own_acquire.lua``."""
+        args = _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters, self.fence_ms)
+        return self._with_tomb(_OWN_ACQUIRE, token, args)
+
+    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
+        """End one hold; see ``own_leave.lua``."""
+        return self._with_tomb(_OWN_LEAVE, token, _args(tomb_ms, close_ms, self.fence_ms))
+
+
+class Together:
+    """Several mutexes that one script takes, all or none; see ``multi.lua``.
+
+    Args:
+        members: The mutexes; each of a name of its own.
+    """
+
+    __slots__ = ("_members", "_script")
+
+    def __init__(self, members: Sequence[Mutex]) -> None:
+        self._members: tuple[Mutex, ...] = tuple(members)
+        self._script = for_several(_MULTI, len(self._members))
+
+    def acquire(self, tokens: Sequence[str], ttls_ms: Sequence[int]) -> Call:
+        """Take them all, each with its token, if all are free now; a resend answers the same."""
+        keys: list[bytes] = []
+        args: list[bytes] = []
+        for member, token, ttl_ms in zip(self._members, tokens, ttls_ms, strict=True):
+            word = token.encode()
+            keys += member.keys_with(word)
+            args += [pack_words(word), _args(ttl_ms, member.fence_ms)]
+        return Call(self._script, b"".join([*keys, *args]))

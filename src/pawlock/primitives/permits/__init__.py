@@ -1,0 +1,203 @@
+"""Permits: ``semaphore``, and both sides of an ``rwlock``. Each acquisition has a lease of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NoReturn
+
+from pawlock.core.protocol.names import WIRE_VERSION, helper_key
+from pawlock.core.protocol.options import DAY_MS
+from pawlock.core.protocol.outcomes import LimitRefused, Outcome
+from pawlock.core.protocol.runtime import Call
+from pawlock.core.protocol.scripts import SIZES, Script, load, pack_words
+from pawlock.errors import LimitMismatch, NotHeld, NotSupported
+from pawlock.primitives.replies import LEAVE, LIMIT, LOOK_AT_PERMITS, PERMITS
+
+if TYPE_CHECKING:
+    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.errors import PawlockError
+
+__all__ = ["EXCLUSIVE", "NO_LIMIT", "SHARED", "UPGRADABLE", "Permits"]
+
+_ACQUIRE = load(__name__, "acquire", read=PERMITS)
+_RENEW = load(__name__, "renew", read=PERMITS)
+_BEAT = load(__name__, "beat", read=PERMITS)
+_LEAVE = load(__name__, "leave", read=LEAVE)
+_LIMIT = load(__name__, "limit", read=LIMIT)
+_INSPECT = load(__name__, "inspect", read=LOOK_AT_PERMITS)
+
+SHARED = "1"
+"""The mode of a reader. Any number is a weight; a reader's is 1 where there is no limit."""
+
+UPGRADABLE = "u"
+"""The mode of the one reader that may become a writer."""
+
+EXCLUSIVE = "x"
+"""The mode of a writer: alone, however many permits there are."""
+
+NO_LIMIT = 0
+
+_COVERS = {EXCLUSIVE: (EXCLUSIVE, UPGRADABLE, SHARED), UPGRADABLE: (UPGRADABLE, SHARED), SHARED: (SHARED,)}
+
+
+@lru_cache(maxsize=1024)
+def _args(*args: str | int) -> bytes:
+    # The same few tuples come again and again: a lock's numbers, and the channel of the thread or loop.
+    return pack_words(*[str(arg).encode() for arg in args])
+
+
+class Permits:
+    """The calls of one name whose holders may be many. Immutable; shared by all threads and tasks.
+
+    Args:
+        kind: What the user calls it, as in ``"semaphore"``.
+        name: The name as the user gave it.
+        key: The name's key.
+        stem: What its own keys are called: names of two stems have nothing in common.
+        mode: A weight, ``SHARED``, ``UPGRADABLE`` or ``EXCLUSIVE``.
+        permits: How many there are in all; ``NO_LIMIT`` for readers and writers.
+        beside: The token of the caller's upgradable reader, beside whom a writer may stand.
+        fence_ms: How long its fence and its limit are kept after the last use.
+    """
+
+    transferable = False
+    advice = "release the read lease first, or read with upgradable=True"
+
+    __slots__ = (
+        "_base",
+        "_dead",
+        "_holds",
+        "_keys",
+        "beside",
+        "fence_ms",
+        "key",
+        "kind",
+        "mode",
+        "name",
+        "permits",
+        "stem",
+    )
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        key: str,
+        stem: str,
+        mode: str,
+        permits: int = NO_LIMIT,
+        beside: str = "",
+        fence_ms: int = DAY_MS,
+    ) -> None:
+        self.kind: str = kind
+        self.name: str = name
+        self.key: str = helper_key(key, f"{WIRE_VERSION}:{stem}")
+        self.stem: str = stem
+        self.mode: str = mode
+        self.permits: int = permits
+        self.beside: str = beside
+        self.fence_ms: int = fence_ms
+        self._base = key
+        keys = [f"{self.key}:{suffix}".encode() for suffix in ("fence", "queue", "tickets")]
+        self._keys = pack_words(self.key.encode(), *keys)
+        self._holds = pack_words(f"{self.key}:holds".encode())
+        self._dead = f"{self.key}:dead:".encode()
+
+    def of(self, kind: str, mode: str, beside: str = "") -> Permits:
+        """The same name in another mode."""
+        return Permits(kind, self.name, self._base, self.stem, mode, self.permits, beside, self.fence_ms)
+
+    def acquire(
+        self,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        wait: bool,
+        block: int,  # noqa: ARG002  (each permit has one fence)
+        channel: str,
+        max_waiters: int,
+    ) -> Call:
+        """Take permits, or queue for them; see ``acquire.lua``."""
+        args = _args(
+            self.mode, self.beside, self.permits, ttl_ms, ticket_ms, 1 if wait else 0, channel, max_waiters,
+            self.fence_ms,
+        )  # fmt: skip
+        return self._with_tomb(_ACQUIRE, token, args)
+
+    def swap(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002
+        """Never asked for: each acquisition stands in the queue by itself."""
+        raise AssertionError("permits have no local hand-off")
+
+    def adopt(self, old: str, token: str, ttl_ms: int) -> NoReturn:  # noqa: ARG002
+        """Not offered: see ``transferable``."""
+        raise NotSupported(f"adopt {self.name!r}: a {self.kind} lease stays in its process", name=self.name)
+
+    def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
+        """Raise the life of a holder or a waiter, or end a downgrade; see ``renew.lua``."""
+        word = token.encode()
+        args = _args(self.mode, self.permits, ttl_ms, ticket_ms, channel, self.fence_ms)
+        return Call(_RENEW, b"%b%b$%d\r\n%b\r\n%b" % (self._keys, self._holds, len(word), word, args))
+
+    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Call:
+        """Raise the life of a waiter, and the tickets of others of its client; see ``beat.lua``."""
+        words = pack_words(token.encode())
+        args = _args(self.mode, self.permits, ttl_ms, ticket_ms, channel)
+        rest = pack_words(" ".join(others).encode()), _args(self.fence_ms)
+        return Call(_BEAT, b"".join((self._keys, self._holds, words, args, *rest)))
+
+    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
+        """Release, withdraw or undo; see ``leave.lua``."""
+        return self._with_tomb(
+            _LEAVE, token, _args(self.mode, self.permits, tomb_ms, close_ms, self.fence_ms)
+        )
+
+    def limit(self, permits: int) -> Call:
+        """Change how many permits there are; see ``limit.lua``."""
+        return Call(_LIMIT, self._keys + self._holds + _args(permits, self.permits, self.fence_ms))
+
+    def inspect(self, limit: int) -> Call:
+        """Read the state of the name; see ``inspect.lua``."""
+        return Call(_INSPECT, self._keys + self._holds + _args(self.permits, limit))
+
+    def covers(self, other: Primitive) -> bool:
+        """Whether who holds this may do what ``other`` allows: a writer may read."""
+        return isinstance(other, Permits) and other.mode in _COVERS.get(self.mode, ())
+
+    def raised_by(self, held: Primitive, token: str) -> Permits | None:
+        """This mode for an owner that holds ``held`` by ``token`` already, or None if that can never be granted."""
+        if isinstance(held, Permits) and held.mode == UPGRADABLE and self.mode == EXCLUSIVE:
+            return self.of(self.kind, EXCLUSIVE, token)
+        return None
+
+    def lowered(self) -> Permits | None:
+        """A reader, for a writer: its renewals carry the downgrade, so that it comes true whatever was lost."""
+        return self.of(self.kind, SHARED) if self.mode == EXCLUSIVE else None
+
+    def refusal(self, outcome: Outcome) -> PawlockError | None:
+        """The error that an answer of these scripts stands for, if it does."""
+        if not isinstance(outcome, LimitRefused):
+            return None
+        why, limit, declared = outcome
+        if why == "reader":
+            text = f"upgrade {self.name!r}: the upgradable read lease is no longer held; start again with a new one"
+            return NotHeld(text, name=self.name, operation="upgrade")
+        if why == "weight":
+            text = f"acquire {self.name!r}: {self.mode} permits were requested, and the limit is {limit}"
+        else:
+            text = (
+                f"acquire {self.name!r}: this client has permits={self.permits}, and the server has a limit of {limit}"
+                + (f" (declared as {declared})" if declared != limit else "")
+                + "; use one number everywhere, or change it with set_limit()"
+            )
+        return LimitMismatch(text, name=self.name, limit=limit, permits=self.permits)
+
+    def _with_tomb(self, script: Script, token: str, args: bytes) -> Call:
+        word = token.encode()
+        size = len(word)
+        dead = self._dead
+        body = b"".join((
+            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n", args
+        ))  # fmt: skip
+        return Call(script, body)

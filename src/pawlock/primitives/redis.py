@@ -1,0 +1,98 @@
+"""The engine of Redis: which class makes the requests of which primitive on one server or one group of servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pawlock.core.protocol.engine import Request, ServerEngine
+from pawlock.primitives.barrier import Barrier
+from pawlock.primitives.election import Ballot, ballot_key
+from pawlock.primitives.latch import Latch
+from pawlock.primitives.mutex import Mutex, SharedMutex, Together
+from pawlock.primitives.once import OnceMutex, once_key
+from pawlock.primitives.permits import EXCLUSIVE, SHARED, UPGRADABLE, Permits
+from pawlock.primitives.probe import keys_to_look_at, kind_of, probe, words_for
+from pawlock.primitives.session import SessionKeys
+
+if TYPE_CHECKING:
+    from pawlock.core.protocol.key import Key
+    from pawlock.core.protocol.outcomes import Outcome
+    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.protocol.runtime import Call
+    from pawlock.core.protocol.terms import Terms
+
+__all__ = ["REDIS", "RedisEngine"]
+
+
+class RedisEngine:
+    """See ``ServerEngine``. What is sent to one server, a group behind Sentinels, a cluster."""
+
+    __slots__ = ()
+
+    def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
+        """See ``ServerEngine``."""
+        return Mutex(kind, name, key, options.given.fence_ms)
+
+    def mutex_of(self, kind: str, name: str, key: str, options: Terms, owner: str, shown: str) -> Primitive:
+        """See ``ServerEngine``."""
+        return SharedMutex(kind, name, key, owner, options.given.fence_ms, shown)
+
+    def mutex_at(self, kind: str, key: Key, options: Terms, owner: str | None, *, sharded: bool) -> Primitive:
+        """See ``ServerEngine``."""
+        # Its scripts are many: only who has such a key reads them.
+        from pawlock.primitives.key import key_mutex, shared_times, shared_word, wake_of
+
+        wake = wake_of(key, sharded=sharded, unheard=options.given.yield_for is not None)
+        shared = shared_word(*shared_times(key, options), wake)
+        return key_mutex(kind, key, owner, options.given.fence_ms, shared)
+
+    def together(self, members: Sequence[Primitive]) -> Together | None:
+        """See ``ServerEngine``: where all are plain mutexes; whether they share a node is for the server to say."""
+        plain = [member for member in members if type(member) is Mutex]
+        return Together(plain) if len(plain) == len(members) else None
+
+    def semaphore(self, name: str, key: str, permits: int, options: Terms) -> Permits:
+        """See ``ServerEngine``."""
+        return Permits("semaphore", name, key, "permits", SHARED, permits, fence_ms=options.given.fence_ms)
+
+    def rwlock(self, name: str, key: str, options: Terms, *, upgradable: bool) -> tuple[Permits, Permits]:
+        """See ``ServerEngine``."""
+        mode = UPGRADABLE if upgradable else SHARED
+        reader = Permits("rwlock.read", name, key, "rwlock", mode, fence_ms=options.given.fence_ms)
+        return reader, reader.of("rwlock.write", EXCLUSIVE)
+
+    def election(self, name: str, namespace: str, options: Terms) -> Ballot:
+        """See ``ServerEngine``."""
+        return Ballot(name, ballot_key(namespace, name), options.max_waiters, options.given.fence_ms)
+
+    def once(self, name: str, namespace: str, options: Terms) -> OnceMutex:
+        """See ``ServerEngine``."""
+        return OnceMutex(name, once_key(namespace, name), options.given.fence_ms)
+
+    def latch(self, name: str, key: str, count: int, options: Terms, remember_ms: int) -> Latch:
+        """See ``ServerEngine``."""
+        return Latch(name, key, count, options.ttl_ms, options.ticket_ms, remember_ms, options.max_waiters)
+
+    def barrier(self, name: str, key: str, parties: int, options: Terms) -> Barrier:
+        """See ``ServerEngine``."""
+        return Barrier(name, key, parties, options.ticket_ms)
+
+    def sessions(self, namespace: str) -> SessionKeys | None:
+        """See ``ServerEngine``."""
+        return SessionKeys(namespace)
+
+    def probe(self, namespace: str, key: str = "") -> Request | None:
+        """See ``ServerEngine``."""
+        return probe(namespace, key)
+
+    def explain_keys(self, refused: Call) -> Sequence[tuple[Request, Callable[[Outcome], str]]]:
+        """See ``ServerEngine``."""
+        return [
+            (kind_of(key), partial(words_for, key, redisson)) for key, redisson in keys_to_look_at(refused)
+        ]
+
+
+REDIS: ServerEngine = RedisEngine()
+"""One server, a group behind Sentinels, a cluster."""

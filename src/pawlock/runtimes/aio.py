@@ -1,0 +1,540 @@
+"""The runtime of asyncio: one connection for all tasks of one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import random
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache, partial
+from math import inf
+from typing import Any, TypeVar
+
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Parker, Tracking, Wakeup
+from pawlock.core.protocol.terms import Durable
+from pawlock.runtimes.shared import Identity, Untracked, locate, now, secret, stock
+from pawlock.topology.endpoint import Endpoint
+from pawlock.transport.answer import Answer
+from pawlock.transport.durable import DurablePool, touch
+from pawlock.transport.mux import Mux, open_mux, retrieve
+from pawlock.transport.wire import Handshake, behind_subscribe
+
+__all__ = ["AsyncioRuntime", "LocalWaiter", "outcome_of", "shared"]
+
+T = TypeVar("T")
+
+log: logging.Logger = logging.getLogger("pawlock.asyncio")
+
+_KEPT_MESSAGES = 1024
+_DRAIN_WITHIN = 0.25
+
+_CHECK_EVERY = 4e-6
+"""Seconds per waiter between two checks of when their sleeps end."""
+
+
+class LocalWaiter:
+    """A sleep that can be cut short: an answer with a timer, cheaper than ``asyncio.timeout``.
+
+    A future of asyncio forgets whom to wake where a signal handler raises in the middle of it.
+    """
+
+    __slots__ = ("_future", "_loop", "_woken")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._future: Answer[None] | None = None
+        self._woken: Any = None
+
+    async def park(self, timeout: float | None, begun: float | None = None) -> Any:
+        """Sleep until woken or until ``timeout`` seconds passed; what it was woken with, else False.
+
+        Args:
+            timeout: Seconds; None: no limit.
+            begun: Since when they count, in the loop's time; None: from now on.
+        """
+        if self._woken is None:
+            future = self._future = Answer[None](self._loop)
+            if begun is None:
+                begun = self._loop.time()
+            timer = None if timeout is None else self._loop.call_at(begun + timeout, _resolve, future)
+            try:
+                await future
+            finally:
+                if timer is not None:
+                    timer.cancel()
+                self._future = None
+        woken, self._woken = self._woken, None
+        return False if woken is None else woken
+
+    def rest(self, timeout: float | None) -> bool | Awaitable[object]:
+        """``park`` without a coroutine of its own where nothing limits it."""
+        if timeout is not None:
+            return self.park(timeout)
+        if self._woken is not None:
+            return True
+        self._future = Answer(self._loop)
+        return self._future
+
+    def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
+        """Wake the local waiter."""
+        self._woken = value
+        if self._future is not None:
+            _resolve(self._future)
+
+
+def _resolve(future: Answer[None]) -> None:
+    future.give(None)
+    future.wake_soon()
+
+
+class _Waiter(Answer[Wakeup | None]):
+    """Who waits for a hand-off message, until when."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
+        super().__init__(loop)
+        self.until = until
+
+    def end(self) -> None:
+        """Wake it without a message."""
+        self.give(None)
+        # Also if it has a message: a signal handler may have raised before it was woken.
+        self.wake_soon()
+
+
+class AsyncioRuntime:
+    """See ``pawlock.core.protocol.runtime.Runtime``. Belongs to one event loop.
+
+    Args:
+        loop: The loop.
+        endpoint: Called to learn where to connect; may block for as long as the embedded server takes to start.
+        prefix: What the wake-up channels of this client begin with.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, endpoint: Callable[[], Endpoint], prefix: str
+    ) -> None:
+        self.loop = loop
+        self._thread = threading.get_ident()
+        self._endpoint = endpoint
+        self._prefix = prefix
+        self._identity = Identity()
+        self._mux: Mux | None = None
+        self._durable_pool = DurablePool()
+        self._connecting: asyncio.Task[None] | None = None
+        self._served = False
+        self._waiters: dict[str, _Waiter] = {}
+        # What is tracked for each waiter, by its token.
+        self._tracked: dict[str, Tracking] = {}
+        self._untracked = Untracked()
+        self._timer: asyncio.TimerHandle | None = None
+        self._early: OrderedDict[str, Wakeup] = OrderedDict()
+        self._notices: list[str] = []
+        self._timer_at = 0.0
+        self._idle_waiter = LocalWaiter(loop)
+        self._closing = False
+        self._ending = False
+        self._maintenance: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._sleepers: set[LocalWaiter] = set()
+        self.recheck_after: float | None = None
+        self.on_move: Callable[[], object] | None = None
+        # The task itself, which cannot be used again while a lease refers to it.
+        self.who: Callable[[], Hashable] = asyncio.current_task
+        self._suffix = lru_cache(maxsize=1024)(self._identity.suffix)
+        self.now = now
+        self.random: Callable[[], float] = random.SystemRandom().random
+
+    # Small things -----------------------------------------------------------------------------------------------
+
+    def new_token(self) -> str:
+        """See ``Runtime``."""
+        task = asyncio.current_task()
+        return secret() + self._suffix(task.get_name() if task is not None else "loop")
+
+    def caller_and_token(self) -> tuple[Hashable, str]:
+        """See ``Runtime``."""
+        task = asyncio.current_task(self.loop)
+        word = stock.pop() if stock else secret()
+        return task, word + self._suffix(task.get_name() if task is not None else "loop")
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """See ``Runtime``."""
+        # One loop is one thread; a lock of C costs less than a context that does nothing in Python.
+        return threading.RLock()
+
+    def parker(self) -> Parker:
+        """See ``Runtime``."""
+        return LocalWaiter(self.loop)
+
+    def channel(self) -> str:
+        """See ``Runtime``."""
+        mux = self._mux
+        return "" if mux is None or mux.dead else mux.channel
+
+    # Connection -------------------------------------------------------------------------------------------------
+
+    async def ready(self, timeout: float) -> None:
+        """See ``Runtime``. Callers share one attempt; one that is cancelled does not end it for the others."""
+        if self.channel():
+            return
+        if self._ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        if self._connecting is None or self._connecting.done():
+            self._connecting = self.loop.create_task(
+                self._connect(max(timeout, 0.25)), name="pawlock-connect"
+            )
+            self._connecting.add_done_callback(retrieve)
+        await shared(self._connecting)
+
+    async def _connect(self, timeout: float) -> None:
+        endpoint = await self._locate(timeout)
+        self._mux = await self._open_to(endpoint, self._ended, timeout, first=not self._served)
+
+    async def _open_to(
+        self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float, *, first: bool
+    ) -> Mux:
+        mux = Mux(self.loop, self._wake, ended, self._changed)
+        handshake = Handshake(self._prefix + secret(), endpoint, first=first)
+        try:
+            async with asyncio.timeout(timeout * 2):
+                await open_mux(endpoint, mux, handshake, timeout)
+        except TimeoutError:
+            text = f"{endpoint.shown}: no connection within {timeout * 2:.3g} s"
+            raise Fault(FaultKind.UNREACHABLE, text) from None
+        if self._ending:
+            mux.close()
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._served = True
+        return mux
+
+    async def _locate(self, timeout: float) -> Endpoint:
+        """Where to connect now; a topology that moves asks anew each time, for at most ``timeout`` seconds a node."""
+        del timeout
+        if self._served:
+            return locate(self._endpoint)
+        # Starting the embedded server takes a moment, and must not stop the loop.
+        return await asyncio.to_thread(locate, self._endpoint)
+
+    def _wake(self, token: str, wakeup: Wakeup) -> _Waiter | None:
+        waiter = self._waiters.get(token)
+        if waiter is not None:
+            return waiter if waiter.give(wakeup) else None
+        if wakeup.is_notice:
+            self._notices.append(token)
+            self.nudge()
+            return None
+        self._early[token] = wakeup
+        if len(self._early) > _KEPT_MESSAGES:
+            self._early.popitem(last=False)
+        return None
+
+    def _changed(self, keys: Sequence[bytes] | None) -> None:
+        """The server notified of changes of keys; None: of all."""
+        for tracking in list(self._tracked.values()):
+            if tracking.concerns(keys):
+                self._wake_waiter(tracking.token)
+
+    def _ended(self, mux: Mux) -> None:
+        if self._mux is mux:
+            self._mux = None
+            self._changed(None)
+            # Messages may have been missed: every waiter asks.
+            for waiter in self._waiters.values():
+                waiter.end()
+
+    def connection(self) -> Mux | None:
+        """See ``Runtime``."""
+        mux = self._mux
+        return None if mux is None or mux.dead else mux
+
+    async def call(self, call: Call, timeout: float) -> Outcome:
+        """See ``Runtime``."""
+        mux = self._mux
+        if mux is None or mux.dead:
+            await self.ready(timeout)
+            mux = self._mux
+            if mux is None:
+                raise Fault(FaultKind.UNREACHABLE, "the connection was closed")
+        return await mux.ask(call, timeout)
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
+        """See ``Runtime``."""
+        mux = self._mux
+        if mux is None or mux.dead:
+            try:
+                # Connecting may take longer: the maintenance has ends of leases to report meanwhile.
+                async with asyncio.timeout(timeout):
+                    await self.ready(timeout)
+            except TimeoutError:
+                return [Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")] * len(calls)
+            except Fault as fault:
+                return [fault] * len(calls)
+            mux = self._mux
+            if mux is None:
+                return [Fault(FaultKind.UNREACHABLE, "the connection was closed")] * len(calls)
+        return [await outcome_of(answer) for answer in mux.ask_many(calls, timeout)]
+
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
+        """See ``DurableRuntime``: beside the shared connection, which must not block."""
+        return await self._durable_pool.call(None, self._locate, call, durable, timeout)
+
+    def touch(self, key: str) -> Call:
+        """See ``DurableRuntime``."""
+        return touch(key)
+
+    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+        """See ``DurableRuntime``: there is one server."""
+        return [list(range(len(calls)))]
+
+    def publish_first(self, call: Call) -> Call:
+        """See ``Carrier``."""
+        return behind_subscribe(call, self.channel())
+
+    def cast(self, call: Call) -> None:
+        """See ``Runtime``."""
+        mux = self._mux
+        if mux is not None and threading.get_ident() == self._thread and not self.loop.is_closed():
+            mux.cast(call)
+
+    def waker(self, token: str) -> Callable[[], object] | None:
+        """See ``Runtime``."""
+        return partial(self._wake_waiter, token)
+
+    def _wake_waiter(self, token: str) -> None:
+        waiter = self._waiters.get(token)
+        if waiter is not None:
+            waiter.end()
+
+    def extend_wait(self, token: str, seconds: float) -> None:
+        """See ``Runtime``."""
+        waiter = self._waiters.get(token)
+        if waiter is not None:
+            waiter.until = self.loop.time() + seconds
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Runtime``."""
+        if self._closing:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        early = self._early.pop(token, None)
+        if early is not None:
+            return early
+        if self._mux is None:
+            return None
+        if self._tracked and (tracking := self._tracked.get(token)) is not None and tracking.changed:
+            return None
+        if token in self._waiters:
+            # Before a service: its client asks again, since the connection broke on which it asked before.
+            self._waiters[token].end()
+        waiter = self._waiters[token] = _Waiter(self.loop, self.loop.time() + timeout)
+        if self._timer is None or waiter.until < self._timer_at:
+            self._set_timer(waiter.until)
+        try:
+            woken = await waiter
+        finally:
+            if token in self._waiters and self._waiters[token] is waiter:
+                del self._waiters[token]
+        if self._closing:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        return woken
+
+    async def track(
+        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
+    ) -> Tracking | None:
+        """See ``Runtime``."""
+        mux = self._mux
+        return (
+            None if mux is None else await self._track_on(mux, Tracking(token, key.encode(), notify), timeout)
+        )
+
+    async def _track_on(self, mux: Mux, tracking: Tracking, timeout: float) -> Tracking | None:
+        # Known from here on: the notice may come right behind the answer.
+        tracking.begin(self._tracked)
+        left_ms = None
+        try:
+            left_ms = await mux.track(tracking.key, timeout)
+        except Fault:
+            return None
+        finally:
+            if left_ms is None:
+                tracking.end()
+        if left_ms is None:
+            self._untracked.note(mux.tracks, mux.refusal)
+            return None
+        tracking.left_ms = left_ms
+        return tracking
+
+    def _set_timer(self, until: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = until
+        self._timer = self.loop.call_later(max(0.0, until - self.loop.time()), self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        """End the waits whose time is up. One timer serves all waiters: most are woken long before."""
+        self._timer = None
+        now = self.loop.time()
+        next_at = inf
+        for waiter in self._waiters.values():
+            if waiter.until <= now:
+                waiter.end()
+            elif waiter.until < next_at:
+                next_at = waiter.until
+        if next_at < inf:
+            self._set_timer(max(next_at, now + len(self._waiters) * _CHECK_EVERY))
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        await self._rest(LocalWaiter(self.loop), seconds)
+
+    async def _rest(self, local_waiter: LocalWaiter, seconds: float) -> None:
+        if not self._closing:
+            self._sleepers.add(local_waiter)
+            try:
+                await local_waiter.park(seconds)
+            finally:
+                self._sleepers.discard(local_waiter)
+        if self._closing:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+
+    async def pause(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        await asyncio.sleep(seconds)
+
+    # Upkeep -----------------------------------------------------------------------------------------------------
+
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
+        """See ``Runtime``."""
+        if not self._ending and (self._maintenance is None or self._maintenance.done()):
+            self._maintenance = self.loop.create_task(self._serve(maintenance), name="pawlock-maintenance")
+            # Where the end of a run cancels those who wait, what leaves their tokens begins after it has listed what it
+            # cancels: asyncio would report the task, although all that is left to be done was sent.
+            self._maintenance._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+        return not self._ending
+
+    async def _serve(self, maintenance: Callable[[], Awaitable[None]]) -> None:
+        while not self._ending:
+            try:
+                await maintenance()
+            except Exception:
+                if self.loop.is_closed():
+                    # The loop has ended without this task, and what it waited for cannot be left in order.
+                    return
+                # Leases must go on being renewed, and their ends reported, whatever went wrong once.
+                log.exception("background maintenance failed; it continues")
+                await asyncio.sleep(0.1)
+
+    async def idle(self, until: float | None) -> bool:
+        """See ``Runtime``."""
+        if not self._ending:
+            # The loop's clock first: a process that is stopped between the two then wakes too early, not too late.
+            begun = self.loop.time()
+            await self._idle_waiter.park(None if until is None else until - self.now(), begun)
+        return not self._ending
+
+    def notices(self) -> list[str]:
+        """See ``Runtime``."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def nudge(self) -> None:
+        """See ``Runtime``."""
+        self.run_in_owner(self._idle_waiter.unpark)
+
+    def run_in_owner(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``: in the thread of the loop. Once the loop is closed there is nobody left to notify."""
+        if self.loop.is_closed():
+            return
+        if threading.get_ident() == self._thread:
+            callback()
+        else:
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(callback)
+
+    def report(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``."""
+        task = self.loop.create_task(_reported(callback), name="pawlock-on-lost")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def interrupt_waiters(self) -> None:
+        """Wake every task that sleeps in a call of this client; their calls end with ``Fault`` CLOSED."""
+        self._closing = True
+        for waiter in self._waiters.values():
+            waiter.end()
+        for local_waiter in self._sleepers:
+            local_waiter.unpark(False)
+
+    async def shut_down(self) -> None:
+        """End the maintenance and close the connection."""
+        self._ending = True
+        self.nudge()
+        try:
+            mine = asyncio.current_task()
+            tasks = [
+                t
+                for t in (self._connecting, self._maintenance)
+                if t is not None and not t.done() and t is not mine
+            ]
+            for task in tasks:
+                task.cancel()
+            # Not `await task`: its end by cancellation and that of the caller's own task would be the same exception.
+            if tasks:
+                await asyncio.wait(tasks)
+            for task in tasks:
+                error = None if task.cancelled() else task.exception()
+                if error is not None and not isinstance(error, Fault):
+                    raise error
+        finally:
+            self._durable_pool.close()
+            mux = self._mux
+            if mux is not None:
+                # Also where the loop ends and cancels this: the leases that were just given back are to be free.
+                # The connection may break meanwhile, and is then no longer this runtime's.
+                try:
+                    await mux.drain_replies(_DRAIN_WITHIN)
+                finally:
+                    mux.close()
+
+    def after_fork(self) -> None:
+        """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""
+        self._ending = True
+        self._durable_pool.abandon()
+        self._mux = None
+
+
+async def shared(attempt: asyncio.Task[T]) -> T:
+    """What an attempt to connect comes to that several callers wait for; one that is cancelled leaves it to the others.
+
+    Raises:
+        Fault: It failed, or was cancelled itself.
+    """
+    # `shield` would not say which of the two was cancelled: the end of a loop cancels both at once.
+    await asyncio.wait((attempt,))
+    if attempt.cancelled():
+        raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled")
+    return attempt.result()
+
+
+async def outcome_of(answer: Awaitable[Outcome]) -> Outcome | Fault:
+    """What an answer brings."""
+    try:
+        return await answer
+    except Fault as fault:
+        return fault
+
+
+async def _reported(callback: Callable[[], object]) -> None:
+    try:
+        result = callback()
+        if inspect.isawaitable(result):
+            await result
+    except Exception:
+        log.exception("on_lost failed")

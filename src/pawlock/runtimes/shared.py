@@ -1,0 +1,170 @@
+"""What both APIs need of the system: the clock, tokens, the identity of this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import string
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Generic, TypeVar
+from weakref import ref
+
+from pawlock.core.protocol.names import part_of_holder
+from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.errors import ConfigurationError, PawlockError
+from pawlock.topology.endpoint import Endpoint
+
+__all__ = [
+    "Identity",
+    "Known",
+    "Untracked",
+    "leave_signals_to_main",
+    "locate",
+    "now",
+    "secret",
+    "start_thread",
+    "stock",
+]
+
+T = TypeVar("T")
+
+log: logging.Logger = logging.getLogger("pawlock.tracking")
+
+_BASE62 = (string.digits + string.ascii_letters).encode()
+# 256 byte values onto 62 digits is a little uneven: 5/256 at most, so 24 digits keep over 136 bits.
+_TO_BASE62 = bytes(_BASE62[value % 62] for value in range(256))
+_TOKEN_DIGITS = 24
+_UNSAFE = re.compile(r"[^\w.\-#]")
+
+
+now: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+"""Seconds on a clock that no wall clock moves; on Linux it also counts the time that the machine was suspended."""
+
+
+class Identity:
+    """Who this process is, as its tokens show it."""
+
+    __slots__ = ("host", "pid")
+
+    def __init__(self) -> None:
+        self.host: str = _UNSAFE.sub("_", socket.gethostname())[:64] or "unknown"
+        self.pid: int = os.getpid()
+
+    def suffix(self, part: str) -> str:
+        """The public part of a token: ``@host:pid/part``."""
+        return f"@{self.host}:{self.pid}/{part_of_holder(part)}"
+
+
+class Known(Generic[T]):
+    """Objects that are known as long as somebody else has them.
+
+    To add one and to list them is one step of C each, so neither other threads nor signal handlers are in the way; a
+    ``WeakSet`` is written in Python, and would need a lock that a handler could find taken by its own thread.
+    """
+
+    __slots__ = ("_refs",)
+
+    def __init__(self) -> None:
+        self._refs: dict[int, ref[T]] = {}
+
+    def add(self, one: T) -> None:
+        """Know one more."""
+        self._refs[id(one)] = ref(one)
+
+    def all(self) -> list[T]:
+        """Those that somebody has."""
+        found: list[T] = []
+        for number, known in list(self._refs.items()):
+            one = known()
+            if one is not None:
+                found.append(one)
+            elif number in self._refs and self._refs[number] is known:
+                del self._refs[number]
+        return found
+
+
+class Untracked:
+    """Reports once that a server does not notify of changes of keys."""
+
+    __slots__ = ("_reported",)
+
+    def __init__(self) -> None:
+        self._reported = False
+
+    def note(self, tracks: bool | None, refusal: str) -> None:  # noqa: FBT001 - what the connection knows
+        """A key was not tracked; only for this time, unless ``tracks`` is False."""
+        if tracks is False and not self._reported:
+            self._reported = True
+            log.debug("the server does not notify of changes of keys, so waiters poll (%s)", refusal)
+
+
+stock: list[str] = []
+"""Secret parts that were drawn and not used yet."""
+
+_POOLED = 64
+
+
+def secret() -> str:
+    """The secret part of a token: over 128 random bits in base 62, from the system's generator."""
+    try:
+        # One step under the interpreter's lock: no two threads get the same.
+        return stock.pop()
+    except IndexError:
+        # Many at once: each call of the system lets another thread in between.
+        digits = os.urandom(_TOKEN_DIGITS * _POOLED).translate(_TO_BASE62).decode()
+        fresh = [digits[at : at + _TOKEN_DIGITS] for at in range(0, len(digits), _TOKEN_DIGITS)]
+        token = fresh.pop()
+        stock.extend(fresh)
+        return token
+
+
+if hasattr(os, "register_at_fork"):
+    # Parent and child must never use the same token.
+    os.register_at_fork(after_in_child=stock.clear)
+
+
+def locate(find: Callable[[], Endpoint]) -> Endpoint:
+    """Where the server is; starting the embedded one may fail, and then it cannot be reached."""
+    try:
+        return find()
+    except PawlockError as error:
+        raise Fault(FaultKind.UNREACHABLE, error.text, final=isinstance(error, ConfigurationError)) from error
+
+
+def start_thread(thread: threading.Thread) -> str:
+    """Start a thread.
+
+    If a signal handler raises in here, as Ctrl-C does, the thread may be running, may never have started, or may hang
+    before its target is called. The caller must be correct in each case.
+
+    Returns:
+        "" if it runs; else why not: the system has none left, or the interpreter ends and allows no more of them.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if error.__context__ is not None:
+            # A signal handler raised during the wait for the thread, and releasing Python's lock then failed as well.
+            raise error.__context__ from None
+        # As text: who kept the error would keep the frames of its caller, and with them a lease.
+        return str(error)
+    return ""
+
+
+def leave_signals_to_main() -> None:
+    """Block signals here: one that the kernel gives to this thread would leave the main thread asleep.
+
+    A greenlet that stands for a thread runs in the main thread itself: there it would block them for the whole process.
+    """
+    # The second one is the parent's after a fork, the first one is right on Linux.
+    here_is_main = threading.get_native_id() in (os.getpid(), threading.main_thread().native_id)
+    if hasattr(signal, "pthread_sigmask") and not here_is_main:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

@@ -1,0 +1,572 @@
+"""The runtime of threads: every call blocks its thread, so an operation of the core never suspends.
+
+Each thread holds one connection, on which it also sleeps while it waits for a hand-off: the kernel wakes it without
+a detour through another thread. The connection goes with the thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import select
+import threading
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+from weakref import ref
+
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Parker, Tracking, Wakeup, run
+from pawlock.core.protocol.terms import Durable
+from pawlock.runtimes.shared import (
+    Identity,
+    Known,
+    Untracked,
+    leave_signals_to_main,
+    locate,
+    now,
+    secret,
+    start_thread,
+    stock,
+)
+from pawlock.topology.endpoint import Endpoint
+from pawlock.transport.durable import call_on, touch
+from pawlock.transport.link import FREE, Link
+from pawlock.transport.waker import Waker
+from pawlock.transport.wire import behind_subscribe
+
+__all__ = ["ThreadRuntime", "run"]
+
+log: logging.Logger = logging.getLogger("pawlock.threads")
+
+MAX_CONNECTIONS = 1000
+"""Connections of one client, at most. A thread beyond it takes over the connection of an idle one, or waits."""
+
+
+_HANDLER_POLL = 0.02
+
+
+class _ThreadParker:
+    __slots__ = ("_late", "_lock")
+
+    def __init__(self, late: Callable[[], object] = bool) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._late = late
+
+    async def park(self, timeout: float | None) -> bool:
+        return self.rest(None if timeout is None else max(0.0, timeout))
+
+    def rest(self, timeout: float | None) -> bool:
+        if self._lock.acquire(True, -1 if timeout is None else timeout):
+            return True
+        self._late()
+        return False
+
+    def unpark(self) -> None:
+        try:  # noqa: SIM105 - a context made in Python costs as much as the whole hand-over's arithmetic
+            self._lock.release()
+        except RuntimeError:
+            pass
+
+
+class _Closing:
+    """That the client is being closed, for those that sleep.
+
+    Not an ``Event``, which has a lock that is not re-entrant: a signal handler that closes the client on top of one of
+    its calls would wait for its own thread.
+    """
+
+    __slots__ = ("_closed", "_parkers")
+
+    def __init__(self) -> None:
+        self._closed = False
+        self._parkers: dict[int, Parker] = {}
+
+    def is_set(self) -> bool:
+        """True once it is closed."""
+        return self._closed
+
+    def set(self) -> None:
+        """Wake all that sleep."""
+        self._closed = True
+        for parker in list(self._parkers.values()):
+            parker.unpark()
+
+    def wait(self, seconds: float, parker: Parker | None = None) -> bool:
+        """Sleep on the given parker, or on a new one; True once it is closed."""
+        parker = parker or _ThreadParker()
+        self._parkers[id(parker)] = parker
+        try:
+            if not self._closed:
+                parker.rest(seconds)
+        finally:
+            self._parkers.pop(id(parker), None)
+        return self._closed
+
+
+class _Who:
+    """One thread, as it holds and waits."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = ref(thread)
+
+    def get_name(self) -> str:
+        """Its name; ``""`` once it is gone."""
+        thread = self._thread()
+        return "" if thread is None else thread.name
+
+
+class _Here:
+    """What belongs to one thread."""
+
+    __slots__ = ("link", "suffix", "who")
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self.who: object = None
+        self.suffix: str = ""
+
+
+class _Local(threading.local):
+    """Where a thread finds its ``_Here``.
+
+    Each look-up costs as much as a call, so a caller that needs several things of a thread looks once.
+    """
+
+    def __init__(self) -> None:
+        self.here = _Here()
+
+
+class ThreadRuntime:
+    """See ``pawlock.core.protocol.runtime.Runtime``.
+
+    Args:
+        endpoint: Called to learn where to connect; the embedded server is started there.
+        wake_prefix: What the wake-up channels of this client begin with.
+    """
+
+    def __init__(self, endpoint: Callable[[], Endpoint], wake_prefix: str) -> None:
+        self._endpoint = endpoint
+        self._wake_prefix = wake_prefix
+        self._identity = Identity()
+        self._local = _Local()
+        self._links: Known[Link] = Known()
+        self._starting = threading.RLock()
+        self._served = False
+        self._idle_lock = threading.Lock()
+        self._idle_lock.acquire()
+        self._closing = _Closing()
+        self._ending = False
+        self._maintenance: threading.Thread | None = None
+        self._unstarted: Callable[[], Awaitable[None]] | None = None
+        self._untracked = Untracked()
+        # The connections on which the maintenance is notified of changes of keys, and what wakes it from them.
+        self._tracking_links: list[Link] = []
+        self._waker: Waker | None = None
+        self.recheck_after: float | None = 1.0
+        self.on_move: Callable[[], object] | None = None
+        self.now = now
+        self.random: Callable[[], float] = random.SystemRandom().random
+
+    # Small things -----------------------------------------------------------------------------------------------
+
+    def new_token(self) -> str:
+        """See ``Runtime``."""
+        here = self._local.here
+        if not here.suffix:
+            here.suffix = self._identity.suffix(threading.current_thread().name)
+        return secret() + here.suffix
+
+    def caller_and_token(self) -> tuple[Hashable, str]:
+        """See ``Runtime``."""
+        here = self._local.here
+        who, suffix = here.who, here.suffix
+        if who is None or not suffix or not stock:
+            return self.who(), self.new_token()
+        try:
+            # What ``secret`` does, nearly always; see there.
+            return who, stock.pop() + suffix
+        except IndexError:
+            return who, secret() + suffix
+
+    def who(self) -> Hashable:
+        """See ``Runtime``."""
+        here = self._local.here
+        if here.who is None:
+            # Not the thread's number: the system gives that again to a later thread.
+            here.who = _Who(threading.current_thread())
+        return here.who
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """See ``Runtime``."""
+        # Re-entrant: a signal handler may use the client on top of its own thread.
+        return threading.RLock()
+
+    def parker(self) -> Parker:
+        """See ``Runtime``."""
+        return _ThreadParker(self.start_late)
+
+    def channel(self) -> str:
+        """See ``Runtime``."""
+        link = self._local.here.link
+        return "" if link is None or link.dead else link.channel
+
+    # Connections ------------------------------------------------------------------------------------------------
+
+    async def ready(self, timeout: float) -> None:
+        """See ``Runtime``."""
+        self._held_link(timeout)
+
+    def _held_link(self, timeout: float) -> Link:
+        here = self._local.here
+        link = here.link
+        if link is None or link.dead:
+            here.link = None
+            link = here.link = self._connect(timeout)
+        return link
+
+    def _connect(self, timeout: float) -> Link:
+        if self._ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        # Twenty milliseconds serve a script, but not a handshake on a busy machine.
+        timeout = max(timeout, 0.25)
+        return self._connect_to(self._locate(timeout), timeout)
+
+    def _connect_to(self, endpoint: Endpoint, timeout: float) -> Link:
+        self._make_room()
+        link = Link(endpoint, self._wake_prefix + secret(), timeout, first=not self._served)
+        self._served = True
+        self._links.add(link)
+        return link
+
+    def _locate(self, timeout: float) -> Endpoint:
+        """Where to connect now; a topology that moves asks anew each time, for at most ``timeout`` seconds a node."""
+        del timeout
+        return locate(self._endpoint)
+
+    def _make_room(self) -> None:
+        live = [link for link in self._links.all() if not link.dead]
+        if len(live) < MAX_CONNECTIONS:
+            return
+        for link in live:
+            try:
+                del link.free[0]
+            except IndexError:
+                continue
+            # It stays taken: nobody uses it again.
+            link.close()
+            return
+        text = f"all {MAX_CONNECTIONS} connections of this client are in use by waiting threads"
+        raise Fault(FaultKind.UNREACHABLE, text)
+
+    def connection(self) -> Link | None:
+        """See ``Runtime``."""
+        link = self._local.here.link
+        # Locked by this thread's own call: a signal handler or finaliser came on top of it.
+        return None if link is None or link.dead or not link.free else link
+
+    async def call(self, call: Call, timeout: float) -> Outcome:
+        """See ``Runtime``."""
+        link = self._local.here.link
+        if link is None or link.dead:
+            link = self._held_link(timeout)
+        if link.free:
+            return link.ask(call, timeout)
+        # A signal handler or finaliser on top of a call of the same thread: never mix two calls on one link.
+        spare = self._connect(timeout)
+        try:
+            return spare.ask(call, timeout)
+        finally:
+            spare.close()
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
+        """See ``Runtime``."""
+        try:
+            link = self._held_link(timeout)
+            if link.free:
+                return link.call_many(calls, timeout)
+            # As in ``call``.
+            spare = self._connect(timeout)
+        except Fault as fault:
+            return [fault] * len(calls)
+        try:
+            return spare.call_many(calls, timeout)
+        finally:
+            spare.close()
+
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
+        """See ``DurableRuntime``: the thread's own connection may block."""
+        return await self._durably(self._held_link(timeout), call, durable, timeout)
+
+    async def _durably(
+        self, link: Link, call: Call, durable: Durable, timeout: float
+    ) -> tuple[Outcome | None, int]:
+        free = link.free
+        try:
+            del free[0]
+        except IndexError:
+            text = "the connection is in use by a call that a signal interrupted"
+            raise Fault(FaultKind.UNREACHABLE, text) from None
+        try:
+            return await call_on(link, call, durable, timeout)
+        finally:
+            free += FREE
+
+    def touch(self, key: str) -> Call:
+        """See ``DurableRuntime``."""
+        return touch(key)
+
+    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+        """See ``DurableRuntime``: there is one server."""
+        return [list(range(len(calls)))]
+
+    def publish_first(self, call: Call) -> Call:
+        """See ``Carrier``."""
+        return behind_subscribe(call, self.channel())
+
+    def cast(self, call: Call) -> None:
+        """See ``Runtime``: the maintenance sends it at once; an interrupted connection must not be used again."""
+
+    def waker(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002 - a thread waits for one at a time
+        """See ``Runtime``."""
+        link = self._local.here.link
+        # Locked: a signal handler came on top of a wait of this thread, whose waker it is.
+        return None if link is None or link.dead or not link.free else link.waker()
+
+    def extend_wait(self, token: str, seconds: float) -> None:
+        """See ``Runtime``: each thread sets the end of its own sleep."""
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Runtime``."""
+        if self._closing.is_set():
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self.start_late()
+        link = self._local.here.link
+        if link is None or link.dead:
+            return None
+        free = link.free
+        try:
+            del free[0]
+        except IndexError:
+            # A signal handler on top of a wait of the same thread: it asks again and again instead of listening.
+            time.sleep(min(timeout, _HANDLER_POLL))  # noqa: ASYNC251 - the sync API blocks its thread
+            return None
+        try:
+            wakeup = link.wait(token, timeout)
+        finally:
+            free += FREE
+        if self._closing.is_set():
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        return wakeup
+
+    async def track(
+        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
+    ) -> Tracking | None:
+        """See ``Runtime``: on the connection on which the thread sleeps."""
+        link = self._local.here.link
+        if link is None or link.dead:
+            return None
+        return self._track_on(
+            link, Tracking(token, key.encode(), notify), timeout, for_maintenance=notify is not None
+        )
+
+    def _track_on(
+        self, link: Link, tracking: Tracking, timeout: float, *, for_maintenance: bool
+    ) -> Tracking | None:
+        try:
+            if link.track(tracking, timeout):
+                if for_maintenance and link not in self._tracking_links:
+                    self._tracking_links = [*(one for one in self._tracking_links if not one.dead), link]
+                return tracking
+        except Fault:
+            return None
+        self._untracked.note(link.tracks, link.refusal)
+        return None
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        self.start_late()
+        if self._closing.wait(seconds):
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+
+    async def pause(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        time.sleep(seconds)  # noqa: ASYNC251 - the sync API blocks its thread
+
+    # Upkeep -----------------------------------------------------------------------------------------------------
+
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
+        """See ``Runtime``."""
+        thread = threading.Thread(
+            target=self._serve, args=(maintenance,), name="pawlock-maintenance", daemon=True
+        )
+        while True:
+            before = self._maintenance
+            if self._ending or (before is not None and before.is_alive()):
+                self._unstarted = None
+                return not self._ending
+            with self._starting:
+                mine = self._maintenance is before
+                if mine:
+                    self._maintenance = thread
+            if mine:
+                break
+        self._unstarted = None if _start(thread) else maintenance
+        return self._unstarted is None
+
+    def start_late(self) -> None:
+        """Start the maintenance if no thread could be started for it before: a waiter may depend on what it does."""
+        if self._unstarted is not None:
+            self.spawn_maintenance(self._unstarted)
+
+    def _serve(self, maintenance: Callable[[], Any]) -> None:
+        leave_signals_to_main()
+        # Another one: a signal handler started it in the middle of the start of this one.
+        while not self._ending and threading.current_thread() is self._maintenance:
+            try:
+                run(maintenance())
+            except Exception:
+                # Leases must go on being renewed, and their ends reported, whatever went wrong once.
+                log.exception("background maintenance failed; it continues")
+                self._idle_lock.acquire(timeout=0.1)
+        self._local.here.link = None
+
+    async def idle(self, until: float | None) -> bool:
+        """See ``Runtime``."""
+        if not self._ending:
+            links = [link for link in self._tracking_links if link.tracked and not link.dead]
+            if links:
+                self._await_changes(links, until)
+            else:
+                self._idle_lock.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
+        return not self._ending
+
+    def _await_changes(self, links: list[Link], until: float | None) -> None:
+        """Sleep until ``nudge``, or until the server notifies of a change."""
+        waker = self._waker = self._waker or Waker()
+        # From here on a nudge wakes it too.
+        if not (self._idle_lock.acquire(blocking=False) or any(link.has_buffered_data for link in links)):
+            poll = select.poll()
+            numbers = [link.fileno() for link in links]
+            # One that another thread closed just now has none: its trackings are over, and the maintenance knows.
+            for number in {waker.fileno(), *numbers} - {-1}:
+                poll.register(number, select.POLLIN)
+            if -1 not in numbers:
+                poll.poll(None if until is None else max(0, int((until - self.now()) * 1000) + 1))
+            self._idle_lock.acquire(blocking=False)
+        waker.clear()
+        for link in links:
+            free = link.free
+            try:
+                del free[0]
+            except IndexError:
+                continue
+            try:
+                link.listen()
+            finally:
+                free += FREE
+
+    def notices(self) -> list[str]:
+        """See ``Runtime``: what came on the maintenance's own connection."""
+        link = self._local.here.link
+        if link is None or link.dead:
+            return []
+        free = link.free
+        try:
+            del free[0]
+        except IndexError:
+            return []
+        try:
+            return link.heard()
+        finally:
+            free += FREE
+
+    def nudge(self) -> None:
+        """See ``Runtime``. One step in C, so that a finaliser may call it inside any lock."""
+        try:  # noqa: SIM105 - at the end of the interpreter contextlib may be gone already
+            self._idle_lock.release()
+        except RuntimeError:
+            pass
+        waker = self._waker
+        if waker is not None:
+            waker.wake()
+
+    def run_in_owner(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``: every thread may change it."""
+        callback()
+
+    def report(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``."""
+        if not _start(
+            threading.Thread(target=_reported, args=(callback,), name="pawlock-on-lost", daemon=True)
+        ):
+            _reported(callback, alone=False)
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def interrupt_waiters(self) -> None:
+        """Wake every thread that sleeps in a call of this client; their calls end with ``Fault`` CLOSED."""
+        self._closing.set()
+        for link in self._links.all():
+            if link.waiting:
+                link.interrupt()
+
+    def shut_down(self, timeout: float) -> None:
+        """End the maintenance and close all connections."""
+        self._ending = True
+        self.nudge()
+        maintenance = self._maintenance
+        # One that a signal interrupted before its start can be waited for as little as one that is over.
+        if (
+            maintenance is not None
+            and maintenance.is_alive()
+            and maintenance is not threading.current_thread()
+        ):
+            maintenance.join(timeout)
+        self._drain_replies()
+        for link in self._links.all():
+            link.close()
+
+    def _drain_replies(self) -> None:
+        """Wait for replies that are still outstanding; here nobody is left without an answer."""
+
+    def abandon(self) -> None:
+        """Let the maintenance end because nobody can use the client any more; for a finaliser, so no locks."""
+        self._ending = True
+        self.nudge()
+
+    def after_fork(self) -> None:
+        """In the child: no thread and no connection of the parent is ours. Closing our copies leaves theirs open."""
+        links = self._links.all()
+        self._links = Known()
+        self._starting = threading.RLock()
+        self._local = _Local()
+        self._idle_lock = threading.Lock()
+        self._idle_lock.acquire()
+        self._closing = _Closing()
+        self._maintenance = self._unstarted = None
+        self._tracking_links, self._waker = [], None
+        self._identity = Identity()
+        for link in links:
+            link.close()
+
+
+def _start(thread: threading.Thread) -> bool:
+    """Start a thread, or say that it cannot be: what can be released must still be."""
+    refused = start_thread(thread)
+    if refused:
+        log.warning("%s cannot start: %s", thread.name, refused)
+    return not refused
+
+
+def _reported(callback: Callable[[], object], *, alone: bool = True) -> None:
+    if alone:
+        leave_signals_to_main()
+    try:
+        callback()
+    except Exception:
+        log.exception("on_lost failed")

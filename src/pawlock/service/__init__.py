@@ -1,0 +1,1 @@
+"""The HTTP lock service: ``pawlock serve``. Needs ``pip install 'pawlock[serve]'``."""

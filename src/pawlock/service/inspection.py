@@ -1,0 +1,239 @@
+"""Inspecting one lock or all locks, the history, the audit log; and force release."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pawlock._inside import plan_behind
+from pawlock._template import escape
+from pawlock.core.coordinate.once import Recorded
+from pawlock.core.coordinate.once import look as recorded
+from pawlock.core.observe.inspect import inspect, read_info
+from pawlock.core.protocol.key import Key
+from pawlock.core.protocol.key_text import read_key
+from pawlock.core.protocol.primitive import Primitive
+from pawlock.core.protocol.runtime import Fault
+from pawlock.errors import ConfigurationError, WrongKey
+from pawlock.model import LockInfo
+from pawlock.service import leases, schemas
+from pawlock.service.leases import LeaseSpec
+from pawlock.service.problems import Problem
+from pawlock.service.requests import Attempt, RequestContext, answer, segment
+from pawlock.service.spaces import KEY, Space, is_kind, known_kinds
+from pawlock.service.terms import options_for
+
+__all__ = ["all_names", "audit", "force", "look", "names", "past", "router", "shown"]
+
+router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
+_PAGE = 200
+_MOST_LISTED = 10_000
+_MOST_REMEMBERED = 1000
+_MUTEXES = frozenset({KEY, "lock", "rlock", "rlock_owner", "fair_lock"})
+_SECOND = options_for(1000)
+_ONCE = "once"
+"""Run only by direct clients of the server, but shown here."""
+
+
+def shown(info: LockInfo) -> dict[str, Any]:
+    """A record as JSON: no infinity, no token."""
+    record = asdict(info)
+    if math.isinf(info.ttl_left):
+        record["ttl_left"] = None
+    return record
+
+
+def _limit(request: Request, usual: int, most: int) -> int:
+    text = request.query_params.get("limit", str(usual))
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= most):
+        raise Problem(422, "BAD_QUERY", f"limit must be 1 to {most}")
+    return int(text[:9])
+
+
+def _spec_of(ctx: RequestContext, request: Request) -> LeaseSpec:
+    params, query = request.path_params, request.query_params
+    permits = query.get("permits")
+    if permits is not None and not (permits.isascii() and permits.isdecimal() and len(permits) < 11):
+        raise Problem(422, "BAD_QUERY", "permits must be a number")
+    kind = segment(params["kind"])
+    if not is_kind(kind) and kind != _ONCE:
+        raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
+    return LeaseSpec(kind, ctx.name_of(kind), query.get("owner"), int(permits) if permits else None)
+
+
+@router.get(
+    "/{kind}/{name}",
+    tags=["looks"],
+    summary="Inspect a lock: holder and queue",
+    openapi_extra=schemas.operation(
+        None,
+        "kind",
+        "name",
+        also=[_ONCE],
+        query={"owner": {"type": "string"}, "permits": {"type": "integer", "minimum": 1}},
+        gives={**schemas.RECORD, "done": "object?", "namespace": "text"},
+    ),
+)
+async def look(request: Request) -> Response:
+    """Inspect one lock. For a free lock, ``held`` is false.
+
+    Of a ``once``, ``done`` says what is recorded, without the value: ``type``, ``size`` (bytes), ``fence``, ``at``
+    (Unix time) and ``keep_left`` (seconds). It is null for what is not done, and for every other kind.
+    """
+    ctx = RequestContext(request, "read")
+    spec = _spec_of(ctx, request)
+    done: Recorded | None = None
+    if spec.kind == _ONCE:
+        plan = plan_behind(ctx.space.client.once(escape(spec.name)))
+        done = await recorded(ctx.space.engine, plan)
+        primitive = plan.primitive
+    else:
+        primitive = _primitive_of(ctx.space, spec)
+    info = await inspect(ctx.space.engine, primitive, _SECOND, 1000)
+    done_fields = None if done is None else done._asdict()
+    return answer({**shown(info), "done": done_fields, "namespace": ctx.space.namespace})
+
+
+def _name_or_key(spec: LeaseSpec) -> str | Key:
+    return read_key(spec.name) if spec.kind == KEY else escape(spec.name)
+
+
+def _primitive_of(space: Space, spec: LeaseSpec) -> Primitive:
+    if spec.kind in _MUTEXES:
+        # What is shown of a re-entrant lock is the same.
+        spec = LeaseSpec(KEY if spec.kind == KEY else "lock", spec.name)
+    elif spec.kind == "semaphore" and spec.permits is None:
+        # Its holders are the same whatever it is said to have.
+        spec = LeaseSpec("semaphore", spec.name, None, 1)
+    return spec.primitive(space)
+
+
+@router.get(
+    "/{kind}/{name}/history",
+    tags=["looks"],
+    summary="History of a lock",
+    openapi_extra=schemas.operation(
+        None,
+        "kind",
+        "name",
+        also=[_ONCE],
+        query={"limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
+        gives={"kind": "text", "name": "text", "history": "list"},
+    ),
+)
+async def past(request: Request) -> Response:
+    """The last grants of a lock, as recorded by clients that keep a history; newest first.
+
+    Query: ``limit`` (default 20, at most 1,000).
+    """
+    ctx = RequestContext(request, "read")
+    spec = _spec_of(ctx, request)
+    limit = _limit(request, 20, _MOST_REMEMBERED)
+    found = await ctx.space.client.history(_name_or_key(spec), limit) if spec.kind in _MUTEXES else []
+    return answer({"kind": spec.kind, "name": spec.name, "history": [asdict(one) for one in found]})
+
+
+@router.get(
+    "/locks",
+    tags=["looks"],
+    summary="List held locks",
+    openapi_extra=schemas.operation(
+        None,
+        query={"search": {"type": "string"}, "limit": {"type": "integer", "minimum": 1, "maximum": 10000}},
+        gives={"namespace": "text", "locks": "list", "total": "integer"},
+    ),
+)
+async def names(request: Request) -> Response:
+    """All held locks of the namespace: those of the service, and those that other pawlock clients hold for over a second.
+
+    Query: ``search`` (part of a name or holder), ``limit`` (default 1,000).
+    """
+    ctx = RequestContext(request, "read")
+    limit = _limit(request, 1000, _MOST_LISTED)
+    search = request.query_params.get("search", "")
+    found = [one for one in await all_names(ctx.space) if search in one.name or search in one.holder]
+    listed = [shown(one) for one in found[:limit]]
+    return answer({"namespace": ctx.space.namespace, "locks": listed, "total": len(found)})
+
+
+async def all_names(space: Space) -> list[LockInfo]:
+    """Every name that is held, in order."""
+    infos = {(_family(one.kind), one.name): one for one in await space.client.locks()}
+    words: list[bytes] = []
+    while len(words) < _MOST_LISTED:
+        page = (await leases.call(space, space.store.listed(len(words), _PAGE), "list")).listed
+        words += page
+        if len(page) < _PAGE:
+            break
+    specs = {(_family(one.kind), one.name): one for one in map(LeaseSpec.from_json, words)}
+    missing = [(index, one) for index, one in specs.items() if index not in infos]
+    for start in range(0, len(missing), _PAGE):
+        part = missing[start : start + _PAGE]
+        primitives = [one.primitive(space) for _, one in part]
+        calls = [primitive.inspect(10) for primitive in primitives]
+        outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout)
+        for (index, _), primitive, question, outcome in zip(part, primitives, calls, outcomes, strict=True):
+            try:
+                look = await leases.call(space, question, "list") if isinstance(outcome, Fault) else outcome
+            except WrongKey:
+                # Another program has put something else there: nobody holds it as it was noted.
+                continue
+            info = read_info(primitive, look)
+            if info.held:
+                infos[index] = info
+    return sorted(infos.values(), key=lambda info: (info.name, info.kind))
+
+
+def _family(kind: str) -> str:
+    if kind in _MUTEXES:
+        return "mutex"
+    return "rwlock" if kind.startswith("rwlock") else kind
+
+
+@router.post(
+    "/{kind}/{name}/force-release",
+    tags=["looks"],
+    summary="Force-release a lock",
+    openapi_extra=schemas.operation(
+        schemas.Force, "kind", "name", headers=("Idempotency-Key",), gives=schemas.FORCED
+    ),
+)
+async def force(request: Request) -> Response:
+    """End the lease of a lock's holder and grant it to the next waiter; the audit log records the reason."""
+    ctx = RequestContext(request, "force")
+    body = await ctx.read(schemas.Force)
+    spec = _spec_of(ctx, request)
+    if spec.kind not in _MUTEXES:
+        raise ConfigurationError(f"a {spec.kind} cannot be force-released: end the session of its holder")
+    reason = f"{body.reason} [by token {ctx.who.id}]"
+
+    async def take(_: Attempt) -> dict[str, Any]:
+        forced = await ctx.space.client.force_release(_name_or_key(spec), reason=reason)
+        return asdict(forced)
+
+    return await ctx.once("-", take)
+
+
+@router.get(
+    "/audit",
+    tags=["looks"],
+    summary="Audit log",
+    openapi_extra=schemas.operation(
+        None,
+        query={"limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
+        gives={"namespace": "text", "audit": "list"},
+    ),
+)
+async def audit(request: Request) -> Response:
+    """The audit log of the namespace, newest first.
+
+    Query: ``limit`` (default 200, at most 1,000).
+    """
+    ctx = RequestContext(request, "read")
+    entries = await ctx.space.client.audit(limit=_limit(request, 200, _MOST_REMEMBERED))
+    return answer({"namespace": ctx.space.namespace, "audit": [asdict(one) for one in entries]})

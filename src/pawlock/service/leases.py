@@ -1,0 +1,274 @@
+"""Renewing and releasing leases by their tokens. No instance keeps state of a lease: any of them serves each step."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.key_text import read_key
+from pawlock.core.protocol.outcomes import Absent, Gone, Granted, Outcome, Queued, Released, Withdrawn
+from pawlock.core.protocol.primitive import Primitive
+from pawlock.core.protocol.runtime import Fault
+from pawlock.core.retry import query
+from pawlock.errors import NotHeld, ScriptError, WrongKey
+from pawlock.service.access import Principal
+from pawlock.service.problems import Problem
+from pawlock.service.spaces import KEY, Space
+from pawlock.service.store.replies import NoSession, TooMany
+from pawlock.service.terms import options_for
+
+__all__ = [
+    "LeaseSpec", "call", "close_session", "is_token", "keep_session", "not_held", "open_session", "release", "renew",
+    "session_over",
+]  # fmt: skip
+
+_SECOND = options_for(1000)
+_TOKEN = re.compile(r"[A-Za-z0-9]{22,64}@[\x21-\x7e]{1,350}")
+
+
+def is_token(text: str) -> bool:
+    """Whether an acquisition may have this as its token: at least 128 random bits before what others see of it.
+
+    What a name holds in place of a token (an owner that several share, the mark of a closed name) can be guessed.
+    """
+    return _TOKEN.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSpec:
+    """The lease that a request is about.
+
+    Attributes:
+        kind: The primitive.
+        name: The lock name; for a key, the key as text.
+        owner: For an rlock, the owner that may re-enter.
+        permits: For a semaphore, how many there are.
+        n: For a semaphore, how many this lease has.
+    """
+
+    kind: str
+    name: str
+    owner: str | None = None
+    permits: int | None = None
+    n: int = 1
+
+    def to_json(self) -> str:
+        """As it is recorded in a session: equal for equal leases."""
+        return _to_json(self.kind, self.name, self.owner, self.permits, self.n)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> LeaseSpec:
+        """The inverse of ``to_json``."""
+        return cls(*json.loads(text))
+
+    def primitive(self, space: Space) -> Primitive:
+        """Its calls to the server."""
+        return space.primitive(self.kind, self.name, owner=self.owner, permits=self.permits, n=self.n)
+
+
+@lru_cache(maxsize=4096)
+def _to_json(*parts: str | int | None) -> str:
+    return json.dumps(parts)
+
+
+async def call(space: Space, question: Request, doing: str, name: str = "") -> Outcome:
+    """Send one idempotent request, again after passing faults; errors name the namespace, or what is named here."""
+    outcome, _ = await query(space.engine, question, _SECOND, name or space.namespace, doing)
+    return outcome
+
+
+def session_over() -> Problem:
+    """The problem of a session that is not there."""
+    return Problem(
+        404,
+        "SESSION_ENDED",
+        "no such session of this client: it expired or was ended. Open a new one",
+    )
+
+
+async def renew(
+    space: Space, spec: LeaseSpec, token: str, ttl_ms: int, who: Principal, session: str
+) -> tuple[int, float]:
+    """Extend a lease.
+
+    Returns:
+        Its fencing token, and the seconds that are left of it.
+
+    Raises:
+        NotHeld: The token holds nothing.
+        Problem: There is no such session; its lease was renewed all the same.
+    """
+    if not is_token(token):
+        raise not_held(spec, "renew")
+    primitive = spec.primitive(space)
+    question = primitive.renew(token, ttl_ms, min(ttl_ms, 3000), "")
+    done = json.dumps([[token, spec.to_json()]])
+    update = space.store.update(who.id, session, ttl_ms, done, "[]")
+    outcome, noted = await space.engine.runtime.call_many((question, update), _SECOND.request_timeout)
+    if isinstance(outcome, Fault):
+        outcome = await call(space, question, "renew", primitive.name)
+    if not isinstance(outcome, Granted):
+        space.remove_record(who.id, session, token)
+        raise _not_held(spec, outcome, primitive, "renew")
+    if isinstance(noted, Fault):
+        noted = await call(space, update, "note a renewal")
+    if session and not noted.in_session:
+        raise session_over()
+    return outcome.fence, outcome.left_ms / 1000
+
+
+async def release(space: Space, spec: LeaseSpec, token: str, who: Principal, session: str) -> bool:
+    """Release a lease.
+
+    Returns:
+        False if the token held nothing.
+
+    Raises:
+        NotHeld: It is no token, or held something else.
+    """
+    if not is_token(token):
+        raise not_held(spec)
+    primitive = spec.primitive(space)
+    left = primitive.leave(token, 0, 0)
+    removal = space.removal(who.id, session, token)
+    # The next waiter here is asked for in the same write: it then need not ask once it is notified.
+    offer = space.offer(primitive.key) if primitive.key in space.waiting else None
+    runtime, calls, offered = space.engine.runtime, (left, removal), None
+    sent_at = runtime.now()
+    try:
+        outcome, noted, *more = await runtime.call_many(
+            calls if offer is None else calls + offer.calls, _SECOND.request_timeout
+        )
+        offered = more
+    finally:
+        if offer is not None:
+            offer.heard(offered, sent_at)
+            # Who gets the name is answered before who gave it back.
+            await asyncio.sleep(0)
+    if isinstance(outcome, Fault):
+        # It may have been applied: asked again, the answer is "not held", which then says nothing new.
+        again = await call(space, left, "release", primitive.name)
+        if isinstance(again, Released) or outcome.maybe_applied:
+            space.history_writer.ended(primitive.key, spec.kind, token)
+            return True
+        return False
+    if isinstance(noted, Fault):
+        # What is noted only counts leases, and ends by itself.
+        space.engine.post(removal)
+    ended = _ended(spec, primitive, outcome)
+    if ended and not outcome.left:
+        # Of one that was entered again, the last level ends it.
+        space.history_writer.ended(primitive.key, spec.kind, token)
+    return ended
+
+
+def _ended(spec: LeaseSpec, primitive: Primitive, outcome: Outcome) -> bool:
+    if isinstance(outcome, (Released, Withdrawn, Absent)):
+        return isinstance(outcome, Released)
+    raise _not_held(spec, outcome, primitive, "release")
+
+
+def not_held(spec: LeaseSpec, doing: str = "release") -> NotHeld:
+    """The error of a token that holds nothing."""
+    text = f"{doing} {spec.name!r}: this token does not hold it (any more)"
+    return NotHeld(text, name=spec.name, operation="extend" if doing == "renew" else doing)
+
+
+def _not_held(spec: LeaseSpec, outcome: Outcome, primitive: Primitive, doing: str) -> Exception:
+    refusal = primitive.refusal(outcome)
+    if refusal is not None:
+        return refusal
+    if isinstance(outcome, (Gone, Queued, Absent)):
+        return not_held(spec, doing)
+    return ScriptError(f"{doing} {spec.name!r}: a reply that is not from a pawlock script")
+
+
+# Sessions -----------------------------------------------------------------------------------------------------------
+
+
+async def open_session(space: Space, session: str, ttl_ms: int, who: Principal) -> None:
+    """Open a session.
+
+    Raises:
+        Problem: The client has too many of them.
+    """
+    outcome = await call(
+        space, space.store.open(who.id, session, ttl_ms, who.limits.sessions), "open a session"
+    )
+    if isinstance(outcome, TooMany):
+        text = f"this client already has {outcome.already} sessions, and its limit is {who.limits.sessions}"
+        raise Problem(429, "SESSION_LIMIT", text, retry_after=1)
+
+
+async def keep_session(space: Space, session: str, who: Principal) -> Mapping[str, Any]:
+    """Renew a session and all that it holds, on whichever instance.
+
+    Returns:
+        Its ttl, what it holds with the seconds each has, and what was lost since the last time.
+
+    Raises:
+        Problem: The session is over.
+    """
+    kept = await call(space, space.store.keep(who.id, session), "keep a session alive")
+    if isinstance(kept, NoSession):
+        raise session_over()
+    ttl_ms = kept.ttl_ms
+    noted = [(token, LeaseSpec.from_json(text)) for token, text in kept.leases]
+    pairs = [(token, spec) for token, spec in noted if _may_hold(who, spec)]
+    calls = [spec.primitive(space).renew(token, ttl_ms, min(ttl_ms, 3000), "") for token, spec in pairs]
+    outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout) if calls else []
+    held: list[dict[str, Any]] = []
+    # A key that its token may no longer lock is not renewed.
+    lost = [_line(spec, token) for token, spec in noted if not _may_hold(who, spec)]
+    renewed: list[tuple[str, str]] = []
+    for (token, spec), outcome, question in zip(pairs, outcomes, calls, strict=True):
+        line, answer = _line(spec, token), outcome
+        if isinstance(outcome, Fault):
+            # Another program may have put there what is no lock of this kind: the other leases go on.
+            with contextlib.suppress(WrongKey):
+                answer = await call(space, question, "renew", spec.name)
+        if isinstance(answer, Granted):
+            held.append({**line, "fence": answer.fence, "expires_in": answer.left_ms / 1000})
+            renewed.append((token, spec.to_json()))
+        else:
+            lost.append(line)
+    if noted:
+        over = json.dumps([line["token"] for line in lost])
+        update = space.store.update(who.id, session, ttl_ms, json.dumps(renewed), over)
+        await call(space, update, "note renewals")
+    return {"ttl": ttl_ms / 1000, "held": held, "lost": lost}
+
+
+def _line(spec: LeaseSpec, token: str) -> dict[str, Any]:
+    return {"kind": spec.kind, "name": spec.name, "token": token}
+
+
+def _may_hold(who: Principal, spec: LeaseSpec) -> bool:
+    """Whether a client may hold this in a namespace that it may use: of keys, only those that its token lists."""
+    return spec.kind != KEY or who.may_lock(read_key(spec.name).key)
+
+
+async def close_session(space: Space, session: str, who: Principal) -> int:
+    """End a session and release all that it holds.
+
+    Returns:
+        How many leases were released.
+
+    Raises:
+        Problem: The session is over.
+    """
+    kept = await call(space, space.store.close(who.id, session), "end a session")
+    if isinstance(kept, NoSession):
+        raise session_over()
+    released = 0
+    for token, text in kept.leases:
+        with contextlib.suppress(WrongKey):
+            released += await release(space, LeaseSpec.from_json(text), token, who, "")
+    return released

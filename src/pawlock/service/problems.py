@@ -1,0 +1,184 @@
+"""Errors as ``application/problem+json``: the same errors, codes, causes and fixes as in the library."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pawlock import errors
+from pawlock.errors import PawlockError
+
+__all__ = ["STATUS", "Problem", "answer_problem", "hide_address", "problem_of", "response_of"]
+
+log: logging.Logger = logging.getLogger("pawlock.service")
+
+TYPE = "application/problem+json"
+
+STATUS: dict[type[PawlockError], int] = {
+    errors.AcquireTimeout: 423,
+    errors.QueueFull: 503,
+    errors.DeadlockDetected: 409,
+    errors.ClientClosed: 503,
+    errors.NotReplicated: 503,
+    errors.QuorumNotReached: 503,
+    errors.NotAcquired: 423,
+    errors.NotHeld: 409,
+    errors.LeaseLost: 409,
+    errors.StaleFence: 409,
+    errors.ClockDrift: 503,
+    errors.BackendUnavailable: 503,
+    errors.BackendOutOfMemory: 503,
+    errors.BackendReadOnly: 503,
+    errors.BackendDenied: 502,
+    errors.ScriptError: 502,
+    errors.WrongKey: 409,
+    errors.BackendError: 502,
+    errors.NotSupported: 501,
+    errors.LimitMismatch: 409,
+    errors.ConfigurationError: 422,
+    PawlockError: 502,
+}
+"""The status of each error; a class that is not listed has its parent's."""
+
+FIXES: dict[type[PawlockError], str] = {
+    errors.AcquireTimeout: "Retry, wait longer, or make the holder hold the lock for less time.",
+    errors.QueueFull: "Retry later: too many clients are waiting for this lock.",
+    errors.DeadlockDetected: "Acquire locks in the same order everywhere, or all at once with a multi_lock.",
+    errors.ClientClosed: "Retry at another instance, with the same Idempotency-Key.",
+    errors.NotReplicated: "Retry; if it persists, the operator of the service must check the replicas.",
+    errors.QuorumNotReached: "Retry; if it persists, the operator of the service must check its servers.",
+    errors.NotAcquired: "Retry later, or wait longer.",
+    errors.NotHeld: "Send the token that acquire returned for this kind and name; renew in time, and release once.",
+    errors.LeaseLost: "Stop the work, and acquire the lock again.",
+    errors.StaleFence: "Abandon this attempt: a newer holder has written.",
+    errors.ClockDrift: "Use a longer TTL; the operator of the service must check it for pauses and slow servers.",
+    errors.BackendUnavailable: "Retry after Retry-After, with the same Idempotency-Key.",
+    errors.BackendOutOfMemory: "Retry later; leases can still be renewed and released. The server needs more memory.",
+    errors.BackendReadOnly: "Retry in a few seconds: a failover may be in progress.",
+    errors.BackendDenied: "The operator must fix the permissions of the service on its server.",
+    errors.ScriptError: "The operator of the service must check the detail; use one version of pawlock for each lock.",
+    errors.WrongKey: "Use another lock name: another program uses this one. Or the kind key, as the detail says.",
+    errors.LimitMismatch: "Send the same number for this name everywhere, and request no more permits than there are.",
+    errors.NotSupported: "Use another kind of lock.",
+    errors.ConfigurationError: "Correct the request as the detail says.",
+    PawlockError: "The operator of the service must check the detail.",
+}
+"""What a client can do about each; a class that is not listed has its parent's."""
+
+_SENTENCES = re.compile(r"Cause:(?P<cause>.*?)(?:Solution:(?P<fix>.*))?$", re.DOTALL)
+_RETRYABLE = {423, 429, 503}
+
+
+class Problem(Exception):
+    """An error of the service itself, which the library does not have.
+
+    Attributes:
+        status: The HTTP status.
+        code: A stable word.
+        detail: What happened and what to do.
+        retry_after: Seconds after which to ask again, or None.
+        challenge: Whether to ask for a token.
+        more: Further members.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        retry_after: int | None = None,
+        challenge: bool = False,
+        **more: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.retry_after = retry_after
+        self.challenge = challenge
+        self.more = more
+
+
+def problem_of(error: PawlockError) -> Problem:
+    """The problem that an error of the library stands for."""
+    status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    more: dict[str, Any] = {"cause": _explained(type(error)), "fix": _fix_of(type(error))}
+    for name in ("holder", "waited", "position", "reason", "limit", "cycle"):
+        value = getattr(error, name, None)
+        if value not in (None, (), ""):
+            more[name] = value
+    if error.name is not None:
+        more["name"] = error.name
+    retry = 1 if status in _RETRYABLE else None
+    detail = error.text.replace("`", "")
+    if isinstance(error, errors.BackendUnavailable):
+        detail = hide_address(error)
+    return Problem(status, error.code, detail, retry_after=retry, **more)
+
+
+def hide_address(error: PawlockError) -> str:
+    """Log why the server is unavailable, and return what a client may know: not the address of the server."""
+    _log_unavailable(error)
+    return "the lock server did not respond: see the log of this instance"
+
+
+_logged_at = 0.0
+
+
+def _log_unavailable(error: PawlockError) -> None:
+    global _logged_at  # noqa: PLW0603 - one line a second, for all requests
+    now = time.monotonic()
+    if now - _logged_at >= 1:
+        _logged_at = now
+        log.warning("%s", error)
+
+
+def _fix_of(kind: type[PawlockError]) -> str:
+    return next(FIXES[one] for one in kind.__mro__ if one in FIXES)
+
+
+def _explained(kind: type[PawlockError]) -> str:
+    for one in kind.__mro__:
+        text = (one.__doc__ or "").partition("\n    Attributes:")[0]
+        if (found := _SENTENCES.search(text)) is not None:
+            return " ".join(found["cause"].replace("`", "").split())
+    return "See the detail."
+
+
+def response_of(problem: Problem) -> Response:
+    """The response for a problem."""
+    body = {
+        "type": f"urn:pawlock:problem:{problem.code}",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "code": problem.code,
+        "detail": problem.detail,
+        **problem.more,
+    }
+    headers: dict[str, str] = {}
+    if problem.retry_after is not None:
+        headers["Retry-After"] = str(problem.retry_after)
+    if problem.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        # What follows is not read.
+        headers["Connection"] = "close"
+    if problem.challenge:
+        headers["WWW-Authenticate"] = 'Bearer realm="pawlock"'
+    return Response(json.dumps(body), problem.status, headers, TYPE)
+
+
+async def answer_problem(request: Request, error: Exception) -> Response:
+    """FastAPI's handler for all of them."""
+    if isinstance(error, PawlockError):
+        error = problem_of(error)
+    if isinstance(error, Problem):
+        request.scope["pawlock.code"] = error.code
+        return response_of(error)
+    raise error

@@ -1,0 +1,372 @@
+"""The bodies of requests. Unknown fields are refused: a misspelt ``ttl`` must not become a lease of another length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pawlock.service.spaces import KEY, kinds
+
+__all__ = [
+    "FORCED", "LEASE", "PROBLEM", "RECORD", "Acquire", "AcquireAll", "Arrive", "Calls", "CountDown", "Force",
+    "LatchWait", "OpenSession", "Part", "Release", "ReleaseAll", "Renew", "RenewAll", "Reset", "Step", "Wait",
+    "describe", "operation", "problems", "stream", "success", "whoami",
+]  # fmt: skip
+
+_Text = Annotated[str, Field(min_length=1, max_length=200)]
+_Token = Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[\x21-\x7e]+$")]
+_KeyText = Annotated[str, Field(min_length=1, max_length=400)]
+_Permits = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+class _Body(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class _Which(_Body):
+    owner: _Text | None = Field(
+        None,
+        description="For an rlock or a key: the owner that may acquire it again. Counted on the server.",
+    )
+    permits: _Permits | None = Field(None, description="For a semaphore: the total number of permits.")
+    n: _Permits = Field(1, description="For a semaphore: the number of permits to acquire.")
+
+
+class Acquire(_Which):
+    """Acquire a lock."""
+
+    ttl: Annotated[float, Field(ge=0.05)] | None = Field(
+        None,
+        description="TTL of the lease in seconds; default 30. Not allowed in a session, whose TTL applies.",
+    )
+    wait: Annotated[float, Field(ge=0)] = Field(
+        0.0,
+        description="Seconds to wait in the queue; default 0: try once. Disconnecting leaves the queue.",
+    )
+    holder: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = Field(
+        None, description="The holder that others see instead of your address."
+    )
+
+
+class Renew(_Which):
+    """Extend a lease."""
+
+    token: _Token = Field(description="The token that acquire returned.")
+    ttl: Annotated[float, Field(ge=0.05)] = Field(
+        30.0, description="New TTL in seconds from now; an expiry is never lowered."
+    )
+
+
+class Release(_Which):
+    """Release a lease."""
+
+    token: _Token = Field(description="The token that acquire returned.")
+
+
+_Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+class CountDown(_Body):
+    """Count a latch down."""
+
+    count: _Count = Field(description="Initial count of the latch; the same for all its clients.")
+    n: _Count = Field(1, description="How much to count down.")
+    part: _Text | None = Field(
+        None,
+        description="What is done: the same part counts once per round, even if several clients send it.",
+    )
+
+
+class LatchWait(_Body):
+    """Wait until a latch opens."""
+
+    count: _Count = Field(description="Initial count of the latch.")
+    wait: Annotated[float, Field(ge=0)] = Field(0.0, description="Seconds to wait; default 0: do not wait.")
+
+
+class Reset(_Body):
+    """Begin a new round of a latch."""
+
+    count: _Count = Field(description="Initial count of the latch.")
+
+
+class Arrive(_Body):
+    """Arrive at a barrier."""
+
+    parties: Annotated[int, Field(ge=1, le=1000)] = Field(description="Number of parties that pass together.")
+    wait: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Seconds to wait for the others; default 0: pass only as the last one."
+    )
+
+
+class AcquireAll(_Body):
+    """Acquire several locks, or none of them."""
+
+    names: Annotated[list[_Text], Field(max_length=100)] = Field(description="The names of the locks.")
+    keys: Annotated[list[_KeyText], Field(max_length=100)] = Field(
+        default_factory=list[str],
+        description="Keys that programs of other libraries lock too, as in the path of the kind `key`.",
+    )
+    ttl: Annotated[float, Field(ge=0.05)] | None = Field(
+        None, description="TTL of the leases in seconds; default 30. Not allowed in a session."
+    )
+    wait: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Seconds to wait for all of them together; default 0: try once."
+    )
+    holder: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = Field(
+        None, description="The holder that others see instead of your address."
+    )
+
+
+class Part(_Body):
+    """One of several leases."""
+
+    kind: Literal["lock", "key"] = Field("lock", description="Whether it is a lock name or a key.")
+    name: _KeyText
+    token: _Token
+
+
+class RenewAll(_Body):
+    """Extend several leases."""
+
+    leases: Annotated[list[Part], Field(min_length=1, max_length=100)] = Field(
+        description="Name and token of each lease, as acquire returned them."
+    )
+    ttl: Annotated[float, Field(ge=0.05)] = Field(
+        30.0, description="New TTL in seconds from now; an expiry is never lowered."
+    )
+
+
+class ReleaseAll(_Body):
+    """Release several leases."""
+
+    leases: Annotated[list[Part], Field(min_length=1, max_length=100)] = Field(
+        description="Name and token of each lease, as acquire returned them."
+    )
+
+
+class Force(_Body):
+    """Force-release a lock."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=400)] = Field(
+        description="Reason, for the audit log."
+    )
+
+
+class OpenSession(_Body):
+    """Open a session."""
+
+    ttl: Annotated[float, Field(ge=1)] = Field(
+        30.0,
+        description="TTL of the session in seconds: without a keep-alive, its leases expire; default 30.",
+    )
+
+
+class Step(_Body):
+    """One step of the protocol."""
+
+    script: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    words: Annotated[list[Annotated[str, Field(max_length=1200)]], Field(max_length=8000)]
+
+
+class Calls(_Body):
+    """Steps of the protocol, of one version of pawlock."""
+
+    calls: Annotated[list[Step], Field(min_length=1, max_length=100)]
+
+
+class Wait(_Body):
+    """Wait until there is a message for a token."""
+
+    token: Annotated[str, Field(max_length=415, pattern=r"^[A-Za-z0-9]{22,64}@[\x21-\x7e]{1,350}$")]
+    timeout: Annotated[float, Field(ge=0, le=30)]
+
+
+_PARTS = (Part, Step)
+
+_HEADERS = {
+    "Idempotency-Key": "Your text: a retry with it gets the first response, from any instance, for 10 minutes.",
+    "Pawlock-Session": "The session of the lease.",
+}
+
+
+_WORD = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 200,
+    "pattern": r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]+$",
+}
+
+_TYPES: dict[str, dict[str, Any]] = {
+    "text": {"type": "string"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "flag": {"type": "boolean"},
+    "object": {"type": "object"},
+    "list": {"type": "array", "items": {"type": "object"}},
+    "texts": {"type": "array", "items": {"type": "string"}},
+    "integers": {"type": "array", "items": {"type": "integer"}},
+    "replies": {"type": "array", "items": {}},
+}
+
+LEASE: dict[str, str] = {"kind": "text", "name": "text", "fence": "integer", "expires_in": "number"}
+"""The members of a lease."""
+
+RECORD: dict[str, str] = {
+    "name": "text", "held": "flag", "holder": "text", "foreign": "flag", "ttl_left": "number?", "fence": "integer?",
+    "count": "integer", "queue_length": "integer", "waiters": "list", "kind": "text", "host": "text", "pid": "integer?",
+    "since": "number?", "used": "integer?", "limit": "integer?", "owner": "text?", "holders": "list",
+    "held_as": "text",
+}  # fmt: skip
+"""The members of a lock."""
+
+FORCED: dict[str, str] = {
+    "name": "text", "released": "flag", "holder": "text", "fence": "integer?", "held_as": "text",
+}  # fmt: skip
+"""The members of the result of a force release."""
+
+PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "title": "Problem",
+    "description": "RFC 9457, with the stable code, the cause and the fix of the library's errors.",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+        "cause": {"type": "string"},
+        "fix": {"type": "string"},
+    },
+    "required": ["type", "title", "status", "code", "detail"],
+}
+"""The body of every error response."""
+
+_STATUS = {
+    400: "The path or the body is malformed, or a header is missing or invalid.",
+    401: "The token is missing, unknown or expired.",
+    403: "The token does not allow this in this namespace.",
+    404: "Unknown kind, or the session has ended.",
+    408: "The request took too long to arrive.",
+    409: "The token does not hold the lock (any more), or the request conflicts with the current state.",
+    413: "The body is too large.",
+    422: "The request can never succeed.",
+    423: "Held by another client, and the wait has elapsed.",
+    429: "A limit of this client is reached; retry after `Retry-After`.",
+    501: "Not supported by the service.",
+    502: "The lock server refused the request.",
+    503: "The lock server is unreachable, or this instance is shutting down; retry after `Retry-After`.",
+}
+
+
+def problems(*statuses: int) -> dict[str, Any]:
+    """The error responses."""
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        str(status): {"description": _STATUS[status], "content": content} for status in statuses or _STATUS
+    }
+
+
+def success(gives: Mapping[str, str]) -> dict[str, Any]:
+    """The success response.
+
+    Args:
+        gives: Its fields, each with its type; a ``?`` behind it for null.
+    """
+    properties: dict[str, Any] = {}
+    for name, kind in gives.items():
+        found = _TYPES[kind.removesuffix("?")]
+        properties[name] = {**found, "type": [found["type"], "null"]} if kind.endswith("?") else found
+    schema = {"type": "object", "properties": properties, "required": list(gives)}
+    return {"200": {"description": "Done.", "content": {"application/json": {"schema": schema}}}}
+
+
+def operation(
+    model: type[BaseModel] | None,
+    *path: str,
+    also: Sequence[str] = (),
+    headers: Sequence[str] = (),
+    query: Mapping[str, Mapping[str, Any]] | None = None,
+    gives: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The part of an OpenAPI operation that says what it takes and gives.
+
+    Args:
+        model: What its body is; None: it has none.
+        path: The variable parts of its path, after the namespace.
+        also: Kinds that it takes beside those that can be held through the service.
+        headers: The headers that it knows.
+        query: The parameters of its query, each with its schema.
+        gives: The fields of its answer; see ``success``. None: it is described elsewhere.
+    """
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": _kind(also) if name == "kind" else _WORD}
+        for name in ("namespace", *path)
+    ]
+    text = {"type": "string", "minLength": 1, "maxLength": 200}
+    found += [
+        # Without a body there is nothing that could be done but for the session.
+        {"name": name, "in": "header", "schema": text, "description": _HEADERS[name], "required": alone}
+        for name in headers
+        for alone in [name == "Pawlock-Session" and model is None]
+    ]
+    found += [{"name": name, "in": "query", "schema": dict(one)} for name, one in (query or {}).items()]
+    described: dict[str, Any] = {"parameters": found, "responses": {**success(gives or {}), **problems()}}
+    described["security"] = [{"token": []}]
+    if gives is None:
+        del described["responses"]["200"]
+    if model is not None:
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schema.pop("$defs", None)
+        described["requestBody"] = {
+            "required": "required" in schema,
+            "content": {"application/json": {"schema": schema}},
+        }
+    return described
+
+
+def _kind(also: Sequence[str]) -> dict[str, Any]:
+    known = {*also, KEY, *(kind.removesuffix("_owner") for kind in kinds())}
+    return {"type": "string", "enum": sorted(known)}
+
+
+def stream() -> dict[str, Any]:
+    """The operation that gives events."""
+    described = operation(None)
+    content = {"text/event-stream": {"schema": {"type": "string"}}}
+    described["responses"]["200"] = {
+        "description": "Events of type `snapshot`, one per second, until the client disconnects.",
+        "content": content,
+    }
+    return described
+
+
+def whoami() -> dict[str, Any]:
+    """The operation that returns the permissions of a token: it has no namespace."""
+    described = operation(
+        None,
+        gives={
+            "id": "text",
+            "namespace": "text",
+            "may": "texts",
+            "expires": "number?",
+            "namespaces": "texts",
+        },
+    )
+    described["parameters"] = [{"name": "namespace", "in": "query", "schema": _WORD}]
+    return described
+
+
+def describe(document: dict[str, Any]) -> dict[str, Any]:
+    """Complete the framework's description of the service: what all operations share."""
+    shared = document.setdefault("components", {})
+    schemas = shared.setdefault("schemas", {})
+    schemas["Problem"] = PROBLEM
+    for model in _PARTS:
+        schemas[model.__name__] = model.model_json_schema()
+    shared["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "A token of the service."}
+    }
+    return document

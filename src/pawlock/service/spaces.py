@@ -1,0 +1,309 @@
+"""The clients behind the service: one for each namespace, made when it is first asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from pawlock._inside import engine_here, plan_behind, settings_of
+from pawlock._template import escape
+from pawlock.aio import AsyncClient
+from pawlock.core.keep.engine import Engine
+from pawlock.core.protocol.key_text import read_key
+from pawlock.core.protocol.names import check_namespace
+from pawlock.core.protocol.options import check_count
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.primitive import Primitive
+from pawlock.core.protocol.runtime import Call, Fault
+from pawlock.core.state.history import MOST_KEPT
+from pawlock.core.state.plan import Plan
+from pawlock.errors import ConfigurationError, NotSupported
+from pawlock.primitives.permits import Permits
+from pawlock.primitives.registry import REGISTRY, Entry
+from pawlock.runtimes.shared import now
+from pawlock.service.history import HistoryWriter
+from pawlock.service.problems import Problem
+from pawlock.service.store import StoreKeys
+from pawlock.service.terms import RETRY_FOR
+
+if TYPE_CHECKING:
+    from pawlock.service.access import Principal
+
+__all__ = [
+    "KEY",
+    "Offer",
+    "Space",
+    "Spaces",
+    "Waiting",
+    "is_kind",
+    "kinds",
+    "known_kinds",
+]
+
+log: logging.Logger = logging.getLogger("pawlock.service")
+
+KEY = "key"
+"""The kind of a lock whose name is a ``pawlock.Key`` as text; with an owner, an ``rlock``."""
+
+_MOST_SPACES = 256
+_IDLE = 60.0
+"""Seconds after which the connection of a namespace may be given to another: what does not wait never takes so long."""
+_MOST_PRIMITIVES = 4096
+
+
+def kinds() -> dict[str, Entry]:
+    """What can be held through the service: every primitive with leases of one name, and who leads by an election."""
+    return {kind: entry for kind, entry in REGISTRY.items() if _is_held(entry)}
+
+
+def known_kinds() -> str:
+    """The same as a text: an ``rlock`` here always has an owner."""
+    return ", ".join(sorted({KEY, *(kind.removesuffix("_owner") for kind in kinds())}))
+
+
+def _is_held(entry: Entry) -> bool:
+    return entry.names == 1 and (entry.leases or entry.kind == "election")
+
+
+def is_kind(kind: str) -> bool:
+    """Whether this can be held through the service."""
+    if kind == KEY:
+        return True
+    entry = REGISTRY.get("rlock_owner" if kind == "rlock" else kind)
+    return entry is not None and _is_held(entry)
+
+
+class Offer(NamedTuple):
+    """What a release asks on behalf of the next waiter.
+
+    Attributes:
+        calls: The waiter's confirmation, and the note of it.
+        heard: To be called with both outcomes, or None, and when they were asked for.
+    """
+
+    calls: tuple[Call, Call]
+    heard: Callable[[Sequence[Outcome | Fault] | None, float], None]
+
+
+class Waiting(Protocol):
+    """A request that waits here."""
+
+    def offer(self) -> Offer | None:
+        """What a release may ask on its behalf."""
+        ...
+
+
+class Space:
+    """One namespace.
+
+    Attributes:
+        namespace: Its name.
+        client: The client.
+        store: What the service keeps there.
+        waiting: Requests that wait at this instance, in the order in which they came, by the key that they wait for.
+        contended: Keys that somebody else held when they were last asked for here.
+        used_at: When it was asked for last, on the clock of this instance.
+        history_writer: Records what is granted and released here.
+        opened_by: The client that asked for it first, which it counts for; ``""``: the service itself.
+    """
+
+    def __init__(self, namespace: str, client: AsyncClient, history: int = 0, opened_by: str = "") -> None:
+        self.namespace = namespace
+        self.client = client
+        self.store: StoreKeys = StoreKeys(check_namespace(namespace))
+        self.waiting: dict[str, dict[Waiting, None]] = {}
+        self.contended: OrderedDict[str, None] = OrderedDict()
+        self.used_at: float = now()
+        self.history_writer: HistoryWriter = HistoryWriter(namespace, history, now, self)
+        self.opened_by: str = opened_by
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the present loop."""
+        return cast("Engine", engine_here(self.client))
+
+    def remember_contended(self, key: str) -> None:
+        """Somebody else held this key: the next grant of it is not likely to come at once."""
+        self.contended[key] = None
+        if len(self.contended) > _MOST_PRIMITIVES:
+            self.contended.popitem(last=False)
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for; what goes wrong is logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("cleanup after a request failed: %s", task.exception())
+
+    async def settle(self) -> None:
+        """Wait for what goes on in the background, a second at most."""
+        await self.history_writer.flush()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=1.0)
+
+    def offer(self, key: str) -> Offer | None:
+        """What to ask together with a release, for who has waited here for its key the longest."""
+        for acquisition in self.waiting.get(key, ()):
+            offer = acquisition.offer()
+            if offer is not None:
+                return offer
+        return None
+
+    def removal(self, client: str, session: str, token: str) -> Call:
+        """The call that removes the record of a lease from those of its client."""
+        return self.store.update(client, session, 1, "[]", json.dumps([token]))
+
+    def remove_record(self, client: str, session: str, token: str) -> None:
+        """Remove the record in the background; not for a token that may be recorded again."""
+        self.engine.post(self.removal(client, session, token))
+
+    def primitive(
+        self, kind: str, name: str, *, owner: str | None = None, permits: int | None = None, n: int = 1
+    ) -> Primitive:
+        """What to send for one name.
+
+        Args:
+            kind: A key of ``kinds()``, or ``KEY``; an ``rlock`` is one with an owner.
+            name: The name, as it is; of ``KEY``, the key as text.
+            owner: Who re-enters, of an ``rlock``.
+            permits: How many there are, of a ``semaphore``.
+            n: How many are taken at once.
+
+        Raises:
+            ConfigurationError: No such kind, or a name or value that can never work.
+        """
+        made_of = kind, name, owner, permits, n
+        found = self._primitives.get(made_of)
+        if found is not None:
+            self._primitives.move_to_end(made_of)
+            return found
+        parts = name, owner, permits, n
+        found = self._make_of_key(*parts) if kind == KEY else self._make(kind, *parts)
+        self._primitives[made_of] = found
+        if len(self._primitives) > _MOST_PRIMITIVES:
+            self._primitives.popitem(last=False)
+        return found
+
+    def _make_of_key(self, text: str, owner: str | None, permits: int | None, n: int) -> Primitive:
+        if permits is not None or n != 1:
+            raise ConfigurationError("permits and n are not supported for a key")
+        key = read_key(text)
+        made = self.client.lock(key) if owner is None else self.client.rlock(key, owner=owner)
+        return cast("Plan", plan_behind(made)).primitive
+
+    def _make(self, kind: str, name: str, owner: str | None, permits: int | None, n: int) -> Primitive:
+        known = kinds()
+        if kind == "rlock":
+            kind = "rlock_owner"
+        entry = known.get(kind)
+        if entry is None:
+            raise ConfigurationError(f"unknown kind {kind!r:.40}; known: {known_kinds()}")
+        given: dict[str, Any] = {}
+        for option, value in (("owner", owner), ("permits", permits)):
+            takes = option in entry.kwargs
+            if takes and value is None:
+                raise ConfigurationError(f"{option} is required for a {kind.removesuffix('_owner')}")
+            if value is not None and not takes:
+                raise ConfigurationError(f"{option} is not supported for a {kind}")
+            if takes:
+                given[option] = value
+        plan = cast("Plan", plan_behind(entry.make(self.client, escape(name), **given)))
+        if n == 1:
+            return plan.primitive
+        if not isinstance(plan.primitive, Permits) or permits is None or not 1 <= n <= permits:
+            raise ConfigurationError(f"n must be 1 to the number of permits of a semaphore, got {n}")
+        return plan.primitive.of(plan.primitive.kind, str(n))
+
+
+class Spaces:
+    """All namespaces.
+
+    Args:
+        target: What ``connect_async`` takes.
+        history: How many grants of each name are remembered, at most 1,000; 0: none.
+    """
+
+    def __init__(self, target: object, history: int = 0) -> None:
+        self.target = target
+        self.history: int = check_count(history, "history", 0, MOST_KEPT)
+        self._spaces: OrderedDict[str, Space] = OrderedDict()
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def of(self, namespace: str, who: Principal | None = None) -> Space:
+        """One of them; whether the caller may use it was asked before.
+
+        Args:
+            namespace: Its name.
+            who: Who asks, and whose share it is taken from; None: the service itself.
+
+        Raises:
+            ConfigurationError: It can be no namespace.
+            Problem: Too many are in use.
+            NotSupported: The service was pointed at independent masters.
+        """
+        space = self._spaces.get(namespace)
+        if space is None:
+            if not namespace:
+                raise ConfigurationError("the namespace must not be empty for the service")
+            self._make_room(who)
+            client = AsyncClient(self.target, namespace=namespace, unavailable_after=RETRY_FOR)
+            if settings_of(client).redlock is not None:
+                raise NotSupported(
+                    "the service needs a single server, Sentinel or Cluster, not independent masters"
+                )
+            space = self._spaces[namespace] = Space(namespace, client, self.history, who.id if who else "")
+        space.used_at = now()
+        self._spaces.move_to_end(namespace)
+        return space
+
+    def has(self, space: Space) -> bool:
+        """Whether this one is in use."""
+        return self._spaces.get(space.namespace) is space
+
+    def known_to(self, who: Principal) -> list[str]:
+        """The namespaces in use that a client may read."""
+        return sorted(name for name in self._spaces if who.may("read", name))
+
+    def __len__(self) -> int:
+        return len(self._spaces)
+
+    def _make_room(self, who: Principal | None) -> None:
+        """Close what was not asked for the longest; a later request creates it again."""
+        mine = [one for one in self._spaces.values() if who is not None and one.opened_by == who.id]
+        if who is not None and len(mine) >= who.limits.namespaces:
+            text = f"this client already uses {len(mine)} namespaces on this instance: retry in a minute"
+            self._close_one(mine, Problem(429, "NAMESPACE_SHARE", text, retry_after=int(_IDLE)))
+        if len(self._spaces) >= _MOST_SPACES:
+            text = f"{_MOST_SPACES} namespaces are in use on this instance: retry in a minute"
+            everyone = list(self._spaces.values())
+            self._close_one(everyone, Problem(503, "NAMESPACE_LIMIT", text, retry_after=int(_IDLE)))
+
+    def _close_one(self, spaces: Sequence[Space], otherwise: Problem) -> None:
+        oldest = next((one for one in spaces if not one.waiting), None)
+        if oldest is None or now() - oldest.used_at < _IDLE:
+            raise otherwise
+        del self._spaces[oldest.namespace]
+        task = asyncio.get_running_loop().create_task(oldest.client.close())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def interrupt(self) -> None:
+        """Wake all who wait, with ``ClientClosed``."""
+        for space in self._spaces.values():
+            cast("Any", space.engine.runtime).interrupt_waiters()
+
+    async def close(self) -> None:
+        """Close all clients. Leases stay: they belong to the service's clients."""
+        await asyncio.gather(*(space.settle() for space in self._spaces.values()))
+        await asyncio.gather(*(space.client.close() for space in self._spaces.values()))
+        self._spaces.clear()

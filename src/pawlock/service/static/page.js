@@ -1,0 +1,396 @@
+"use strict";
+// The token lives in this variable alone: no cookie, no storage, no URL.
+let token = "";
+let namespace = "pawlock";
+let may = [];
+let locks = [];
+let recent = [];
+let paused = false;
+let stream = null;
+let audit = [];
+let hour = [];
+// How far this machine's clock is from the service's, in seconds.
+let ahead = 0;
+const SHOWN = 120;
+// Of each name that had waiters lately: how many, at each picture.
+const crowds = new Map();
+// What clients that keep a history noted of the shown lock; fetched when its fence has changed.
+let past = { of: "", entries: [] };
+const at = (id) => document.getElementById(id);
+
+// The shown lock is in the URL, so that it can be sent to somebody; the token never is.
+const view = () => new URLSearchParams(location.search);
+function setView(changes, push) {
+  const next = view();
+  for (const [key, value] of Object.entries(changes)) {
+    if (value) next.set(key, value); else next.delete(key);
+  }
+  const query = next.toString();
+  const url = query ? `/?${query}` : "/";
+  if (push) history.pushState(null, "", url); else history.replaceState(null, "", url);
+  draw();
+}
+
+async function ask(path, options = {}) {
+  const response = await fetch(path, {
+    ...options, cache: "no-store", headers: { ...options.headers, Authorization: `Bearer ${token}` },
+  });
+  if (!response.ok) {
+    const problem = await response.json().catch(() => ({}));
+    const error = new Error(problem.detail || `HTTP ${response.status}`);
+    error.status = response.status;
+    throw error;
+  }
+  return response;
+}
+const space = () => `/v1/ns/${encodeURIComponent(namespace)}`;
+const pathOf = (lock) => `${space()}/${lock.kind === "rlock" ? "lock" : lock.kind}/${encodeURIComponent(lock.name)}`;
+
+function element(tag, text, attributes = {}) {
+  const made = document.createElement(tag);
+  if (text !== undefined && text !== null) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+}
+const clock = (moment) => new Date(moment * 1000).toLocaleTimeString(undefined, { hour12: false, timeZoneName: "short" });
+const ageOf = (lock) => {
+  const since = lock.since ?? lock.seen_since ?? null;
+  return since === null ? null : Math.max(0, Date.now() / 1000 - ahead - since);
+};
+// A name is anybody's text: what would turn the reading order is shown, and each name is read by itself.
+const TURNS = /[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+const visible = (text) => String(text ?? "").replace(TURNS, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+const own = (text) => element("bdi", visible(text));
+function item(...parts) {
+  const one = element("li");
+  one.append(...parts.filter((part) => part !== ""));
+  return one;
+}
+function list(id, lines) {
+  at(id).replaceChildren(...(lines.length ? lines : [element("li", "no entries", { class: "none" })]));
+}
+// The ttl itself is not known from outside: the longest that was seen stands for it.
+const longest = new Map();
+function lifeOf(lock) {
+  const key = `${lock.kind} ${lock.name} ${lock.fence}`;
+  const most = Math.max(longest.get(key) || 0, lock.ttl_left || 0);
+  longest.set(key, most);
+  return most ? (lock.ttl_left || 0) / most : 0;
+}
+
+// How many times longer than usual it is held.
+const overdue = (lock) => (ageOf(lock) || 0) / Math.max(1, lock.usual ?? 360);
+function chosen() {
+  const search = view().get("search") || "";
+  const found = locks.filter((lock) => (lock.name.includes(search) || lock.holder.includes(search))
+    && (!view().get("contended") || lock.queue_length > 0));
+  const orders = {
+    stuck: (a, b) => (Number(b.stuck || 0) - Number(a.stuck || 0)) || overdue(b) - overdue(a),
+    age: (a, b) => (a.since ?? Infinity) - (b.since ?? Infinity),
+    name: (a, b) => (a.name < b.name ? -1 : 1),
+    waiters: (a, b) => b.queue_length - a.queue_length,
+    ttl: (a, b) => (a.ttl_left ?? Infinity) - (b.ttl_left ?? Infinity),
+  };
+  return found.sort(orders[view().get("sort")] || orders.stuck);
+}
+
+function meterOf(lock) {
+  const bar = element("meter", null, { min: 0, max: 1, low: 0.2, value: lifeOf(lock), title: "TTL left" });
+  const cell = element("td", null, { "data-what": "TTL left", class: "number" });
+  cell.append(bar, ` ${duration(lock.ttl_left)}`);
+  return cell;
+}
+function row(lock) {
+  const line = element("tr", null, lock.stuck ? { class: "stuck" } : {});
+  const link = element("a", null, { href: `/?kind=${lock.kind}&name=${encodeURIComponent(lock.name)}` });
+  link.append(own(lock.name));
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    setView({ kind: lock.kind, name: lock.name }, true);
+  });
+  const name = element("td", null, { "data-what": "Name" });
+  name.append(link);
+  if (lock.kind !== "lock") name.append(` (${lock.kind})`);
+  const who = lock.foreign ? "not pawlock" : lock.holder || lock.holders.map((one) => one.holder).join(", ");
+  const holder = element("td", null, { "data-what": "Holder" });
+  holder.append(own(who), lock.holders.length && lock.count > 1 ? ` and ${lock.count - 1} more` : "");
+  const age = element("td", duration(ageOf(lock)), { "data-what": "Age", class: "number" });
+  if (lock.stuck) age.append(" ", element("strong", "stuck", { class: "mark" }));
+  line.append(
+    name, holder, element("td", lock.host, { "data-what": "Host" }), age,
+    element("td", duration(lock.usual), { "data-what": "Typical hold", class: "number" }), meterOf(lock),
+    element("td", lock.fence, { "data-what": "Fencing token", class: "number" }),
+    element("td", lock.queue_length, { "data-what": "Waiters", class: "number" }),
+  );
+  return line;
+}
+const changeLine = (one) => item(
+  `${clock(one.at)}  `, own(one.name), `: ${one.what}`, one.holder ? ", " : "", one.holder ? own(one.holder) : "",
+  one.fence === null ? "" : `, fence ${one.fence}`);
+
+function drawAll() {
+  const found = chosen();
+  const focused = document.activeElement && document.activeElement.getAttribute("href");
+  at("rows").replaceChildren(...found.map(row));
+  if (focused) {
+    for (const link of at("rows").querySelectorAll("a")) if (link.getAttribute("href") === focused) link.focus();
+  }
+  const stuck = locks.filter((lock) => lock.stuck).length;
+  at("count").textContent = `${found.length} of ${locks.length} held locks in ${visible(namespace)}${stuck ? `, ${stuck} stuck` : ""}`;
+  list("recent", recent.slice(-20).reverse().map(changeLine));
+  plotHour();
+  tellAudit("audit", audit);
+}
+function plotHour() {
+  const last = Math.floor((Date.now() / 1000 - ahead) / 60) * 60;
+  const most = Math.max(1, ...hour.map((one) => Math.max(one[1], one[2])));
+  for (const [id, which] of [["hour-held", 1], ["hour-waiters", 2]]) {
+    // Each minute is ten wide; the current one reaches the right edge.
+    const points = hour.map((one) => `${590 - (last - one[0]) / 6},${78 - (one[which] / most) * 74}`);
+    if (points.length) points.push(`600,${points[points.length - 1].split(",")[1]}`);
+    at(id).setAttribute("points", points.join(" "));
+  }
+  const waiting = locks.reduce((sum, lock) => sum + lock.queue_length, 0);
+  at("peak").textContent = hour.length ? `Held: current ${locks.length}, peak ${Math.max(...hour.map((one) => one[1]))}. `
+    + `Waiting: current ${waiting}, peak ${Math.max(...hour.map((one) => one[2]))}. Since ${clock(hour[0][0])}.` : "";
+}
+function plot(line, peak, counts) {
+  const most = Math.max(1, ...counts);
+  at(line).setAttribute("points", counts.map((n, i) => `${i * 5},${78 - (n / most) * 74}`).join(" "));
+  at(peak).textContent = `current ${counts[counts.length - 1] || 0}, peak ${Math.max(0, ...counts)}`;
+}
+function note(counts, n) {
+  counts.push(n);
+  if (counts.length > SHOWN) counts.shift();
+}
+function noteCrowds() {
+  const now = new Map(locks.map((lock) => [`${lock.kind} ${lock.name}`, lock.queue_length]));
+  for (const [key, counts] of crowds) {
+    note(counts, now.get(key) || 0);
+    if (!counts.some(Boolean)) crowds.delete(key);
+  }
+  for (const [key, n] of now) if (n && !crowds.has(key)) crowds.set(key, [n]);
+}
+async function pastOf(kind, name, fence) {
+  const of = `${kind} ${name} ${fence}`;
+  if (past.of !== of) {
+    const answer = await (await ask(`${pathOf({ kind, name })}/history`)).json().catch(() => ({ history: [] }));
+    past = { of, entries: answer.history };
+  }
+  return past.entries;
+}
+const pastLine = (one) => item(`${clock(one.granted)}  `, own(one.who), `, ${one.how}${
+  one.ended === null ? "" : ` after ${duration(one.ended - one.granted)}`}, fence ${one.fence}`);
+
+async function drawOne(kind, name) {
+  const listed = locks.find((lock) => lock.kind === kind && lock.name === name);
+  let lock = listed;
+  try {
+    lock = { ...(listed || {}), ...(await (await ask(pathOf({ kind, name }))).json()), kind };
+    if (listed) for (const what of ["since", "seen_since", "usual", "stuck"]) lock[what] = listed[what];
+  } catch (error) {
+    at("state").textContent = error.message;
+    return;
+  }
+  const noted = await pastOf(kind, name, lock.fence).catch(() => []);
+  if (view().get("name") !== name) return;
+  at("title").replaceChildren(own(name));
+  const several = lock.holders.length > 1;
+  const holders = lock.holders.slice(0, SHOWN).map((one) => `${one.holder}${kind.startsWith("rwlock") ? `, ${one.mode}` : ""}, ${duration(one.ttl_left)} left`);
+  if (lock.count > holders.length) holders.push(`and ${lock.count - holders.length} more`);
+  const facts = {
+    Kind: kind, State: lock.done ? `done, kept for ${duration(lock.done.keep_left)}` : lock.held ? "held" : "free", [several ? "Holders" : "Holder"]: (several ? holders.join("\n") : lock.holder) || "–",
+    ...(several ? {} : { Host: lock.host || "–" }),
+    ...(lock.limit ? { Permits: `${lock.used} of ${lock.limit} in use` } : {}),
+    Since: ageOf(lock) === null || !lock.held ? "–"
+      : `${clock(lock.since ?? lock.seen_since)} (${duration(ageOf(lock))}${lock.stuck ? ", stuck" : ""})`,
+    "Typical hold": lock.usual === null || lock.usual === undefined ? "unknown" : duration(lock.usual), "TTL left": duration(lock.ttl_left),
+    "Fencing token": lock.fence ?? "–", Waiters: lock.queue_length,
+  };
+  at("facts").replaceChildren(...Object.entries(facts).flatMap(([key, value]) => [element("dt", key), element("dd", visible(value))]));
+  at("life").value = lock.held ? lifeOf(lock) : 0;
+  at("queue").replaceChildren(...lock.waiters.map((one) => item(own(one.holder), `, waits ${duration(one.age)}`)));
+  at("queue").hidden = !lock.waiters.length;
+  at("nobody").hidden = Boolean(lock.waiters.length);
+  const known = new Set(noted.map((one) => one.fence));
+  const seen = recent.filter((one) => one.name === name && one.kind === kind && !known.has(one.fence)).reverse();
+  list("history", [...seen.map(changeLine), ...noted.map(pastLine)]);
+  plot("one-line", "one-peak", crowds.get(`${kind} ${name}`) || []);
+  tellAudit("one-audit", audit.filter((one) => one.name === name));
+  at("force").hidden = !(may.includes("force") && lock.held && ["lock", "rlock", "rlock_owner", "fair_lock"].includes(kind));
+}
+function draw() {
+  const name = view().get("name");
+  const in_ = Boolean(token);
+  at("login").hidden = in_;
+  at("leave").hidden = !in_;
+  at("spaces").hidden = !in_;
+  at("all").hidden = !in_ || Boolean(name);
+  at("one").hidden = !in_ || !name;
+  at("search").value === (view().get("search") || "") || (at("search").value = view().get("search") || "");
+  at("sort").value = view().get("sort") || "stuck";
+  at("contended").checked = Boolean(view().get("contended"));
+  if (!in_) return;
+  if (name) drawOne(view().get("kind") || "lock", name); else drawAll();
+}
+
+async function drawAudit() {
+  audit = (await (await ask(`${space()}/audit`)).json()).audit;
+  draw();
+}
+function tellAudit(id, entries) {
+  const lines = entries.slice(0, 20).map((one) => item(
+    `${clock(one.at)}  `, own(one.name), `: ${one.action}, ${one.outcome}`,
+    one.holder ? ", was " : "", one.holder ? own(one.holder) : "", ": ", own(one.text)));
+  list(id, lines);
+}
+
+// EventSource can send no Authorization header, and a token in the URL would stand in logs.
+async function follow() {
+  const mine = new AbortController();
+  if (stream) stream.abort();
+  stream = mine;
+  while (token && stream === mine) {
+    try {
+      const response = await ask(`${space()}/events`, { signal: mine.signal });
+      at("state").textContent = `live: ${namespace}`;
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const parts = (rest + value).split("\n\n");
+        rest = parts.pop();
+        parts.forEach(take);
+      }
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      at("state").textContent = `disconnected: ${error.message}`;
+      if (error.status === 401 || error.status === 403) return forget(error.message);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+}
+function take(part) {
+  const kind = /^event: (.*)$/m.exec(part);
+  const data = /^data: (.*)$/m.exec(part);
+  if (!kind || !data) return;
+  const answer = JSON.parse(data[1]);
+  if (kind[1] === "trouble") {
+    at("state").textContent = answer.detail;
+    return;
+  }
+  if (paused) return;
+  ({ locks, recent, hour } = answer);
+  ahead = Date.now() / 1000 - answer.now;
+  noteCrowds();
+  draw();
+}
+function forget(why) {
+  token = "";
+  if (stream) stream.abort();
+  at("refused").textContent = why || "";
+  at("state").textContent = "not connected";
+  draw();
+}
+
+async function enter(wanted) {
+  namespace = wanted;
+  locks = [];
+  recent = [];
+  hour = [];
+  audit = [];
+  crowds.clear();
+  longest.clear();
+  try {
+    const answer = await (await ask(`/v1/whoami?namespace=${encodeURIComponent(namespace)}`)).json();
+    may = answer.may.includes("admin") ? ["read", "acquire", "force", "admin"] : answer.may;
+    if (!may.includes("read")) throw new Error(`this token has no read role in ${namespace}`);
+    const known = [...new Set([namespace, ...answer.namespaces])].sort();
+    at("space").replaceChildren(...known.map((one) => element("option", visible(one), { value: one })));
+    at("space").value = namespace;
+  } catch (error) {
+    forget(error.message);
+    return;
+  }
+  at("refused").textContent = "";
+  draw();
+  follow();
+  drawAudit().catch((error) => { at("state").textContent = error.message; });
+}
+at("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = at("token").value.trim();
+  at("token").value = "";
+  enter(at("namespace").value);
+});
+at("space").addEventListener("change", () => {
+  setView({ kind: "", name: "", search: "" }, true);
+  enter(at("space").value);
+});
+at("leave").addEventListener("click", () => forget(""));
+at("search").addEventListener("input", () => setView({ search: at("search").value }));
+at("sort").addEventListener("change", () => setView({ sort: at("sort").value }));
+at("contended").addEventListener("change", () => setView({ contended: at("contended").checked ? "1" : "" }));
+at("pause").addEventListener("click", () => {
+  paused = !paused;
+  at("pause").setAttribute("aria-pressed", String(paused));
+});
+for (const id of ["home", "back"]) {
+  at(id).addEventListener("click", (event) => {
+    event.preventDefault();
+    setView({ kind: "", name: "" }, true);
+  });
+}
+// What the dialog asks about, whatever is shown behind it by the time of the answer.
+let doomed = null;
+at("force").addEventListener("click", () => {
+  doomed = { kind: view().get("kind") || "lock", name: view().get("name") };
+  at("sure-text").replaceChildren(own(doomed.name), ` in ${visible(namespace)}: the previous holder keeps running until it notices; its fencing token becomes stale.`);
+  at("sure-problem").textContent = "";
+  at("sure").showModal();
+});
+at("no").addEventListener("click", () => at("sure").close());
+at("sure-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  try {
+    await ask(`${pathOf(doomed)}/force-release`, {
+      method: "POST", body: JSON.stringify({ reason: at("reason").value }),
+    });
+    at("sure").close();
+    at("reason").value = "";
+    await drawAudit();
+  } catch (error) {
+    at("sure-problem").textContent = error.message;
+  }
+});
+function step(by) {
+  const links = [...at("rows").querySelectorAll("a")];
+  const now = links.indexOf(document.activeElement);
+  const next = links[now < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(links.length - 1, Math.max(0, now + by))];
+  if (next) next.focus();
+}
+const STEPS = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 };
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || !token || at("sure").open || at("keys").open) return;
+  const typing = event.target.matches("input, select");
+  const one = Boolean(view().get("name"));
+  if (typing && event.target === at("search") && event.key === "ArrowDown") { event.preventDefault(); step(1); }
+  if (typing) return;
+  if (event.key === "?") at("keys").showModal();
+  if (event.key === "p") at("pause").click();
+  if (event.key === "f" && one && !at("force").hidden) { event.preventDefault(); at("force").click(); }
+  if (event.key === "Escape" && one) setView({ kind: "", name: "" }, true);
+  if (one) return;
+  if (event.key === "/") { event.preventDefault(); at("search").focus(); }
+  if (STEPS[event.key]) { event.preventDefault(); step(STEPS[event.key]); }
+});
+at("help").addEventListener("click", () => at("keys").showModal());
+addEventListener("popstate", draw);
+draw();

@@ -1,0 +1,151 @@
+"""How the scripts of the service answer, and how what others answer is passed on; see ``primitives.replies``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.scripts import Readers, Script
+from pawlock.primitives.replies import always, text
+
+__all__ = [
+    "ANSWERED",
+    "CLOSE",
+    "HOLD",
+    "KEEP",
+    "LISTED",
+    "ONCE",
+    "UPDATE",
+    "Answered",
+    "Begun",
+    "Counted",
+    "Kept",
+    "KeyReused",
+    "Listed",
+    "NoSession",
+    "Noted",
+    "RawReply",
+    "TakenBack",
+    "TooMany",
+    "with_raw_replies",
+]
+
+
+class Counted(NamedTuple):
+    """A lease is noted, or a session open."""
+
+
+class TooMany(NamedTuple):
+    """The client has so many already that this is not noted."""
+
+    already: int
+
+
+class NoSession(NamedTuple):
+    """There is no such session."""
+
+
+class Kept(NamedTuple):
+    """A session: its ttl (0: it ended just now), and each of its leases, by token and words."""
+
+    ttl_ms: int
+    leases: Sequence[tuple[str, str]]
+
+
+class Noted(NamedTuple):
+    """What became of leases is noted; whether there is such a session."""
+
+    in_session: bool
+
+
+class Listed(NamedTuple):
+    """What is held, in words."""
+
+    listed: Sequence[str]
+
+
+class Begun(NamedTuple):
+    """A request with a key of its own, under way: its token, which attempt this is, and whether it is the first."""
+
+    token: str
+    attempt: int
+    first: bool
+
+
+class Answered(NamedTuple):
+    """The same, answered before."""
+
+    status: int
+    body: bytes
+
+
+class KeyReused(NamedTuple):
+    """The same key came with another request."""
+
+
+class TakenBack(NamedTuple):
+    """The answer is kept; of a request that was taken back, whether nobody else goes on with its token."""
+
+    alone: bool
+
+
+def _pairs(words: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+    return tuple([(text(token), text(what)) for token, what in zip(words[::2], words[1::2], strict=True)])
+
+
+_LOST = {b"S": always(NoSession())}
+
+HOLD = Readers(
+    {
+        **_LOST,
+        b"G": always(Counted()),
+        b"O": always(Counted()),
+        b"L": lambda fields: TooMany(fields[0]),
+    }
+)
+
+KEEP = Readers({**_LOST, b"K": lambda fields: Kept(fields[1], _pairs(fields[2]))})
+
+CLOSE = Readers({**_LOST, b"K": lambda fields: Kept(0, _pairs(fields[0]))})
+
+UPDATE = Readers({b"T": lambda fields: Noted(bool(fields[1]))})
+
+LISTED = Readers({b"L": lambda fields: Listed([text(word) for word in fields[1]])})
+
+ONCE = Readers(
+    {
+        b"N": lambda fields: Begun(text(fields[0]), int(fields[1]), first=True),
+        b"P": lambda fields: Begun(text(fields[0]), int(fields[1]), first=False),
+        b"D": lambda fields: Answered(int(fields[0]), fields[1]),
+        b"M": always(KeyReused()),
+    }
+)
+
+ANSWERED = Readers({b"A": lambda fields: TakenBack(bool(fields[0]))})
+
+
+# What a client of the library asked for -------------------------------------------------------------------------------
+
+
+class RawReply(NamedTuple):
+    """What the server said, word for word, for who asked; and what it means."""
+
+    words: Sequence[Any]
+    outcome: Outcome
+
+
+class _RawReaders(Readers):
+    def __init__(self, read: Readers) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, letter: bytes) -> Callable[[Sequence[Any]], Outcome]:
+        read = self._read[letter]
+        return lambda fields: RawReply((letter, b"", *fields), read(fields))
+
+
+def with_raw_replies(script: Script) -> Script:
+    """The same script, whose replies are passed on."""
+    return replace(script, read=_RawReaders(script.read))

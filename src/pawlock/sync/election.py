@@ -1,0 +1,218 @@
+# Written by tools/make_sync.py from aio/election.py: change that, and run it.
+"""The election of threads. Thin shells: what happens is decided in ``pawlock.core``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
+
+from pawlock._candidacy import Candidacy
+from pawlock._coordinate import Described, Guarding, Skipping, guard
+from pawlock._inside import engine_of, is_closed
+from pawlock._unset import UNSET, Unset
+from pawlock.core.coordinate import election
+from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.core.protocol.runtime import StopSignal
+from pawlock.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
+from pawlock.model import Leader
+from pawlock.runtimes.threads import run
+from pawlock.sync.leading import clock, lead, pause
+from pawlock.sync.lease import Lease, given
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.state.plan import Plan
+
+__all__ = ["Election", "Leaders"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Leaders:
+    """Who leads, at first and after each change; made by ``Election.observe``.
+
+    An iterator, and a context manager. A reader that is slower than the changes sees the latest. It ends
+    when it or the client is closed.
+    """
+
+    __slots__ = ("_watch",)
+
+    def __init__(self, watch: election.Watch) -> None:
+        self._watch = watch
+
+    def close(self) -> None:
+        """End it, also for another thread that waits for the next change. Safe to repeat."""
+        self._watch.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Leader | None:
+        found = run(self._watch.next())
+        if isinstance(found, election.Ended):
+            raise StopIteration
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _elected(
+    engine: Engine, plan: Plan, leadership: election.Leadership, wait: float | None, stop: StopSignal | None
+) -> Lease:
+    return given(run(election.campaign(engine, plan, leadership, wait, stop)))
+
+
+class Election(Described):
+    """One of several candidates leads, and every client can see which one. Made by ``Client.election``.
+
+    Shared by any number of threads; ``resign``, ``leading`` and ``leader_only`` are about the leadership that was last
+    won through this object.
+    """
+
+    __slots__ = ("_leadership",)
+
+    def __init__(self, client: Any, plan: Plan, source: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
+        super().__init__(client, plan, source)
+        self._leadership = election.Leadership(plan.primitive.name)
+
+    def campaign(self, timeout: Seconds | Unset | None = UNSET, *, stop: StopSignal | None = None) -> Lease:
+        """Stand for election, and wait until elected. Candidates are elected in FIFO order.
+
+        Args:
+            timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the election's own ``timeout``.
+            stop: An event; once it is set, the wait ends with ``NotAcquired`` within 0.05 s.
+
+        Returns:
+            The lease to lead with; leave its ``with`` block, release it or ``resign`` to give up leading.
+            Keep it: a lease that is dropped is not renewed.
+
+        Raises:
+            AcquireTimeout: Somebody else still led at the end of ``timeout``.
+            DeadlockDetected: This thread leads already.
+            QueueFull: More than ``max_waiters`` stand.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        wait = self._plan.options.timeout if timeout is UNSET else check_timeout(timeout)
+        plan = self._prepare(self._plan, None)
+        return _elected(engine_of(self._client), plan, self._leadership, wait, stop)
+
+    def run(
+        self,
+        function: Callable[[Lease], R],
+        *,
+        stop: StopSignal | None = None,
+        backoff: tuple[Seconds, Seconds] = (1.0, 60.0),
+    ) -> R | None:
+        """Run a function while leading, again and again: the whole loop of a candidate.
+
+        It stands for election and calls the function once elected. When leadership is lost, it stands again. When the
+        function raises, it resigns, logs the error (``pawlock.election``) and stands again after a pause, so that another
+        candidate can lead meanwhile. While the server is away it keeps trying. It ends when the function returns, when
+        ``stop`` is set or the client is closed; it then has resigned.
+
+        Args:
+            function: What the leader does with its lease. In asyncio it is a coroutine function, cancelled at its next
+                await when the lead is lost, when ``stop`` is set or when this call is cancelled; this resigns after it
+                has ended. A function of threads is not interrupted: it calls ``lease.check()`` before each step that
+                must not happen late, or waits with ``lease.lost.wait(seconds)`` between steps.
+            stop: An event. Once it is set, a wait for election ends within 0.05 s, and so does a coroutine function; a
+                function of threads has to watch it too.
+            backoff: Seconds of the pause after the first failure of the function, and of the longest: it doubles from
+                failure to failure, with jitter, and starts anew after a leadership that was longer than the longest.
+                Default 1 and 60; at least 0.05. While the server is away the pause is always the first.
+
+        Returns:
+            What the function returned; None if ``stop`` or ``close()`` ended it.
+
+        Raises:
+            DeadlockDetected: This thread leads already.
+            ConfigurationError: ``backoff`` can never work.
+        """
+        candidacy = Candidacy(self.name, stop, backoff)
+        while not candidacy.stopped() and not is_closed(self._client):
+            try:
+                lease = self.campaign(None, stop=stop)
+            except ClientClosed:
+                break
+            except DeadlockDetected:
+                raise
+            except (BackendError, NotAcquired) as error:
+                if not candidacy.stopped():
+                    pause(self._client, candidacy, candidacy.unavailable(error))
+                continue
+            began = clock()
+            try:
+                with lease:
+                    return lead(candidacy, function, lease)
+            except Exception as error:  # noqa: BLE001 - whatever the function raises, it stands again
+                candidacy.led(clock() - began)
+                if isinstance(error, LeaseLost) and lease.lost:
+                    candidacy.lost(error)
+                elif not candidacy.stopped():
+                    pause(self._client, candidacy, candidacy.failed(error))
+        return None
+
+    def resign(self) -> None:
+        """Resign; the next candidate leads immediately.
+
+        Raises:
+            NotHeld: This object does not lead (any more).
+            BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
+        """
+        run(election.resign(self._leadership))
+
+    @property
+    def leading(self) -> bool:
+        """Whether this object leads now, by the local clock. Sends nothing."""
+        return self._leadership.lease() is not None
+
+    def leader(self) -> Leader | None:
+        """The current leader, or None. It may change at any time.
+
+        Raises:
+            BackendError: The server could not be asked, or refused.
+        """
+        return run(election.leader(engine_of(self._client), self._plan))
+
+    def observe(self) -> Leaders:
+        """The current leader, then each change: an iterator of ``Leader``, or None without one.
+
+        Its next step raises ``BackendError`` if the server cannot be asked for ``unavailable_after``, and
+        ``QueueFull`` if more than ``max_waiters`` observe; it may be asked again.
+        """
+        return Leaders(election.Watch(engine_of(self._client), self._plan))
+
+    @overload
+    def leader_only(self, function: Callable[P, R]) -> Callable[P, R]: ...
+    @overload
+    def leader_only(self, *, on_follower: Literal["raise"] = "raise") -> Guarding: ...
+    @overload
+    def leader_only(self, *, on_follower: Literal["skip"]) -> Skipping: ...
+
+    def leader_only(self, function: Callable[..., Any] | None = None, *, on_follower: str = "raise") -> Any:
+        """Decorate a function or coroutine function that only the leader may run.
+
+        It asks the local clock before the call, and again after it: a call whose leadership was lost meanwhile raises
+        ``LeaseLost`` in place of its result.
+
+        Args:
+            function: What to run.
+            on_follower: What a call does where this object does not lead: ``"raise"`` (default) raises ``NotHeld``,
+                ``"skip"`` returns None.
+
+        Returns:
+            The function with the same signature.
+
+        Raises:
+            ConfigurationError: It is no function, or ``on_follower`` is neither.
+        """
+        return guard(self._leadership, function, on_follower)

@@ -1,0 +1,221 @@
+"""How a client of threads begins and ends: with ``close``, the process, a fork, or when nobody refers to it."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from pawlock._factory import Settings, live_clients
+from pawlock._inside import engine_of
+from pawlock._quorum import check_options, explain_keys_for, for_threads, probe_for
+from pawlock._service import Book
+from pawlock._target import find_target, shown_of
+from pawlock._warn import place_of_caller, warn
+from pawlock.core.client import make_engine, weak_suspect_all
+from pawlock.core.close import close
+from pawlock.core.keep.engine import Engine
+from pawlock.core.observe.timed_runtime import observe
+from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.core.state.observers import Observer
+from pawlock.errors import PawlockError
+from pawlock.runtimes.threads import ThreadRuntime, run
+from pawlock.sync.lease import Lease
+from pawlock.sync.multi import shown_any
+from pawlock.topology.credentials import Credentials
+
+if TYPE_CHECKING:
+    from pawlock.core.protocol.redlock_options import RedlockOptions
+    from pawlock.core.state.plan import Plan
+
+__all__ = ["ClientLifecycle"]
+
+_EXIT_TIME = 5.0
+"""Seconds that the releases of all clients may take at the end of the process."""
+
+_UNANSWERED = 1.0
+"""Seconds that they take there if the server does not answer, and those of each client at least."""
+
+
+class ClientLifecycle:
+    """A client without its methods: its engine, from its making to its end."""
+
+    def __init__(
+        self,
+        target: object = None,
+        *,
+        namespace: str | None = None,
+        credentials: Credentials | None = None,
+        redlock: RedlockOptions | None = None,
+        **defaults: Any,
+    ) -> None:
+        self._settings = Settings(defaults, namespace, may_be_async=False)
+        made_with = {"namespace": namespace, "credentials": credentials, "redlock": redlock}
+        self._origin = (target, {**made_with, **defaults})
+        self._made_at = place_of_caller()
+        found = find_target(target, credentials)
+        self._settings.redlock = check_options(redlock, found, self._settings)
+        self._runtime = for_threads(found, self._settings)
+        self._engine: Engine = make_engine(self._runtime, self, self._settings.setup)
+        self._engine.reports.show = shown_any
+        self._engine.quorum = self._settings.redlock
+        health = self._engine.health
+        health.server, health.probe = shown_of(found), probe_for(self._settings)
+        health.strict, health.explain_keys = self._settings.strict, explain_keys_for(self._settings)
+        self._runtime.on_move = weak_suspect_all(self._engine)
+        self._warned = False
+        self._book: Book[Lease] = Book()
+        live_clients.add(self)
+        _dismiss_settled()
+
+    def close(self, timeout: Seconds | None = 5.0) -> None:
+        """Release all leases, wake waiting threads with ``ClientClosed``, close all connections. Safe to repeat.
+
+        Args:
+            timeout: Seconds that the releases may take in all; None: 5. After that, their TTL frees the locks.
+        """
+        patience = check_timeout(timeout)
+        run(close(self._engine, self._runtime.interrupt_waiters, 5.0 if patience is None else patience))
+        self._runtime.shut_down(1.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client namespace={self._settings.namespace!r}{' closed' if self._engine.activity.closed else ''}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client cannot be pickled: connect in the other process, or pass a Lock")
+
+    def __del__(self) -> None:
+        # Each lease keeps its client alive: there is none left to serve.
+        runtime, engine = getattr(self, "_runtime", None), getattr(self, "_engine", None)
+        # At the interpreter's end the names of a module are gone; `atexit` has closed all clients by then.
+        owes: Callable[[Engine], bool] | None = globals().get("_owes")
+        if (
+            owes
+            and engine is not None
+            and runtime is not None
+            and owes(engine)
+            and not engine.activity.closed
+        ):
+            # A signal ended a call of the last one that used it: what that has on the server is still to be left.
+            _owing.append((engine, runtime))
+        elif runtime is not None:
+            runtime.abandon()
+
+    @property
+    def _closed(self) -> bool:
+        return self._engine.activity.closed
+
+    def _observe(self, observer: Observer) -> None:
+        observe(self._engine, observer)
+
+    def _known_engines(self) -> list[Engine]:
+        return [self._engine]
+
+    def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
+        if asyncio._get_running_loop() is not None:
+            self._warn_of_loop()
+        return plan if ttl is None else self._settings.with_ttl(plan, ttl)
+
+    def _warn_of_loop(self) -> None:
+        if not self._warned:
+            self._warned = True
+            text = "a sync pawlock client blocks this event loop: use pawlock.connect_async() in asyncio code"
+            warn(text)
+
+    def _after_fork(self) -> None:
+        self._book.after_fork()
+        self._runtime.after_fork()
+        self._engine.after_fork()
+
+
+_owing: deque[tuple[Engine, ThreadRuntime]] = deque()
+"""Of clients that are gone and have something to leave on the server: the maintenance does it, or the process's end."""
+
+
+def _owes(engine: Engine) -> bool:
+    return bool(engine.outbox.undelivered or engine.outbox.entries)
+
+
+def _dismiss_settled() -> None:
+    """End the maintenance of clients that are gone and have left everything since."""
+    for _ in range(len(_owing)):
+        with contextlib.suppress(IndexError):
+            engine, runtime = _owing.popleft()
+            if _owes(engine):
+                _owing.append((engine, runtime))
+            else:
+                runtime.abandon()
+
+
+def _close_all() -> None:
+    end = time.monotonic() + _EXIT_TIME
+    for client in list(live_clients):
+        if isinstance(client, ClientLifecycle):
+            engine = engine_of(client)
+            _end(engine, engine.runtime, end)
+    while _owing:
+        _end(*_owing.popleft(), end)
+
+
+def _end(engine: Engine, runtime: ThreadRuntime, end: float) -> None:
+    with contextlib.suppress(PawlockError):
+        timeout = max(_UNANSWERED, end - time.monotonic())
+        run(close(engine, runtime.interrupt_waiters, timeout, _UNANSWERED))
+        runtime.shut_down(1.0)
+
+
+class _Ends:
+    """What `multiprocessing` runs for a worker that was forked, whose end runs nothing of `atexit`."""
+
+    def __init__(self) -> None:
+        self._known = False
+        # The worker of a fork server finds it here: it was forked before it imported anything.
+        self.register()
+
+    def register(self) -> None:
+        """Be called in a worker; children inherit that."""
+        # Whatever `multiprocessing` forks has it. It forgets the finalizers of its parent before it calls this.
+        util: Any = sys.modules.get("multiprocessing.util")
+        if util is not None and not self._known:
+            self._known = True
+            util.register_after_fork(self, _Ends.in_worker)
+            # A worker that is the first to use pawlock is past that call.
+            if sys.modules["multiprocessing.process"].parent_process() is not None:
+                self.in_worker()
+
+    def after_fork(self) -> None:
+        """In any forked child: whatever is to be left of the parent is the parent's to leave."""
+        _owing.clear()
+        self.register()
+
+    def in_worker(self) -> None:
+        """In a worker: close all clients at its end, after its own children and finalizers."""
+        util: Any = sys.modules["multiprocessing.util"]
+        util.Finalize(None, self.close, exitpriority=-1000)
+
+    def close(self) -> None:
+        """Close them, unless threads go on for which the worker waits."""
+        if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
+            _close_all()
+
+
+atexit.register(_close_all)
+_ends = _Ends()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ends.after_fork)

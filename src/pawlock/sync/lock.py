@@ -1,0 +1,152 @@
+# Written by tools/make_sync.py from aio/lock.py: change that, and run it.
+"""The lock objects of threads. Thin shells: what happens is decided in ``pawlock.core``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar
+
+from pawlock._decorate import decorated
+from pawlock._factory import description, revive
+from pawlock._hints import Hinting, refuse_words
+from pawlock._inside import engine_of, origin_of, preparer_of
+from pawlock._unset import UNSET, Unset
+from pawlock.core.acquire import acquire
+from pawlock.core.acquire.reentry import holds
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.observe.inspect import inspect
+from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.core.protocol.runtime import StopSignal
+from pawlock.runtimes.threads import run
+from pawlock.sync.block import LockBlock
+from pawlock.sync.lease import Lease, given
+
+if TYPE_CHECKING:
+    from pawlock.core.state.plan import Plan, Prepare
+    from pawlock.sync.context import Context
+
+__all__ = ["BaseLock", "Lock", "SkippingLock"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BaseLock(Hinting, LockBlock[Lease]):
+    """A lock of any kind: immutable, picklable, shared by any number of threads."""
+
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
+
+    def __init__(self, client: Context, plan: Plan, source: tuple[Any, ...]) -> None:
+        self._client = client
+        self._prepare: Prepare = preparer_of(client)
+        self._plan = plan
+        self._source = source
+        self._entered: list[tuple[object, HeldLease]] = []
+
+    @property
+    def name(self) -> str:
+        """The lock's name."""
+        return self._plan.primitive.name
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function or method: each call runs under the lock, named by the call's arguments.
+
+        Args:
+            function: What to run. Fields of the lock's name, as in ``"inventory:{product_id}"``, are filled from the
+                arguments of each call.
+
+        Returns:
+            The function with the same signature. With ``on_contended="skip"`` a call returns None while somebody else
+            holds the name.
+
+        Raises:
+            ConfigurationError: The function belongs to the other API, or lacks an argument that a field needs.
+        """
+        return decorated(self, self._plan.options, function)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._plan.primitive.kind} {self.name!r} ttl={self._plan.options.ttl:g}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return revive, (type(self._client), description(origin_of(self._client)), *self._source)
+
+
+class Lock(BaseLock):
+    """The description of a lock: immutable, picklable, shared by any number of threads. It holds nothing itself.
+
+    ``with lock as lease:`` acquires and releases; made by ``Client.lock``,
+    ``Client.rlock`` and ``Client.fair_lock``. Also a decorator.
+    """
+
+    __slots__ = ()
+
+    def acquire(
+        self,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+        **unknown: Never,
+    ) -> Lease:
+        """Acquire the lock; wait in its queue if another client holds it.
+
+        Args:
+            timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the lock's own ``timeout``.
+            ttl: The TTL of this lease in seconds; default: the lock's own.
+            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawlock's.
+
+        Raises:
+            AcquireTimeout: It was still held at the end of ``timeout``.
+            DeadlockDetected: This thread holds it already.
+            QueueFull: More than ``max_waiters`` wait.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        if unknown:
+            refuse_words("acquire", unknown)
+        plan = self._prepare(self._plan, ttl)
+        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
+        return given(run(acquire.acquire(engine_of(self._client), plan, wait, stop)))
+
+    def try_acquire(self) -> Lease | None:
+        """Acquire the lock if it is free now; None if it is held, also by this thread itself.
+
+        Raises:
+            BackendError: The server could not be asked, or refused; the result is never None then.
+        """
+        plan = self._prepare(self._plan, None)
+        record = run(acquire.acquire(engine_of(self._client), plan, 0, or_none=True))
+        return None if record is None else given(record)
+
+    def held_by_me(self) -> bool:
+        """Whether this thread holds the lock now by a lease of this client that has not ended. No server is asked.
+
+        False in every other thread, also where it uses a lease of this one, and once the lease is released, lost or
+        expired by the local clock. A writer may read: while it writes, this is true of the read lock as well.
+        """
+        return holds(engine_of(self._client), self._plan)
+
+    def locked(self) -> bool:
+        """Whether the lock is held now. It may change at any time: use it for display, never to decide."""
+        return run(inspect(engine_of(self._client), self._plan.primitive, self._plan.options, 0)).held
+
+
+class SkippingLock(Lock):
+    """How a type checker sees ``Lock`` with ``on_contended="skip"``: what it decorates may return None."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __call__(  # type: ignore[override]
+            self, function: Callable[P, R]
+        ) -> Callable[P, R | None]:
+            """See ``Lock``; a call that is skipped returns None."""
+            ...

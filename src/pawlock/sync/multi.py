@@ -1,0 +1,208 @@
+# Written by tools/make_sync.py from aio/multi.py: change that, and run it.
+"""The multi-lock of threads. Thin shells: what happens is decided in ``pawlock.core``."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Never, Self
+
+from pawlock._hints import Hinting, refuse_words
+from pawlock._inside import engine_of, origin_of, preparer_of
+from pawlock._multi import describe_multi, revive_multi
+from pawlock._unset import UNSET, Unset
+from pawlock.core.acquire.reentry import holds
+from pawlock.core.coordinate import multi
+from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.observe.inspect import inspect
+from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
+from pawlock.core.protocol.runtime import StopSignal
+from pawlock.errors import ClientClosed
+from pawlock.runtimes.threads import run
+from pawlock.sync.block import Entered, finish, leave_block
+from pawlock.sync.lease import Lease, Lost, shown
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.state.plan import Prepare
+    from pawlock.sync.context import Context
+
+__all__ = ["MultiLease", "MultiLock", "given_all", "shown_all", "shown_any"]
+
+
+class MultiLease(BaseMultiLease):
+    """One lease of several names: valid as long as all of them; a context manager that releases all at its end."""
+
+    __slots__ = ()
+
+    @property
+    def lost(self) -> Lost:
+        """Whether any member is lost; ``lost.wait(timeout)`` sleeps until then."""
+        return Lost(self._record)
+
+    def extend(self, ttl: Seconds) -> None:
+        """Set the remaining life of each name to ``ttl``; it never adds. The new ttl also serves later renewals.
+
+        Args:
+            ttl: Seconds, from 0.05 to 366 days, as for a single lease.
+
+        Raises:
+            NotHeld: One is lost, or all were released; the others were extended.
+            ConfigurationError: ttl can never work.
+            BackendError: The server could not be asked.
+        """
+        run(multi.extend_all(self._record.engine, self._record, check_ttl(ttl)))
+
+    def release(self) -> None:
+        """Release all members, even if one of them fails.
+
+        Raises:
+            NotHeld: One was lost, or all were released before.
+            BackendError: The server did not answer for one, or refused; its TTL frees the lock at the latest.
+        """
+        finish(self._record, multi.release_all_or_raise, multi.cut_short)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        leave_block(self._record, error, multi.end_all, multi.cut_short)
+
+
+def shown_all(record: HeldMultiLease) -> MultiLease:
+    """What the user sees of a lease of several names: the same object each time."""
+    known: MultiLease | None = None if record.shown_as is None else record.shown_as()
+    return MultiLease(record) if known is None else known
+
+
+def given_all(record: HeldMultiLease) -> MultiLease:
+    """The same, for the caller that acquired it."""
+    lease = shown_all(record)
+    # After the last call: a signal handler may have closed the client meanwhile.
+    if record.engine.activity.closed:
+        raise ClientClosed("the client was closed during the call", name=record.name)
+    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
+    record.given += (True,)
+    return lease
+
+
+def _acquired_all(engine: Engine, plan: MultiPlan, wait: float | None, stop: StopSignal | None) -> MultiLease:
+    record = run(multi.acquire_all(engine, plan, wait, stop))
+    if record is None:
+        raise AssertionError("a wait ends with a lease or an error")
+    return given_all(record)
+
+
+def shown_any(record: HeldLease | HeldMultiLease) -> Lease | MultiLease:
+    """What the user sees of a lease of one name or of several."""
+    return shown(record) if isinstance(record, HeldLease) else shown_all(record)
+
+
+def _end_block(record: HeldMultiLease, error: BaseException | None) -> None:
+    leave_block(record, error, multi.end_all, multi.cut_short)
+
+
+class MultiLock(Hinting, Entered[HeldMultiLease]):
+    """Several locks that are acquired together: immutable, picklable, shared by any number of threads.
+
+    ``with lock as lease:`` acquires all of them or none, and releases all; made by ``Client.multi_lock``.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
+
+    def __init__(self, client: Context, plan: MultiPlan, source: tuple[Any, ...]) -> None:
+        self._client = client
+        self._prepare: Prepare = preparer_of(client)
+        self._plan = plan
+        self._source = source
+        self._entered: list[tuple[object, HeldMultiLease]] = []
+
+    @property
+    def name(self) -> str:
+        """All names, joined by commas."""
+        return self._plan.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its members, in the order in which they are acquired."""
+        return tuple(member.primitive.name for member in self._plan.members)
+
+    def acquire(
+        self,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+        **unknown: Never,
+    ) -> MultiLease:
+        """Acquire all members, waiting in the queue of each that is held; on failure, release all.
+
+        Args:
+            timeout: Seconds to wait for all together; None waits indefinitely, 0 tries once; default: the lock's
+                own ``timeout``.
+            ttl: The TTL of each lease in seconds; default: its own.
+            stop: An event; once it is set, a wait in a queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawlock's.
+
+        Raises:
+            AcquireTimeout: One was still held at the end of ``timeout``; ``name`` says which.
+            DeadlockDetected: This thread holds one of them already.
+            NotAcquired: One was lost while waiting for the others.
+            QueueFull: More than ``max_waiters`` wait for one of them.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        if unknown:
+            refuse_words("acquire", unknown)
+        plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
+        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
+        return _acquired_all(engine_of(self._client), plan, wait, stop)
+
+    def try_acquire(self) -> MultiLease | None:
+        """Acquire all members if all are free now; None if one is held, also by this thread itself.
+
+        Raises:
+            BackendError: The server could not be asked, or refused; the result is never None then.
+        """
+        plan = self._plan.with_members(lambda member: self._prepare(member, None))
+        record = run(multi.acquire_all(engine_of(self._client), plan, 0, raises=False))
+        return None if record is None else given_all(record)
+
+    def held_by_me(self) -> bool:
+        """Whether this thread holds every member now by this client's leases. No server is asked."""
+        return all(holds(engine_of(self._client), member) for member in self._plan.members)
+
+    def locked(self) -> bool:
+        """Whether any member is held now. It may change at any time."""
+        engine = engine_of(self._client)
+        for member in self._plan.members:
+            found = run(inspect(engine, member.primitive, member.options, 0))
+            if found.held:
+                return True
+        return False
+
+    def __enter__(self) -> MultiLease:
+        lease = self.acquire()
+        # No call here: a signal handler may run there, and nobody would leave the block that was not begun.
+        record = lease._record  # noqa: SLF001 - what record_of_all returns, without a call
+        self._entered += [(record.who, record)]
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(error, _end_block, multi.cut_short)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r:.200}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return revive_multi, (type(self._client), *describe_multi(origin_of(self._client), *self._source))

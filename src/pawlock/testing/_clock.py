@@ -1,0 +1,351 @@
+"""Time for clients in memory: the machine's, or one that only moves while somebody waits for it."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from math import inf
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from pawlock.runtimes.shared import now as boot_time
+
+__all__ = ["Clock", "Nap", "RealClock", "Timer", "VirtualClock"]
+
+_SETTLED_WITHIN = 5.0
+_POLL = 0.0001
+_LEAST = 1e-6
+"""No wait is shorter: rounding must never let one begin again and again in a moment that does not pass."""
+
+
+class Nap(Protocol):
+    """Where one thread sleeps until another wakes it. Waking first and sleeping later is fine."""
+
+    def wait(self, timeout: float | None) -> bool:
+        """Sleep; True if woken, False after the timeout."""
+        ...
+
+    def wake(self) -> None:
+        """Wake the local waiter; from anywhere, also from a finaliser, any number of times."""
+        ...
+
+
+class Timer(Protocol):
+    """Something that will be done at a time."""
+
+    def cancel(self) -> None:
+        """Do not do it."""
+        ...
+
+
+class Clock(Protocol):
+    """What runtimes in memory ask of time."""
+
+    patience: float
+
+    def now(self) -> float:
+        """Seconds, on the clock of every deadline."""
+        ...
+
+    def server_us(self) -> int:
+        """What the server's wall clock reads, in µs."""
+        ...
+
+    def nap(self) -> Nap:
+        """A place to sleep."""
+        ...
+
+    def later(self, seconds: float, action: Callable[[], object]) -> Timer:
+        """Do something after a while."""
+        ...
+
+    def expect(self) -> None:
+        """A thread is being started that will say ``servant``."""
+        ...
+
+    def servant(self) -> None:
+        """The present thread serves others: time does not pass for its sake."""
+        ...
+
+    def retire(self) -> None:
+        """The present thread, a servant, ends."""
+        ...
+
+    def seen(self) -> None:
+        """The present thread uses a client."""
+        ...
+
+    def busy(self) -> Callable[[], None]:
+        """Somebody does something now; call what this returns when that is done."""
+        ...
+
+
+class _RealNap:
+    __slots__ = ("_bell",)
+
+    def __init__(self) -> None:
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    def wait(self, timeout: float | None) -> bool:
+        return self._bell.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, 1e6)))
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):
+            self._bell.release()
+
+
+class RealClock:
+    """The machine's time."""
+
+    patience = 0.0
+
+    def now(self) -> float:
+        """See ``Clock``."""
+        return boot_time()
+
+    def server_us(self) -> int:
+        """See ``Clock``."""
+        return time.time_ns() // 1000
+
+    def nap(self) -> Nap:
+        """See ``Clock``."""
+        return _RealNap()
+
+    def later(self, seconds: float, action: Callable[[], object]) -> Timer:
+        """See ``Clock``."""
+        timer = threading.Timer(seconds, action)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def expect(self) -> None:
+        """See ``Clock``: time passes by itself."""
+
+    def servant(self) -> None:
+        """See ``Clock``: time passes by itself."""
+
+    def retire(self) -> None:
+        """See ``Clock``: time passes by itself."""
+
+    def seen(self) -> None:
+        """See ``Clock``: time passes by itself."""
+
+    def busy(self) -> Callable[[], None]:
+        """See ``Clock``."""
+        return _nothing
+
+
+def _nothing() -> None:
+    """There is nothing to do."""
+
+
+class _VirtualNap:
+    """Asleep while its bell is locked and ``asleep`` says so: the waker clears that, in one step, before the bell."""
+
+    __slots__ = ("_clock", "asleep", "bell", "over", "turn")
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.bell: threading.Lock = threading.Lock()
+        self.bell.acquire()
+        self.asleep: bool = False
+        self.over: bool = False
+        self.turn: int = -1
+
+    @property
+    def quiet(self) -> bool:
+        """Whether its thread sleeps and nobody has woken it."""
+        return self.asleep and self.bell.locked()
+
+    def wait(self, timeout: float | None) -> bool:
+        return self._clock.wait(self, timeout)
+
+    def wake(self) -> None:
+        self.over = False
+        self.asleep = False
+        try:  # noqa: SIM105 - at the end of the interpreter contextlib may be gone already
+            self.bell.release()
+        except RuntimeError:
+            pass
+
+
+class _Action:
+    __slots__ = ("action",)
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.action: Callable[[], object] | None = action
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class VirtualClock:
+    """A time that only moves while somebody waits in it: then it jumps to what comes next.
+
+    A jump waits until all that is going on has settled: the threads that serve clients sleep again, and so do other
+    threads that were seen here; these are given ``patience`` real seconds, as nobody knows what else they do.
+
+    Args:
+        patience: Real seconds.
+    """
+
+    def __init__(self, patience: float = 0.01) -> None:
+        self.patience: float = patience
+        self._now = 1000.0
+        self._heap: list[tuple[float, int, _VirtualNap | _Action]] = []
+        self._turns = count()
+        self._guard = threading.Lock()
+        self._driving = threading.RLock()
+        self._servants: dict[int, _VirtualNap] = {}
+        self._expected = 0
+        self._callers: WeakKeyDictionary[threading.Thread, _VirtualNap | None] = WeakKeyDictionary()
+        self._busy: set[object] = set()
+
+    # Clock ------------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """See ``Clock``."""
+        return self._now
+
+    def server_us(self) -> int:
+        """See ``Clock``."""
+        return 1_790_000_000_000_000 + int(self._now * 1e6)
+
+    def nap(self) -> Nap:
+        """See ``Clock``."""
+        return _VirtualNap(self)
+
+    def later(self, seconds: float, action: Callable[[], object]) -> Timer:
+        """See ``Clock``."""
+        entry = _Action(action)
+        with self._guard:
+            heapq.heappush(self._heap, (self._now + seconds, next(self._turns), entry))
+        return entry
+
+    def expect(self) -> None:
+        """See ``Clock``."""
+        self._expected += 1
+
+    def servant(self) -> None:
+        """See ``Clock``."""
+        # Not quiet before it sleeps for the first time.
+        self._servants[threading.get_ident()] = _VirtualNap(self)
+        self._expected -= 1
+
+    def retire(self) -> None:
+        """See ``Clock``."""
+        self._servants.pop(threading.get_ident(), None)
+
+    def seen(self) -> None:
+        """See ``Clock``."""
+        if threading.get_ident() not in self._servants:
+            self._callers.setdefault(threading.current_thread())
+
+    def busy(self) -> Callable[[], None]:
+        """See ``Clock``."""
+        mark = object()
+        self._busy.add(mark)
+        return lambda: self._busy.discard(mark)
+
+    # Sleeping ---------------------------------------------------------------------------------------------------
+
+    def wait(self, nap: _VirtualNap, timeout: float | None) -> bool:
+        """Let the present thread sleep; True if woken, False after so many seconds."""
+        me, thread = threading.get_ident(), threading.current_thread()
+        serves = me in self._servants
+        nap.over = False
+        if timeout is not None and timeout < inf:
+            with self._guard:
+                nap.turn = next(self._turns)
+                heapq.heappush(self._heap, (self._now + max(_LEAST, timeout), nap.turn, nap))
+        if serves:
+            self._servants[me] = nap
+        else:
+            self._callers[thread] = nap
+        nap.asleep = True
+        try:
+            if serves:
+                nap.bell.acquire()
+            else:
+                self._drive(nap)
+        finally:
+            nap.asleep = False
+            nap.turn = -1
+            if not serves:
+                self._callers[thread] = None
+        return not nap.over
+
+    def _drive(self, nap: _VirtualNap) -> None:
+        while not nap.bell.acquire(blocking=False):
+            if not self._driving.acquire(timeout=0.002):
+                continue
+            try:
+                self._settle()
+                if not nap.bell.locked() or self._step(inf):
+                    continue
+            finally:
+                self._driving.release()
+            # Nothing will ever happen by itself: another thread has to act.
+            if nap.bell.acquire(timeout=0.005):
+                return
+
+    def creep(self) -> None:
+        """Let the least of times pass: an event loop took a turn."""
+        with self._guard:
+            self._now += _LEAST
+
+    def pass_to(self, when: float) -> None:
+        """Let time pass to a moment, with all that happens until then."""
+        with self._driving:
+            self._settle()
+            while self._step(when):
+                self._settle()
+            self._now = max(self._now, when)
+
+    def _step(self, limit: float) -> bool:
+        """Go to what comes next and let it happen; False if nothing does before the limit."""
+        with self._guard:
+            while self._heap and not self._stands(self._heap[0]):
+                heapq.heappop(self._heap)
+            if not self._heap or self._heap[0][0] > limit:
+                return False
+            due, _, entry = heapq.heappop(self._heap)
+            self._now = max(self._now, due)
+            if isinstance(entry, _VirtualNap):
+                entry.over = True
+                entry.turn = -1
+                entry.asleep = False
+                with suppress(RuntimeError):
+                    entry.bell.release()
+                return True
+        action, entry.action = entry.action, None
+        if action is not None:
+            action()
+        return True
+
+    @staticmethod
+    def _stands(item: tuple[float, int, _VirtualNap | _Action]) -> bool:
+        _, turn, entry = item
+        return entry.turn == turn if isinstance(entry, _VirtualNap) else entry.action is not None
+
+    def _settle(self) -> None:
+        end = time.monotonic() + _SETTLED_WITHIN
+        while self._expected > 0 or not all(nap.quiet for nap in list(self._servants.values())):
+            if time.monotonic() > end:
+                break
+            time.sleep(_POLL)
+        end = time.monotonic() + self.patience
+        while (self._busy or self._others_awake()) and time.monotonic() < end:
+            time.sleep(_POLL)
+
+    def _others_awake(self) -> bool:
+        me = threading.current_thread()
+        return any(
+            thread is not me and thread.is_alive() and (nap is None or not nap.quiet)
+            for thread, nap in list(self._callers.items())
+        )

@@ -1,0 +1,281 @@
+"""The two kinds of connections to a server in this process, as a client sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Tracking, Wakeup
+from pawlock.testing._clock import Clock
+from pawlock.testing.in_process.node import Entrance, Outcome
+from pawlock.transport.answer import Answer
+from pawlock.transport.link import FREE, Link
+from pawlock.transport.mux import Mux
+from pawlock.transport.wire import ENDS_CONNECTION
+
+__all__ = ["InProcessLink", "InProcessMux"]
+
+
+def _silent(timeout: float) -> Fault:
+    return Fault(FaultKind.UNANSWERED, f"no answer within {timeout:.3g} s", maybe_applied=True)
+
+
+class InProcessLink(Link):
+    """See ``Link``: of one thread at a time.
+
+    Args:
+        node: Where to.
+        clock: What its timeouts go by.
+        channel: On which it hears hand-offs.
+
+    Raises:
+        Fault: It could not be made.
+    """
+
+    def __init__(self, node: Entrance, clock: Clock, channel: str) -> None:
+        self.free: list[None] = [None]
+        self.dead: bool = False
+        self.waiting: bool = False
+        self.shown: str = node.shown
+        self.replicas: int = 0
+        self.pid: int = os.getpid()
+        self.channel: str = channel
+        self._woken = False
+        self._listens = False
+        self._node = node
+        self._clock = clock
+        self._rid = FIRST_RID
+        self.tracks: bool | None = False
+        self.refusal: str = "a server in memory"
+        self.tracked: dict[str, Tracking] = {}
+        self._heard: dict[str, Wakeup] = {}
+        self._nap = clock.nap()
+        node.connect(self)
+
+    def ask(self, call: Call, timeout: float) -> Reply:
+        """See ``Link``."""
+        free = self.free
+        try:
+            del free[0]
+        except IndexError:
+            raise Fault(FaultKind.UNREACHABLE, "the connection was taken for another thread") from None
+        try:
+            outcome = self._ask(call, timeout)
+        except Fault:
+            raise
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            free += FREE
+        if isinstance(outcome, Fault):
+            if outcome.kind in ENDS_CONNECTION or outcome.maybe_applied:
+                self.close()
+            raise outcome
+        reply: Reply = outcome
+        return reply
+
+    def _ask(self, call: Call, timeout: float) -> Outcome:
+        self._clock.seen()
+        self._rid += 1
+        nap = self._clock.nap()
+        found: list[Outcome] = []
+
+        def deliver(outcome: Outcome) -> None:
+            found.append(outcome)
+            nap.wake()
+
+        self._node.submit(call, self._rid, deliver)
+        if not found:
+            nap.wait(timeout)
+        return found[0] if found else _silent(timeout)
+
+    def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """See ``Link``."""
+        outcomes: list[Reply | Fault] = []
+        for call in calls:
+            if self.dead:
+                outcomes.append(Fault(FaultKind.UNANSWERED, "the connection broke", maybe_applied=True))
+                continue
+            try:
+                outcomes.append(self.ask(call, timeout))
+            except Fault as fault:
+                outcomes.append(fault)
+        return outcomes
+
+    def waker(self) -> Callable[[], object]:
+        """See ``Link``."""
+        self._woken = False
+        self._listens = True
+        return self._wake_here
+
+    def _wake_here(self) -> None:
+        self._woken = True
+        self._nap.wake()
+
+    def wait(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Link``."""
+        end = self._clock.now() + timeout
+        self.waiting = True
+        listens, self._listens = self._listens, False
+        try:
+            while not (listens and self._woken):
+                found = self._heard.pop(token, None)
+                left = end - self._clock.now()
+                if found is not None or self.dead or left <= 0:
+                    return found
+                self._nap.wait(left)
+            return self._heard.pop(token, None)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self.waiting = False
+
+    def heard(self) -> list[str]:
+        """See ``Link``."""
+        over = [token for token, wakeup in list(self._heard.items()) if wakeup.is_notice]
+        for token in over:
+            self._heard.pop(token, None)
+        return over
+
+    def woken(self, token: str, wakeup: Wakeup) -> None:
+        """See ``Subscriber``."""
+        self._heard[token] = wakeup
+        self._nap.wake()
+
+    def cut(self) -> None:
+        """See ``Subscriber``."""
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """See ``Link``."""
+        self.dead = True
+        self._nap.wake()
+
+    def close(self) -> None:
+        """See ``Link``."""
+        self.dead = True
+        self._node.disconnect(self)
+
+
+class _Request(Answer[Any]):
+    timer: asyncio.TimerHandle | None = None
+
+    def end(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class InProcessMux(Mux):
+    """See ``Mux``: shared by the tasks of one event loop.
+
+    Args:
+        node: Where to.
+        loop: The loop.
+        channel: On which it hears hand-offs.
+        on_wakeup: As for ``Mux``.
+        on_end: As for ``Mux``.
+
+    Raises:
+        Fault: It could not be made.
+    """
+
+    def __init__(
+        self,
+        node: Entrance,
+        loop: asyncio.AbstractEventLoop,
+        channel: str,
+        on_wakeup: Callable[[str, Wakeup], Answer[Any] | None],
+        on_end: Callable[[Mux], object],
+    ) -> None:
+        super().__init__(loop, on_wakeup, on_end)
+        self.tracks: bool | None = False
+        self.refusal: str = "a server in memory"
+        self.channel: str = channel
+        self._node = node
+        self._asked: dict[int, _Request] = {}
+        node.connect(self)
+
+    def ask(self, call: Call, timeout: float) -> Answer[Reply]:
+        """See ``Mux``."""
+        self._rid = rid = self._rid + 1
+        request = _Request(self._loop)
+        if self.dead:
+            request.fail(Fault(FaultKind.UNREACHABLE, "the connection is gone"))
+            return request
+        self._asked[rid] = request
+        try:
+            self._node.submit(call, rid, lambda outcome: self._soon(self._deliver, rid, outcome))
+        except Fault as fault:
+            del self._asked[rid]
+            request.fail(fault)
+            return request
+        request.timer = self._loop.call_later(timeout, self._overdue, rid, timeout)
+        return request
+
+    def _soon(self, action: Callable[..., object], *args: object) -> None:
+        # A loop that was closed has nobody left to notify.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(action, *args)
+
+    def _deliver(self, rid: int, outcome: Outcome) -> None:
+        request = self._asked.pop(rid, None)
+        if request is None:
+            return
+        request.end()
+        if not isinstance(outcome, Fault):
+            if request.give(outcome):
+                request.wake_soon()
+            return
+        request.fail(outcome)
+        if outcome.kind in ENDS_CONNECTION:
+            self.close(Fault(FaultKind.UNANSWERED, outcome.text, maybe_applied=True))
+
+    def _overdue(self, rid: int, timeout: float) -> None:
+        request = self._asked.pop(rid, None)
+        if request is not None:
+            request.fail(_silent(timeout))
+            self.close(Fault(FaultKind.UNANSWERED, "the server is silent", maybe_applied=True))
+
+    def cast(self, call: Call) -> None:
+        """See ``Mux``."""
+        if not self.dead:
+            self.ask(call, 1.0)
+
+    async def drain_replies(self, timeout: float) -> None:
+        """See ``Mux``: a server in this process forgets no request."""
+        del timeout
+
+    def flush(self) -> None:
+        """See ``Mux``: nothing is kept back."""
+
+    def woken(self, token: str, wakeup: Wakeup) -> None:
+        """See ``Subscriber``."""
+        self._soon(self._woken, token, wakeup)
+
+    def _woken(self, token: str, wakeup: Wakeup) -> None:
+        waiter = None if self.dead else self._on_wakeup(token, wakeup)
+        if waiter is not None:
+            waiter.wake_soon()
+
+    def cut(self) -> None:
+        """See ``Subscriber``."""
+        self._soon(self.connection_lost, None)
+
+    def close(self, fault: Fault | None = None) -> None:
+        """See ``Mux``."""
+        if self.dead:
+            return
+        self.dead = True
+        self._node.disconnect(self)
+        why = fault or Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        asked, self._asked = self._asked, {}
+        for request in asked.values():
+            request.end()
+            request.fail(why)
+        self._on_end(self)

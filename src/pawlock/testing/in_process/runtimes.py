@@ -1,0 +1,233 @@
+"""The two real runtimes, with connections to a server in this process and a clock that may be a test's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
+from pawlock.core.protocol.terms import Durable
+from pawlock.runtimes.aio import AsyncioRuntime
+from pawlock.runtimes.shared import secret
+from pawlock.runtimes.threads import ThreadRuntime
+from pawlock.testing._clock import Clock, Nap
+from pawlock.testing.in_process.links import InProcessLink, InProcessMux
+from pawlock.testing.in_process.node import Entrance
+from pawlock.topology.endpoint import Endpoint
+
+__all__ = ["InProcessTasks", "InProcessThreads"]
+
+
+class _Parker:
+    __slots__ = ("_nap",)
+
+    def __init__(self, nap: Nap) -> None:
+        self._nap = nap
+
+    async def park(self, timeout: float | None) -> bool:
+        return self._nap.wait(timeout)
+
+    def rest(self, timeout: float | None) -> bool:
+        return self._nap.wait(timeout)
+
+    def unpark(self) -> None:
+        self._nap.wake()
+
+
+class InProcessThreads(ThreadRuntime):
+    """See ``ThreadRuntime``.
+
+    Args:
+        node: The server.
+        clock: Its time.
+        wake_prefix: What the wake-up channels of this client begin with.
+    """
+
+    def __init__(self, node: Entrance, clock: Clock, wake_prefix: str) -> None:
+        super().__init__(lambda: Endpoint("memory", node.shown, {}), wake_prefix)
+        self._node = node
+        self._clock = clock
+        self._bed = clock.nap()
+        self._sleepers: set[Nap] = set()
+        self._stopped: list[Nap] | None = None
+        self.now: Callable[[], float] = clock.now
+
+    def parker(self) -> Parker:
+        """See ``Runtime``."""
+        return _Parker(self._clock.nap())
+
+    def _connect_to(self, endpoint: Endpoint, timeout: float) -> InProcessLink:
+        del endpoint, timeout
+        self._make_room()
+        link = InProcessLink(self._node, self._clock, self._wake_prefix + secret())
+        self._served = True
+        self._links.add(link)
+        return link
+
+    def publish_first(self, call: Any) -> Any:
+        """See ``Carrier``: they do so anyhow."""
+        return call
+
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+        """See ``DurableRuntime``: there is no replica."""
+        del call, durable, timeout
+        return None, 0
+
+    # Waiting ----------------------------------------------------------------------------------------------------
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Runtime``."""
+        woken = await super().wait_wakeup(token, timeout)
+        self._stand()
+        return woken
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        if not self._closing.is_set():
+            await self.pause(seconds)
+        if self._closing.is_set():
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+
+    async def pause(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        nap = self._clock.nap()
+        self._sleepers.add(nap)
+        try:
+            nap.wait(seconds)
+        finally:
+            self._sleepers.discard(nap)
+        self._stand()
+
+    def interrupt_waiters(self) -> None:
+        """See ``ThreadRuntime``."""
+        super().interrupt_waiters()
+        for nap in list(self._sleepers):
+            nap.wake()
+
+    # Upkeep -----------------------------------------------------------------------------------------------------
+
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
+        """See ``Runtime``."""
+        with self._starting:
+            starts = not self._ending and (self._maintenance is None or not self._maintenance.is_alive())
+            if starts:
+                self._clock.expect()
+            return super().spawn_maintenance(maintenance)
+
+    def _serve(self, maintenance: Callable[[], Any]) -> None:
+        self._clock.servant()
+        try:
+            super()._serve(maintenance)
+        finally:
+            self._clock.retire()
+
+    async def idle(self, until: float | None) -> bool:
+        """See ``Runtime``."""
+        if not self._ending:
+            self._bed.wait(None if until is None else max(0.0, until - self.now()))
+            self._stand()
+        return not self._ending
+
+    def nudge(self) -> None:
+        """See ``Runtime``."""
+        self._bed.wake()
+
+    def report(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``."""
+        done = self._clock.busy()
+
+        def reported() -> None:
+            try:
+                callback()
+            finally:
+                done()
+
+        super().report(reported)
+
+    # A process that is stopped ----------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Let what sleeps here not go on when it wakes."""
+        self._stopped = []
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        stopped, self._stopped = self._stopped or [], None
+        for nap in stopped:
+            nap.wake()
+
+    def _stand(self) -> None:
+        while (stopped := self._stopped) is not None and not self._ending:
+            nap = self._clock.nap()
+            stopped.append(nap)
+            if self._stopped is stopped:
+                nap.wait(None)
+
+
+class InProcessTasks(AsyncioRuntime):
+    """See ``AsyncioRuntime``.
+
+    Args:
+        loop: The loop.
+        node: The server.
+        clock: Its time.
+        prefix: What the wake-up channels of this client begin with.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, node: Entrance, clock: Clock, prefix: str) -> None:
+        super().__init__(loop, lambda: Endpoint("memory", node.shown, {}), prefix)
+        self._node = node
+        self._running = asyncio.Event()
+        self._running.set()
+        self.now: Callable[[], float] = clock.now
+
+    async def _connect(self, timeout: float) -> None:
+        del timeout
+        channel = self._prefix + secret()
+        mux = InProcessMux(self._node, self.loop, channel, self._wake, self._ended)
+        if self._ending:
+            mux.close()
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._mux = mux
+        self._served = True
+
+    def publish_first(self, call: Any) -> Any:
+        """See ``Carrier``: they do so anyhow."""
+        return call
+
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+        """See ``DurableRuntime``: there is no replica."""
+        del call, durable, timeout
+        return None, 0
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Runtime``."""
+        woken = await super().wait_wakeup(token, timeout)
+        await self._running.wait()
+        return woken
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        await super().sleep(seconds)
+        await self._running.wait()
+
+    async def idle(self, until: float | None) -> bool:
+        """See ``Runtime``."""
+        alive = await super().idle(until)
+        if alive:
+            await self._running.wait()
+        return alive and not self._ending
+
+    def stop(self) -> None:
+        """Let what sleeps here not go on when it wakes."""
+        self.run_in_owner(self._running.clear)
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        self.run_in_owner(self._running.set)
+
+    def interrupt_waiters(self) -> None:
+        """See ``AsyncioRuntime``."""
+        self._running.set()
+        super().interrupt_waiters()

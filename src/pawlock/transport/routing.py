@@ -1,0 +1,240 @@
+"""Finding the node for each call of a cluster: written once for both APIs."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind
+from pawlock.topology.cluster import Address, SlotMap, first_key, read_ranges, read_redirect, slot_of
+from pawlock.topology.endpoint import ClusterNodes, Endpoint
+from pawlock.transport.sentinel import Ask
+from pawlock.transport.wire import pack
+
+__all__ = ["Asking", "Router"]
+
+log: logging.Logger = logging.getLogger("pawlock.cluster")
+
+T = TypeVar("T")
+
+_ASKING = pack(b"ASKING")
+_MOST_HOPS = 8
+_PATIENCE = 0.5
+_LEAST_SHARE = 0.05
+"""Seconds for a node that is asked for the map, at least."""
+
+_LEAST_PAUSE = 0.05
+"""Seconds between two loads of the map: many calls learn of the same move at once."""
+
+_MAYBE_MOVED = frozenset(
+    {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.READ_ONLY, FaultKind.NOT_READY}
+)
+
+
+class Asking(Call):
+    """A call to the node that a slot is moving to: let in for this once, and with its text, which is new there."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, call: Call) -> Asking:
+        """Let a call in: whatever packs it, ``ASKING`` goes before, and its text where its digest would be."""
+        begin = _ASKING + call.script.eval
+        return cls(replace(call.script, evalsha=begin, eval=begin), call.body)
+
+
+class Router(ABC):
+    """Sends each call to the node that serves its keys, and follows the slots when they move.
+
+    Args:
+        target: Nodes of the cluster.
+        now: The clock.
+        ask: How this API asks a node one thing.
+    """
+
+    def __init__(self, target: ClusterNodes, now: Callable[[], float], ask: Ask) -> None:
+        self.slots: SlotMap = SlotMap()
+        self._target = target
+        self._model = target.nodes[0]
+        self._seeds: tuple[Address, ...] = tuple(
+            (node.settings["host"], node.settings["port"]) for node in target.nodes
+        )
+        self._silent_at: dict[Address, float] = {}
+        self._now = now
+        self._ask = ask
+        self._turn = 0
+
+    @abstractmethod
+    async def send(self, address: Address, call: Call, timeout: float) -> Outcome:
+        """Run one script on one node. Raises ``Fault``."""
+
+    @abstractmethod
+    async def send_groups(
+        self, groups: dict[Address, list[Call]], timeout: float
+    ) -> dict[Address, list[Outcome | Fault]]:
+        """Run several scripts on each of several nodes, in one write a node."""
+
+    @abstractmethod
+    def moved(self) -> None:
+        """A master of before serves nothing any more: what it granted is to be confirmed by another."""
+
+    def endpoint(self, address: Address) -> Endpoint:
+        """How a node is reached."""
+        return self._model.at(*address)
+
+    def node_of(self, call: Call) -> Address | None:
+        """The node that serves a call's keys by the present map."""
+        return self.slots.owner(slot_of(first_key(call.body)))
+
+    async def any_node(self, timeout: float) -> Address:
+        """A master, another one each time. Raises ``Fault`` if no node knows one."""
+        await self.refresh(timeout)
+        masters = self.slots.masters
+        self._turn += 1
+        return masters[self._turn % len(masters)]
+
+    async def refresh(self, timeout: float) -> None:
+        """Load the map if it is stale. Raises ``Fault`` if there is none to go on with."""
+        slots, now = self.slots, self._now()
+        if not slots.known or (slots.stale and now - slots.loaded_at >= _LEAST_PAUSE):
+            # From here on others go on with the old map.
+            slots.loaded_at = now
+            await self._load(min(max(timeout, 0.05), _PATIENCE))
+
+    async def _load(self, timeout: float) -> None:
+        faults: list[Fault] = []
+        known = dict.fromkeys((*self.slots.masters, *self._seeds))
+        end = self._now() + timeout
+        # Who did not answer lately is asked last.
+        for address in sorted(known, key=lambda address: self._silent_at.get(address, 0.0)):
+            share = timeout
+            if self.slots.known:
+                # All of them together: the caller may have the end of a lease to report by then.
+                share = max((end - self._now()) / 2, _LEAST_SHARE)
+                if faults and self._now() + share > end:
+                    break
+            endpoint = self.endpoint(address)
+            try:
+                reply = await self._ask(endpoint, ("CLUSTER", "SLOTS"), share)
+                ranges = read_ranges(reply, address[0])
+            except Fault as fault:
+                faults.append(fault)
+                self._silent_at[address] = self._now()
+                continue
+            except ValueError as error:
+                faults.append(Fault(FaultKind.NOT_REDIS, f"{endpoint.shown}: {error}", final=True))
+                continue
+            if not ranges:
+                faults.append(Fault(FaultKind.NOT_READY, f"{endpoint.shown} has no slots yet"))
+                continue
+            if self.slots.load(ranges, self._now()):
+                log.info("%s: the masters changed", self._target.shown)
+                self.moved()
+            return
+        if not self.slots.known:
+            raise self._refusal(faults)
+        log.warning("%s: no node returned the slot map; keeping the last one", self._target.shown)
+
+    def _refusal(self, faults: list[Fault]) -> Fault:
+        texts = "; ".join(fault.text for fault in faults)
+        if any("cluster support disabled" in fault.text for fault in faults):
+            text = f"{texts}: the server is not part of a cluster: use redis://"
+            return Fault(FaultKind.UNSUPPORTED, text, final=True)
+        final = all(fault.final for fault in faults)
+        # If all of them refuse this user, no other try helps, and the error names that cause.
+        kind = faults[0].kind if len({fault.kind for fault in faults}) == 1 else FaultKind.UNREACHABLE
+        return Fault(kind, f"{self._target.shown}: no node returned the slot map: {texts}", final=final)
+
+    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+        """Which of the calls go to the same node."""
+        found: dict[Address | None, list[int]] = {}
+        for index, call in enumerate(calls):
+            found.setdefault(self.node_of(call), []).append(index)
+        return list(found.values())
+
+    # Calls ------------------------------------------------------------------------------------------------------
+
+    async def route(self, call: Call, timeout: float) -> Outcome:
+        """Run one script where its keys are. Raises ``Fault``."""
+        return await self.route_by(self.send, call, timeout)
+
+    async def route_by(
+        self, send: Callable[[Address, Call, float], Awaitable[T]], call: Call, timeout: float
+    ) -> T:
+        """The same by another way of sending to a node."""
+        end = self._now() + timeout
+        slot = slot_of(first_key(call.body))
+        if self.slots.stale:
+            await self.refresh(timeout)
+        address, sent = self.slots.owner(slot), call
+        for _ in range(_MOST_HOPS):
+            if address is None:
+                self.slots.stale = True
+                raise Fault(FaultKind.NOT_READY, f"no node serves slot {slot}")
+            try:
+                return await send(address, sent, max(0.001, end - self._now()))
+            except Fault as fault:
+                if fault.kind is not FaultKind.REDIRECTED:
+                    self.note_failure(address, fault)
+                    raise
+                address, sent = self._follow(call, address, fault)
+        raise Fault(FaultKind.NOT_READY, f"slot {slot} moved {_MOST_HOPS} times during one request")
+
+    def _follow(self, call: Call, asked: Address, fault: Fault) -> tuple[Address, Call]:
+        try:
+            redirect = read_redirect(fault.text, asked[0])
+        except ValueError as error:
+            raise Fault(FaultKind.NOT_REDIS, str(error)) from None
+        if redirect.ask:
+            return redirect.address, Asking.of(call)
+        self.slots.assign(redirect.slot, redirect.address)
+        return redirect.address, call
+
+    def note_failure(self, address: Address, fault: Fault) -> None:
+        """Take a failure of a node into account: somebody else may serve its slots by now."""
+        if fault.kind in _MAYBE_MOVED:
+            self.slots.stale = True
+        if fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED):
+            self._silent_at[address] = self._now()
+
+    async def route_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
+        """Run several scripts, one write for each node; one outcome each, in order."""
+        end = self._now() + timeout
+        try:
+            if self.slots.stale:
+                await self.refresh(timeout)
+        except Fault as fault:
+            return [fault] * len(calls)
+        outcomes: list[Outcome | Fault | None] = [None] * len(calls)
+        places: dict[Address, list[int]] = {}
+        for index, call in enumerate(calls):
+            address = self.slots.owner(slot_of(first_key(call.body)))
+            if address is None:
+                self.slots.stale = True
+                outcomes[index] = Fault(FaultKind.NOT_READY, "no node serves the slot")
+            else:
+                places.setdefault(address, []).append(index)
+        groups = {address: [calls[i] for i in indices] for address, indices in places.items()}
+        for address, answers in (await self.send_groups(groups, timeout)).items():
+            for index, answer in zip(places[address], answers, strict=True):
+                outcomes[index] = answer
+                if isinstance(answer, Fault):
+                    self.note_failure(address, answer)
+        return [
+            await self._settled(call, outcome, end) for call, outcome in zip(calls, outcomes, strict=True)
+        ]
+
+    async def _settled(self, call: Call, outcome: Outcome | Fault | None, end: float) -> Outcome | Fault:
+        if outcome is None:
+            return Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
+        if not isinstance(outcome, Fault) or outcome.kind is not FaultKind.REDIRECTED:
+            return outcome
+        self.slots.stale = True
+        try:
+            return await self.route(call, max(0.001, end - self._now()))
+        except Fault as fault:
+            return fault
