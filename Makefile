@@ -14,7 +14,7 @@
 #|   make clean       remove .venv and everything else that make made
 #|
 #| Each needs Python 3.11 or later and a package index; PYTHON=/path/to/python names another Python.
-#| Some tests only:  make env-dev && .venv/bin/pytest tests/test_docs.py -k readme
+#| Some tests only:  make env-dev && .venv/bin/pytest tests/docs/test_docs.py -k readme
 #|
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
@@ -59,13 +59,13 @@ test-full: env-dev env-docs
 # Into .interop/, from PyPI, npm, the Go proxy and Maven Central; what a machine lacks is skipped with a line.
 # PAWLOCK_INTEROP=require make interop: what is skipped is a failure.
 interop: env-dev
-	$(PY) -m tests.interop.install
-	exec $(PY) -m pytest -q -n 2 --dist worksteal tests/interop --durations=5 $(ARGS)
+	$(PY) -m tests.nightly.interop.install
+	exec $(PY) -m pytest -q -n 2 --dist worksteal tests/nightly/interop --durations=5 $(ARGS)
 
 MINUTES ?= 60
 
 soak: env-dev
-	exec $(PY) -m tests.workloads.soak --minutes $(MINUTES) $(ARGS)
+	exec $(PY) -m tests.nightly.workloads.soak --minutes $(MINUTES) $(ARGS)
 
 bench: env-bench
 	exec $(PY) -m benchmarks $(ARGS)

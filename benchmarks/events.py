@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from benchmarks.model import Sample, ViolationError
 from benchmarks.stats import jain, most_to_least, percentile
-from pawlock.testing.history import History, Rules, check, report
+from tests.support.history import History, Rules, check, report
 
 __all__ = ["Event", "counted", "judge"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pawlock.testing.servers import Server
+from tests.support.servers import Server
 
 __all__ = ["Server", "Snapshot", "Stats", "traffic", "used_memory", "version"]
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawlock.testing.servers import EVERY_FLAVOUR, FLAVOURS, Flavour, Server, available
-from tests.slow import slow_cases
+from tests.support.servers import EVERY_FLAVOUR, FLAVOURS, Flavour, Server, available
+from tests.support.slow import slow_cases
 
 pytest_plugins = [
-    "tests.plugins.leaks",
-    "tests.plugins.maintenance",
-    "tests.plugins.signals",
-    "tests.plugins.skips",
+    "tests.support.plugins.leaks",
+    "tests.support.plugins.maintenance",
+    "tests.support.plugins.signals",
+    "tests.support.plugins.skips",
 ]
 
 

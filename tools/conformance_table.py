@@ -15,9 +15,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pawlock.primitives.registry import REGISTRY
-from pawlock.testing import Server
-from pawlock.testing.servers import Flavour, available
 from tests.conformance import matrix
+from tests.support.servers import Flavour, Server, available
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "conformance.md"

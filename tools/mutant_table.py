@@ -1,6 +1,6 @@
 """Look for the seed that finds each wrong protocol, and write it down, for the tests and for the documentation.
 
-`python tools/mutant_table.py` writes tests/simulation/seeds.json and docs/reference/wrong-protocols.md; a test holds
+`python tools/mutant_table.py` writes tests/nightly/simulation/seeds.json and docs/reference/wrong-protocols.md; a test holds
 both to the mutants that there are. With words behind it, it looks only for mutants whose name has one of them.
 """
 
@@ -11,16 +11,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.simulation import mutants, mutants_several  # noqa: E402
-from tests.simulation.catalog import ELSEWHERE, HOLES, PUBLISHED  # noqa: E402 - after the path
-from tests.simulation.hunt import MUTANTS, SEEDS, hunt  # noqa: E402
+from tests.nightly.simulation import mutants, mutants_several  # noqa: E402
+from tests.nightly.simulation.catalog import ELSEWHERE, HOLES, PUBLISHED  # noqa: E402 - after the path
+from tests.nightly.simulation.hunt import MUTANTS, SEEDS, hunt  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "wrong-protocols.md"
 
 HEAD = """# Wrong protocols that are found
 
 Protocols that are wrong on purpose, and the seed with which the [simulator](../concepts/simulation.md) finds each: for
-most of them one of the first. Written by `tools/mutant_table.py`; `tests/simulation/test_mutants.py` runs them all.
+most of them one of the first. Written by `tools/mutant_table.py`; `tests/nightly/simulation/test_mutants.py` runs them all.
 
 ## Designs that others had or have
 

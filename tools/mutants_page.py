@@ -13,7 +13,7 @@ that reaches the changed line run against it, fastest first, until one fails. A 
 all mutants, so it is the same everywhere:
 
 ```sh
-python tools/mutate.py reach tests/unit tests/scripts …       # once: which test reaches which line
+python tools/mutate.py reach tests/unit tests/unit/scripts …       # once: which test reaches which line
 python tools/mutate.py core --sample {core} --seed {seed}     # src/pawlock/core
 python tools/mutate.py lua --sample {lua} --seed {seed}      # the scripts
 ```

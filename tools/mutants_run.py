@@ -21,7 +21,7 @@ import pytest
 from tools.mutants_py import Mutant
 from tools.mutants_reach import PACKAGE, ROOT, SIMULATOR, Reach
 
-GUARD = "tests/benchmarks/test_guard.py::test_no_hot_path_costs_more_than_it_may"
+GUARD = "tests/project/benchmarks/test_guard.py::test_no_hot_path_costs_more_than_it_may"
 """Counts what each hot path costs; it watches the interpreter itself, so that what it reaches cannot be recorded."""
 Task: TypeAlias = Callable[[], str]
 HEAVY = [
@@ -40,7 +40,7 @@ ARGUMENTS = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", f"--timeout
 # The plugins are loaded before the fork.
 ARGUMENTS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
 CRASH, HANG = "it crashed", "a hang"
-TEXTUAL = ("::test_a_wrong_script_is_noticed[", "tests/simulation/", "test_headers.py")
+TEXTUAL = ("::test_a_wrong_script_is_noticed[", "tests/nightly/simulation/", "test_headers.py")
 """Tests that change the code themselves, or read it: a changed text is enough for them to fail."""
 
 
@@ -80,7 +80,7 @@ def tested(names: Sequence[str]) -> str:
 
 def simulated(begin: int, end: int) -> str:
     """Run seeds of the simulator in this process; which it is, if one breaks a promise or crashes."""
-    from pawlock.testing.sim.command import main
+    from tests.simulator.command import main
 
     for start in range(begin, end, 20):
         try:

@@ -103,7 +103,7 @@ def record(minutes: float, tests: list[str]) -> int:
         ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--timeout=60", *tests], plugins=[recorder]
     )
     if SIMULATOR not in {test.name for test in recorded()}:
-        from pawlock.testing.sim.campaign import simulate
+        from tests.simulator.campaign import simulate
 
         tracer = Tracer(PACKAGE)
         tracer.start()

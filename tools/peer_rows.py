@@ -13,8 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.peers.locks import CONTENDERS, version  # noqa: E402 - the checkout has to be on the path first
-from tests.peers.rows import ROWS  # noqa: E402
+from tests.nightly.peers.locks import CONTENDERS, version  # noqa: E402 - the checkout has to be on the path first
+from tests.nightly.peers.rows import ROWS  # noqa: E402
 from tools import fault_rows  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "peers.md"
@@ -27,7 +27,7 @@ columns show which faults to consider.
 
 Each row runs on a server of its own, behind a proxy that loses, duplicates or delays exactly the message in question. A
 row that fails is run a second time. "–": the library does not offer what the row tests. `tools/peer_rows.py` writes
-this page, here with {versions}; `tests/peers/rows.py` has the code of each row.
+this page, here with {versions}; `tests/nightly/peers/rows.py` has the code of each row.
 """
 
 
@@ -36,7 +36,7 @@ def outcome(row: int, label: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-m", "tests.peers.rows", str(row), label],
+            [sys.executable, "-m", "tests.nightly.peers.rows", str(row), label],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT / "src")])},
             capture_output=True,

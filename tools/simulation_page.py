@@ -12,8 +12,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from pawlock.testing.sim.campaign import may_meet  # noqa: E402 - the checkout has to be on the path first
-from pawlock.testing.sim.plan import EVERYWHERE, FAULTS, OPERATIONS, TOPOLOGIES  # noqa: E402
+from tests.simulator.campaign import may_meet  # noqa: E402 - the checkout has to be on the path first
+from tests.simulator.plan import EVERYWHERE, FAULTS, OPERATIONS, TOPOLOGIES  # noqa: E402
 
 RESULTS = ROOT / "tools" / "simulated.json"
 PAGE = ROOT / "docs" / "reference" / "simulated.md"

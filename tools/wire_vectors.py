@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 from pawlock.core.protocol.names import WIRE_VERSION, check_namespace, helper_key, key_of  # noqa: E402
 from pawlock.errors import ConfigurationError  # noqa: E402
-from pawlock.testing.servers import Server  # noqa: E402
+from tests.support.servers import Server  # noqa: E402
 from tools.wire_scenes import Scenes  # noqa: E402
 
 __all__ = ["Recorder", "record", "rendered"]

@@ -15,7 +15,7 @@ from collections.abc import Generator
 
 from benchmarks.http.load import Door, Line, drive, lock_requests
 from benchmarks.stats import median, percentile
-from pawlock.testing.servers import Server, free_port
+from tests.support.servers import Server, free_port
 
 ROUNDS = 5
 WAKE_UPS = 100

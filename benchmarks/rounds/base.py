@@ -15,7 +15,7 @@ from benchmarks.peers import PEERS
 from benchmarks.process import Program
 from benchmarks.server import Server
 from benchmarks.worker import Job
-from pawlock.testing.proxy import Proxy
+from tests.support.proxy import Proxy
 
 START = 90.0  # s for a process to import its libraries and connect
 PATIENCE = 30.0  # s on top of the time that a command takes by design

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pawlock.testing.servers import Server
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.servers import Server
 
 if TYPE_CHECKING:
     from tests.cli.screen import Screen

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cli.conftest import Pawlock, default_signals, environment
-from tests.pace import pace
+from tests.support.pace import pace
 
 
 class Screen:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pawlock._doctor import examine
-from pawlock.testing import SentinelGroup
-from pawlock.testing.servers import Server
+from tests.support.groups import SentinelGroup
+from tests.support.servers import Server
 
 
 def doctor(*arguments: str) -> tuple[int, str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import PAWLOCK, Pawlock, environment
-from tests.pace import pace
+from tests.support.pace import pace
 
 
 @pytest.mark.parametrize(

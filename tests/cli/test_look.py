@@ -15,7 +15,7 @@ import pytest
 
 import pawlock as library
 from tests.cli.conftest import PAWLOCK, Command, Pawlock, environment, eventually
-from tests.pace import pace
+from tests.support.pace import pace
 
 
 @pytest.fixture

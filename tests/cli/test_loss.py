@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.cli.conftest import Pawlock, eventually, lives
-from tests.pace import pace
+from tests.support.pace import pace
 
 
 def parent(pid: int) -> int:

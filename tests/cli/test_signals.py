@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command, Pawlock, eventually, lives
-from tests.pace import pace
+from tests.support.pace import pace
 
 TRAP = """
 import os, signal, sys, time

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import PAWLOCK, Pawlock, eventually, lives
 from tests.cli.screen import Screen, open_screen
-from tests.pace import pace
+from tests.support.pace import pace
 
 COUNT = """
 import signal, sys, time

@@ -17,7 +17,7 @@ from pawlock.cli._view import KEYS, Contention, View
 from pawlock.model import LockInfo
 from tests.cli.conftest import PAWLOCK, Pawlock, eventually
 from tests.cli.screen import Screen, open_screen
-from tests.pace import pace
+from tests.support.pace import pace
 
 TERM = "xterm-256color"
 

@@ -17,10 +17,9 @@ from typing import Any
 import pawlock
 from pawlock import embedded
 from pawlock.primitives.registry import REGISTRY
-from pawlock.testing import ClusterGroup, SentinelGroup, Server
-from pawlock.testing.conformance import APIS, CHECKS, Api, Result, run
-from pawlock.testing.groups import tls_args
-from pawlock.testing.servers import Flavour, find_binary, free_port
+from tests.conformance.suite import APIS, CHECKS, Api, Result, run
+from tests.support.groups import ClusterGroup, SentinelGroup, tls_args
+from tests.support.servers import Flavour, Server, find_binary, free_port
 
 __all__ = [
     "ELSEWHERE",

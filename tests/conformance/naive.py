@@ -15,7 +15,7 @@ import redis
 import pawlock
 from pawlock.aio import AsyncLock
 from pawlock.runtimes.shared import now
-from pawlock.testing.conformance.world import drive, settle
+from tests.conformance.suite.world import drive, settle
 from tests.conformance.toy import Edit, Variant
 
 __all__ = ["ANYBODY", "NAIVE", "UNSAFE_COUNT"]
@@ -24,11 +24,11 @@ __all__ = ["ANYBODY", "NAIVE", "UNSAFE_COUNT"]
 class Around:
     """A lock with another one's manners: what it does not change is the sound lock's."""
 
-    def __init__(self, client: Any, lock: Any) -> None:  # noqa: ANN401 - of either API
+    def __init__(self, client: Any, lock: Any) -> None:
         self.client = client
         self.lock = lock
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it has
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.lock, name)
 
     @property
@@ -36,19 +36,19 @@ class Around:
         """Whether it is of asyncio."""
         return isinstance(self.client, pawlock.AsyncClient)
 
-    def acquire(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def acquire(self, *args: Any, **kwargs: Any) -> Any:
         """What ``taking`` does, in the lock's API."""
         return self.run(self.taking(*args, **kwargs))
 
-    async def taking(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    async def taking(self, *args: Any, **kwargs: Any) -> Any:
         """Acquire in the naive way."""
         return self.changed(await settle(self.lock.acquire(*args, **kwargs)))
 
-    def changed(self, lease: Any) -> Any:  # noqa: ANN401
+    def changed(self, lease: Any) -> Any:
         """The lease, or what is naively made of it."""
         return lease
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run it in the lock's API."""
         return work if self.is_async else drive(work)
 
@@ -63,7 +63,7 @@ class Around:
 class TwoTrips(Around):
     """Asks whether it is free, and takes it in a second trip."""
 
-    async def taking(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    async def taking(self, *args: Any, **kwargs: Any) -> Any:
         while await settle(self.lock.locked()):
             await self.sleep(0.002)
         return await settle(self.lock.acquire(*args, **kwargs))
@@ -74,7 +74,7 @@ class LocalCount(Around):
 
     mine: Any = None
 
-    async def taking(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    async def taking(self, *args: Any, **kwargs: Any) -> Any:
         if self.mine is None:
             self.mine = await settle(self.lock.acquire(*args, **kwargs))
         return self.mine
@@ -83,7 +83,7 @@ class LocalCount(Around):
 class OneAfterTheOther(Around):
     """Asks three nodes in turn, and raises without giving back what it got when they are too few."""
 
-    async def taking(self, timeout: float = 10.0) -> Any:  # noqa: ANN401
+    async def taking(self, timeout: float = 10.0) -> Any:
         url, primitive = str(self.client._origin[0]), self.lock._plan.primitive
         end = time.monotonic() + min(timeout, 1.5)
         while time.monotonic() < end:
@@ -108,14 +108,14 @@ class OneAfterTheOther(Around):
 class TimeoutAsTtl(Around):
     """Makes the lease as long as twice the wait."""
 
-    async def taking(self, timeout: float = 10.0) -> Any:  # noqa: ANN401
+    async def taking(self, timeout: float = 10.0) -> Any:
         return await settle(self.lock.acquire(timeout=timeout, ttl=max(0.1, timeout * 2)))
 
 
 class FromTheReply(Around):
     """Counts the life of a lease from the answer."""
 
-    def changed(self, lease: Any) -> Any:  # noqa: ANN401
+    def changed(self, lease: Any) -> Any:
         lease._record.server_lease.valid_until = now() + lease.ttl
         return lease
 
@@ -123,12 +123,12 @@ class FromTheReply(Around):
 class FenceOfWhoever:
     """A lease that reads its fence from the server's counter when it is asked."""
 
-    def __init__(self, lease: Any, key: str, url: str) -> None:  # noqa: ANN401
+    def __init__(self, lease: Any, key: str, url: str) -> None:
         self._lease = lease
         self._key = key
         self._url = url
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._lease, name)
 
     @property
@@ -141,7 +141,7 @@ class FenceOfWhoever:
 class CounterApart(Around):
     """Reads the fence after the fact, from a counter that everybody raises."""
 
-    def changed(self, lease: Any) -> Any:  # noqa: ANN401
+    def changed(self, lease: Any) -> Any:
         return FenceOfWhoever(
             lease, f"{{{self.lock._plan.primitive.key}}}:fence", str(self.client._origin[0])
         )
@@ -150,7 +150,7 @@ class CounterApart(Around):
 def tokens(make: Callable[[], str]) -> Callable[[Any, Any], Any]:
     """Leases whose tokens are made by ``make``."""
 
-    def around(client: Any, lock: Any) -> Any:  # noqa: ANN401
+    def around(client: Any, lock: Any) -> Any:
         runtime = client._engine().runtime if isinstance(lock, AsyncLock) else client._runtime
         runtime.new_token = lambda: f"{make()}@host:1/thread"
         runtime.caller_and_token = lambda: (runtime.who(), runtime.new_token())

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from pawlock.primitives.registry import REGISTRY
-from pawlock.testing import Server
-from pawlock.testing.conformance import APIS, CHECKS, Api, Result, checks_of, run
-from pawlock.testing.servers import EVERY_FLAVOUR
+from tests.conformance.suite import APIS, CHECKS, Api, Result, checks_of, run
 from tests.conformance.toy import broken, play_calmly
 from tests.conftest import started
+from tests.support.servers import EVERY_FLAVOUR, Server
 
 
 @pytest.fixture(scope="module", params=[*EVERY_FLAVOUR, pytest.param("valkey-8", marks=pytest.mark.slow)])

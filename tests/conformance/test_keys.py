@@ -9,11 +9,11 @@ import pytest
 
 from pawlock import Key
 from pawlock.primitives.registry import REGISTRY
-from pawlock.testing import Server
-from pawlock.testing.conformance import APIS, Api, Result, checks_of, run
+from tests.conformance.suite import APIS, Api, Result, checks_of, run
 from tests.conformance.toy import broken, play_calmly
 from tests.service.rig import Instance, Tokens
 from tests.service.test_client import url
+from tests.support.servers import Server
 
 WIRES: dict[str, Callable[[str], Key]] = {
     "plain": Key,

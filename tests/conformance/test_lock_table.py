@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from pawlock.primitives.registry import REGISTRY
-from pawlock.testing.conformance import APIS, Api, Result, checks_of, run
 from pawlock.testing.lock_table import LockTable
 from pawlock.testing.lock_table.ballots import Ballots
 from pawlock.testing.lock_table.clock import Moment
@@ -17,6 +16,7 @@ from pawlock.testing.lock_table.mail import Mail
 from pawlock.testing.lock_table.permits import Permits
 from pawlock.testing.lock_table.tickets import Queue, Ticket
 from pawlock.testing.lock_table.tombs import Tombs
+from tests.conformance.suite import APIS, Api, Result, checks_of, run
 from tests.conformance.toy import broken, play_calmly
 
 KINDS = ("lock", "rlock", "fair_lock", "semaphore", "election", "multi_lock")

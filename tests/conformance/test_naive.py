@@ -7,11 +7,11 @@ import pytest
 
 from pawlock.core.protocol.scripts import load
 from pawlock.primitives.registry import REGISTRY
-from pawlock.testing import Server
-from pawlock.testing.conformance import APIS, run
 from tests.conformance.naive import NAIVE, UNSAFE_COUNT
+from tests.conformance.suite import APIS, run
 from tests.conformance.test_toy import BROKEN
 from tests.conformance.toy import Variant, registered
+from tests.support.servers import Server
 
 
 @pytest.mark.parametrize("name", NAIVE)

@@ -12,14 +12,14 @@ import pytest
 
 import pawlock
 from pawlock.primitives.registry import REGISTRY
-from pawlock.testing import Server
-from pawlock.testing.conformance import APIS, Api, checks_of, run
-from pawlock.testing.sim.command import main as simulate
-from pawlock.testing.sim.drawing import draw
 from tests.conformance import turnstile
+from tests.conformance.suite import APIS, Api, checks_of, run
 from tests.conformance.toy import broken, play_calmly
 from tests.faults.rig import until
 from tests.service.rig import Instance, Tokens
+from tests.simulator.command import main as simulate
+from tests.simulator.drawing import draw
+from tests.support.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOT = """

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from pawlock.primitives.registry import REGISTRY
-from pawlock.testing.conformance import APIS, Api
-from pawlock.testing.servers import Flavour, available
 from tests.conformance import matrix
+from tests.conformance.suite import APIS, Api
 from tests.conformance.toy import broken
+from tests.support.servers import Flavour, available
 
 QUICK = {
     ("Sentinel", "rwlock_write"),

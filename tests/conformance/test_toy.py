@@ -10,10 +10,10 @@ import pytest
 
 import pawlock
 from pawlock.primitives.registry import REGISTRY
-from pawlock.testing import Server
-from pawlock.testing.conformance import APIS, CHECKS, Result, checks_of, report, run, suite
+from tests.conformance.suite import APIS, CHECKS, Result, checks_of, report, run, suite
 from tests.conformance.toy import Edit, Variant, broken, registered
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.servers import Server
 
 
 def test_a_registered_toy_is_picked_up_and_keeps_all_promises(valkey: Server) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import Script, with_source
 from pawlock.primitives.registry import REGISTRY, Entry, register, unregister
-from pawlock.testing.conformance import Result
+from tests.conformance.suite import Result
 
 _TRIES_ALONE = 2
 
@@ -44,16 +44,16 @@ def _script(script: Script, edits: tuple[Edit, ...]) -> Script:
 class Edited:
     """A primitive whose scripts were changed."""
 
-    def __init__(self, inner: Any, edits: tuple[Edit, ...]) -> None:  # noqa: ANN401 - any primitive
+    def __init__(self, inner: Any, edits: tuple[Edit, ...]) -> None:
         self._inner = inner
         self._edits = edits
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it has
+    def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
         if not callable(value):
             return value
 
-        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def call(*args: Any, **kwargs: Any) -> Any:
             made = value(*args, **kwargs)
             return edited(self._edits, made) if isinstance(made, Call) else made
 
@@ -79,7 +79,7 @@ class Variant:
     wrap: Wrap | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def make(self, client: Any, name: str, **options: Any) -> Any:  # noqa: ANN401 - of either API
+    def make(self, client: Any, name: str, **options: Any) -> Any:
         """A lock of it."""
         lock = REGISTRY[self.of].make(client, f"{name} of toys", **{**options, **self.options})
         if self.edits:

@@ -40,7 +40,7 @@ def _requests(engine: ServerEngine, namespace: str, name: str, options: Terms) -
 # 2. Its factory, for clients of both APIs.
 
 
-def turnstile(client: Any, name: str, **given: Any) -> Any:  # noqa: ANN401 - of either API
+def turnstile(client: Any, name: str, **given: Any) -> Any:
     """A turnstile of this name."""
     settings = settings_of(client)
     options = settings.lock_options(given)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawlock.testing import Proxy, Server
-from pawlock.testing.servers import FLAVOURS, available
 from tests.faults.rig import APIS, Api, Client, teach
+from tests.support.proxy import Proxy
+from tests.support.servers import FLAVOURS, Server, available
 
 
 def start(flavour: str, *args: str, persist: bool = False) -> Server:

@@ -12,9 +12,10 @@ from typing import Any, Self, TypeVar, cast
 
 import pawlock
 from pawlock.core.protocol.scripts import load
-from pawlock.testing import Request, Server
-from pawlock.testing._resp import ReplyError, texts
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.proxy import Request
+from tests.support.resp import ReplyError, texts
+from tests.support.servers import Server
 
 T = TypeVar("T")
 APIS = ("threads", "asyncio")
@@ -90,7 +91,7 @@ def refusal(server: Server, *args: str) -> str:
 class Lease:
     """A lease of either API; every call runs where it belongs."""
 
-    def __init__(self, api: Api, raw: Any) -> None:  # noqa: ANN401 - a lease of either API
+    def __init__(self, api: Api, raw: Any) -> None:
         self.raw = raw
         self._api = api
         # A lease that is collected while held would warn; what a test is done with, closing the client releases.
@@ -136,7 +137,7 @@ class Lease:
 class Lock:
     """A lock of either API."""
 
-    def __init__(self, api: Api, raw: Any) -> None:  # noqa: ANN401 - a lock of either API
+    def __init__(self, api: Api, raw: Any) -> None:
         self.raw = raw
         self._api = api
 
@@ -155,14 +156,14 @@ class Lock:
 class Client:
     """A client of either API."""
 
-    def __init__(self, api: Api, raw: Any) -> None:  # noqa: ANN401 - a client of either API
+    def __init__(self, api: Api, raw: Any) -> None:
         self.raw = raw
         self._api = api
 
-    def lock(self, name: str = "n", **options: Any) -> Lock:  # noqa: ANN401 - as the factory method takes them
+    def lock(self, name: str = "n", **options: Any) -> Lock:
         return Lock(self._api, self.raw.lock(name, **options))
 
-    def rlock(self, name: str = "n", **options: Any) -> Lock:  # noqa: ANN401 - as the factory method takes them
+    def rlock(self, name: str = "n", **options: Any) -> Lock:
         return Lock(self._api, self.raw.rlock(name, **options))
 
     def inspect(self, name: str = "n") -> pawlock.LockInfo:
@@ -175,7 +176,7 @@ class Client:
         return float(self._api.run(lambda: self.raw.extend(name, token, ttl)))
 
     @property
-    def engine(self) -> Any:  # noqa: ANN401 - of either API
+    def engine(self) -> Any:
         return self._api.run(lambda: self._api.engine(self.raw))
 
     def counter(self, what: str) -> int:
@@ -203,19 +204,19 @@ class Api:
     def is_async(self) -> bool:
         return self._loop is not None
 
-    def run(self, step: Callable[[], Any], timeout: float = 30.0) -> Any:  # noqa: ANN401 - whatever the step returns
+    def run(self, step: Callable[[], Any], timeout: float = 30.0) -> Any:
         """Make a call where this API makes its calls, and wait for what it brings."""
         if self._loop is None:
             return step()
         return asyncio.run_coroutine_threadsafe(_await(step), self._loop).result(timeout)
 
-    def connect(self, target: object, **options: Any) -> Client:  # noqa: ANN401 - as connect takes them
+    def connect(self, target: object, **options: Any) -> Client:
         door = pawlock.connect_async if self.is_async else pawlock.connect
         client = Client(self, door(target, **options))
         self._clients.append(client)
         return client
 
-    def engine(self, raw: Any) -> Any:  # noqa: ANN401 - a client of either API
+    def engine(self, raw: Any) -> Any:
         return raw._engine() if self.is_async else raw._engine
 
     def end(self) -> None:
@@ -233,7 +234,7 @@ class Api:
         self.end()
 
 
-async def _await(step: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the step returns
+async def _await(step: Callable[[], Any]) -> Any:
     result = step()
     return await result if inspect.isawaitable(result) else result
 

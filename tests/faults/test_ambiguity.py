@@ -10,12 +10,12 @@ import pytest
 import redis
 
 import pawlock
-from pawlock.testing import Proxy, Request, Rule, Server
-from pawlock.testing.proxy import Action
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.connect import make_async, make_sync
 from tests.faults.rig import Api, Client, Lease, helper, key, remains, script, until, waiters
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.proxy import Action, Proxy, Request, Rule
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 

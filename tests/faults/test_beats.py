@@ -11,10 +11,11 @@ from concurrent.futures import Future
 import pytest
 
 import pawlock
-from pawlock.testing import Proxy, Server
-from pawlock.testing._resp import texts
 from tests.faults.rig import Api, Client, Lease, helper, remains, script, until, waiters
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.proxy import Proxy
+from tests.support.resp import texts
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.testing import Server
 from tests.faults.rig import remains, teach
 from tests.faults.test_cancel_sweep import struck
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 
@@ -39,7 +39,7 @@ class Scene:
         self.client, self.rival = pair
         self.stack = contextlib.AsyncExitStack()
 
-    async def held_by_rival(self, lock: Any) -> None:  # noqa: ANN401 - of any primitive
+    async def held_by_rival(self, lock: Any) -> None:
         """The other client holds something, and lets go soon."""
         lease = await lock.acquire()
 
@@ -50,7 +50,7 @@ class Scene:
         leaving = asyncio.create_task(leave())
         self.stack.push_async_callback(lambda: leaving)
 
-    def let_go(self, lease: Any) -> None:  # noqa: ANN401 - of any primitive
+    def let_go(self, lease: Any) -> None:
         """Release what may or may not be held any more."""
 
         async def release() -> None:

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 import pytest
 
 import pawlock
-from pawlock.testing import Proxy, Server
 from tests.faults.rig import remains, teach
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 
@@ -70,7 +71,7 @@ async def struck(operation: Operation, strike_at: int, *, instant: bool) -> tupl
     """Run an operation in a task of its own and cancel it at one await; whether it got that far, and its result."""
     reached = [0]
 
-    async def body() -> Any:  # noqa: ANN401 - whatever the operation returns
+    async def body() -> Any:
         return await _counted(operation(), strike_at, reached, instant=instant)
 
     task = asyncio.create_task(body())

@@ -17,9 +17,9 @@ from typing import Any, cast
 import pytest
 
 import pawlock
-from pawlock.testing import Server
 from tests.faults.rig import in_thread, remains, until
 from tests.faults.steps import Paused
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 

@@ -11,8 +11,9 @@ import pawlock
 from pawlock.core.protocol.outcomes import Granted
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.runtimes.threads import run
-from pawlock.testing import Proxy, Server
 from tests.faults.rig import key
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.testing.servers import Server
 from tests.faults.rig import until
+from tests.support.servers import Server
 
 # The rows are for both APIs: what they call has the same name in both, and is awaited in one.
 Do = Callable[[Any], Any]
@@ -38,12 +38,12 @@ class Side:
             self.do(lambda: _connected(url)) if self.runner else pawlock.connect(url, deadlock_after=60)
         )
 
-    def do(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the call gives
+    def do(self, call: Callable[[], Any]) -> Any:
         """Call it, and wait for what it gives."""
         if self.runner is None:
             return call()
 
-        async def run() -> Any:  # noqa: ANN401 - the same
+        async def run() -> Any:
             found = call()
             return await found if hasattr(found, "__await__") else found
 
@@ -90,31 +90,31 @@ def held(make: Do) -> Do:
     return lambda client: make(client).acquire(timeout=5)
 
 
-def sem(client: Any) -> Any:  # noqa: ANN401 - of either API
+def sem(client: Any) -> Any:
     return client.semaphore("n", permits=3)
 
 
-def write(client: Any) -> Any:  # noqa: ANN401 - of either API
+def write(client: Any) -> Any:
     return client.rwlock("n").write
 
 
-def read(client: Any) -> Any:  # noqa: ANN401 - of either API
+def read(client: Any) -> Any:
     return client.rwlock("n").read
 
 
-def upgradable(client: Any) -> Any:  # noqa: ANN401 - of either API
+def upgradable(client: Any) -> Any:
     return client.rwlock("n", upgradable=True).read
 
 
-def lock(client: Any) -> Any:  # noqa: ANN401 - of either API
+def lock(client: Any) -> Any:
     return client.lock("n")
 
 
-def owner(client: Any) -> Any:  # noqa: ANN401 - of either API
+def owner(client: Any) -> Any:
     return client.rlock("n", owner="job")
 
 
-def several(client: Any) -> Any:  # noqa: ANN401 - of either API
+def several(client: Any) -> Any:
     return client.multi_lock(["n", "m"])
 
 

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.testing import Server
-from pawlock.testing._resp import texts
 from tests.faults.rig import in_thread, key, remains, until
 from tests.faults.steps import Struck
+from tests.support.resp import texts
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 
@@ -46,7 +46,7 @@ class Record:
         self._guard = threading.Lock()
         self._inside: list[Any] = []
 
-    def enter(self, lease: Any) -> None:  # noqa: ANN401 - a lease of any kind
+    def enter(self, lease: Any) -> None:
         with self._guard:
             beside = [other for other in self._inside if other.state == "held"]
             if beside and lease.state == "held":
@@ -58,7 +58,7 @@ class Record:
             self.fences.append(lease.fence)
             self._inside.append(lease)
 
-    def leave(self, lease: Any) -> None:  # noqa: ANN401 - a lease of any kind
+    def leave(self, lease: Any) -> None:
         with self._guard:
             self._inside.remove(lease)
 
@@ -77,7 +77,7 @@ class Scene:
     operation: Callable[[], Any] = print
     waiting: list[Future[None]] = field(default_factory=list)
 
-    def lock(self, client: pawlock.Client | None = None) -> Any:  # noqa: ANN401 - a lock of any kind
+    def lock(self, client: pawlock.Client | None = None) -> Any:
         client = client or self.client
         options = {"ttl": TTL, "ticket_ttl": TICKET, **self.options}
         if self.kind == "semaphore":

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import pytest
 
 import pawlock
-from pawlock.testing import Server
 from tests.faults.rig import until
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 

@@ -26,11 +26,12 @@ from pawlock.core.acquire import degraded
 from pawlock.core.coordinate import once
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.release import release
-from pawlock.testing import Proxy, Server
-from pawlock.testing._resp import texts
 from tests.faults.rig import in_thread, remains, teach, until, waiters
 from tests.faults.steps import Paused, Struck
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.proxy import Proxy
+from tests.support.resp import texts
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 

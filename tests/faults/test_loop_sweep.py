@@ -23,9 +23,9 @@ from typing import Any, NoReturn
 import pytest
 
 import pawlock
-from pawlock.testing import Server
 from tests.faults.rig import key, remains
 from tests.faults.steps import Struck
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 
@@ -46,13 +46,13 @@ class Scene:
     wrong: list[str] = field(default_factory=list)
     inside: list[Any] = field(default_factory=list)
 
-    def lock(self, client: Any) -> Any:  # noqa: ANN401 - a client and a lock of either API
+    def lock(self, client: Any) -> Any:
         options: dict[str, Any] = {"ttl": TTL, "ticket_ttl": TICKET}
         if self.kind == "semaphore":
             return client.semaphore("n", permits=1, **options)
         return getattr(client, self.kind)("n", **options)
 
-    def enter(self, lease: Any) -> None:  # noqa: ANN401 - a lease of either API
+    def enter(self, lease: Any) -> None:
         self.wrong += [
             f"fence {lease.fence} beside {one.fence}" for one in self.inside if one.state == "held"
         ]

@@ -14,8 +14,9 @@ import pytest
 
 import pawlock
 from pawlock.core.protocol.scripts import load
-from pawlock.testing import Proxy, Request, Server
 from tests.faults.rig import teach, until
+from tests.support.proxy import Proxy, Request
+from tests.support.servers import Server
 
 TTL = 0.9
 """Of the leases that nothing is to happen to: half of a second in vain is too long for one of them."""

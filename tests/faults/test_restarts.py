@@ -10,9 +10,10 @@ import pytest
 
 import pawlock
 from pawlock.core.protocol.scripts import load
-from pawlock.testing import Proxy, Request, Server
 from tests.faults.rig import Api, Client, Lock, in_thread, until, value
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.proxy import Proxy, Request
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 

@@ -11,7 +11,6 @@ import pytest
 import redis
 
 import pawlock
-from pawlock.testing import Server
 from tests.faults.conftest import start
 from tests.faults.rig import (
     Api,
@@ -27,7 +26,8 @@ from tests.faults.rig import (
     value,
     waiters,
 )
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 

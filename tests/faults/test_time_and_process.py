@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.testing import Proxy, Server
 from tests.faults.rig import Api, Client, in_thread, key, remains, script, until
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 
@@ -89,7 +90,7 @@ def starve(api: Api, client: Client) -> threading.Event:
     go = threading.Event()
     real = runtime.call_many
 
-    async def hang(*words: Any) -> Any:  # noqa: ANN401 - as call_many takes and gives
+    async def hang(*words: Any) -> Any:
         while not go.is_set():
             await runtime.pause(0.02)
         return await real(*words)

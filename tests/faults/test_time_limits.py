@@ -19,9 +19,10 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.testing import Proxy, Server
 from tests.faults.rig import in_thread, remains, until, waiters
 from tests.faults.test_interrupt_sweep import TICKET, TTL, nobody, rival_holds, sweep
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 

@@ -17,7 +17,6 @@ from pawlock.core.protocol.runtime import Fault, run
 from pawlock.core.protocol.terms import Durable
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.probe import probe
-from pawlock.testing import Proxy, Server
 from pawlock.topology.endpoint import Endpoint, Service
 from pawlock.transport.durable import call_on
 from pawlock.transport.http import Question, Wire
@@ -25,6 +24,8 @@ from pawlock.transport.link import Link
 from pawlock.transport.node import meet
 from pawlock.transport.sentinel import ask_sync
 from tests.faults.rig import Api, Client, until
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 TIMEOUT = 0.3
 PAUSE = 0.15
@@ -56,7 +57,7 @@ class Relay:
         self.carried = 0
         self._threads = [self._start(self._accept)]
 
-    def _start(self, work: Callable[..., None], *args: Any) -> threading.Thread:  # noqa: ANN401 - whatever it takes
+    def _start(self, work: Callable[..., None], *args: Any) -> threading.Thread:
         thread = threading.Thread(target=work, args=args)
         thread.start()
         return thread

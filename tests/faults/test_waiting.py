@@ -13,9 +13,10 @@ import pytest
 import redis
 
 import pawlock
-from pawlock.testing import Proxy, Server
 from tests.faults.rig import Api, Client, helper, key, remains, until, waiters
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 

@@ -12,9 +12,9 @@ import pytest
 
 import pawlock
 from pawlock.core.protocol.faults import classify, to_error
-from pawlock.testing import Server
 from tests.faults.rig import Api
-from tests.pace import pace
+from tests.support.pace import pace
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
 

@@ -17,7 +17,7 @@ from pawlock.integrations.celery import LeaderScheduler, client
 EVERY = timedelta(milliseconds=200)
 
 
-def tables(folder: str) -> Any:  # noqa: ANN401 - Django has no type marks
+def tables(folder: str) -> Any:
     """Make the database with one periodic task; the class of these."""
     settings.configure(
         INSTALLED_APPS=["django.contrib.contenttypes", "django_celery_beat"],
@@ -41,7 +41,7 @@ def main(url: str, folder: str) -> None:
     periodic = tables(folder)
     sent: list[tuple[str, float]] = []
 
-    def beat(word: str) -> Any:  # noqa: ANN401 - Celery has no type marks
+    def beat(word: str) -> Any:
         app = Celery("shop", broker="memory://", set_as_current=False)
         app.conf.pawlock = {"url": url}
         app.conf.pawlock_beat = {"scheduler": "django_celery_beat.schedulers:DatabaseScheduler", "ttl": 5}
@@ -49,7 +49,7 @@ def main(url: str, folder: str) -> None:
         made.send_task = lambda *_args, **_options: sent.append((word, time.monotonic()))
         return made
 
-    def run(one: Any, word: str, count: int) -> None:  # noqa: ANN401 - as above
+    def run(one: Any, word: str, count: int) -> None:
         end = time.monotonic() + 60
         while [by for by, _ in sent].count(word) < count:
             assert time.monotonic() < end, sent

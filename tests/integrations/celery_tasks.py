@@ -25,7 +25,7 @@ def make(url: str) -> Celery:
     app.conf.pawlock = {"url": url}
     log = redis.Redis.from_url(url)
 
-    def work(task: Any, key: str, seconds: float = 0.0, retries: int = 0) -> str:  # noqa: ANN401 - no type marks
+    def work(task: Any, key: str, seconds: float = 0.0, retries: int = 0) -> str:
         log.rpush(LOG, f"{key} begin {task.lease.fence} {os.getpid()}")
         time.sleep(seconds)
         log.rpush(LOG, f"{key} end {task.lease.fence} {os.getpid()}")

@@ -37,20 +37,20 @@ from django.test.utils import override_settings  # noqa: E402
 import pawlock  # noqa: E402
 from pawlock.integrations.django import async_client, client, lock  # noqa: E402
 from pawlock.integrations.django._checks import check_locks  # noqa: E402
-from tests.apps.rig import until  # noqa: E402
 from tests.integrations.django_site.management.commands import load  # noqa: E402
 from tests.integrations.django_site.models import Import, Stock, Tea  # noqa: E402
+from tests.nightly.apps.rig import until  # noqa: E402
 
 other = pawlock.connect(URL, namespace="site")
 CASES: list[Any] = []
 
 
-def case(function: Any) -> Any:  # noqa: ANN401 - any function
+def case(function: Any) -> Any:
     CASES.append(function)
     return function
 
 
-def raises(kind: type[BaseException], words: str, function: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+def raises(kind: type[BaseException], words: str, function: Any, *args: Any, **kwargs: Any) -> None:
     try:
         function(*args, **kwargs)
     except kind as error:

@@ -16,10 +16,10 @@ from alembic.config import Config
 
 import pawlock
 from pawlock.integrations.alembic import migration_lock
-from pawlock.testing.servers import Server
-from tests.apps.rig import ROOT, Rig, rig
-from tests.fencing.databases import postgresql
-from tests.test_docs import runnable
+from tests.contract.fencing.databases import postgresql
+from tests.docs.test_docs import runnable
+from tests.nightly.apps.rig import ROOT, Rig, rig
+from tests.support.servers import Server
 
 (ENV,) = runnable(ROOT / "docs/integrations/alembic.md")
 

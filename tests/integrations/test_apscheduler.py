@@ -16,8 +16,8 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 import pawlock
 from pawlock.integrations.apscheduler import lead
-from pawlock.testing.servers import Server
-from tests.apps.rig import until
+from tests.nightly.apps.rig import until
+from tests.support.servers import Server
 
 EVERY = 0.05
 
@@ -38,7 +38,7 @@ class Log:
         return word in self.fired[count:]
 
 
-def background(log: Log, word: str) -> Any:  # noqa: ANN401 - APScheduler has no type marks
+def background(log: Log, word: str) -> Any:
     scheduler = BackgroundScheduler()
     scheduler.add_job(log.job, "interval", seconds=EVERY, args=[word], id="job", max_instances=5)
     return scheduler

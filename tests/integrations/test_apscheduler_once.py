@@ -17,8 +17,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 import pawlock
 from pawlock.integrations.apscheduler import Firing, firing, once
-from pawlock.testing.servers import Server
-from tests.apps.rig import rig, until
+from tests.nightly.apps.rig import rig, until
+from tests.support.servers import Server
 
 APP = Path(__file__).with_name("apscheduler_app.py")
 EVERY = 0.2
@@ -38,19 +38,19 @@ def moment() -> datetime:
 class Outcomes:
     """What a scheduler says of its jobs: their results, and the errors that they raised."""
 
-    def __init__(self, scheduler: Any) -> None:  # noqa: ANN401 - APScheduler has no type marks
+    def __init__(self, scheduler: Any) -> None:
         self.results: list[object] = []
         self.errors: list[BaseException] = []
         scheduler.add_listener(self._take, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
 
-    def _take(self, event: Any) -> None:  # noqa: ANN401 - as above
+    def _take(self, event: Any) -> None:
         if event.exception is None:
             self.results.append(event.retval)
         else:
             self.errors.append(event.exception)
 
 
-def fire(job: Any, at: datetime, count: int = 1, **options: Any) -> list[Outcomes]:  # noqa: ANN401 - as above
+def fire(job: Any, at: datetime, count: int = 1, **options: Any) -> list[Outcomes]:
     """Fire a job of one time by so many schedulers, and wait until each is done with it."""
     schedulers = [BackgroundScheduler(timezone=UTC) for _ in range(count)]
     said = [Outcomes(scheduler) for scheduler in schedulers]

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message
 
 import pawlock
 from pawlock.integrations import asgi
-from pawlock.testing.servers import Server
+from tests.support.servers import Server
 
 
 class Answer:
@@ -29,7 +29,7 @@ class Answer:
         self.text = content.decode()
 
     @property
-    def body(self) -> Any:  # noqa: ANN401 - what JSON holds
+    def body(self) -> Any:
         return json.loads(self.text)
 
 

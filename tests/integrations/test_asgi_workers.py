@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from pawlock.testing.servers import Server
-from tests.apps.rig import ROOT, Rig, ask, listening, rig, until
 from tests.integrations.witness import Step, Witness
-from tests.pace import pace
+from tests.nightly.apps.rig import ROOT, Rig, ask, listening, rig, until
+from tests.support.pace import pace
+from tests.support.servers import Server
 
 TTL = 2.0
 APP = "tests.integrations.asgi_app:app"

@@ -22,11 +22,11 @@ from celery.schedules import crontab
 
 import pawlock
 from pawlock.integrations.celery import LeaderScheduler, Unique, client
-from pawlock.testing.groups import ClusterGroup
-from pawlock.testing.servers import Server, free_port
-from tests.apps.rig import Rig, rig, until
 from tests.integrations.celery_app import EVERY, slot
-from tests.pace import pace
+from tests.nightly.apps.rig import Rig, rig, until
+from tests.support.groups import ClusterGroup
+from tests.support.pace import pace
+from tests.support.servers import Server, free_port
 
 DAY = timedelta(days=1)
 
@@ -34,7 +34,7 @@ DAY = timedelta(days=1)
 class Sender(Scheduler):  # type: ignore[misc] # Celery has no type marks
     """A scheduler that notes what it sends."""
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - whatever beat passes on
+    def __init__(self, **options: Any) -> None:
         self.sent: list[str] = []
         super().__init__(**options)
 
@@ -50,7 +50,7 @@ def beat(server: Server) -> Iterator[Beat]:
     """Makes beats of one application, each with a client of its own."""
     made: list[tuple[Any, Any]] = []
 
-    def make(schedule: dict[str, Any], **options: Any) -> Any:  # noqa: ANN401 - Celery has no type marks
+    def make(schedule: dict[str, Any], **options: Any) -> Any:
         app = Celery("shop", broker="memory://", set_as_current=False)
         app.conf.beat_schedule = schedule
         app.conf.timezone = "Europe/Berlin"
@@ -66,7 +66,7 @@ def beat(server: Server) -> Iterator[Beat]:
         client(app).close()
 
 
-def run(scheduler: Any, condition: Callable[[], object]) -> None:  # noqa: ANN401 - Celery has no type marks
+def run(scheduler: Any, condition: Callable[[], object]) -> None:
     """Have it tick until something is true."""
 
     def look() -> object:
@@ -76,7 +76,7 @@ def run(scheduler: Any, condition: Callable[[], object]) -> None:  # noqa: ANN40
     until("a beat did it", look)
 
 
-def leads(scheduler: Any) -> bool:  # noqa: ANN401 - Celery has no type marks
+def leads(scheduler: Any) -> bool:
     return scheduler._known is not None and scheduler._known is scheduler._lease
 
 
@@ -145,7 +145,7 @@ def test_a_beat_that_was_paused_sends_nothing_once_another_one_led(beat: Beat, s
 
 def test_a_scheduler_that_keeps_a_file_is_wrapped(beat: Beat, tmp_path: Path) -> None:
     class Filed(PersistentScheduler):  # type: ignore[misc] # Celery has no type marks
-        def __init__(self, **options: Any) -> None:  # noqa: ANN401 - whatever beat passes on
+        def __init__(self, **options: Any) -> None:
             super().__init__(schedule_filename=str(tmp_path / "schedule"), **options)
 
         sent: ClassVar[list[str]] = []

@@ -18,8 +18,8 @@ from celery.signals import task_revoked
 
 import pawlock
 from pawlock.integrations.celery import Unique, client
-from pawlock.testing.proxy import Proxy
-from pawlock.testing.servers import Server
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 
 class Shop:
@@ -37,10 +37,10 @@ class Shop:
         self.ran: list[tuple[Any, int]] = []
         self.during: Callable[[Any], object] = lambda task: None
 
-    def task(self, **options: Any) -> Any:  # noqa: ANN401 - Celery has no type marks
+    def task(self, **options: Any) -> Any:
         """A task that notes its fencing token and then does what ``during`` says."""
 
-        def work(task: Any, number: int, word: str = "a") -> str:  # noqa: ANN401 - as above
+        def work(task: Any, number: int, word: str = "a") -> str:
             self.ran.append((number, task.lease.fence))
             self.during(task)
             return f"{number}{word}"
@@ -63,7 +63,7 @@ class Shop:
             queue.close()
         return found
 
-    def deliver(self, message: Any) -> tuple[str, Any]:  # noqa: ANN401 - as above
+    def deliver(self, message: Any) -> tuple[str, Any]:
         """Run a message as a worker does; its state and result."""
         args, kwargs, embed = message.payload
         headers = message.headers
@@ -74,7 +74,7 @@ class Shop:
             return "SUCCESS", found.retval
         return found.info.state, found.info.retval
 
-    def held(self, task: Any, *args: object) -> bool:  # noqa: ANN401 - as above
+    def held(self, task: Any, *args: object) -> bool:
         return bool(client(self.app).inspect(task.unique_name(args)).held)
 
 
@@ -125,7 +125,7 @@ def test_the_existing_task_is_returned_queued_and_running(shop: Shop) -> None:
     assert task.delay(1).id == first.id
     found: list[str] = []
 
-    def look(task: Any) -> None:  # noqa: ANN401 - Celery has no type marks
+    def look(task: Any) -> None:
         found.append(task.delay(1).id)
 
     shop.during = look
@@ -248,7 +248,7 @@ def test_a_message_that_waited_for_too_long_is_the_duplicate(shop: Shop) -> None
 def test_a_retry_takes_the_lease_along(shop: Shop) -> None:
     task = shop.task(default_retry_delay=60)
 
-    def retry(task: Any) -> None:  # noqa: ANN401 - Celery has no type marks
+    def retry(task: Any) -> None:
         if task.request.retries < 2:
             raise task.retry()
 
@@ -360,7 +360,7 @@ def test_the_body_of_a_chord_that_is_a_duplicate_is_sent(shop: Shop) -> None:
 def test_a_task_that_sends_itself_with_other_arguments_is_another_one(shop: Shop, how: str) -> None:
     task = shop.task()
 
-    def go_on(task: Any) -> None:  # noqa: ANN401 - Celery has no type marks
+    def go_on(task: Any) -> None:
         shop.during = lambda task: None
         raise task.retry(args=(2,)) if how == "retry" else task.replace(task.s(2))
 
@@ -379,7 +379,7 @@ def test_a_retry_with_the_arguments_of_another_task_ends(shop: Shop) -> None:
     task = shop.task()
     other = task.delay(2)
 
-    def go_on(task: Any) -> None:  # noqa: ANN401 - Celery has no type marks
+    def go_on(task: Any) -> None:
         raise task.retry(args=(2,))
 
     shop.during = go_on
@@ -417,7 +417,7 @@ def test_eager_tasks_hold_the_lock_while_they_run(shop: Shop) -> None:
     task = shop.task()
     inner: list[Any] = []
 
-    def meanwhile(task: Any) -> None:  # noqa: ANN401 - Celery has no type marks
+    def meanwhile(task: Any) -> None:
         shop.during = lambda task: None
         inner.append((task.delay(1).result, task.delay(2).result, shop.held(task, 1)))
 
@@ -430,7 +430,7 @@ def test_eager_tasks_hold_the_lock_while_they_run(shop: Shop) -> None:
 def test_an_eager_task_retries(shop: Shop) -> None:
     task = shop.task()
 
-    def retry(task: Any) -> None:  # noqa: ANN401 - Celery has no type marks
+    def retry(task: Any) -> None:
         if task.request.retries < 1:
             raise task.retry()
 
@@ -452,7 +452,7 @@ def test_a_call_as_a_function_is_one(shop: Shop) -> None:
 def test_a_lease_that_is_lost_fails_the_task(shop: Shop, server: Server) -> None:
     task = shop.task(run_ttl=0.3)
 
-    def lose(task: Any) -> None:  # noqa: ANN401 - Celery has no type marks
+    def lose(task: Any) -> None:
         server.command("DEL", f"pawlock:{task.unique_name((1,))}")
         task.lease.lost.wait(10)
 

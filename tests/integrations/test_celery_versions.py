@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pawlock.testing.servers import Server
-from tests.apps.rig import ROOT
+from tests.nightly.apps.rig import ROOT
+from tests.support.servers import Server
 
 TESTS = ("test_celery_beat.py", "test_celery_unique.py", "test_celery_workers.py")
 

@@ -18,10 +18,10 @@ from celery import chord
 from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
 
 from pawlock.integrations.celery import client
-from pawlock.testing.servers import Server
-from tests.apps.rig import Rig, rig, until
 from tests.integrations.celery_tasks import LOG, RUN_TTL, make
-from tests.pace import pace
+from tests.nightly.apps.rig import Rig, rig, until
+from tests.support.pace import pace
+from tests.support.servers import Server
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def start(workers: Rig, count: int = 2) -> subprocess.Popen[str]:
     return found
 
 
-def result(found: Any) -> Any:  # noqa: ANN401 - Celery has no type marks
+def result(found: Any) -> Any:
     """What a task returned, or raised. Asked for, since to wait for it would subscribe to it."""
     until("the result is there", found.ready)
     return found.get()
@@ -73,7 +73,7 @@ def begun(valkey: Server, key: str, times: int = 1) -> tuple[int, int]:
     return int(fence), int(pid)
 
 
-def freed_within(app: Any, task: Any, key: str) -> float:  # noqa: ANN401 - Celery has no type marks
+def freed_within(app: Any, task: Any, key: str) -> float:
     """Wait until the lock of a task is free: how long it took."""
     began = time.monotonic()
     until(f"{key} is free", lambda: not client(app).inspect(task.unique_name((key,))).held)
@@ -86,7 +86,7 @@ def one_at_a_time(valkey: Server, key: str) -> None:
     assert fences == sorted(fences), fences
 
 
-def test_retry_and_chord_and_keep(app: Any, workers: Rig, valkey: Server) -> None:  # noqa: ANN401
+def test_retry_and_chord_and_keep(app: Any, workers: Rig, valkey: Server) -> None:
     """Retry: one lease over all attempts. Chord: a duplicate does nothing, and the chord ends. ``keep``: it stays."""
     work, kept = app.tasks["work"], app.tasks["kept"]
     worker = start(workers)
@@ -108,7 +108,7 @@ def test_retry_and_chord_and_keep(app: Any, workers: Rig, valkey: Server) -> Non
 
 
 @pytest.mark.slow
-def test_hard_time_limit(app: Any, workers: Rig, valkey: Server) -> None:  # noqa: ANN401
+def test_hard_time_limit(app: Any, workers: Rig, valkey: Server) -> None:
     start(workers)
     limited = app.tasks["limited"]
     found = limited.delay("long", 60)
@@ -123,7 +123,7 @@ def test_hard_time_limit(app: Any, workers: Rig, valkey: Server) -> None:  # noq
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGKILL"])
-def test_revoked_while_it_runs(number: str, app: Any, workers: Rig, valkey: Server) -> None:  # noqa: ANN401
+def test_revoked_while_it_runs(number: str, app: Any, workers: Rig, valkey: Server) -> None:
     start(workers)
     work = app.tasks["work"]
     found = work.delay("running", 60)
@@ -135,7 +135,7 @@ def test_revoked_while_it_runs(number: str, app: Any, workers: Rig, valkey: Serv
     result(work.delay("running", 0.1))
 
 
-def revoke(found: Any) -> None:  # noqa: ANN401 - Celery has no type marks
+def revoke(found: Any) -> None:
     found.revoke()
 
 
@@ -146,7 +146,7 @@ def revoke(found: Any) -> None:  # noqa: ANN401 - Celery has no type marks
 def test_ended_while_it_waits(
     options: dict[str, float],
     end: Callable[[Any], None] | None,
-    app: Any,  # noqa: ANN401
+    app: Any,
     workers: Rig,
     valkey: Server,
 ) -> None:
@@ -168,7 +168,7 @@ def test_ended_while_it_waits(
 
 
 @pytest.mark.slow
-def test_its_process_is_killed(app: Any, workers: Rig, valkey: Server) -> None:  # noqa: ANN401
+def test_its_process_is_killed(app: Any, workers: Rig, valkey: Server) -> None:
     """As the kernel does when memory runs out."""
     start(workers)
     work = app.tasks["work"]
@@ -182,7 +182,7 @@ def test_its_process_is_killed(app: Any, workers: Rig, valkey: Server) -> None: 
 
 @pytest.mark.slow
 def test_its_process_is_killed_and_the_message_delivered_again(
-    app: Any,  # noqa: ANN401
+    app: Any,
     workers: Rig,
     valkey: Server,
 ) -> None:
@@ -204,7 +204,7 @@ def test_its_process_is_killed_and_the_message_delivered_again(
 
 @pytest.mark.slow
 def test_the_whole_worker_is_killed_and_another_one_gets_the_message(
-    app: Any,  # noqa: ANN401
+    app: Any,
     workers: Rig,
     valkey: Server,
 ) -> None:
@@ -225,7 +225,7 @@ def test_the_whole_worker_is_killed_and_another_one_gets_the_message(
 
 
 @pytest.mark.slow
-def test_a_message_that_is_delivered_again_while_it_runs(app: Any, workers: Rig, valkey: Server) -> None:  # noqa: ANN401
+def test_a_message_that_is_delivered_again_while_it_runs(app: Any, workers: Rig, valkey: Server) -> None:
     """The broker's visibility timeout is shorter than the run: a second worker gets the message, and drops it."""
     workers.environ["VISIBILITY"] = "1"
     late = app.tasks["late"]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pawlock.testing.servers import Server
-from tests.apps.rig import ROOT, rig, until
-from tests.fencing import databases
+from tests.contract.fencing import databases
+from tests.nightly.apps.rig import ROOT, rig, until
+from tests.support.servers import Server
 
 CASES = Path(__file__).with_name("django_cases.py")
 

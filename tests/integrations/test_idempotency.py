@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import pawlock
 from pawlock.integrations.asgi import Idempotency, is_final
-from pawlock.testing.servers import Server
+from tests.support.servers import Server
 
 OWN = Path(__file__).read_bytes()
 
@@ -77,7 +77,7 @@ class Answer:
         self.parts = len(messages) - 1
 
     @property
-    def body(self) -> Any:  # noqa: ANN401 - what JSON holds
+    def body(self) -> Any:
         return json.loads(self.content)
 
     @property
@@ -157,7 +157,7 @@ def guarded(
     bank: Bank,
     client: pawlock.AsyncClient,
     caller: Callable[[Any], str | None] = who,
-    **options: Any,  # noqa: ANN401 - the middleware's
+    **options: Any,
 ) -> Client:
     app = bank.app()
     app.add_middleware(Idempotency, client=client, caller=caller, **options)
@@ -265,7 +265,7 @@ async def test_an_exception_frees_the_key(client: pawlock.AsyncClient) -> None:
 async def test_an_application_that_does_not_end_its_response_frees_the_key(
     client: pawlock.AsyncClient,
 ) -> None:
-    async def broken(scope: Scope, receive: Any, send: Any) -> None:  # noqa: ANN401
+    async def broken(scope: Scope, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     user = Client(Idempotency(broken, client=client, caller=who))
@@ -398,7 +398,7 @@ async def test_a_lease_that_is_lost_in_a_long_stream_cuts_it_off(
     """Its status was sent: only a response that has no end shows that something went wrong."""
     sent: list[Message] = []
 
-    async def app(scope: Scope, receive: Any, send: Any) -> None:  # noqa: ANN401
+    async def app(scope: Scope, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"x" * 70_000, "more_body": True})
         server.command("FLUSHALL")
@@ -467,7 +467,7 @@ async def test_what_a_program_recorded_is_no_response(client: pawlock.AsyncClien
 async def test_other_scopes_pass(client: pawlock.AsyncClient) -> None:
     seen: list[str] = []
 
-    async def app(scope: Scope, receive: Any, send: Any) -> None:  # noqa: ANN401
+    async def app(scope: Scope, receive: Any, send: Any) -> None:
         seen.append(scope["type"])
 
     middleware = Idempotency(app, client=client, caller=who)

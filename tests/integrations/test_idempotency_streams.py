@@ -13,8 +13,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 import pawlock
 from pawlock.integrations.asgi import Idempotency
-from pawlock.testing.servers import Server
 from tests.integrations.test_idempotency import Bank, Client, who
+from tests.support.servers import Server
 
 
 @pytest.fixture

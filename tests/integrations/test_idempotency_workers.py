@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from pawlock.testing.servers import Server
-from tests.apps.rig import PATIENCE, Rig, ask, listening, rig, until
-from tests.pace import pace
+from tests.nightly.apps.rig import PATIENCE, Rig, ask, listening, rig, until
+from tests.support.pace import pace
+from tests.support.servers import Server
 
 TTL = 2.0
 APP = "tests.integrations.idempotency_app:app"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pawlock.testing.servers import Server
-from tests.apps.rig import ROOT, Rig, rig, until
-from tests.test_docs import blocks, runnable
+from tests.docs.test_docs import blocks, runnable
+from tests.nightly.apps.rig import ROOT, Rig, rig, until
+from tests.support.servers import Server
 
 TIMES = 6
 ENQUEUE = "import app\nfor _ in range({charges}): app.charge.{send}(7)\nfor _ in range({times}): app.book.{send}(7)\n"

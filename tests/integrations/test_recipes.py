@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped] # it has no type marks
 
-from pawlock.testing.servers import Server
-from tests.apps.rig import BIN, ROOT, rig
-from tests.test_docs import blocks, runnable
+from tests.docs.test_docs import blocks, runnable
+from tests.nightly.apps.rig import BIN, ROOT, rig
+from tests.support.servers import Server
 
 PAGE = ROOT / "docs/integrations/recipes.md"
 

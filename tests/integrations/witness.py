@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tests.apps.rig import PATIENCE, until
+from tests.nightly.apps.rig import PATIENCE, until
 
 
 @dataclass(frozen=True, slots=True)

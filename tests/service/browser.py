@@ -33,7 +33,7 @@ class Browser:
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.send("Page.enable")
 
-    def send(self, method: str, **params: Any) -> Any:  # noqa: ANN401 - what the protocol gives
+    def send(self, method: str, **params: Any) -> Any:
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
         if self._session:
@@ -50,12 +50,12 @@ class Browser:
                 assert "error" not in told, told
                 return told["result"]
 
-    def run(self, script: str) -> Any:  # noqa: ANN401 - what the page gives
+    def run(self, script: str) -> Any:
         told = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
-    def until(self, script: str, seconds: float = 15) -> Any:  # noqa: ANN401 - what the page gives
+    def until(self, script: str, seconds: float = 15) -> Any:
         end = time.monotonic() + seconds
         while not (found := self.run(script)):
             assert time.monotonic() < end, (script, self.run("document.body.innerText"))

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 import pawlock
-from pawlock.testing.servers import Server
-from tests.edges.blocking import blocked
-from tests.edges.helpers import eventually
+from tests.contract.edges.blocking import blocked
+from tests.contract.edges.helpers import eventually
 from tests.service.rig import Instance, Tokens
+from tests.support.servers import Server
 
 
 def url(service: Instance, token: str = "admin") -> str:

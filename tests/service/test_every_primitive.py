@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.testing.servers import Server
-from tests.pace import pace
 from tests.service.rig import Answer, Instance
 from tests.service.test_client import url
+from tests.support.pace import pace
+from tests.support.servers import Server
 
 NS = "/v1/ns/pawlock"
 

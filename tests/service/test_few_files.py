@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pawlock.testing.servers import Server
 from tests.service.rig import Instance, Tokens
+from tests.support.servers import Server
 
 _, HARD = resource.getrlimit(resource.RLIMIT_NOFILE)
 

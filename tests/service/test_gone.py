@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pawlock.testing.servers import Server
 from tests.service.rig import Instance
+from tests.support.servers import Server
 
 
 def _until(server: Server, count: int, *command: str) -> bool:

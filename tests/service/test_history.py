@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 import pawlock
-from pawlock.testing.servers import Server
 from tests.service.rig import Instance, Tokens
+from tests.support.servers import Server
 
 NS = "/v1/ns/pawlock"
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pawlock.testing.servers import Server
 from tests.service.intruder import Intruder
 from tests.service.rig import Instance, Tokens
+from tests.support.servers import Server
 
 
 @pytest.fixture

@@ -23,16 +23,16 @@ from pawlock.core.protocol.key_text import read_key
 from pawlock.primitives.key import SCRIPTS
 from pawlock.service.access import Access, entry_for, new_secret
 from pawlock.service.config import Limits
-from pawlock.testing.servers import Server
 from tests.faults.rig import APIS, Api, Client, until
 from tests.service.rig import Instance, Tokens
 from tests.service.test_client import url
+from tests.support.servers import Server
 
 SPELLED = ["plain:order:42", "redisson:order:42", "redisson-fenced:order:42", "spring:locks:order:42"]
 THEIRS = "8743c9c0-0795-4907-87fd-6c719a6b4586:1"
 
 
-def kept(server: Server, key: str) -> Any:  # noqa: ANN401 - text of a string, or the fields of a hash
+def kept(server: Server, key: str) -> Any:
     if server.command("TYPE", key) == "hash":
         return server.command("HGETALL", key)
     found = server.command("GET", key)
@@ -350,7 +350,7 @@ def client(api: Api, service: Instance) -> Client:
     return api.connect(url(service))
 
 
-def lock(client: Client, key: pawlock.Key, **options: Any) -> Any:  # noqa: ANN401 - of either API
+def lock(client: Client, key: pawlock.Key, **options: Any) -> Any:
     return client.lock(cast("str", key), **options)
 
 
@@ -494,7 +494,7 @@ def test_what_has_no_text_is_refused_before_anything_is_sent(client: Client) -> 
 
 def _steps(
     service: Instance, words: list[str], name: str = "acquire", wire: str = "plain", token: str = "admin"
-) -> Any:  # noqa: ANN401
+) -> Any:
     script = next(
         one for one in SCRIPTS[wire].values() if one.name.endswith(f"mutex/{name}") or one.name == name
     )

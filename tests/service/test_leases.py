@@ -8,9 +8,9 @@ import pytest
 
 import pawlock
 from pawlock.service.spaces import kinds
-from pawlock.testing.servers import Server
-from tests.pace import pace
 from tests.service.rig import Instance
+from tests.support.pace import pace
+from tests.support.servers import Server
 
 
 def test_one_acquires_and_the_next_waits_until_it_is_released(service: Instance) -> None:

@@ -29,7 +29,7 @@ def document() -> dict[str, Any]:
     return copy
 
 
-def every(value: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON
+def every(value: Any) -> Iterator[Any]:
     yield value
     for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from every(one)
@@ -102,7 +102,7 @@ def test_answers_are_as_it_says(service: Instance, document: dict[str, Any]) -> 
         "null": type(None),
     }  # fmt: skip
 
-    def ask(method: str, template: str, body: object = None, status: int = 200, **fields: str) -> Any:  # noqa: ANN401
+    def ask(method: str, template: str, body: object = None, status: int = 200, **fields: str) -> Any:
         answer = service.ask(method, template.format(**{"namespace": "pawlock", **fields}), body)
         assert answer.status == status, answer.body
         response = document["paths"][template][method.lower()]["responses"][str(status)]

@@ -18,8 +18,8 @@ from pawlock.primitives.mutex import Mutex
 from pawlock.service.access import Principal
 from pawlock.service.config import Limits
 from pawlock.service.problems import problem_of
-from pawlock.testing.servers import Server
 from tests.service.rig import Instance, Tokens
+from tests.support.servers import Server
 
 NS = "/v1/ns/pawlock"
 TOKEN = "t" * 24 + "@host:1/a"

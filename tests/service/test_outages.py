@@ -11,9 +11,9 @@ from typing import Literal
 import pytest
 
 import pawlock
-from pawlock.testing.servers import Server
-from tests.pace import pace
 from tests.service.rig import Instance, Tokens
+from tests.support.pace import pace
+from tests.support.servers import Server
 
 NS = "/v1/ns/pawlock"
 

@@ -9,9 +9,9 @@ import pytest
 
 import pawlock
 from pawlock.service.watch import Holds
-from pawlock.testing.servers import Server
 from tests.service.browser import PROGRAM, Browser
 from tests.service.rig import Instance
+from tests.support.servers import Server
 
 in_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium (apt-get install chromium)")
 NUMBER_OF_FOCUSED = "[...document.querySelectorAll('#rows a')].indexOf(document.activeElement)"

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.pace import pace
 from tests.service.rig import Instance
+from tests.support.pace import pace
 
 NS = "/v1/ns/pawlock"
 

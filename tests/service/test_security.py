@@ -19,9 +19,9 @@ from pawlock.core.protocol.primitive import Primitive
 from pawlock.core.protocol.runtime import Call
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.permits import Permits
-from pawlock.testing.servers import Server
 from tests.service.intruder import parse
 from tests.service.rig import Answer, Instance, Tokens, resident
+from tests.support.servers import Server
 
 NS = "/v1/ns/pawlock"
 

@@ -10,7 +10,7 @@ from pawlock.service.access import Principal
 from pawlock.service.config import Limits
 from pawlock.service.problems import Problem
 from pawlock.service.spaces import Spaces
-from pawlock.testing.servers import Server
+from tests.support.servers import Server
 
 
 async def test_a_namespace_that_nobody_asks_for_makes_room(

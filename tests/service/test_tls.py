@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import pawlock
-from tests.pace import pace
 from tests.service.rig import Instance
+from tests.support.pace import pace
 
 _EXTENSIONS = "subjectAltName=DNS:localhost,IP:127.0.0.1"
 

@@ -15,10 +15,10 @@ import pytest
 
 import pawlock
 from pawlock import embedded
-from pawlock.testing.groups import ClusterGroup, SentinelGroup
-from pawlock.testing.servers import Server
 from tests.service.rig import Instance, Tokens
 from tests.service.test_client import url as url_of
+from tests.support.groups import ClusterGroup, SentinelGroup
+from tests.support.servers import Server
 
 NS = "/v1/ns/pawlock"
 

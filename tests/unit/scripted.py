@@ -261,7 +261,7 @@ class Scripted:
 class Rig:
     """An engine on a scripted runtime, and one lock."""
 
-    def __init__(self, *answers: Answer, **options: Any) -> None:  # noqa: ANN401 - options of a lock
+    def __init__(self, *answers: Answer, **options: Any) -> None:
         self.runtime = Scripted(*answers)
         self.engine = Engine(self.runtime, self, maintain)
         self.options = Terms(LockOptions(**options))

@@ -70,7 +70,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("option", "value", "good"), CASES)
-def test_each_option_with_each_value(option: str, value: Any, good: bool) -> None:  # noqa: ANN401, FBT001 - a table
+def test_each_option_with_each_value(option: str, value: Any, good: bool) -> None:  # noqa: FBT001 - a table
     given: dict[str, Any] = {option: value}
     if good:
         LockOptions(**given)
@@ -94,7 +94,7 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize("ttl", [0.05, 0.3, 1.0, 3.0, 30.0, 86400.0, 366 * 86400.0, timedelta(minutes=1)])
-def test_what_follows_from_a_ttl(ttl: Any) -> None:  # noqa: ANN401 - a number or a timedelta
+def test_what_follows_from_a_ttl(ttl: Any) -> None:
     options = LockOptions(ttl=ttl)
     terms = Terms(options)
     assert isinstance(options.ttl, float)

@@ -30,12 +30,12 @@ class Counter:
         self.faults = list(faults)
         self.keys: list[str] = []
 
-    async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:  # noqa: ANN401 - as it says
+    async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
         if self.faults:
             raise self.faults.pop(0)
         return {what: [], "of": [dict(about), timeout]}
 
-    async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:  # noqa: ANN401
+    async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:
         self.keys.append(key)
         if self.faults:
             raise self.faults.pop(0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pawlock
 from pawlock._template import Template, escape, plain
-from tests.refusal import refused
+from tests.support.refusal import refused
 
 TEXT = st.text(alphabet="ab{}.[]!:0é", max_size=14)
 

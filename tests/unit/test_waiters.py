@@ -164,7 +164,7 @@ def test_a_renewal_answered_after_the_release_changes_nothing() -> None:
     lease = rig.acquire()
     rig.runtime.clock += 11.0
 
-    def answer() -> Any:  # noqa: ANN401 - a reply
+    def answer() -> Any:
         # The owner releases while the renewal is on its way.
         assert rig.release(lease) == "released"
         return held()
@@ -261,7 +261,7 @@ def test_a_fault_that_does_not_pass_is_told_at_once(
     "kind", [FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY, FaultKind.READ_ONLY]
 )
 def test_a_fault_that_passes_is_borne_as_long_as_was_asked(kind: FaultKind) -> None:
-    def down() -> Any:  # noqa: ANN401 - an answer
+    def down() -> Any:
         return After(0.2, Fault(kind, "down"))
 
     rig = Rig(*[down] * 1000, unavailable_after=4.0)
@@ -334,7 +334,7 @@ def test_a_speaker_that_fails_passes_its_ticket_to_the_next() -> None:
     rig = Rig(queued())
     second: list[LocalWaiter] = []
 
-    def another() -> Any:  # noqa: ANN401 - an answer
+    def another() -> Any:
         # While the first waits for an answer, a second one comes and sleeps; the error then wakes it.
         place = next(iter(rig.engine.queues.local.by_key.values()))
         local_waiter = LocalWaiter()
@@ -407,7 +407,7 @@ def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(
 
 @pytest.mark.parametrize("before", [[], [queued()]], ids=["at once", "after a wait"])
 def test_nobody_gets_a_lock_that_was_granted_while_the_client_was_closed(before: list[Any]) -> None:
-    def grant() -> Any:  # noqa: ANN401 - a reply
+    def grant() -> Any:
         rig.engine.activity.closed = True
         return held()
 

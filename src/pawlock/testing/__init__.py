@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pawlock.testing._resp import ReplyError
-    from pawlock.testing.groups import ClusterGroup, SentinelGroup
     from pawlock.testing.lock_table import LockTable
     from pawlock.testing.memory import Memory, Sim
     from pawlock.testing.order import LockOrder, LockOrderWarning, lock_order
     from pawlock.testing.outages import Faults, Outage
-    from pawlock.testing.proxy import Proxy, Request, Rule
     from pawlock.testing.servers import Server, available
+    from tests.support.groups import ClusterGroup, SentinelGroup
+    from tests.support.proxy import Proxy, Request, Rule
 
 __all__ = [
     "ClusterGroup",
@@ -40,12 +40,12 @@ __all__ = [
 
 _HOMES = {
     "pawlock.testing._resp": ("ReplyError",),
-    "pawlock.testing.groups": ("ClusterGroup", "SentinelGroup"),
+    "tests.support.groups": ("ClusterGroup", "SentinelGroup"),
     "pawlock.testing.lock_table": ("LockTable",),
     "pawlock.testing.memory": ("Memory", "Sim"),
     "pawlock.testing.order": ("LockOrder", "LockOrderWarning", "lock_order"),
     "pawlock.testing.outages": ("Faults", "Outage"),
-    "pawlock.testing.proxy": ("Proxy", "Request", "Rule"),
+    "tests.support.proxy": ("Proxy", "Request", "Rule"),
     "pawlock.testing.servers": ("Server", "available"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -6,8 +6,8 @@ import sys
 from importlib import import_module
 
 VERBS = {
-    "conformance": "pawlock.testing.conformance",
-    "simulate": "pawlock.testing.sim.command",
+    "conformance": "tests.conformance.suite",
+    "simulate": "tests.simulator.command",
 }
 """What each verb runs: the ``main`` of a module."""
 

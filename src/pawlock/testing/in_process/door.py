@@ -13,8 +13,8 @@ from itertools import count
 from typing import Any
 
 from pawlock.core.protocol.runtime import Fault, FaultKind, Wakeup
-from pawlock.testing._rules import Action, Match, Request, Rule, claim, matches
 from pawlock.testing.in_process.node import Deliver, Entrance, Outcome, Subscriber
+from tests.support._rules import Action, Match, Request, Rule, claim, matches
 
 __all__ = ["Door"]
 

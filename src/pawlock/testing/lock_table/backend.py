@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from pawlock.testing.conformance.backend import CannotShowError, Faulty
+from tests.conformance.suite.backend import CannotShowError, Faulty
 
 if TYPE_CHECKING:
-    from pawlock.testing._rules import Request
     from pawlock.testing.lock_table.node import TableNode
+    from tests.support._rules import Request
 
 __all__ = ["TableBackend"]
 

@@ -37,5 +37,5 @@ class LockTable(InProcess):
 
     @property
     def backend(self) -> TableBackend:
-        """For ``pawlock.testing.conformance.run``: what does to the table what a client cannot."""
+        """For ``tests.conformance.suite.run``: what does to the table what a client cannot."""
         return TableBackend(self._table, self.faulty)

@@ -8,8 +8,8 @@ from pawlock.core.protocol.runtime import Call, Reply
 from pawlock.errors import ConfigurationError
 from pawlock.testing._clock import Clock
 from pawlock.testing.in_process.node import Node, Outcome
-from pawlock.testing.sim.lua import Interpreter
-from pawlock.testing.sim.store import Refused, Store
+from pawlock.testing.memory.lua import Interpreter
+from pawlock.testing.memory.store import Refused, Store
 from pawlock.transport.wire import read_push, refusal_of
 
 __all__ = ["MemoryNode"]

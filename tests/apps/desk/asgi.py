@@ -1,8 +1,0 @@
-"""For uvicorn."""
-
-import os
-
-from django.core.asgi import get_asgi_application
-
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.apps.desk.settings")
-application = get_asgi_application()

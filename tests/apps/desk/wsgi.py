@@ -1,8 +1,0 @@
-"""For gunicorn."""
-
-import os
-
-from django.core.wsgi import get_wsgi_application
-
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.apps.desk.settings")
-application = get_wsgi_application()

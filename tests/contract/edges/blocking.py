@@ -1,0 +1,54 @@
+"""Bodies that block their event loop, and the threads that renew meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pawlock
+
+__all__ = ["block", "blocked", "gone_within", "relieved"]
+
+
+def relieved() -> list[threading.Thread]:
+    """The threads that renew for event loops, and that write to the log for them.
+
+    Not those whose start a signal handler broke off, in a test before: they stand in their first step for good.
+    """
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("pawlock-renewal") and thread.is_alive()
+    ]
+
+
+def gone_within(seconds: float) -> bool:
+    """Whether none of them is left after so long."""
+    end = time.monotonic() + seconds
+    while relieved() and time.monotonic() < end:
+        time.sleep(0.01)
+    return not relieved()
+
+
+def block(lease: pawlock.AsyncLease, seconds: float) -> None:
+    """Block the loop, and look all the while whether the lease is good."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+        lease.check()
+
+
+def blocked(url: str | list[str], seconds: float = 1.5, *, ttl: float = 0.5, **options: Any) -> None:
+    """Run a body that blocks its loop from its first line on, for longer than its TTL; then one that does not."""
+
+    async def main() -> None:
+        async with pawlock.connect_async(url, **options) as client:
+            async with client.lock("n", ttl=ttl) as lease:
+                block(lease, seconds)
+            # It serves leases as before.
+            async with client.lock("n", ttl=ttl):
+                await asyncio.sleep(ttl * 1.4)
+
+    asyncio.run(main())

@@ -1,0 +1,201 @@
+"""The guard of keys in Redis, in both APIs, on real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+import pawlock
+from pawlock.core.protocol.scripts import header
+from pawlock.fencing import AsyncRedisGuard, RedisGuard
+from tests.support.servers import Server
+
+Run = Callable[..., Awaitable[Any]]
+
+
+class Rig:
+    """A guard of either API, called alike."""
+
+    def __init__(self, server: Server, api: str) -> None:
+        self.api, self.path = api, server.socket_path
+        self.plain = redis.Redis(unix_socket_path=server.socket_path, decode_responses=True)
+
+    async def __call__(self, lease: Any, *command: Any, by: str = "__call__", **options: Any) -> Any:
+        if self.api == "threads":
+            return getattr(RedisGuard(self.plain, **options), by)(lease, *command)
+        async with redis.asyncio.Redis(unix_socket_path=self.path, decode_responses=True) as client:
+            return await getattr(AsyncRedisGuard(client, **options), by)(lease, *command)
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def rig(request: pytest.FixtureRequest, server: Server) -> Iterator[Rig]:
+    made = Rig(server, request.param)
+    yield made
+    made.plain.close()
+
+
+async def test_a_late_holder_writes_nothing(rig: Rig) -> None:
+    assert await rig(100, "SET", "tea", "ten") == "OK"
+    assert await rig(200, "SET", "tea", "nine", "PX", 60_000) == "OK"
+    with pytest.raises(pawlock.StaleFence, match="200") as caught:
+        await rig(199, "SET", "tea", "eleven")
+    assert caught.value.fence == 199
+    assert rig.plain.get("tea") == "nine"
+    assert await rig(200, "DEL", "tea") == 1
+    with pytest.raises(pawlock.StaleFence):
+        await rig(199, "SET", "tea", "back from the dead")
+
+
+async def test_any_command_of_one_key_runs(rig: Rig) -> None:
+    assert await rig(1, "HSET", "{shop}:tea", "left", 10, "place", "here") == 2
+    assert await rig(2, "HINCRBY", "{shop}:tea", "left", -3) == 7
+    assert await rig(2, "GET", "{shop}:nothing") is None
+    assert rig.plain.hgetall("{shop}:tea") == {"left": "7", "place": "here"}
+    assert sorted(rig.plain.keys("*guard")) == ["{shop}:nothing:guard", "{shop}:tea:guard"]
+
+
+async def test_fences_are_compared_as_whole_numbers_of_any_length(rig: Rig) -> None:
+    for fence in (9, 10, 2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1):
+        await rig(fence, "SET", "tea", fence)
+        with pytest.raises(pawlock.StaleFence):
+            await rig(fence - 1, "SET", "tea", "late")
+    assert rig.plain.get("{tea}:guard") == str(2**63 - 1)
+
+
+@pytest.mark.parametrize("by", ["claim", "note"])
+async def test_a_claim_alone_shuts_earlier_holders_out(rig: Rig, by: str) -> None:
+    await rig(5, "tea", by=by)
+    with pytest.raises(pawlock.StaleFence):
+        await rig(4, "tea", by=by)
+    with pytest.raises(pawlock.StaleFence):
+        await rig(4, "SET", "tea", "late")
+    await rig(5, "SET", "tea", "ten")
+
+
+@pytest.mark.parametrize("by", ["SET", "claim"])
+@pytest.mark.parametrize(
+    "there", ["garbage", "a much longer text than a fence", "-7", "007", "1.5", "", "a list"]
+)
+async def test_a_fence_key_that_holds_no_fence_is_reported(rig: Rig, there: str, by: str) -> None:
+    rig.plain.set("tea", "ten")
+    if there == "a list":
+        rig.plain.rpush("{tea}:guard", there)
+    else:
+        rig.plain.set("{tea}:guard", there)
+    for fence in (1, 300, 2**63 - 1):
+        with pytest.raises(pawlock.WrongKey, match=r"\{tea\}:guard"):
+            await (rig(fence, "SET", "tea", "nine") if by == "SET" else rig(fence, "tea", by=by))
+    assert rig.plain.get("tea") == "ten"
+    kept = rig.plain.lrange("{tea}:guard", 0, -1)[0] if there == "a list" else rig.plain.get("{tea}:guard")
+    assert kept == there
+
+
+async def test_a_fence_is_kept_a_day_and_its_end_never_comes_nearer(rig: Rig) -> None:
+    await rig(5, "SET", "tea", "ten")
+    assert 86_000_000 < rig.plain.pttl("{tea}:guard") <= 86_400_000
+    await rig(6, "SET", "tea", "ten", keep=1)
+    assert rig.plain.pttl("{tea}:guard") > 86_000_000
+    await rig(7, "SET", "tea", "ten", keep=None)
+    assert rig.plain.pttl("{tea}:guard") == -1
+    await rig(8, "SET", "tea", "ten", keep=1)
+    assert rig.plain.pttl("{tea}:guard") == -1
+
+
+async def test_a_command_that_fails_leaves_the_fence_and_nothing_else(rig: Rig) -> None:
+    rig.plain.rpush("tea", "a list")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        await rig(5, "INCR", "tea")
+    assert rig.plain.lrange("tea", 0, -1) == ["a list"]
+    with pytest.raises(pawlock.StaleFence):
+        await rig(4, "LPUSH", "tea", "late")
+
+
+async def test_it_survives_a_server_that_forgets_its_scripts(rig: Rig) -> None:
+    await rig(5, "SET", "tea", "ten")
+    rig.plain.script_flush()
+    await rig(6, "SET", "tea", "nine")
+    assert rig.plain.get("tea") == "nine"
+
+
+async def test_bad_calls_send_nothing(rig: Rig) -> None:
+    with pytest.raises(pawlock.StaleFence, match="degraded"):
+        await rig(0, "SET", "tea", 1)
+    for call in (
+        (5,),
+        (5, "SET"),
+        (5, "SET", ""),
+        (5, "SET", b"tea", 1),
+        (5, "SET", "a}b{", 1),
+        ("5", "SET", "a", 1),
+    ):
+        with pytest.raises(pawlock.ConfigurationError):
+            await rig(*call)
+    for keep in (0, -1, True, float("inf"), "day"):
+        with pytest.raises(pawlock.ConfigurationError, match="keep"):
+            await rig(5, "SET", "tea", 1, keep=keep)
+    assert not rig.plain.keys("*")
+
+
+async def test_a_command_whose_first_word_is_no_key_is_refused(rig: Rig) -> None:
+    known: dict[str, dict[str, Any]] = rig.plain.command()
+    wrong = set[str]()
+    for name, told in known.items():
+        parts = [
+            (told["flags"], told["first_key_pos"]),
+            *[(one[2], one[3]) for one in told.get("subcommands", ())],
+        ]
+        if any("write" in flags and first != 1 for flags, first in parts):
+            wrong.add(name)
+    assert {"bitop", "xgroup", "lmpop", "flushall"} <= wrong
+    rig.plain.set("tea", "ten")
+    for name in sorted(wrong):
+        for spelt in (name, name.upper(), name.encode()):
+            with pytest.raises(pawlock.ConfigurationError):
+                await rig(5, spelt, "tea", "tea", "tea")
+    assert rig.plain.keys("*") == ["tea"]
+
+
+def test_a_pipeline_is_refused(server: Server) -> None:
+    # Its answers come later, so that nobody would be told of a late holder.
+    with redis.Redis(unix_socket_path=server.socket_path) as client:
+        pipeline = client.pipeline()
+        with pytest.raises(pawlock.ConfigurationError, match="pipeline"):
+            RedisGuard(pipeline)
+    with pytest.raises(pawlock.ConfigurationError, match=r"Pipeline"):
+        AsyncRedisGuard(redis.asyncio.Redis(unix_socket_path=server.socket_path).pipeline())
+
+
+def test_a_client_of_the_other_api_is_refused(server: Server) -> None:
+    with redis.Redis(unix_socket_path=server.socket_path) as client:
+        with pytest.raises(pawlock.ConfigurationError, match=r"redis\.asyncio\.Redis"):
+            AsyncRedisGuard(client)
+        with pytest.raises(pawlock.ConfigurationError, match=r"needs a redis\.Redis"):
+            RedisGuard(redis.asyncio.Redis())
+        with pytest.raises(pawlock.ConfigurationError, match=r"needs a redis\.Redis"):
+            RedisGuard("redis://localhost")  # type: ignore[arg-type]
+
+
+def test_a_holder_that_was_paused_past_its_lease_is_refused(server: Server) -> None:
+    with (
+        redis.Redis(unix_socket_path=server.socket_path) as plain,
+        pawlock.connect(server.url) as client,
+        pawlock.connect(server.url) as other,
+    ):
+        guard = RedisGuard(plain)
+        with other.lock("tea", ttl=0.1, renew=False, on_exit="warn").acquire() as paused:
+            with client.lock("tea").acquire(timeout=10) as present:
+                guard(present, "SET", "tea", "of the present holder")
+            with pytest.raises(pawlock.StaleFence):
+                guard(paused, "SET", "tea", "late")
+        assert plain.get("tea") == b"of the present holder"
+
+
+def test_the_script_says_what_it_takes() -> None:
+    from importlib.resources import files
+
+    text = files("pawlock.fencing").joinpath("guard.lua").read_text()
+    assert header(text, "guard")["keys"] == "data, fence"

@@ -1,0 +1,32 @@
+"""Both APIs at a server that a proxy may stand before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contract.gates.rig import teach
+from tests.faults.rig import APIS, Api
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
+
+
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    with Api(request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def clean(valkey: Server) -> Server:
+    """A Valkey server without keys, which knows all scripts."""
+    valkey.command("FLUSHALL")
+    teach(valkey)
+    return valkey
+
+
+@pytest.fixture
+def proxy(clean: Server) -> Iterator[Proxy]:
+    with Proxy(clean) as made:
+        yield made

@@ -1,0 +1,117 @@
+"""The headers of the scripts say what the scripts do; a key of a wrong type stops each of them before it writes."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import Any
+
+import pytest
+import redis
+
+from pawlock.core.protocol.scripts import header, load
+from pawlock.primitives.barrier import Barrier
+from pawlock.primitives.election import Ballot
+from pawlock.primitives.latch import Latch
+from tests.contract.gates.rig import PACKAGES, names_of
+from tests.support.servers import Server
+
+SCRIPTS = [(package, name) for package in PACKAGES for name in names_of(package)]
+A, B = "a" * 24 + "@host:1/a", "b" * 24 + "@host:1/b"
+LATCH = Latch("n", "n", 2, 60_000, 3000, 60_000, 10)
+BARRIER = Barrier("n", "n", 2, 3000)
+BALLOT = Ballot("n", "n", 10)
+WAIT: dict[str, Any] = {"wait": True, "block": 1, "channel": "ch", "max_waiters": 10}
+
+# Of each script: a call, and the calls before it that make it write.
+CALLS = {
+    ("latch", "count_down"): ([LATCH.count_down(B, "p", 1)], LATCH.count_down(A, "q", 1)),
+    ("latch", "wait"): ([LATCH.count_down(B, "", 1)], LATCH.wait(A, 9 * 10**15, "ch", "")),
+    ("latch", "reset"): ([LATCH.count_down(B, "p", 1)], LATCH.reset(A)),
+    ("latch", "inspect"): ([LATCH.count_down(B, "", 1)], LATCH.inspect()),
+    ("barrier", "arrive"): ([BARRIER.arrive(B, "ch", stay=False)], BARRIER.arrive(A, "ch", stay=False)),
+    ("barrier", "leave"): ([BARRIER.arrive(A, "ch", stay=False)], BARRIER.leave(A, 0)),
+    ("barrier", "inspect"): ([BARRIER.arrive(A, "ch", stay=False)], BARRIER.inspect()),
+    ("election", "acquire"): ([BALLOT.acquire(B, 9000, 900, **WAIT)], BALLOT.acquire(A, 9000, 900, **WAIT)),
+    ("election", "observe"): ([BALLOT.acquire(B, 9000, 900, **WAIT)], BALLOT.observe(A, 900, "ch", "")),
+}
+
+
+def text_of(package: str, name: str) -> str:
+    return files(f"pawlock.primitives.{package}").joinpath(f"{name}.lua").read_text()
+
+
+@pytest.mark.parametrize(("package", "name"), SCRIPTS)
+def test_the_header_names_the_keys_and_arguments_in_use(package: str, name: str) -> None:
+    source = load(f"pawlock.primitives.{package}", name).source.decode()
+    assert "--@include" not in source
+    assert source.startswith("local call = redis.call\n")
+    fields = header(text_of(package, name), name)
+    args = [arg.strip() for arg in re.sub(r"\([^)]*\)", "", fields["args"]).split(",")]
+    assert args[-1] == "rid"
+    read = {int(index) for index in re.findall(r"ARGV\[(\d+)\]", source)}
+    read |= {len(args) - 1} if "ARGV[#ARGV - 1]" in source else set()
+    assert read == set(range(1, len(args)))
+    for arg in args:
+        assert not re.search(r"ttl|tomb$|close$|keep$|remember$", arg) or arg.endswith("_ms")
+    keys = [key.strip() for key in fields["keys"].split(",")]
+    assert max(map(int, re.findall(r"KEYS\[(\d+)\]", source))) <= max(len(keys), 5)
+
+
+@pytest.mark.parametrize("text", [f"{p}/{n}" for p, n in SCRIPTS] + ["latch/_latch", "barrier/_barrier"])
+def test_numbers_become_text_in_one_way_only(text: str) -> None:
+    lines = text_of(*text.split("/")).splitlines()
+    code = "\n".join(line for line in lines if not line.strip().startswith("--"))
+    assert "tostring" not in code
+    assert "'PX'" not in code
+    assert max(map(len, lines)) <= 120
+
+
+@pytest.mark.parametrize("case", CALLS, ids="/".join)
+def test_a_key_of_a_wrong_type_stops_a_script_before_it_writes(server: Server, case: tuple[str, str]) -> None:
+    before_it, call = CALLS[case]
+    keys = [word.decode() for word in call.words()[: call.script.numkeys]]
+    refused = 0
+    for key in keys:
+        with redis.Redis(unix_socket_path=server.socket_path, decode_responses=True) as client:
+            client.flushall()
+            for one in before_it:
+                _run(client, one)
+            if case == ("latch", "wait"):
+                # In the round that is there.
+                call = LATCH.wait(A, _present(client), "ch", "")
+            client.delete(key)
+            client.rpush(key, "of somebody else")
+            before = _dump(client)
+            error = _refusal(client, call)
+            if error:
+                assert "WRONGTYPE" in error, key
+                assert _dump(client) == before, key
+                refused += 1
+    # The holds of an explicit owner, the tombstone: of no interest to them, or only whether they are there.
+    assert refused >= len(keys) - 2
+
+
+def _present(client: Any) -> int:
+    return int(client.hget("{n}:1:latch", "round"))
+
+
+def _run(client: Any, call: Any) -> Any:
+    words = [word.decode() for word in call.words()]
+    return client.eval(call.script.source.decode(), call.script.numkeys, *words, "rid")
+
+
+def _refusal(client: Any, call: Any) -> str:
+    try:
+        _run(client, call)
+    except redis.ResponseError as error:
+        return str(error)
+    return ""
+
+
+def _dump(client: Any) -> dict[bytes, tuple[bool, bytes]]:
+    raw: Any = redis.Redis(unix_socket_path=client.connection_pool.connection_kwargs["path"])
+    try:
+        return {key: (raw.pttl(key) > 0, raw.dump(key)) for key in raw.keys("*")}
+    finally:
+        raw.close()

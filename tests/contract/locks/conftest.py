@@ -1,0 +1,22 @@
+"""Two clients of either API behind one blocking face, on a clean server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.rig import APIS, Api, Client
+from tests.support.servers import Server
+
+
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    with Api(request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def pair(api: Api, valkey: Server) -> list[Client]:
+    valkey.command("FLUSHALL")
+    return [api.connect(valkey.url) for _ in range(2)]

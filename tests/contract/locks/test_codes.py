@@ -1,0 +1,131 @@
+"""``code`` says what happened: why a lease was lost, and which operation found that it is not held."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import pawlock
+from pawlock.errors import PawlockError
+from pawlock.model import LossReason
+from tests.faults.rig import Api, Client, until
+from tests.support.servers import Server
+
+LOST = {
+    "expired": "WATCHDOG_RENEWAL_FAILED",
+    "unreachable": "WATCHDOG_RENEWAL_FAILED",
+    "taken": "LEASE_TAKEN",
+    "quorum": "REDLOCK_QUORUM_LOST",
+    "max_hold": "MAX_HOLD_EXCEEDED",
+    "closed": "LEASE_CLOSED",
+}
+
+
+def test_every_reason_of_a_loss_has_its_code() -> None:
+    assert set(LOST) == {str(reason) for reason in LossReason}
+    for reason in LossReason:
+        error = pawlock.LeaseLost("it is gone", name="a", reason=reason)
+        assert error.code == LOST[reason]
+        again = pickle.loads(pickle.dumps(error))
+        assert (again.code, again.reason, again.name, again.text) == (error.code, reason, "a", "it is gone")
+    assert pawlock.LeaseLost.code == "WATCHDOG_RENEWAL_FAILED"
+    assert pawlock.LeaseLost("of a newer pawlock", reason="moved").code == pawlock.LeaseLost.code
+
+
+def test_a_code_survives_pickling() -> None:
+    error = pawlock.NotHeld("extend 'a'", name="a", operation="extend")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.code, again.operation, again.name) == ("EXTEND_FAILED", "extend", "a")
+    assert pawlock.NotHeld("release 'a'").code == pawlock.NotHeld.code == "UNLOCK_FAILED"
+
+
+def test_the_codes_of_different_errors_differ() -> None:
+    def below(kind: type[PawlockError]) -> set[type[PawlockError]]:
+        return {kind}.union(*(below(one) for one in kind.__subclasses__()))
+
+    codes = {kind.__name__: kind.code for kind in below(PawlockError) if kind.__module__ == "pawlock.errors"}
+    assert len(set(codes.values())) == len(codes)
+    more = (set(LOST.values()) - {pawlock.LeaseLost.code}) | {
+        pawlock.NotHeld(operation=word).code
+        for word in ("extend", "downgrade", "upgrade", "detach", "adopt", "lead")
+    }
+    assert len(more) == 10
+    assert not more & set(codes.values())
+
+
+def failed(api: Api, action: Callable[[], Any]) -> tuple[str, str]:
+    with pytest.raises(pawlock.NotHeld) as caught:
+        api.run(action)
+    return caught.value.operation, caught.value.code
+
+
+def test_what_was_tried_is_in_the_code(api: Api, pair: list[Client]) -> None:
+    client: Any = pair[0].raw
+    lease = api.run(client.lock("a").acquire)
+    api.run(lease.release)
+    assert failed(api, lease.release) == ("release", "UNLOCK_FAILED")
+    assert failed(api, lambda: lease.extend(5)) == ("extend", "EXTEND_FAILED")
+
+    async def detach() -> str:
+        return str(lease.detach())
+
+    assert failed(api, detach if api.name == "asyncio" else lease.detach) == ("detach", "DETACH_FAILED")
+    writer = api.run(client.rwlock("b").write.acquire)
+    api.run(writer.downgrade)
+    assert failed(api, writer.downgrade) == ("downgrade", "DOWNGRADE_FAILED")
+    api.run(writer.release)
+    many = api.run(client.multi_lock(["c", "d"]).acquire)
+    api.run(many.release)
+    assert failed(api, many.release) == ("release", "UNLOCK_FAILED")
+    assert failed(api, lambda: many.extend(5)) == ("extend", "EXTEND_FAILED")
+    assert failed(api, client.election("e").resign) == ("lead", "NOT_THE_LEADER")
+
+
+def test_a_ticket_that_is_used_twice(api: Api, pair: list[Client]) -> None:
+    client: Any = pair[0].raw
+    lease = api.run(client.lock("a").acquire)
+
+    async def detach() -> str:
+        return str(lease.detach())
+
+    ticket = api.run(detach if api.name == "asyncio" else lease.detach)
+    second = api.run(lambda: client.adopt(ticket))
+    assert failed(api, lambda: client.adopt(ticket)) == ("adopt", "ADOPT_FAILED")
+    api.run(second.release)
+
+
+def test_the_service_says_what_was_tried(api: Api, pair: list[Client]) -> None:
+    service: Any = pair[0].raw.service()
+    assert failed(api, lambda: service.renew("a", "nobody")) == ("extend", "EXTEND_FAILED")
+    assert failed(api, lambda: service.release("a", "nobody")) == ("release", "UNLOCK_FAILED")
+
+
+def test_a_reader_cannot_downgrade(api: Api, pair: list[Client]) -> None:
+    lease = api.run(pair[0].raw.lock("a").acquire)
+    with pytest.raises(pawlock.NotHeld) as caught:
+        lease.downgrade  # noqa: B018
+    assert caught.value.code == "DOWNGRADE_FAILED"
+    api.run(lease.release)
+
+
+def test_the_code_of_a_real_loss(api: Api, pair: list[Client], valkey: Server) -> None:
+    client: Any = pair[0].raw
+    lease = api.run(client.lock("taken", ttl=3.0, renew_every=0.3).acquire)
+    valkey.command("SET", "pawlock:taken", "operator@desk:1/sh", "PX", "60000")
+    longest = api.run(client.lock("long", ttl=0.9, max_hold=0.3).acquire)
+    until(lambda: lease.lost and longest.lost)
+    for lost, code in ((lease, "LEASE_TAKEN"), (longest, "MAX_HOLD_EXCEEDED")):
+        with pytest.raises(pawlock.LeaseLost) as caught:
+            lost.check()
+        assert caught.value.code == code
+    with pytest.raises(pawlock.NotHeld) as gone:
+        api.run(lease.release)
+    assert str(gone.value).count("[") == 1, "one code, also where it quotes the loss"
+    released = api.run(client.lock("b").acquire)
+    api.run(released.release)
+    with pytest.raises(pawlock.LeaseLost) as caught:
+        released.check()
+    assert caught.value.code == "LEASE_CLOSED"

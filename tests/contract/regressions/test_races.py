@@ -1,0 +1,143 @@
+"""Races between threads that share one lease or its server lease."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import pawlock
+from pawlock.core.acquire import acquire
+from pawlock.core.acquire.grant import own
+from pawlock.model import LeaseState, LossReason
+from tests.contract.regressions.rig import between, until
+from tests.faults.rig import in_thread
+from tests.support.servers import Server
+
+
+@pytest.mark.parametrize(("way", "state"), [("decide", LeaseState.HELD), ("pass_turn", LeaseState.SUSPECT)])
+def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
+    client: pawlock.Client, way: str, state: LeaseState
+) -> None:
+    """The straight way, and the general one, which is taken where the last renewal had no answer."""
+    lock = client.lock("n")
+    lease = lock.acquire()
+    held: list[pawlock.Lease] = []
+    done = threading.Event()
+
+    def wait() -> None:
+        mine = lock.acquire()
+        held.append(mine)
+        done.wait(5)
+        mine.release()
+
+    waiters = [threading.Thread(target=wait) for _ in range(2)]
+    for waiter in waiters:
+        waiter.start()
+    until(lambda: sum(len(p.local_waiters) for p in client._engine.queues.local.by_key.values()) == 2)
+    outcomes: list[BaseException | None] = []
+
+    def release() -> None:
+        try:
+            lease.release()
+        except pawlock.NotHeld as error:
+            outcomes.append(error)
+        else:
+            outcomes.append(None)
+
+    lease._record.server_lease.state = state
+    with between(way, release):
+        release()
+    try:
+        until(lambda: held)
+        time.sleep(0.1)
+        assert len(held) == 1
+        assert sorted(outcome is None for outcome in outcomes) == [False, True]
+    finally:
+        done.set()
+        for waiter in waiters:
+            waiter.join()
+
+
+@pytest.mark.parametrize("how", ["lost", "released"])
+def test_a_renewal_under_way_does_not_revive_a_lease_that_ended_meanwhile(
+    client: pawlock.Client, how: str
+) -> None:
+    lease = client.lock("n").acquire()
+    engine, server_lease = client._engine, lease._record.server_lease
+    sent_at = engine.runtime.now()
+
+    def end() -> None:
+        if how == "lost":
+            engine.lose(server_lease, LossReason.TAKEN)
+        else:
+            lease.release()
+
+    with between("validity_of", end):
+        assert engine.apply_renewals([(server_lease, 30_000, 30_000)], sent_at) == [server_lease]
+    assert server_lease.state is (LeaseState.LOST if how == "lost" else LeaseState.RELEASED)
+
+
+def test_threads_that_leave_a_shared_owners_blocks_at_once_end_each_its_own(client: pawlock.Client) -> None:
+    lock = client.rlock("n", owner="job")
+    start, errors = threading.Barrier(8), []
+
+    def enter() -> None:
+        try:
+            for _ in range(30):
+                start.wait(10)
+                with lock as lease:
+                    start.wait(10)
+                    lease.check()
+        except BaseException as error:  # noqa: BLE001 - told by the main thread
+            errors.append(error)
+            start.abort()
+
+    threads = [threading.Thread(target=enter) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_an_outer_block_is_told_of_a_loss_that_the_inner_one_caught(client: pawlock.Client) -> None:
+    lock = client.rlock("n")
+    seen: list[object] = []
+
+    def body() -> None:
+        with lock as outer:
+            with pytest.raises(pawlock.LeaseLost), lock:
+                client._engine.lose(outer._record.server_lease, LossReason.TAKEN)
+            seen.append(bool(outer.lost))
+
+    with pytest.raises(pawlock.LeaseLost):
+        body()
+    assert seen == [True]
+
+
+def test_a_wait_counts_from_its_begin_where_a_hand_over_was_lost(
+    client: pawlock.Client, valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[object] = []
+
+    def lost_once(engine: Any, plan: Any, handed: Any, lease: Any, began: float) -> bool:
+        if not lost and handed.server_lease is not None:
+            lost.append(handed.server_lease)
+            engine.lose(handed.server_lease, LossReason.EXPIRED)
+            valkey.command("SET", "pawlock:n", "somebody@else:1/x", "PX", "60000")
+        return own(engine, plan, handed, lease, began)
+
+    lease = client.lock("n").acquire()
+    monkeypatch.setattr(acquire, "own", lost_once)
+    waiter = in_thread(lambda: client.lock("n").acquire(timeout=1.0))
+    time.sleep(0.5)
+    lease.release()
+    with pytest.raises(pawlock.AcquireTimeout) as caught:
+        waiter.result(10)
+    assert lost
+    assert caught.value.waited is not None
+    assert caught.value.waited >= 1.0
+    valkey.command("DEL", "pawlock:n")

@@ -1,0 +1,28 @@
+"""Clients that look for deadlocks soon; closed at the end, whatever the test did."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import pawlock
+from tests.contract.sessions.rig import AFTER
+from tests.support.servers import Server
+
+
+@pytest.fixture
+def clean(valkey: Server) -> Server:
+    valkey.command("FLUSHALL")
+    return valkey
+
+
+@pytest.fixture
+def client(clean: Server) -> Iterator[pawlock.Client]:
+    with pawlock.connect(clean.url, deadlock_after=AFTER) as client:
+        yield client
+
+
+@pytest.fixture
+def other(clean: Server) -> Iterator[pawlock.Client]:
+    """Another client of the same server: for the server it is another process."""
+    with pawlock.connect(clean.url, deadlock_after=AFTER) as client:
+        yield client

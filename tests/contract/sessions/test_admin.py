@@ -1,0 +1,498 @@
+"""All held names, a name taken from its holder, the audit log of who did that, and what inspect shows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import pawlock
+from pawlock.core.observe import operator
+from pawlock.core.protocol.outcomes import Dead
+from tests.contract.edges.helpers import Script, script_calls, started_threads
+from tests.contract.sessions.rig import eventually
+from tests.contract.sessions.test_records import wait_in_vain
+from tests.support.pace import pace
+from tests.support.servers import Server
+
+
+def names_of(client: pawlock.Client) -> list[str]:
+    return [info.name for info in client.locks()]
+
+
+# inspect
+
+
+def test_inspect_says_who_where_and_since_when(client: pawlock.Client, other: pawlock.Client) -> None:
+    began = time.time()
+    with client.rlock("seen") as lease, client.rlock("seen"):
+        threads = [threading.Thread(target=wait_in_vain, args=(one, "seen", 0.5)) for one in (other, client)]
+        threads[0].start()
+        eventually(lambda: client.inspect("seen").queue_length == 1, "it waits")
+        time.sleep(0.1)
+        info = client.inspect("seen")
+        assert (info.kind, info.host, info.pid) == ("lock", socket.gethostname(), os.getpid())
+        assert info.since is not None
+        assert began - 2 <= info.since <= time.time() + 2
+        assert (info.fence, info.held, info.holder.rpartition("/")[2]) == (lease.fence, True, "MainThread")
+        assert info.waiters[0].position == 0
+        assert 0.1 <= info.waiters[0].age < 5
+        threads[0].join(10)
+    free = client.inspect("seen")
+    assert (free.held, free.host, free.pid, free.since) == (False, "", None, None)
+
+
+def test_inspect_shows_all_holds_of_an_owner(client: pawlock.Client, other: pawlock.Client) -> None:
+    with client.rlock("shared", owner="job"), other.rlock("shared", owner="job"):
+        info = client.inspect("shared")
+        assert (info.holder, info.count, info.limit) == ("owner=job", 2, None)
+        assert {holder.mode for holder in info.holders} == {"owner"}
+        assert len(info.holders) == 2
+        assert all(holder.holder.endswith("/MainThread") and holder.ttl_left > 1 for holder in info.holders)
+
+
+# locks
+
+
+def test_what_another_program_put_there_hides_no_other_name(clean: Server) -> None:
+    with (
+        pawlock.connect(clean.url) as one,
+        pawlock.connect(clean.url) as two,
+        one.lock("a"),
+    ):
+        lease = one.lock(pawlock.Key("order:42"), ttl=30, renew=False).acquire()
+        eventually(lambda: names_of(two) == ["a", "key:order:42"], "both are listed", timeout=5)
+        clean.command("DEL", "order:42")
+        clean.command("HSET", "order:42", "6f1e0a52-3f8c-4b3a-9a7d-0c2b1f6f2a11:45", 1)
+        assert names_of(two) == ["a"]
+        clean.command("DEL", "order:42")
+        with pytest.raises(pawlock.NotHeld):
+            lease.release()
+
+
+def test_locks_lists_all_names_of_all_clients(clean: Server) -> None:
+    with (
+        pawlock.connect(clean.url) as one,
+        pawlock.connect(clean.url) as two,
+        pawlock.connect(clean.url, namespace="else") as stranger,
+        one.lock("b") as lease,
+        two.rlock("a"),
+        two.semaphore("s", permits=3),
+        two.rwlock("w").read,
+        stranger.lock("z"),
+    ):
+        eventually(lambda: names_of(one) == ["a", "b", "s", "w"], "all are listed", timeout=5)
+        eventually(lambda: names_of(stranger) == ["z"], "each namespace has its own", timeout=5)
+        infos = {info.name: info for info in two.locks()}
+        assert [infos[name].kind for name in "abs"] == ["rlock", "lock", "semaphore"]
+        assert (infos["s"].limit, infos["s"].used) == (3, 1)
+        assert [(holder.mode, holder.permits) for holder in infos["s"].holders] == [("permits", 1)]
+        assert infos["b"].fence == lease.fence
+        assert infos["b"].owner == "MainThread"
+        assert infos["b"].pid == os.getpid()
+        assert abs((infos["b"].since or 0) - time.time()) < 10
+        assert 1 < infos["b"].ttl_left <= 30
+        assert lease.token.split("@")[0] not in repr(infos)
+
+
+def test_a_freed_name_is_not_listed_though_its_record_stands(clean: Server) -> None:
+    text = """
+        import sys, time, pawlock
+        client = pawlock.connect(sys.argv[1])
+        with client.lock("dead", ttl=2):
+            print("ready", flush=True)
+            time.sleep(60)
+    """
+    with Script(text, clean.url) as script, pawlock.connect(clean.url) as client:
+        assert script.line() == "ready"
+        eventually(lambda: names_of(client) == ["dead"], "it is listed", timeout=5)
+        os.kill(script.process.pid, signal.SIGKILL)
+        eventually(lambda: names_of(client) == [], "its lease ran out", timeout=4)
+
+
+def test_many_names(clean: Server) -> None:
+    with pawlock.connect(clean.url) as client:
+        leases = [client.lock(f"n{number:03}").acquire() for number in range(450)]
+        eventually(lambda: len(client.locks()) == 450, "all are listed", timeout=10)
+        assert names_of(client) == [f"n{number:03}" for number in range(450)]
+        before = script_calls(clean)
+        client.locks()
+        assert script_calls(clean) - before <= 450 + 10
+        for lease in leases:
+            lease.release()
+
+
+async def test_locks_of_tasks(clean: Server) -> None:
+    async with pawlock.connect_async(clean.url) as client, client.lock("mine"):
+        infos: list[pawlock.LockInfo] = []
+        for _ in range(60):
+            infos = await client.locks()
+            if infos:
+                break
+            await asyncio.sleep(0.05)
+        assert [info.name for info in infos] == ["mine"]
+
+
+# force_release
+
+
+def test_the_holder_learns_at_once(clean: Server) -> None:
+    """Not at its next renewal, which is twenty seconds away."""
+    with pawlock.connect(clean.url) as holder, pawlock.connect(clean.url) as admin:
+        lease = holder.lock("stuck", ttl=60).acquire()
+        eventually(admin.locks, "it is known", timeout=5)
+        with started_threads(lambda: admin.lock("stuck").acquire(timeout=10)) as got:
+            eventually(lambda: admin.inspect("stuck").queue_length == 1, "somebody waits")
+            began = time.monotonic()
+            forced = admin.force_release("stuck", reason="it hangs")
+            assert lease.lost.wait(3.0)
+            assert time.monotonic() - began < pace() * 2.0
+        assert forced
+        assert forced.holder == lease.token.partition("@")[2]
+        (next_lease,) = got
+        assert isinstance(next_lease, pawlock.Lease)
+        assert forced.fence is not None
+        assert lease.fence + 16 < forced.fence < next_lease.fence
+        with pytest.raises(pawlock.LeaseLost) as lost:
+            lease.check()
+        assert lost.value.reason is pawlock.LossReason.TAKEN
+        with pytest.raises(pawlock.NotHeld):
+            lease.release()
+        next_lease.check()
+        next_lease.release()
+
+
+async def test_a_task_is_cancelled(clean: Server) -> None:
+    async with pawlock.connect_async(clean.url) as holder, pawlock.connect_async(clean.url) as admin:
+        entered = asyncio.Event()
+
+        async def work() -> None:
+            async with holder.lock("stuck", ttl=60):
+                entered.set()
+                await asyncio.sleep(30)
+
+        task = asyncio.create_task(work())
+        await entered.wait()
+        for _ in range(60):
+            if await admin.locks():
+                break
+            await asyncio.sleep(0.05)
+        began = time.monotonic()
+        assert await admin.force_release("stuck", reason="it hangs")
+        with pytest.raises(pawlock.LeaseLost) as lost:
+            await task
+        assert time.monotonic() - began < pace() * 0.5
+        assert lost.value.reason is pawlock.LossReason.TAKEN
+        assert [entry.name for entry in await admin.audit()] == ["stuck"]
+
+
+def test_a_young_hold_learns_within_a_second(client: pawlock.Client, other: pawlock.Client) -> None:
+    """Its session does not tell of it yet, and its renewal is ten seconds away."""
+    client.lock("first").acquire().release()
+    lease = client.lock("young").acquire()
+    began = time.monotonic()
+    assert other.force_release("young", reason="too soon")
+    assert lease.lost.wait(4.0)
+    assert time.monotonic() - began < pace() * 2.0
+    with pytest.raises(pawlock.LeaseLost) as lost:
+        lease.check()
+    assert lost.value.reason is pawlock.LossReason.TAKEN
+
+
+async def test_a_young_hold_of_a_task_learns_within_a_second(clean: Server) -> None:
+    async with pawlock.connect_async(clean.url) as holder, pawlock.connect_async(clean.url) as admin:
+
+        async def work() -> None:
+            async with holder.lock("young", ttl=60):
+                assert await admin.force_release("young", reason="too soon")
+                await asyncio.sleep(10)
+
+        began = time.monotonic()
+        with pytest.raises(pawlock.LeaseLost) as lost:
+            await work()
+        assert time.monotonic() - began < pace() * 2.0
+        assert lost.value.reason is pawlock.LossReason.TAKEN
+
+
+def test_a_renewal_that_comes_first_says_the_same(client: pawlock.Client, other: pawlock.Client) -> None:
+    lease = client.lock("brief", ttl=2.1).acquire()
+    assert other.force_release("brief", reason="too soon")
+    assert lease.lost.wait(4.0)
+    with pytest.raises(pawlock.LeaseLost) as lost:
+        lease.check()
+    assert lost.value.reason is pawlock.LossReason.TAKEN
+    with other.lock("brief").acquire(timeout=1):
+        pass
+
+
+def test_all_holds_of_an_owner_learn(client: pawlock.Client, other: pawlock.Client) -> None:
+    old = client.rlock("shared", owner="job").acquire()
+    eventually(other.locks, "it is told")
+    young, else_ = other.rlock("shared", owner="job").acquire(), other.rlock("else", owner="job").acquire()
+    assert other.force_release("shared", reason="both").holder == "owner=job"
+    for lease in (old, young):
+        assert lease.lost.wait(4.0)
+        with pytest.raises(pawlock.LeaseLost) as lost:
+            lease.check()
+        assert lost.value.reason is pawlock.LossReason.TAKEN
+    else_.check()
+    else_.release()
+
+
+@pytest.mark.parametrize("round_", range(2))
+def test_a_holder_whose_connection_has_just_gone_learns_of_it(
+    clean: Server, other: pawlock.Client, round_: int
+) -> None:
+    """The message goes to the channel of a connection that its session still names."""
+    with pawlock.connect(clean.url) as client:
+        lease = client.lock("cut", ttl=240).acquire()
+        eventually(lambda: names_of(other) == ["cut"], "its session lists the hold", timeout=5)
+        time.sleep(round_ * 0.3)
+        for kind in ("pubsub", "normal"):
+            clean.command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        assert other.force_release("cut", reason="stuck")
+        # By a renewal alone it would take a third of its TTL.
+        eventually(lambda: lease.lost, "the holder learns that its lease is over", timeout=6)
+        assert lease.state == "lost"
+        with pytest.raises(pawlock.NotHeld):
+            lease.release()
+
+
+async def test_a_task_whose_connection_has_just_gone_learns_of_it(
+    clean: Server, other: pawlock.Client
+) -> None:
+    async with pawlock.connect_async(clean.url) as client:
+        lease = await client.lock("cut", ttl=240).acquire()
+        until = time.monotonic() + 5 * pace()
+        while await asyncio.to_thread(names_of, other) != ["cut"]:
+            assert time.monotonic() < until
+        for kind in ("pubsub", "normal"):
+            clean.command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        assert await asyncio.to_thread(other.force_release, "cut", reason="stuck")
+        await asyncio.wait_for(_lost(lease), 6 * pace())
+        with pytest.raises(pawlock.NotHeld):
+            await lease.release()
+
+
+async def _lost(lease: pawlock.AsyncLease) -> None:
+    while not lease.lost:  # noqa: ASYNC110 - the lease has no event to wait for
+        await asyncio.sleep(0.02)
+
+
+def test_a_free_name_says_so(client: pawlock.Client) -> None:
+    forced = client.force_release("free", reason="to be sure")
+    assert not forced
+    assert (forced.released, forced.holder, forced.fence) == (False, "", None)
+    assert client.audit()[0].outcome == "free"
+
+
+def test_a_name_that_changes_hands_each_time_is_not_called_free(
+    client: pawlock.Client, other: pawlock.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds = [client.lock("quick", handover=0).acquire()]
+    real = operator._processes_of
+
+    async def passed_on(*given: Any) -> set[str]:
+        holds.pop().release()
+        holds.append(client.lock("quick", handover=0).acquire(timeout=0))
+        return await real(*given)
+
+    monkeypatch.setattr(operator, "_processes_of", passed_on)
+    forced = other.force_release("quick", reason="stuck")
+    assert (forced.released, forced.fence) == (False, None)
+    assert forced.holder == client.inspect("quick").holder != ""
+    assert (other.audit()[0].outcome, other.audit()[0].holder) == ("changed", forced.holder)
+    monkeypatch.undo()
+    assert other.force_release("quick", reason="stuck")
+    with pytest.raises(pawlock.NotHeld):
+        holds.pop().release()
+
+
+def test_every_kind_of_holder(client: pawlock.Client, other: pawlock.Client, clean: Server) -> None:
+    own = client.rlock("own", owner="job").acquire()
+    assert other.force_release("own", reason="x").holder == "owner=job"
+    with other.lock("own").acquire(timeout=0):
+        pass
+    with pytest.raises(pawlock.NotHeld):
+        own.extend(60)
+    clean.command("SET", "pawlock:foreign", "somebody-elses", "PX", "60000")
+    forced = other.force_release("foreign", reason="x")
+    assert (forced.released, forced.holder) == (True, "")
+    assert not client.inspect("foreign").held
+    other.lock("closed", min_hold=60).acquire().release()
+    assert other.force_release("closed", reason="x")
+    with client.lock("closed").acquire(timeout=0):
+        pass
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\xff\xfe\x00\x80",
+        b"\x80@host:1/2",
+        "Grüße".encode("latin-1"),
+        b"\xed\xa0\x80",
+        b"",
+        b"\r\n$1\r\n",
+        b"x" * 70_000,
+    ],
+    ids=repr,
+)
+def test_a_value_of_any_bytes_is_taken_away(
+    client: pawlock.Client, other: pawlock.Client, clean: Server, value: bytes
+) -> None:
+    client.lock("any").acquire().release()
+    clean.command(b"SET", b"pawlock:any", value, b"PX", b"60000")
+    assert client.inspect("any").held
+    forced = other.force_release("any", reason="x")
+    assert (forced.released, forced.holder) == (True, "")
+    assert clean.command("EXISTS", "pawlock:any") == 0
+    with client.lock("any").acquire(timeout=0) as lease:
+        assert forced.fence is not None
+        assert lease.fence > forced.fence
+
+
+async def test_a_value_of_any_bytes_is_taken_away_by_a_task(clean: Server) -> None:
+    clean.command(b"SET", b"pawlock:any", b"\xff\xfe\x80", b"PX", b"60000")
+    async with pawlock.connect_async(clean.url) as client:
+        assert await client.force_release("any", reason="x")
+        assert not (await client.inspect("any")).held
+
+
+NOT_PAWLOCKS = {
+    "ShedLock": "ADDED:2026-11-22T14:00:00.000Z@build-7",
+    "rueidislock, with a byte 64 in it": "Zk3@q9Vw1x",
+    "a host and a number": "vm@4c1b7b0e-37f3-4a53-9d3c-0d1b9f6d7a11",
+    "a word": "somebody@else",
+    "a long word before another @": "0123456789-0123456789-0123456789@vm:1/main",
+}
+
+
+@pytest.mark.parametrize("value", NOT_PAWLOCKS.values(), ids=NOT_PAWLOCKS)
+def test_what_another_program_wrote_is_not_taken_for_pawlocks(
+    client: pawlock.Client, clean: Server, value: str
+) -> None:
+    with client.lock("theirs").acquire() as lease:
+        assert client.inspect("theirs").fence == lease.fence
+    clean.command("SET", "pawlock:theirs", value, "PX", "60000")
+    info = client.inspect("theirs")
+    assert (info.held, info.foreign, info.holder, info.host, info.pid) == (True, True, "", "", None)
+    # The last grant was another one, and when this one came is known to nobody.
+    assert (info.fence, info.since) == (None, None)
+
+
+OTHER_KINDS: dict[str, Callable[[Any], Any]] = {
+    "semaphore": lambda client: client.semaphore("n", permits=2).acquire(),
+    "rwlock": lambda client: client.rwlock("n").read.acquire(),
+    "election": lambda client: client.election("n").campaign(),
+    "once": lambda client: client.once("n").begin(),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_what_is_held_as_something_else_says_so(
+    client: pawlock.Client, other: pawlock.Client, kind: str
+) -> None:
+    assert (client.inspect("n").held, client.inspect("n").held_as) == (False, "")
+    lease = OTHER_KINDS[kind](other)
+    lease = getattr(lease, "lease", lease)
+    info = client.inspect("n")
+    assert (info.held, info.held_as) == (False, kind)
+    forced = client.force_release("n", reason="x")
+    assert (bool(forced), forced.held_as) == (False, kind)
+    assert client.audit()[0].outcome == "free"
+    lease.check()
+    # As a lock the same name is another thing.
+    with client.lock("n").acquire():
+        assert client.inspect("n").held_as == ""
+    lease.release()
+    assert client.inspect("n").held_as == ""
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+async def test_what_is_held_as_something_else_says_so_to_a_task(clean: Server, kind: str) -> None:
+    async with pawlock.connect_async(clean.url) as client:
+        lease = await OTHER_KINDS[kind](client)
+        lease = getattr(lease, "lease", lease)
+        assert (await client.inspect("n")).held_as == kind
+        assert (await client.force_release("n", reason="x")).held_as == kind
+        await lease.release()
+
+
+def test_who_may_not_read_the_other_kinds_learns_of_the_lock(own_server: Server) -> None:
+    own_server.command(
+        "ACL", "SETUSER", "narrow", "on", ">pw", "+@all", "&*", "~pawlock:n", "~{pawlock:n}:fence", "~{pawlock:n}:1:[qthd]*"
+    )  # fmt: skip
+    with (
+        pawlock.connect(own_server.url) as holder,
+        pawlock.connect(own_server.url.replace("//", "//narrow:pw@")) as narrow,
+        holder.rwlock("n").read.acquire(),
+    ):
+        assert narrow.inspect("n").held_as == ""
+        with holder.lock("n").acquire():
+            assert narrow.inspect("n").held
+
+
+def test_a_late_copy_of_the_old_holder_takes_nothing(client: pawlock.Client, clean: Server) -> None:
+    lock = client.lock("late")
+    lease = lock.acquire()
+    client.force_release("late", reason="x")
+    assert clean.command("EXISTS", f"{{pawlock:late}}:1:dead:{lease.token}") == 1
+    plan = lock._plan
+    from pawlock.runtimes.threads import run
+
+    call = plan.primitive.acquire(lease.token, 1000, 1000, wait=True, block=1, channel="-", max_waiters=9)
+    assert run(client._runtime.call(call, 1.0)) == Dead()
+    assert not client.inspect("late").held
+    with pytest.raises(pawlock.NotHeld):
+        lease.release()
+
+
+def test_the_audit_trail(client: pawlock.Client, other: pawlock.Client, clean: Server) -> None:
+    lease = client.lock("one").acquire()
+    forced = other.force_release("one", reason="pager 7 & „quoted“ \n text")
+    with pytest.raises(pawlock.NotHeld):
+        lease.release()
+    other.force_release("two", reason="second")
+    second, first = client.audit()
+    assert (first.name, first.text, first.outcome) == ("one", "pager 7 & „quoted“ \n text", "released")
+    assert (first.holder, first.fence, first.action) == (forced.holder, forced.fence, "force_release")
+    assert first.who.endswith("/MainThread")
+    assert abs(first.at - time.time()) < 10
+    assert (second.name, second.outcome, second.fence) == ("two", "free", None)
+    assert client.audit(1) == [second]
+    lines = clean.command("LRANGE", "{pawlock}:1:audit", "0", "-1")
+    assert lease.token.split("@")[0] not in repr(lines)
+    left = clean.command("PTTL", "{pawlock}:1:audit")
+    assert isinstance(left, int)
+    assert left > 80 * 86_400_000
+    for number in range(520):
+        other.force_release("bulk", reason=str(number))
+    assert clean.command("LLEN", "{pawlock}:1:audit") == 1000
+    assert len(client.audit(1000)) == 500
+
+
+def test_nothing_is_taken_that_cannot_be_written_down(own_server: Server) -> None:
+    own_server.command(
+        "ACL", "SETUSER", "mute", "on", ">x", "~pawlock:*", "~{pawlock:*", "&*", "+@all", "-@dangerous"
+    )
+    url = own_server.url.replace("redis://", "redis://mute:x@")
+    with pawlock.connect(url) as client, client.lock("kept") as lease:
+        with pytest.raises(pawlock.BackendDenied):
+            client.force_release("kept", reason="x")
+        lease.check()
+        assert client.inspect("kept").held
+
+
+def test_an_unfinished_one_is_told_as_unknown(client: pawlock.Client, clean: Server) -> None:
+    client.force_release("n", reason="x")
+    clean.command("LPOP", "{pawlock}:1:audit")
+    (entry,) = client.audit()
+    assert (entry.outcome, entry.text) == ("unknown", "x")

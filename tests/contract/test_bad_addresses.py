@@ -1,0 +1,198 @@
+"""Addresses and credentials that can never work are refused where they are given, and nothing is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+import pawlock
+from tests.contract.test_bad_input import Connect, Listener, connect, listener, word_of
+from tests.support.refusal import refused
+from tests.support.servers import Server
+
+__all__ = ["connect", "listener"]
+
+
+BAD_URLS: list[tuple[object, str]] = [
+    ("", "empty"),
+    ("   ", "empty"),
+    ("localhost:6379", "scheme"),
+    ("localhost", "no scheme"),
+    ("http://localhost:6379", "unknown scheme 'http'"),
+    ("memcached://h", "unknown scheme 'memcached'"),
+    ("redis://h:99999", "port"),
+    ("redis://h:0", "port of the URL must be 1 to 65535, got 0"),
+    ("redis://h:-1", "port"),
+    ("redis://h:abc", "port"),
+    ("redis://h/abc", "db of the URL must be a number, as in redis://localhost:6379/0, got 'abc'"),
+    ("redis://h/-1", "db of the URL must be a number, as in redis://localhost:6379/0, got '-1'"),
+    ("redis://h/0/1", "db of the URL must be a number, as in redis://localhost:6379/0, got '0/1'"),
+    ("redis://h?db=x", "db of the URL must be a number, as in redis://localhost:6379/0, got 'x'"),
+    ("redis://h?tiemout=3", "unknown option 'tiemout'"),
+    ("redis://h?db=1&db=2", "twice"),
+    ("redis://h?ssl_ca_certs=x", "unknown option 'ssl_ca_certs'"),
+    ("rediss://h?ssl_cert_reqs=maybe", "ssl_cert_reqs must be one of required, optional, none, got 'maybe'"),
+    ("rediss://h?ssl_check_hostname=maybe", "ssl_check_hostname must be true or false, got 'maybe'"),
+    ("redis://:pa#ss@h", "#"),
+    ("redis://[::1", "invalid host"),
+    ("redis://a,b", "has several hosts"),
+    ("redis+sentinel://h", "has no service name"),
+    ("redis+sentinel://h/", "has no service name"),
+    ("redis+sentinel:///mymaster", "empty address"),
+    ("redis+sentinel://a,,b/m", "empty address"),
+    ("redis+sentinel://a,a/m", "names a:26379 twice"),
+    ("redis+sentinel://a,a:26379/m", "names a:26379 twice"),
+    ("redis+sentinel://a,b:0/m", "port of the URL must be 1 to 65535, got 0"),
+    ("redis+sentinel://a,b:x/m", "port of the URL must be a number"),
+    ("redis+sentinel://a,redis://b/m", "scheme inside"),
+    ("redis+sentinel://a/m/x", "db of the URL must be a number, as in redis://localhost:6379/0, got 'x'"),
+    ("redis+sentinel://a/m?db=x", "db of the URL must be a number, as in redis://localhost:6379/0, got 'x'"),
+    ("redis+sentinel://a/m?service=x", "unknown option 'service'"),
+    ("redis+sentinel://a/m?ssl_cert_reqs=none", "unknown option 'ssl_cert_reqs'"),
+    (
+        "rediss+sentinel://a/m?ssl_cert_reqs=some",
+        "ssl_cert_reqs must be one of required, optional, none, got 'some'",
+    ),
+    ("redis://a?sentinel_password=x", "unknown option 'sentinel_password'"),
+    ("memory://", "not a server in this process"),
+    ("memory://1?x=y", "not a server in this process"),
+    ("redis+cluster://", "empty address"),
+    ("redis+cluster://a,a", "names a:6379 twice"),
+    ("redis+cluster://a,rediss://b", "scheme inside"),
+    ("redis+cluster://a/1", "only db 0"),
+    ("redis+cluster://a?db=3", "only db 0"),
+    ("redis+cluster://a/x", "db of the URL must be a number, as in redis://localhost:6379/0, got 'x'"),
+    ("redis+cluster://a:99999", "port of the URL must be a number"),
+    ("redis+cluster://a,:1", "without a host"),
+    ("unix://", "path of the socket"),
+    ("embedded:", "embedded://"),
+    ("embedded://relative", "absolute path"),
+    ("embedded:///a?x=1", "no options"),
+    (7, "int"),
+    (b"redis://h", "bytes"),
+    (object(), "object"),
+]
+
+
+@pytest.mark.parametrize(("target", "word"), BAD_URLS, ids=word_of)
+def test_urls(connect: Connect, target: object, word: str) -> None:
+    text = refused(lambda: connect(target), word)
+    assert "pa#ss" not in text
+
+
+LATER = ["http+pawlock://h", "https+pawlock://h"]
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("http+pawlock://h", "takes the token before the host"),
+        ("https+pawlock://u:p@h", "takes the token before the host"),
+        ("http+pawlock://t@h:0x", "port"),
+        ("http+pawlock://t@h/pawlock", "pass the namespace to connect"),
+        ("http+pawlock://t%0a@h", "has invalid characters"),
+        ("http+pawlock://t@h?ca=x", "for https"),
+        ("https+pawlock://t@h?cafile=x", "unknown option cafile"),
+    ],
+)
+def test_addresses_of_a_service(connect: Connect, target: str, says: str) -> None:
+    refused(lambda: connect(target), says)
+
+
+class Rotating:
+    """A provider of credentials."""
+
+    def get_credentials(self) -> tuple[str, str]:
+        return "user", "s3cret"
+
+
+BAD_CREDENTIALS: list[tuple[str | None, dict[str, Any], str]] = [
+    (None, {"username": 7}, "username must be a str, got int"),
+    (None, {"password": b"s3cret"}, "password must be a str, got bytes"),
+    (None, {"credential_provider": Rotating}, "get_credentials()"),
+    (None, {"credential_provider": ("user", "s3cret")}, "get_credentials()"),
+    (None, {"credential_provider": Rotating(), "password": "s3cret"}, "not both"),
+    (None, {"credential_provider": Rotating(), "username": "u"}, "not both"),
+    ("redis://u:s3cret@h", {"password": "s3cret"}, "password given both"),
+    ("redis://u@h", {"username": "u"}, "username given both"),
+    ("redis://u:s3cret@h", {"credential_provider": Rotating()}, "given both"),
+    ("redis+sentinel://:s3cret@h/m", {"password": "x"}, "password given both"),
+    ("redis+cluster://:s3cret@h", {"password": "x"}, "password given both"),
+    ("embedded://", {"password": "s3cret"}, "takes no credentials"),
+]
+
+
+@pytest.mark.parametrize(("url", "given", "word"), BAD_CREDENTIALS, ids=word_of)
+def test_credentials(
+    listener: Listener, connect: Connect, url: str | None, given: dict[str, Any], word: str
+) -> None:
+    text = refused(lambda: connect(url or listener.url, **given), word)
+    assert "s3cret" not in text
+
+
+def test_credentials_beside_a_client(listener: Listener, connect: Connect) -> None:
+    user = redis.Redis(host="127.0.0.1", port=listener.port)
+    assert "s3cret" not in refused(lambda: connect(user, password="s3cret"), "has its own credentials")
+
+
+def test_a_password_is_never_in_the_text(connect: Connect) -> None:
+    for url in (
+        "redis://u:s3cret@h:99999",
+        "redis://u:s3cret@h/x",
+        "redis://u:s3cret@h?o=1",
+        "foo://u:s3cret@h",
+    ):
+        assert "s3cret" not in refused(lambda url=url: connect(url), "")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "word"),
+    [
+        ("PAWLOCK_URL", "", "PAWLOCK_URL is empty"),
+        ("PAWLOCK_URL", "  ", "PAWLOCK_URL is empty"),
+        ("PAWLOCK_URL", "nonsense", "no scheme"),
+        ("PAWLOCK_TTL", "30s", "PAWLOCK_TTL must be a number of seconds, got '30s'"),
+        ("PAWLOCK_TTL", "nan", "NaN"),
+        ("PAWLOCK_TTL", "0", "PAWLOCK_TTL must be at least 0.05 s, got 0"),
+        ("PAWLOCK_TIMEOUT", "soon", "PAWLOCK_TIMEOUT must be a number of seconds, got 'soon'"),
+        ("PAWLOCK_TIMEOUT", "-1", "got -1"),
+        ("PAWLOCK_FENCE_TTL", "1d", "PAWLOCK_FENCE_TTL must be a number of seconds, got '1d'"),
+        ("PAWLOCK_FENCE_TTL", "-1", "got -1"),
+        ("PAWLOCK_NAMESPACE", "x" * 201, "at most 200 bytes"),
+    ],
+)
+def test_the_environment(
+    monkeypatch: pytest.MonkeyPatch, connect: Connect, variable: str, value: str, word: str
+) -> None:
+    monkeypatch.setenv("PAWLOCK_URL", "redis://127.0.0.1:1")
+    monkeypatch.setenv(variable, value)
+    text = refused(connect, word)
+    assert variable in text, "the text says where to mend it"
+
+
+def test_an_ipv6_address_and_a_coded_password(valkey: Server) -> None:
+    """Both reach the server as they were meant."""
+    with Server("valkey", args=["--requirepass", "p@ss:w/rd#%", "--bind", "127.0.0.1", "::1"]) as server:
+        for host in ("127.0.0.1", "[::1]"):
+            with (
+                pawlock.connect(f"redis://:p%40ss%3Aw%2Frd%23%25@{host}:{server.port}/0") as client,
+                client.lock("x"),
+            ):
+                pass
+
+
+@pytest.mark.parametrize("kind", ["Pipeline", "PubSub", "ConnectionPool", "Lock"])
+def test_things_of_redis_that_are_no_clients(connect: Connect, listener: Listener, kind: str) -> None:
+    for module in (redis, redis.asyncio):
+        user = module.Redis(host="127.0.0.1", port=listener.port)
+        things: dict[str, object] = {
+            "Pipeline": user.pipeline(),
+            "PubSub": user.pubsub(),
+            "ConnectionPool": user.connection_pool,
+            "Lock": user.lock("x"),
+        }
+        thing = things[kind]
+        refused(lambda thing=thing: connect(thing), kind)  # type: ignore[misc]

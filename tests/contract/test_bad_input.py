@@ -1,0 +1,483 @@
+"""What can never work is refused where it is given: the right error, with the right word, and nothing is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+import pawlock
+from tests.support.refusal import refused
+from tests.support.servers import Server
+
+Client = pawlock.Client | pawlock.AsyncClient
+Connect = Callable[..., Client]
+
+
+class Listener:
+    """A port that notices everybody who comes."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+
+    def was_called(self) -> bool:
+        return bool(select.select([self._socket], [], [], 0.0)[0])
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    """Fails the test if anything was sent to it, or at least connected."""
+    listener = Listener()
+    yield listener
+    called = listener.was_called()
+    listener.close()
+    assert not called, "something reached the network"
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """`connect` of either API."""
+    return pawlock.connect if request.param == "threads" else pawlock.connect_async
+
+
+@pytest.fixture
+def client(listener: Listener, connect: Connect) -> Client:
+    """A client of either API, of a server that must not be asked."""
+    return connect(listener.url)
+
+
+def word_of(case: Any) -> str:
+    """A name for a case: the same in every process, so no address of an object."""
+    return f"{case!r:.60}".split(" at 0x")[0].strip("'<>")
+
+
+# Names ----------------------------------------------------------------------------------------------------------------
+
+BAD_NAMES: list[tuple[object, str]] = [
+    (None, "name must be a str, got NoneType"),
+    (b"order", "decode"),
+    (7, "name must be a str, got int"),
+    (["order"], "name must be a str, got list"),
+    ("", "1 to 200 bytes, got an empty"),
+    ("x" * 10_000_000, "at most 200 bytes"),
+    ("x" * 201, "200"),
+    ("é" * 101, "got 202"),
+    ("a\ud800b", "surrogate"),
+]
+
+
+@pytest.mark.parametrize(("name", "word"), BAD_NAMES, ids=word_of)
+@pytest.mark.parametrize("kind", ["lock", "rlock", "fair_lock", "semaphore"])
+def test_names(client: Client, kind: str, name: object, word: str) -> None:
+    options = {"permits": 1} if kind == "semaphore" else {}
+    refused(lambda: getattr(client, kind)(name, **options), word)
+
+
+@pytest.mark.parametrize("name", [None, b"x", "", "x" * 201])
+def test_names_to_inspect(listener: Listener, name: Any) -> None:
+    refused(lambda: pawlock.connect(listener.url).inspect(name), "name")
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).inspect(name)), "name")
+
+
+@pytest.mark.parametrize("name", [None, b"x", "", "x" * 201])
+def test_names_to_force(listener: Listener, name: Any) -> None:
+    refused(lambda: pawlock.connect(listener.url).force_release(name, reason="x"), "name")
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).force_release(name, reason="x")), "name")
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("", "reason must be text"),
+        ("  ", "reason must be text"),
+        (None, "reason must be text"),
+        (b"x", "reason must be text"),
+        ("x" * 501, "at most 500 characters"),
+        ("\ud800", "surrogate"),
+    ],
+)
+def test_reasons_to_force(listener: Listener, reason: Any, word: str) -> None:
+    refused(lambda: pawlock.connect(listener.url).force_release("n", reason=reason), word)
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).force_release("n", reason=reason)), word)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001, True, 1.5, "3", None])
+def test_limits_of_the_audit(listener: Listener, limit: Any) -> None:
+    refused(lambda: pawlock.connect(listener.url).audit(limit), "limit")
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).audit(limit)), "limit")
+
+
+@pytest.mark.parametrize("after", [-1, 0.01, nan, inf, "1", True, timedelta(seconds=-1)])
+def test_deadlock_after(connect: Connect, listener: Listener, after: Any) -> None:
+    refused(lambda: connect(listener.url, deadlock_after=after), "deadlock_after")
+
+
+@pytest.mark.parametrize("kept", [-1, 1001, True, 1.5, "3"])
+def test_lengths_of_the_history(connect: Connect, listener: Listener, kept: Any) -> None:
+    refused(lambda: connect(listener.url, history=kept), "history")
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001, True, 1.5, "3", None])
+def test_limits_of_the_history(listener: Listener, limit: Any) -> None:
+    refused(lambda: pawlock.connect(listener.url).history("n", limit), "limit")
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).history("n", limit)), "limit")
+
+
+def test_a_history_of_several_masters(connect: Connect) -> None:
+    with pytest.raises(pawlock.NotSupported, match="history"):
+        connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], history=10)
+
+
+GOOD_NAMES = [
+    "x" * 200,
+    "é" * 100,
+    "{",
+    '{"id": 7}',
+    "a{b",
+    "}",
+    "a\0b",
+    "a\nb",
+    "%",
+    " ",
+    "order:42",
+    "\u2028",
+    "😀" * 50,
+]
+
+
+@pytest.mark.parametrize("name", GOOD_NAMES, ids=word_of)
+def test_strange_names_work(valkey: Server, name: str) -> None:
+    with pawlock.connect(valkey.url) as client, client.lock(name, ttl=5.0) as lease:
+        assert lease.name == name
+        assert client.inspect(name).held
+        with pawlock.connect(valkey.url) as other:
+            assert other.lock(name).try_acquire() is None
+
+
+BRACES = [("a{{b}}c", "a{b}c"), ("{{", "{"), ("}}}}", "}}"), ("{{{{x}}}}", "{{x}}"), ("a{{0}}", "a{0}")]
+
+
+@pytest.mark.parametrize(("text", "name"), BRACES)
+def test_doubled_braces_stand_for_one(valkey: Server, text: str, name: str) -> None:
+    with pawlock.connect(valkey.url) as client, client.lock(text, ttl=5.0) as lease:
+        assert lease.name == name
+        assert client.inspect(text).held
+        assert client.inspect(text).name == name
+        ticket = lease.detach()
+        with client.adopt(ticket) as adopted:
+            assert adopted.name == name
+
+
+FIELDS = ["a{b}c", "order:{order.id}", "{rows[0]}", "{day:%Y-%m}", "{{{x}}}", "{x!r}"]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("kind", ["lock", "rlock", "fair_lock"])
+def test_fields_that_nobody_fills(listener: Listener, kind: str, name: str) -> None:
+    lock = getattr(pawlock.connect(listener.url), kind)(name)
+    assert lock.name == name
+    for use in (lock.acquire, lock.try_acquire, lock.locked, lock.__enter__, lambda: lock.acquire(ttl=3)):
+        assert "f-string" in refused(use, "has fields")
+    refused(lambda: pawlock.connect(listener.url).inspect(name), "has fields")
+    refused(lambda: pawlock.connect(listener.url).rlock(name, owner="me").acquire(), "has fields")
+    refused(lambda: asyncio.run(_fields(listener.url, kind, name)), "has fields")
+
+
+async def _fields(url: str, kind: str, name: str) -> None:
+    async with getattr(pawlock.connect_async(url), kind)(name):
+        pass
+
+
+@pytest.mark.parametrize("name", ["a{}", "a{0}", "{:>3}", "{0.x}", "{7up}"])
+def test_fields_without_a_name(client: Client, name: str) -> None:
+    refused(lambda: client.lock(name), "not an argument name")
+
+
+def test_a_fair_lock_hands_nothing_over(client: Client) -> None:
+    refused(lambda: client.fair_lock("x", handover=3), "no local hand-off")
+    assert client.fair_lock("x", handover=0).name == "x"
+
+
+@pytest.mark.parametrize("name", ["a{b", "a}", "a\nb", "a%b", "a\0b"])
+def test_names_that_need_escaping_without_a_namespace(
+    listener: Listener, connect: Connect, name: str
+) -> None:
+    refused(lambda: connect(listener.url, namespace="").lock(name), "needs escaping")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "word"),
+    [(b"x", "namespace"), (7, "namespace"), ("x" * 201, "at most 200 bytes"), ("\ud800", "surrogate")],
+    ids=word_of,
+)
+def test_namespaces(listener: Listener, connect: Connect, namespace: object, word: str) -> None:
+    refused(lambda: connect(listener.url, namespace=namespace), word)
+
+
+# Options --------------------------------------------------------------------------------------------------------------
+
+NO_DURATION: list[object] = [True, False, "30s", "30", b"30", [30], {"s": 30}, object()]
+BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    *[({"ttl": value}, "ttl must be a number of seconds or a timedelta") for value in NO_DURATION],
+    ({"ttl": None}, "ttl must be a number of seconds"),
+    ({"ttl": 0}, "ttl must be at least 0.05 s, got 0"),
+    ({"ttl": -1}, "ttl must be at least 0.05 s, got -1"),
+    ({"ttl": 0.01}, "at least 0.05 s"),
+    ({"ttl": timedelta(milliseconds=10)}, "at least 0.05 s"),
+    ({"ttl": nan}, "ttl must be a number of seconds, got NaN"),
+    ({"ttl": inf}, "at most 366 days"),
+    ({"ttl": 1e308}, "at most 366 days"),
+    ({"ttl": 10**400}, "ttl is too large"),
+    *[({"timeout": value}, "timeout must be a number of seconds") for value in NO_DURATION],
+    ({"timeout": -1}, "timeout must be >= 0, or None to wait indefinitely, got -1"),
+    ({"timeout": -inf}, "timeout must be >= 0, or None to wait indefinitely, got -inf"),
+    ({"timeout": nan}, "timeout must be a number of seconds, got NaN"),
+    ({"timeout": timedelta(seconds=-1)}, "timeout must be >= 0, or None to wait indefinitely, got -1"),
+    ({"renew": 1}, "renew must be True, False or 'loop'"),
+    ({"renew": None}, "renew must be True, False or 'loop'"),
+    ({"renew": "yes"}, "renew must be True, False or 'loop'"),
+    ({"renew_every": 15.0}, "below half the TTL"),
+    ({"renew_every": 60, "ttl": 60}, "below half the TTL"),
+    ({"renew_every": 0}, "renew_every must be a finite number of seconds, more than 0, got 0"),
+    ({"renew_every": -1}, "renew_every must be a finite number of seconds, more than 0, got -1"),
+    ({"renew_every": nan}, "renew_every must be a number of seconds, got NaN"),
+    ({"renew_every": inf}, "renew_every must be a finite number of seconds, more than 0, got inf"),
+    ({"renew_every": True}, "renew_every must be a number"),
+    ({"max_hold": 60.0, "renew": False}, "no effect with renew=False"),
+    ({"max_hold": 0}, "max_hold must be a finite number of seconds, more than 0, got 0"),
+    ({"max_hold": -5}, "max_hold must be a finite number of seconds, more than 0, got -5"),
+    ({"max_hold": inf}, "max_hold must be a finite number of seconds, more than 0, got inf"),
+    ({"max_hold": "1h"}, "max_hold must be a number"),
+    ({"min_hold": -1}, "min_hold must be a finite number of seconds, 0 or more, got -1"),
+    ({"min_hold": nan}, "min_hold must be a number of seconds, got NaN"),
+    ({"min_hold": inf}, "min_hold must be a finite number of seconds, 0 or more, got inf"),
+    ({"min_hold": 400 * 86400}, "at most 366 days"),
+    ({"min_hold": None}, "min_hold must be a number"),
+    ({"handover": -1}, "handover must be 0 to 1000, got -1"),
+    ({"handover": 1.5}, "handover must be an int"),
+    ({"handover": True}, "handover must be an int"),
+    ({"handover": None}, "handover must be an int"),
+    ({"handover": 10**9}, "handover must be"),
+    ({"max_waiters": 0}, "max_waiters must be 1 to 10000000, got 0"),
+    ({"max_waiters": -1}, "max_waiters must be 1 to 10000000, got -1"),
+    ({"max_waiters": inf}, "max_waiters must be an int"),
+    ({"ticket_ttl": 31.0}, "at most ttl (30 s)"),
+    ({"ticket_ttl": 0}, "ticket_ttl must be at least 0.05 s, got 0"),
+    ({"ticket_ttl": nan}, "ticket_ttl must be a number of seconds, got NaN"),
+    ({"ticket_ttl": "3"}, "ticket_ttl must be a number"),
+    ({"unavailable_after": -1}, "unavailable_after must be a finite number of seconds, 0 or more, got -1"),
+    ({"unavailable_after": None}, "unavailable_after must be a number"),
+    ({"unavailable_after": nan}, "unavailable_after must be a number of seconds, got NaN"),
+    ({"lock_delay": -1}, "lock_delay must be a finite number of seconds, 0 or more, got -1"),
+    ({"lock_delay": inf}, "lock_delay must be a finite number of seconds, 0 or more, got inf"),
+    ({"lock_delay": "15s"}, "lock_delay must be a number"),
+    ({"lock_delay": 400 * 86400}, "at most 366 days"),
+    ({"fence_ttl": -1}, "fence_ttl must be a finite number of seconds, 0 or more, got -1"),
+    ({"fence_ttl": inf}, "fence_ttl must be a finite number of seconds, 0 or more, got inf"),
+    ({"fence_ttl": nan}, "fence_ttl must be a number of seconds, got NaN"),
+    ({"fence_ttl": True}, "fence_ttl must be a number"),
+    ({"fence_ttl": "1d"}, "fence_ttl must be a number"),
+    ({"fence_ttl": 0.01}, "must be 0, or 0.05 s to 366 days"),
+    ({"fence_ttl": 367 * 86400}, "366 days"),
+    ({"replicas": -1}, "replicas must be 0 to 100, got -1"),
+    ({"replicas": 1.0}, "replicas must be an int"),
+    ({"replicas": True}, "replicas must be an int"),
+    ({"replicas": 1000}, "replicas must be 0 to 100, got 1000"),
+    ({"replicas_sync": "tape", "replicas": 1}, "replicas_sync must be 'memory' or 'disk', got 'tape'"),
+    ({"replicas_sync": "disk"}, "needs replicas of 1 or more"),
+    ({"on_lost": "page me"}, "on_lost must be callable"),
+    ({"on_lost": 7}, "on_lost must be callable"),
+    ({"on_exit": "ignore"}, "on_exit must be 'raise' or 'warn', got 'ignore'"),
+    ({"on_exit": None}, "on_exit must be 'raise' or 'warn', got None"),
+    ({"on_exit": ["raise"]}, "on_exit must be 'raise' or 'warn', got ['raise']"),
+    ({"on_contended": "ignore"}, "on_contended must be 'wait', 'raise' or 'skip', got 'ignore'"),
+    ({"on_contended": None}, "on_contended must be 'wait', 'raise' or 'skip', got None"),
+    ({"on_contended": "skip", "timeout": 3}, "remove one"),
+    ({"on_contended": "raise", "timeout": 0.5}, "remove one"),
+    ({"tll": 30}, "unknown option tll"),
+    ({"expire": 30, "blocking": True}, "unknown option blocking, expire"),
+]
+
+
+@pytest.mark.parametrize(("options", "word"), BAD_OPTIONS, ids=word_of)
+def test_options(client: Client, options: dict[str, Any], word: str) -> None:
+    refused(lambda: client.lock("x", **options), word)
+    refused(lambda: client.rlock("x", **options), word)
+
+
+@pytest.mark.parametrize(("options", "word"), BAD_OPTIONS, ids=word_of)
+def test_options_by_themselves(options: dict[str, Any], word: str) -> None:
+    if not word.startswith("unknown"):
+        refused(lambda: pawlock.LockOptions(**options), word)
+
+
+CLIENT_OPTIONS = ("ttl", "timeout", "renew", "max_hold", "on_lost", "fence_ttl")
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [(o, w) for o, w in BAD_OPTIONS if set(o) <= set(CLIENT_OPTIONS) and None not in o.values()],
+    ids=word_of,
+)
+def test_defaults_of_a_client(
+    listener: Listener, connect: Connect, options: dict[str, Any], word: str
+) -> None:
+    refused(lambda: connect(listener.url, **options), word)
+
+
+def test_an_unknown_lock_option_names_the_known_ones(client: Client) -> None:
+    assert "ttl" in refused(lambda: client.lock("x", lifetime=30), "known: ")  # type: ignore[call-overload]
+
+
+def test_on_lost_of_the_wrong_api(listener: Listener) -> None:
+    async def on_lost(_lease: object) -> None: ...
+
+    class WithCall:
+        async def __call__(self, _lease: object) -> None: ...
+
+    for wrong in (on_lost, WithCall()):
+        locked = pawlock.connect(listener.url)
+        refused(lambda wrong=wrong, of=locked: of.lock("x", on_lost=wrong), "coroutine function")  # type: ignore[misc]
+        refused(lambda wrong=wrong: pawlock.connect(listener.url, on_lost=wrong), "coroutine function")  # type: ignore[misc]
+        pawlock.connect_async(listener.url, on_lost=wrong).lock("x", on_lost=wrong)
+    pawlock.connect_async(listener.url).lock("x", on_lost=print)
+    pawlock.connect(listener.url).lock("x", on_lost=print)
+
+
+@pytest.mark.parametrize(
+    ("owner", "word"),
+    [
+        ("", "owner must be text of 1 to 200 bytes"),
+        (b"me", "owner must be text"),
+        (7, "owner must be text"),
+        ("me@home", "'@'"),
+        ("me too", "white space"),
+        ("me\n", "control"),
+        ("x" * 201, "at most 200 bytes"),
+        ("é" * 101, "at most 200 bytes"),
+        ("\ud800", "control characters"),
+    ],
+    ids=word_of,
+)
+def test_owners(client: Client, owner: Any, word: str) -> None:
+    refused(lambda: client.rlock("x", owner=owner), word)
+
+
+BAD_MEMBERS: list[tuple[Any, str]] = [
+    ([], "1 to 1000 names, got 0"),
+    ((), "1 to 1000 names, got 0"),
+    ([str(number) for number in range(1001)], "1 to 1000 names"),
+    (["a", "b", "a"], "'a' twice"),
+    (["a{{", "a{"], "'a{' twice"),
+    ("abc", "a list of names or locks, not str"),
+    (b"abc", "a list of names or locks, not bytes"),
+    (None, "a list of names or locks, not NoneType"),
+    (7, "a list of names or locks, not int"),
+    ([7], "got int 7"),
+    ([None], "got NoneType None"),
+    ([b"a"], "got bytes b'a'"),
+    (["a", ""], "empty string"),
+    (["a", "{field}"], "has fields"),
+    ([["a"]], "got list ['a']"),
+]
+
+
+@pytest.mark.parametrize(("members", "word"), BAD_MEMBERS, ids=word_of)
+def test_members_of_a_multi_lock(client: Client, members: Any, word: str) -> None:
+    refused(lambda: client.multi_lock(members), word)
+
+
+def test_locks_that_do_not_fit_into_a_multi_lock(listener: Listener, connect: Connect) -> None:
+    client: Any = connect(listener.url)
+    other = connect(listener.url)
+    api = pawlock.connect if isinstance(client, pawlock.AsyncClient) else pawlock.connect_async
+    refused(lambda: client.multi_lock(["b", other.lock("a")]), "another client")
+    refused(lambda: client.multi_lock([api(listener.url).lock("a")]), "another client")
+    refused(lambda: client.multi_lock([client.multi_lock(["a"])]), "another multi_lock")
+    refused(lambda: client.multi_lock(["a", client.lock("a")]), "'a' twice")
+    refused(lambda: client.multi_lock(["a"], on_unavailable="local"), "on_unavailable is not supported")
+    refused(lambda: client.multi_lock([client.lock("a", on_unavailable="open")]), "for single locks")
+    refused(lambda: client.multi_lock([client.rlock("a"), client.fair_lock("a")]), "'a' twice")
+    refused(lambda: client.multi_lock([client.rlock("a", owner="x"), client.rlock("a")]), "'a' twice")
+    refused(lambda: client.multi_lock(["a"], ttl=0), "ttl must be at least 0.05 s, got 0")
+    refused(lambda: client.multi_lock(["a"], tll=3), "unknown option tll")
+    refused(lambda: client.multi_lock(["a"], on_lost=7), "on_lost must be callable")
+
+
+# Arguments of calls ---------------------------------------------------------------------------------------------------
+
+BAD_TIMEOUTS: list[tuple[Any, str]] = [
+    (-1, "timeout must be >= 0, or None to wait indefinitely, got -1"),
+    (nan, "timeout must be a number of seconds, got NaN"),
+    ("5", "timeout must be a number"),
+    (True, "timeout must be a number"),
+]
+
+
+@pytest.mark.parametrize(("timeout", "word"), BAD_TIMEOUTS)
+def test_timeouts_of_acquire(listener: Listener, timeout: Any, word: str) -> None:
+    refused(lambda: pawlock.connect(listener.url).lock("x").acquire(timeout), word)
+
+    async def wrong() -> None:
+        await pawlock.connect_async(listener.url).lock("x").acquire(timeout)
+
+    refused(lambda: asyncio.run(wrong()), word)
+
+
+@pytest.mark.parametrize(("timeout", "word"), BAD_TIMEOUTS)
+def test_timeouts_of_close(listener: Listener, timeout: Any, word: str) -> None:
+    refused(lambda: pawlock.connect(listener.url).close(timeout), word)
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).close(timeout)), word)
+
+
+@pytest.mark.parametrize("ttl", [0, -1, nan, inf, "30s", True, 0.01])
+def test_ttls_of_calls(valkey: Server, ttl: Any) -> None:
+    with pawlock.connect(valkey.url) as client:
+        refused(lambda: client.lock("x").acquire(ttl=ttl), "ttl")
+        with client.lock("x") as lease:
+            refused(lambda: lease.extend(ttl), "ttl")
+            lease.check()
+
+
+async def test_ttls_of_async_calls(valkey: Server) -> None:
+    async with pawlock.connect_async(valkey.url) as client:
+        for ttl in (0, -1, nan, inf, "30s", True):
+            with pytest.raises(pawlock.ConfigurationError, match="ttl"):
+                await client.lock("x").acquire(ttl=ttl)  # type: ignore[arg-type]
+            async with client.lock("x") as lease:
+                with pytest.raises(pawlock.ConfigurationError, match="ttl"):
+                    await lease.extend(ttl)  # type: ignore[arg-type]
+                lease.check()
+
+
+@pytest.mark.parametrize("waiters", [-1, 1.5, "10", True, None, 10**12])
+def test_waiters_to_list(listener: Listener, waiters: Any) -> None:
+    refused(lambda: pawlock.connect(listener.url).inspect("x", waiters=waiters), "waiters")
+    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).inspect("x", waiters=waiters)), "waiters")
+
+
+@pytest.mark.parametrize(
+    "ticket",
+    [None, b"pawlock1.x", "", "hello", "pawlock1.", "pawlock1.!!!!", "pawlock1.bm90aGluZw", "pawlock9.x"],
+)
+def test_tickets(listener: Listener, ticket: Any) -> None:
+    refused(lambda: pawlock.connect(listener.url).adopt(ticket), "ticket")
+    refused(lambda: asyncio.run(_adopt(listener.url, ticket)), "ticket")
+
+
+async def _adopt(url: str, ticket: str) -> None:
+    await pawlock.connect_async(url).adopt(ticket)
+
+
+# States ---------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,314 @@
+"""What an acquisition does while the server is down: raises, locks in this process alone, goes on; and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import pawlock
+from tests.contract.edges.helpers import eventually
+from tests.contract.redlock.apis import APIS, connect, done, play
+from tests.faults.rig import in_thread
+from tests.support.pace import pace
+from tests.support.servers import Server
+
+each_api = pytest.mark.parametrize("api", APIS)
+QUICK: dict[str, Any] = {"unavailable_after": 0.4, "ttl": 2}
+
+
+@pytest.fixture
+def own() -> Iterator[Server]:
+    """A server to be stopped."""
+    with Server("valkey", persist=True) as server:
+        yield server
+
+
+@each_api
+def test_raise_raises_within_the_deadline_and_then_at_once(own: Server, api: str) -> None:
+    async def scenario() -> None:
+        client = connect(api, own.url)
+        await done((await done(client.lock("a", **QUICK).acquire())).release())
+        own.kill()
+        began = time.monotonic()
+        with pytest.raises(pawlock.BackendUnavailable):
+            await done(client.lock("a", **QUICK).acquire())
+        assert 0.1 < time.monotonic() - began < pace() * 1.5
+        await nap(api, 0.3)
+        spans = []
+        for _ in range(20):
+            began = time.perf_counter()
+            with pytest.raises(pawlock.BackendUnavailable, match="request not sent"):
+                await done(client.lock("a", **QUICK).acquire())
+            spans.append(time.perf_counter() - began)
+        assert sorted(spans)[10] < 0.005
+        # Who bears more than the outage has lasted is let through to the server.
+        with pytest.raises(pawlock.BackendUnavailable) as caught:
+            await done(client.lock("a", ttl=2).acquire(timeout=3.0))
+        assert "request not sent" not in str(caught.value)
+        own.restart(keep_data=True)
+        lease = await done(client.lock("a", ttl=2).acquire(timeout=5))
+        await done(lease.release())
+        await done(client.close())
+
+    play(api, scenario)
+
+
+@each_api
+@pytest.mark.parametrize("how", ["acquire", "try"])
+def test_a_dead_server_costs_an_impatient_caller_one_wait(own: Server, api: str, how: str) -> None:
+    async def scenario() -> None:
+        client = connect(api, own.url)
+        await done((await done(client.lock("a", ttl=2).acquire())).release())
+        own.kill()
+        lock = client.lock("a")
+        refused = 0
+        began = time.monotonic()
+        for _ in range(40):
+            with pytest.raises(pawlock.BackendUnavailable) as caught:
+                await done(lock.acquire(timeout=1.0) if how == "acquire" else lock.try_acquire())
+            refused += "request not sent" in str(caught.value)
+        assert refused >= 38, "who waits as long as another did is not made to wait again"
+        assert time.monotonic() - began < 6
+        # Who has more time uses it.
+        with pytest.raises(pawlock.BackendUnavailable) as caught:
+            await done(client.lock("a").acquire(timeout=time.monotonic() - began + 1.5))
+        assert "request not sent" not in str(caught.value)
+        own.restart(keep_data=True)
+        lease = await done(lock.acquire(timeout=10))
+        await done(lease.release())
+        await done(client.close())
+
+    play(api, scenario)
+
+
+@each_api
+def test_the_breaker_closes_by_itself(own: Server, api: str) -> None:
+    async def scenario() -> None:
+        client = connect(api, own.url)
+        await done((await done(client.lock("a", **QUICK).acquire())).release())
+        engine = client._engine() if api == "asyncio" else client._engine
+        own.kill()
+        with pytest.raises(pawlock.BackendUnavailable):
+            await done(client.lock("a", **QUICK).acquire())
+        assert engine.health.circuit_breaker is not None
+        own.restart(keep_data=True)
+        await mended(api, client)
+        assert engine.reports.counters["breaker_closed"] == 1
+        await done((await done(client.lock("a", **QUICK).acquire())).release())
+        await done(client.close())
+
+    play(api, scenario)
+
+
+async def nap(api: str, seconds: float = 0.02) -> None:
+    if api == "asyncio":
+        await asyncio.sleep(seconds)
+    else:
+        time.sleep(seconds)  # noqa: ASYNC251 - this API blocks
+
+
+async def mended(api: str, client: Any) -> None:
+    """Wait until the client has noticed that the server is back."""
+    engine = client._engine() if api == "asyncio" else client._engine
+    end = time.monotonic() + 10
+    while engine.health.circuit_breaker is not None and time.monotonic() < end:
+        await nap(api)
+    assert engine.health.circuit_breaker is None
+
+
+@each_api
+@pytest.mark.parametrize("policy", ["local", "open"])
+def test_a_degraded_lease_says_so_and_leaves_nothing(
+    own: Server, api: str, policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "pawlock.degraded")
+
+    async def scenario() -> None:
+        client = connect(api, own.url)
+        lock = client.lock(f"d-{api}-{policy}", on_unavailable=policy, **QUICK)
+        before = await done(lock.acquire())
+        assert before.degraded is None
+        await done(before.release())
+        own.kill()
+        for _ in range(3):
+            lease = await done(lock.acquire())
+            assert lease.degraded == policy
+            assert (lease.fence, lease.fence_strength) == (0, "none")
+            lease.check()
+            assert lease.state == "held"
+            await done(lease.release())
+            with pytest.raises(pawlock.NotHeld):
+                await done(lease.release())
+        told = [record for record in caplog.records if record.name == "pawlock.degraded"]
+        assert len(told) == 1, "once per name"
+        engine = client._engine() if api == "asyncio" else client._engine
+        assert engine.reports.counters[f"degraded_{policy}"] == 3
+        own.restart(keep_data=True)
+        await mended(api, client)
+        after = await done(lock.acquire())
+        assert after.degraded is None
+        assert after.fence > before.fence
+        await done(after.release())
+        await done(client.close())
+
+    play(api, scenario)
+    eventually(lambda: own.command("EXISTS", f"pawlock:d-{api}-{policy}") == 0, "no key is left")
+
+
+def test_a_thread_that_waits_for_the_loss_of_a_degraded_lease_wakes_at_its_end(own: Server) -> None:
+    own.kill()
+    with pawlock.connect(own.url) as client:
+        held = client.lock("x", on_unavailable="local", **QUICK).acquire()
+        assert held.degraded == "local"
+        assert not held.lost.wait(0.05)
+        watch = in_thread(held.lost.wait)
+        time.sleep(0.1)
+        assert not watch.done()
+        held.release()
+        assert watch.result(5) is False, "it was released, not lost"
+
+
+async def test_a_task_that_waits_for_the_loss_of_a_degraded_lease_wakes_at_its_end(own: Server) -> None:
+    own.kill()
+    async with pawlock.connect_async(own.url) as client:
+        held = await client.lock("x", on_unavailable="local", **QUICK).acquire()
+        assert held.degraded == "local"
+        assert not await held.lost.wait(0.05)
+        watch = asyncio.create_task(held.lost.wait())
+        await asyncio.sleep(0.1)
+        assert not watch.done()
+        await held.release()
+        assert await asyncio.wait_for(watch, 5) is False, "it was released, not lost"
+
+
+@each_api
+def test_local_excludes_within_the_process_and_open_does_not(own: Server, api: str) -> None:
+    async def scenario() -> None:
+        own.kill()
+        first, second = (connect(api, own.url) for _ in range(2))
+        held = await done(first.lock("x", on_unavailable="local", **QUICK).acquire())
+        assert held.degraded == "local"
+        with pytest.raises(pawlock.AcquireTimeout):
+            await done(second.lock("x", on_unavailable="local", **QUICK).acquire(timeout=0.5))
+        assert await done(second.lock("x", on_unavailable="local", **QUICK).try_acquire()) is None
+        other = await done(second.lock("x", on_unavailable="open", **QUICK).acquire())
+        assert other.degraded == "open"
+        await done(other.release())
+        # The server is back: the holder of this process is still respected.
+        own.restart(keep_data=True)
+        assert await done(second.lock("x", on_unavailable="local", **QUICK).try_acquire()) is None
+        await done(held.release())
+        await mended(api, second)
+        fresh = await done(second.lock("x", on_unavailable="local", **QUICK).acquire(timeout=5))
+        assert fresh.degraded is None
+        await done(fresh.release())
+        await done(first.close())
+        await done(second.close())
+
+    play(api, scenario)
+
+
+def test_threads_of_a_process_count_exactly_without_a_server(own: Server) -> None:
+    own.kill()
+    counter = [0]
+    with pawlock.connect(own.url) as client:
+        lock = client.lock("n", on_unavailable="local", **QUICK)
+
+        def work() -> None:
+            for _ in range(50):
+                with lock:
+                    seen = counter[0]
+                    time.sleep(0)
+                    counter[0] = seen + 1
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counter[0] == 200
+
+
+@each_api
+def test_a_degraded_lease_that_is_extended_keeps_the_others_out_and_ends_with_its_release(
+    own: Server, api: str
+) -> None:
+    async def scenario() -> None:
+        own.kill()
+        client, other = connect(api, own.url), connect(api, own.url)
+        lease = await done(client.lock("x", on_unavailable="local", **QUICK).acquire())
+        await done(lease.extend(5))
+        with pytest.raises(pawlock.NotSupported, match="cannot be detached"):
+            await done(lease.detach())
+        lease.check()
+        assert await done(other.lock("x", on_unavailable="local", **QUICK).try_acquire()) is None
+        await done(lease.release())
+        await done((await done(other.lock("x", on_unavailable="local", **QUICK).acquire())).release())
+        await done(client.close())
+        await done(other.close())
+
+    play(api, scenario)
+
+
+@each_api
+@pytest.mark.parametrize("policy", ["local", "open"])
+@pytest.mark.parametrize("back", [False, True], ids=["the server is away", "the server is back"])
+def test_a_beat_prolongs_a_degraded_lease_without_the_server(
+    own: Server, api: str, policy: str, *, back: bool
+) -> None:
+    async def scenario() -> None:
+        own.kill()
+        client = connect(api, own.url)
+        lease = await done(client.lock("r", on_unavailable=policy, max_hold=1.2, **QUICK).acquire())
+        assert lease.degraded == policy
+        if back:
+            own.restart(keep_data=True)
+        await nap(api, 0.7)
+        lease.beat()
+        await nap(api, 0.8)
+        assert lease.state == "held", "the limit counts from the beat"
+        end = time.monotonic() + 5
+        while lease.state == "held" and time.monotonic() < end:
+            await nap(api, 0.02)
+        with pytest.raises(pawlock.LeaseLost) as caught:
+            lease.check()
+        assert caught.value.reason == "max_hold"
+        await done(client.close())
+
+    play(api, scenario)
+
+
+@each_api
+def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, api: str) -> None:
+    async def scenario() -> None:
+        own.kill()
+        client = connect(api, own.url)
+        outer = await done(client.rlock("r", on_unavailable="local", max_hold=0.8, **QUICK).acquire())
+        inner = await done(client.rlock("r", on_unavailable="local", max_hold=0.8, **QUICK).acquire())
+        assert inner is outer
+        with pytest.raises(pawlock.DeadlockDetected):
+            await done(client.lock("r", on_unavailable="local", **QUICK).acquire())
+        await done(inner.release())
+        end = time.monotonic() + 3
+        while outer.state == "held" and time.monotonic() < end:
+            await nap(api)
+        with pytest.raises(pawlock.LeaseLost) as caught:
+            outer.check()
+        assert caught.value.reason == "max_hold"
+        again = await done(client.lock("r", on_unavailable="local", **QUICK).acquire())
+        await done(again.release())
+        await done(client.close())
+
+    play(api, scenario)
+
+
+@pytest.mark.parametrize("policy", ["", "Raise", "closed", None, True, 1])
+def test_policies_that_are_none(policy: object) -> None:
+    with pytest.raises(pawlock.ConfigurationError, match="on_unavailable"):
+        pawlock.connect("redis://127.0.0.1:1").lock("x", on_unavailable=policy)  # type: ignore[call-overload]

@@ -1,0 +1,209 @@
+"""Every ```python block of README.md and docs/ runs, page by page, against a real server.
+
+The blocks of a page share one namespace, as a reader would type them one after the other; `await` at top
+level works. Blocks in other languages are shown only. There is no way to leave a python block out: an example
+that cannot run is not shown as one.
+"""
+
+import ast
+import asyncio
+import contextlib
+import gc
+import inspect
+import re
+import sys
+import time
+import types
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import pawlock
+from pawlock._doctor import acl_rules
+from tests.support.servers import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL
+)
+RUNNABLE = {"python", "py", "python3", "pycon"}
+_NUMBERS = count(1)
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a page.
+
+    Attributes:
+        language: The first word after the fence.
+        code: Its text, at the page's own line numbers, so that a traceback points into the page.
+        line: Where its code begins.
+    """
+
+    language: str
+    code: str
+    line: int
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Yield the fenced blocks of a page, in order."""
+    for match in FENCE.finditer(text):
+        line = text.count("\n", 0, match.start("code")) + 1
+        margin = len(match["indent"])
+        code = "".join(row[margin:] or "\n" for row in match["code"].splitlines(keepends=True))
+        yield Block((match["info"].split() or [""])[0], "\n" * (line - 1) + code, line)
+
+
+def name_of(page: Path) -> str:
+    """Name a page as a reader of the repository would."""
+    return str(page.relative_to(ROOT))
+
+
+def runnable(page: Path) -> list[Block]:
+    """List the python blocks of a page."""
+    return [block for block in blocks(page.read_text(encoding="utf-8")) if block.language in RUNNABLE]
+
+
+def run_block(block: Block, page: str, namespace: dict[str, object], runner: asyncio.Runner) -> None:
+    """Run one block; a block with `await` at top level runs in the page's event loop."""
+    code = compile(block.code, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if code.co_flags & inspect.CO_COROUTINE:
+
+        async def body() -> None:
+            await types.FunctionType(code, namespace)()
+
+        runner.run(body())
+    else:
+        exec(code, namespace)
+
+
+def close_clients(namespace: dict[str, object], runner: asyncio.Runner) -> None:
+    """Close the clients that a page left open, since most examples do not show the end of a program."""
+    for value in list(namespace.values()):
+        kind = type(value)
+        if kind.__module__.partition(".")[0] != "pawlock" or not hasattr(value, "close"):
+            continue
+        if kind.__name__.startswith("Async"):
+
+            async def close(client: object = value) -> None:
+                await client.close()  # type: ignore[attr-defined]
+
+            runner.run(close())
+        else:
+            value.close()
+
+
+def have_a_django_project(folder: Path) -> None:
+    """Give Django what its pages take for granted: settings, of which a process has one set, and a database."""
+    import django
+    from django.conf import settings
+
+    if not settings.configured:
+        database = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(folder / "site.db")}
+        settings.configure(DATABASES={"default": database})
+        django.setup()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=name_of)
+def test_the_examples_of_a_page_run(
+    page: Path,
+    valkey: Server,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    valkey.command("FLUSHALL")
+    if any("from django." in block.code for block in runnable(page)):
+        have_a_django_project(tmp_path_factory.getbasetemp())
+    monkeypatch.setenv("PAWLOCK_URL", valkey.url)
+    monkeypatch.chdir(tmp_path)
+    # As a module that can be found: some libraries look up the one that a function is from. Celery keeps the tasks of
+    # each, by its name, for all of its later apps.
+    module = types.ModuleType(f"__page_{next(_NUMBERS)}__")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    namespace = module.__dict__
+    with contextlib.closing(asyncio.Runner()) as runner:
+        try:
+            for block in runnable(page):
+                run_block(block, name_of(page), namespace, runner)
+        finally:
+            close_clients(namespace, runner)
+    # What a page forgot to close is found here, by the warning of its finalizer, not at the end of the whole run.
+    namespace.clear()
+    gc.collect()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_example_is_marked_python_and_none_is_left_out(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.count("```") % 2 == 0, "a fence is not closed"
+    odd = [block for block in blocks(text) if block.language in RUNNABLE - {"python"} or not block.language]
+    assert not [f"line {block.line}: ```{block.language}" for block in odd]
+    left_out = re.findall(r"<!-- *no-run.*?-->\s*```python", text)
+    assert not left_out, "a python block must run; show what cannot as text"
+
+
+def test_the_account_of_the_security_page_has_the_rights_that_pawlock_needs(own_server: Server) -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    (rule,) = [line for line in page.splitlines() if line.startswith("ACL SETUSER")]
+    assert rule == acl_rules("pawlock", command=True).strip(), "take over what `pawlock doctor --acl` prints"
+    own_server.command(*rule.split())
+    url = own_server.url.replace("redis://", "redis://pawlock:CHANGE-THIS-PASSWORD@")
+    with pawlock.connect(url) as client, pawlock.connect(url) as other, ThreadPoolExecutor(1) as pool:
+        held = client.lock("a {{name}}").acquire(timeout=5)
+        waiting = pool.submit(other.lock("a {{name}}").acquire, timeout=5)
+        while not client.inspect("a {{name}}").queue_length:
+            time.sleep(0.01)
+        held.release()
+        passed_on = waiting.result()
+        assert passed_on.fence > held.fence
+        passed_on.extend(5)
+        passed_on.release()
+        with client.rlock("job", owner="nightly") as lease, other.rlock("job", owner="nightly"):
+            assert lease.fence
+        with other.lock("a {{name}}") as lease:
+            assert lease.fence > passed_on.fence
+        with client.semaphore("pool", permits=2), other.semaphore("pool", permits=2) as second:
+            second.extend(5)
+            client.semaphore("pool", permits=2).set_limit(3)
+        with client.rwlock("book").write as writer:
+            writer.downgrade()
+            other.rwlock("book").read.acquire().release()
+        client.force_release("a {{name}}", reason="a test")
+        assert client.audit()
+    # redis-py tells its name when it connects, and does not mind a refusal.
+    refused = own_server.command("ACL", "LOG")
+    assert isinstance(refused, list)
+    assert [entry for entry in refused if "client|setinfo" not in str(entry)] == []
+
+
+def test_blocks_are_found_indented_and_at_their_lines() -> None:
+    text = "one\n\n    ```python title=x\n    a = 1\n\n    b = 2\n    ```\n\n```text\nno\n```\n"
+    found = list(blocks(text))
+    assert [(block.language, block.line) for block in found] == [("python", 4), ("text", 10)]
+    namespace: dict[str, object] = {}
+    exec(compile(found[0].code, "page", "exec"), namespace)
+    assert (namespace["a"], namespace["b"]) == (1, 2)
+
+
+def test_a_block_with_await_runs_in_the_loop_of_its_page() -> None:
+    namespace: dict[str, object] = {}
+    with contextlib.closing(asyncio.Runner()) as runner:
+        run_block(
+            Block("python", "import asyncio\nloop = asyncio.get_running_loop()\nawait asyncio.sleep(0)", 1),
+            "p",
+            namespace,
+            runner,
+        )
+        run_block(
+            Block("python", "await asyncio.sleep(0)\nassert loop is asyncio.get_running_loop()", 4),
+            "p",
+            namespace,
+            runner,
+        )
+    assert "loop" in namespace

@@ -1,0 +1,173 @@
+"""The built documentation: strict, all links lead somewhere, search finds what people type, code fits the column."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import quote, unquote, urldefrag, urljoin
+
+import pytest
+
+from tests.service.browser import PROGRAM, Browser
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="no mkdocs (make env-docs)"),
+]
+in_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium (apt-get install chromium)")
+
+SEARCHED = {
+    "fencing token": "concepts/fences/",
+    "alembic": "integrations/alembic/",
+    "django": "integrations/",
+    "fastapi": "integrations/",
+    "lock_class": "how-to/migrate/redis-py/",
+    "LockWithRetry": "how-to/migrate/go/",
+    "split brain": "",
+    "backoff": "",
+    "connection pool": "",
+    "NX PX": "",
+    "still held after": "how-to/troubleshooting/",
+    "GC pause": "",
+    "LOCK_TIMEOUT": "how-to/troubleshooting/",
+}
+"""What people type, and where the first result must be ("": anywhere)."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("website") / "site"
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", built],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return built
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    handler = functools.partial(_Quiet, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+class _Links(HTMLParser):
+    """What a page links to, and the anchors that it has."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id" and value:
+                self.anchors.add(value)
+            elif name in ("href", "src") and value and tag in ("a", "img", "link", "script"):
+                self.links.append(value)
+
+
+def test_every_link_leads_to_a_page_and_an_anchor_that_are_there(site: Path) -> None:
+    pages = {
+        page.relative_to(site).as_posix(): _Links(page.read_text("utf-8")) for page in site.rglob("*.html")
+    }
+    broken: list[str] = []
+    for name, page in pages.items():
+        if name == "404.html":
+            continue
+        for link in page.links:
+            target, anchor = urldefrag(urljoin(f"x:///{name}".replace("x://", "http://h"), link))
+            if not target.startswith("http://h/"):
+                continue
+            path = unquote(target.removeprefix("http://h/").partition("?")[0])
+            path = path + "index.html" if path.endswith("/") or not path else path
+            if path in pages:
+                if unquote(anchor) not in pages[path].anchors and not anchor.startswith("__"):
+                    broken.append(f"{name}: {link}: no such anchor")
+            elif not (site / path).is_file():
+                broken.append(f"{name}: {link}: no such file")
+    assert broken == []
+
+
+def test_nothing_is_loaded_from_another_host(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loaded = re.findall(
+            r'<(?:script|img|link)[^>]+(?:src|href)="(https?://[^"]+)"', page.read_text("utf-8")
+        )
+        foreign = [one for one in loaded if not one.startswith("https://pawlock.readthedocs.io/")]
+        assert foreign == [], page
+
+
+def test_search_knows_every_term(site: Path) -> None:
+    index = json.loads((site / "search/search_index.json").read_text("utf-8"))
+    text = "\n".join(f"{doc['title']} {doc['text']}" for doc in index["docs"]).lower()
+    assert [term for term in SEARCHED if term.lower() not in text] == []
+
+
+@in_browser
+def test_search_leads_to_the_page(address: str, tmp_path: Path) -> None:
+    found: dict[str, str] = {}
+    with Browser(tmp_path / "chromium") as page:
+        page.shape("light", 1366)
+        for term in SEARCHED:
+            page.open(f"{address}?q={quote(term)}")
+            first = "(document.querySelector('.md-search-result__item a') || {}).href"
+            found[term] = page.until(first, 30).removeprefix(address).partition("?")[0]
+    assert {term: where for term, where in found.items() if not where.startswith(SEARCHED[term])} == {}
+
+
+WIDE = {"concepts/how-fast": 2, "reference/simulated": 1}
+"""How many tables of ten or more columns scroll on a page."""
+
+
+@in_browser
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("width", [1366, 390])
+def test_no_code_block_scrolls_sideways(site: Path, address: str, tmp_path: Path, width: int) -> None:
+    wide = """[...document.querySelectorAll('.md-content pre, .md-content pre > code')]
+        .filter((one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline')
+        .map((one) => one.textContent.slice(0, 60))"""
+    tables = """[...document.querySelectorAll('.md-typeset__table, .md-typeset__scrollwrap')]
+        .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText.slice(0, 60))"""
+    body = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    seen, bad = 0, {}
+    with Browser(tmp_path / "chromium") as page:
+        page.shape("light", width)
+        for file in sorted(site.rglob("index.html")):
+            name = file.parent.relative_to(site).as_posix()
+            page.open(address + ("" if name == "." else name + "/"))
+            seen += page.run("document.querySelectorAll('.md-content pre').length")
+            over = [*page.run(wide), *(["the page itself"] if page.run(body) > 0 else [])]
+            scrolling = page.run(tables) if width == 1366 else []
+            over += scrolling[WIDE.get(name, 0) :]
+            if over:
+                bad[name] = over
+    assert seen > 300
+    assert bad == {}

@@ -1,0 +1,8 @@
+"""For gunicorn."""
+
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.nightly.apps.desk.settings")
+application = get_wsgi_application()

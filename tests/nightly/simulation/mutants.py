@@ -1,0 +1,309 @@
+"""Protocols that are wrong on purpose: designs that were published, and the holes that pawlock's own first draft had."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from pawlock.core.acquire import first_request, queue
+from pawlock.core.coordinate import multi
+from pawlock.core.keep import engine, outbox
+from pawlock.core.keep.engine import Engine
+from pawlock.core.maintenance import renewals
+from pawlock.core.protocol.runtime import Fault
+from pawlock.core.protocol.validity import drift, valid_until
+from pawlock.core.release import outcome, release, transfer
+from pawlock.core.state import strict_handover
+from pawlock.core.state.local_queue import LocalQueue
+from pawlock.core.state.records import Turn
+from pawlock.errors import BackendUnavailable
+from pawlock.model import Grant, Release
+from tests.simulator.runtime import SimRuntime
+
+Edit = Callable[[str, bytes], bytes]
+
+
+def edit(old: str, new: str) -> Edit:
+    """A script mutant: a text that is replaced wherever it stands."""
+
+    def change(_: str, source: bytes) -> bytes:
+        return source.replace(old.encode(), new.encode())
+
+    return change
+
+
+_formula = valid_until
+
+
+def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
+    return [
+        patch.object(where, "valid_until", formula)
+        for where in (outbox, queue, first_request, transfer, multi)
+    ]
+
+
+class _Times:
+    """The time of the process that runs: what a formula would have to ask to be wrong."""
+
+    now: Callable[[], float]
+
+
+def time_of_the_process() -> float:
+    """The time of the process that runs."""
+    return _Times.now()
+
+
+def _from_reply(sent_at: float, left_ms: int, asked_ms: int) -> float:
+    return _formula(max(sent_at, _Times.now()), left_ms, asked_ms)
+
+
+def _without_drift(sent_at: float, left_ms: int, asked_ms: int) -> float:
+    return sent_at + min(left_ms, asked_ms) / 1000
+
+
+def _whole_seconds(sent_at: float, left_ms: int, asked_ms: int) -> float:
+    life = math.ceil(min(left_ms, asked_ms) / 1000)
+    return sent_at + life - drift(life)
+
+
+def watching_time() -> Any:
+    """A patch without which ``time_of_the_process`` knows nothing."""
+    original = SimRuntime.__init__
+
+    def init(self: SimRuntime, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        world = self._world
+
+        def now() -> float:
+            task = world.current
+            return task.process.clock.boot() if task is not None else self.now()
+
+        _Times.now = staticmethod(now)
+
+    return patch.object(SimRuntime, "__init__", init)
+
+
+def _clock_of(reading: str) -> Any:
+    original = SimRuntime.__init__
+
+    def init(self: SimRuntime, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.now = getattr(self._process.clock, reading)
+
+    return patch.object(SimRuntime, "__init__", init)
+
+
+def _no_second_look(*args: Any) -> Grant:
+    _, _, options, _, granted, sent_at = args
+    return Grant(granted.fence, _formula(sent_at, granted.left_ms, options.ttl_ms), True, granted.holds)
+
+
+def _trusting_check(_engine: Any, options: Any, waiting: Any, wakeup: Any) -> Grant | None:
+    until = _Times.now() + options.ticket_ttl * 0.98
+    return Grant(wakeup.fence, until, False) if options.renewed else None
+
+
+def _deaf_to_no(engine: Any, server_lease: Any, _: Any) -> None:
+    engine.replan(server_lease)
+
+
+def _takes_any_answer(engine: Any, server_lease: Any, _: Any) -> None:
+    ttl_ms = server_lease.rhythm.ttl_ms
+    if not engine.apply_renewals([(server_lease, ttl_ms, ttl_ms)], engine.runtime.now()):
+        engine.replan(server_lease)
+
+
+async def _patient_renewal(self: SimRuntime, calls: Any, timeout: float) -> Any:
+    return await _call_many(self, calls, max(timeout, 5.0))
+
+
+_call_many = SimRuntime.call_many
+_next_call = queue._next_call
+
+
+def _new_token_each_time(engine: Any, primitive: Any, options: Any, waiting: Any, *, wait: bool) -> Any:
+    if waiting.unanswered and not waiting.queued:
+        waiting.token = engine.runtime.new_token()
+    return _next_call(engine, primitive, options, waiting, wait=wait)
+
+
+def _promotes_only(self: Engine, _primitive: Any, place: Any, waiting: Any) -> None:
+    if place is not None:
+        place.promote(waiting, waiting.turn)
+
+
+async def _says_lost(engine: Any, server_lease: Any, told: Any, *, unanswered: bool, again: bool) -> Release:
+    del unanswered, again
+    return await _not_ours(engine, server_lease, told, unanswered=False, again=False)
+
+
+_not_ours = outcome.not_ours
+
+
+async def _unknown_is_busy(*args: Any, **kwargs: Any) -> Any:
+    try:
+        return await _win(*args, **kwargs)
+    except BackendUnavailable:
+        args[3].sent = False
+        return None
+
+
+async def _unknown_is_held(
+    engine: Any, primitive: Any, options: Any, waiting: Any, *args: Any, **kwargs: Any
+) -> Any:
+    try:
+        return await _win(engine, primitive, options, waiting, *args, **kwargs)
+    except BackendUnavailable:
+        return Grant(1, engine.runtime.now() + options.ttl, True)
+
+
+_win = queue.win
+
+
+def _one_fence_for_all(self: LocalQueue, server_lease: Any, *args: Any, **more: Any) -> Turn:
+    first: Any = self.local_waiters[0] if self.local_waiters else None
+    turn = _hand_over(self, server_lease, *args, **more)
+    if first is not None and first.server_lease is server_lease:
+        first.fence = server_lease.fence
+    return turn
+
+
+_hand_over = LocalQueue.hand_over
+
+
+def _life_anew(self: LocalQueue, server_lease: Any, now: float, *args: Any, **more: Any) -> Turn:
+    turn = _hand_over(self, server_lease, now, *args, **more)
+    if turn is Turn.HANDED:
+        server_lease.valid_until = now + server_lease.rhythm.ttl
+    return turn
+
+
+def _one_fence_for_the_run(engine: Any, server_lease: Any, *args: Any, **more: Any) -> bool:
+    run = server_lease.run
+    waiting = engine.queues.followers.get(run.behind[0]) if run is not None and run.behind else None
+    passed: bool = _pass_on(engine, server_lease, *args, **more)
+    if waiting is not None and waiting.server_lease is server_lease:
+        waiting.fence = server_lease.fence
+    return passed
+
+
+_pass_on = strict_handover.pass_on
+
+
+async def _forgets_before_sending(*_: Any) -> Release:
+    return Release.RELEASED
+
+
+async def _one_try(engine: Any, server_lease: Any, answer: Any = None) -> Release:
+    del answer
+    try:
+        await engine.runtime.call(
+            server_lease.primitive.leave(server_lease.token, 0, 0), server_lease.options.request_timeout
+        )
+    except Fault:
+        return Release.UNKNOWN
+    return Release.RELEASED
+
+
+CLIENTS: dict[str, Callable[[], list[Any]]] = {
+    "S2 a late message revives a dead grant": lambda: [
+        watching_time(),
+        patch.object(queue, "_check", _trusting_check),
+    ],
+    "S9 local owners share a fence": lambda: [patch.object(LocalQueue, "hand_over", _one_fence_for_all)],
+    "S9 a hand-over begins the life anew": lambda: [patch.object(LocalQueue, "hand_over", _life_anew)],
+    "S9 those who follow in a run share a fence": lambda: [
+        patch.object(engine, "pass_on", _one_fence_for_the_run)
+    ],
+    "O4 a resent release is called lost": lambda: [patch.object(release, "not_ours", _says_lost)],
+    "O5 any answer to a renewal is a yes": lambda: [patch.object(renewals, "_refused", _takes_any_answer)],
+    "validity from the reply": lambda: [watching_time(), *_everywhere(_from_reply)],
+    "no drift": lambda: _everywhere(_without_drift),
+    "validity in whole seconds": lambda: _everywhere(_whole_seconds),
+    "no look at the time after the reply": lambda: [patch.object(queue, "_held", _no_second_look)],
+    "the wall clock": lambda: [_clock_of("wall")],
+    "a clock that stands in a suspend": lambda: [_clock_of("monotonic")],
+    "the watchdog swallows a no": lambda: [patch.object(renewals, "_refused", _deaf_to_no)],
+    "the loss is reported after the renewal returns": lambda: [
+        patch.object(SimRuntime, "call_many", _patient_renewal)
+    ],
+    "a retry takes a new token": lambda: [patch.object(queue, "_next_call", _new_token_each_time)],
+    "a cancelled acquire leaves its token": lambda: [patch.object(Engine, "drop_waiter", _promotes_only)],
+    "unknown is taken for busy": lambda: [patch("pawlock.core.acquire.acquire.win", _unknown_is_busy)],
+    "unknown is taken for held": lambda: [patch("pawlock.core.acquire.acquire.win", _unknown_is_held)],
+    "a release is not sent": lambda: [patch.object(release, "leave", _forgets_before_sending)],
+    "a release is tried once": lambda: [patch.object(release, "leave", _one_try)],
+    "a waiter trusts its message alone": lambda: [patch.object(queue, "_patience", lambda *_: 1e9)],
+}
+"""Wrong clients: each a list of patches."""
+
+FAULTS: dict[str, tuple[str, ...]] = {
+    "O5 any answer to a renewal is a yes": ("admin_delete", "flush"),
+    "no look at the time after the reply": ("pause",),
+    "a clock that stands in a suspend": ("suspend",),
+    "the watchdog swallows a no": ("admin_delete", "flush"),
+    "the loss is reported after the renewal returns": ("stall", "cut_out"),
+    "a retry takes a new token": ("late_copy", "reply_loss"),
+    "a cancelled acquire leaves its token": ("cancel",),
+    "unknown is taken for busy": ("reply_loss", "cut_in"),
+    "unknown is taken for held": ("reply_loss", "cut_out"),
+    "a release is tried once": ("loss",),
+    "a waiter trusts its message alone": ("message_loss",),
+    "a hand-off needs memory": ("no_memory",),
+    "acquire ignores the tombstone": ("late_copy",),
+    "leave sets no tombstone": ("late_copy",),
+    "the quick grant ignores the tombstone": ("late_copy",),
+    "acquire again lowers its ticket": ("clock_back", "late_copy"),
+    "the quick ticket ignores the tombstone": ("late_copy", "cancel"),
+    "the quick ticket replaces an older one": ("late_copy", "reply_loss"),
+    "the fence is the clock alone": ("clock_back",),
+    "the quick fence of a free name is the clock alone": ("clock_back",),
+    "the quick fence is the clock alone": ("clock_back",),
+    "renew lowers a ticket": ("clock_back",),
+    "O4 a resent release is called lost": ("reply_loss",),
+}
+"""Which faults show a mutant soonest, where not any will do."""
+
+_DROP = "      call('ZREM', QUEUE, unpack(gone))\n      call('HDEL', TICKETS, unpack(gone))\n"
+_GIVE = "call('SET', NAME, head, 'PXAT', expiry)\n"
+
+SCRIPTS: dict[str, tuple[str, str]] = {
+    "a resend mints another fence": (
+        "return {'H', RID, present_fence(fence), call('PTTL', NAME), now_ms}",
+        "return {'H', RID, mint(1, fence, 0), call('PTTL', NAME), now_ms}",
+    ),
+    "renew takes a name that is free": (
+        "  reply = {'U', RID, present(value)}\nend\nannounce()",
+        "  reply = {'H', RID, grant(token, now_ms + ttl_ms, 1, fence), ttl_ms, now_ms}\nend\nannounce()",
+    ),
+    "a hand-off needs memory": (f"{_DROP}      {_GIVE}", f"      {_GIVE}{_DROP}"),
+    "S8 a release passes its waiters by": (
+        "if holding and not head and #gone == 0 and quick",
+        "if holding and quick",
+    ),
+    "a ticket that a run served stays queued": (
+        "gone[#gone + 1], gone[ticket] = ticket, true",
+        "gone[ticket] = true",
+    ),
+    "a run follows another order": ("words[i + 3] = queue[i]", "words[i + 3] = queue[#queue + 2 - i]"),
+}
+"""Wrong scripts beside those of the scripts' own tests: old text, new text."""
+
+
+UNSEEN = {
+    "a hold counts twice": "pawlock's own client asks for a hold again only after a lost reply, and counts nothing then",
+    "PTTL is read after TIME": "a lease would have to be longer than what is asked for, by less than the drift",
+}
+"""What pawlock's own client never gets to feel; the scripts' own tests find these."""
+
+
+@contextmanager
+def wrong(patches: list[Any]) -> Iterator[None]:
+    """Run with these patches."""
+    with ExitStack() as stack:
+        for one in patches:
+            stack.enter_context(one)
+        yield

@@ -1,0 +1,369 @@
+"""Wrong protocols of permits, of several names, of independent masters and of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from math import inf
+from typing import Any
+from unittest.mock import patch
+
+from pawlock.core.acquire import candidate, queue
+from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, members_of
+from pawlock.core.keep import engine, majority, outbox
+from pawlock.core.protocol.outcomes import Granted
+from pawlock.core.protocol.redlock_options import RedlockOptions
+from pawlock.core.protocol.runtime import Fault
+from pawlock.core.quorum.nodes import Incarnation, Incarnations
+from pawlock.core.quorum.votes import EachVote, GrantVotes, LeaveVotes
+from pawlock.core.state.records import WaiterState
+from pawlock.primitives.mutex import Mutex
+from tests.contract.permits.test_fuzz import MUTANTS as PERMITS
+from tests.nightly.simulation.mutants import time_of_the_process, watching_time
+from tests.simulator.quorum import QuorumSimRuntime
+from tests.simulator.runtime import SimRuntime
+from tests.unit.scripts.test_multi import MUTANTS as MULTI
+
+Where = tuple[tuple[str, ...], tuple[str, ...]]
+
+_MASTERS: Where = ("mutex",), ("redlock3", "redlock5")
+_PERMIT: Where = ("semaphore", "rwlock"), ("single",)
+_SEVERAL: Where = ("multi_lock",), ("single",)
+_PAIR: Where = ("mutex",), ("pair",)
+
+
+def _half(self: GrantVotes, nodes: int, plain: Any = None, patience: float = 0.0) -> None:
+    _votes(self, nodes, plain, patience)
+    self.needed = nodes // 2
+
+
+_votes = GrantVotes.__init__
+
+
+async def _counts_at_once(self: Any, fence: int, block: int) -> Any:
+    del fence, block
+    votes = GrantVotes(self.votes.nodes)
+    votes.granted = votes.nodes
+    return votes
+
+
+def _only_acknowledged(outcome: Any) -> bool:
+    return isinstance(outcome, Granted)
+
+
+def _knows_before_it_greets(self: Incarnations, index: int, info: str, now: float) -> Any:
+    life = _met(self, index, info, now)
+    return life._replace(counts_from=-inf) if isinstance(life, Incarnation) else life
+
+
+_met = Incarnations.met
+
+
+async def _until_a_hint(self: QuorumSimRuntime, call: Any, watcher: Any, seconds: float) -> None:
+    del seconds
+    await _listen(self, call, watcher, 1e9)
+
+
+_listen = QuorumSimRuntime.listen
+
+
+def _only_unsent(self: candidate._Attempt) -> None:
+    self.waiter.become(WaiterState.NEW)
+
+
+def _counts_the_silent(self: GrantVotes) -> int:
+    return sum(outcome is None or isinstance(outcome, Fault) for outcome in self.outcomes)
+
+
+def _needs_all(self: EachVote, nodes: int) -> None:
+    _each_vote(self, nodes)
+    self.needed = nodes
+
+
+_each_vote = EachVote.__init__
+
+
+def _of_its_own(
+    self: QuorumSimRuntime, process: Any, network: Any, fleet: Any, api: str, lives: Incarnations
+) -> None:
+    """A loop that knows of restarts only what its own connections said."""
+    own = copy(lives)
+    own.present, own._heard_at = list(lives.present), list(lives._heard_at)
+    _runtime(self, process, network, fleet, api, own)
+
+
+_runtime = QuorumSimRuntime.__init__
+
+
+def _nothing(*_: Any) -> None:
+    """Does nothing."""
+
+
+def _from_the_reply(self: RedlockOptions, sent_at: float, left_ms: int, asked_ms: int) -> float:
+    return _valid_until(self, max(sent_at, time_of_the_process()), asked_ms, max(left_ms, asked_ms))
+
+
+_valid_until = RedlockOptions.valid_until
+
+
+def _checks_the_last(self: BaseMultiLease) -> None:
+    members_of(self)[-1].check()
+
+
+def _wait_as_ttl(self: Mutex, token: str, ttl_ms: int, ticket_ms: int, **more: Any) -> Any:
+    return _acquire(self, token, min(ttl_ms, 150), ticket_ms, **more)
+
+
+_acquire = Mutex.acquire
+
+
+def _says_nothing(self: SimRuntime, link: Any) -> None:
+    waiters, self._waiters = self._waiters, {}
+    _gone(self, link)
+    self._waiters = waiters
+
+
+_gone = SimRuntime._gone
+
+
+async def _waits_for_nobody(asker: Any, *rest: Any) -> Any:
+    *_, call, budget = rest
+    return await asker.runtime.call(call, budget)
+
+
+CLIENTS: dict[str, Callable[[], list[Any]]] = {
+    "half of the masters are a quorum": lambda: [patch.object(GrantVotes, "__init__", _half)],
+    "the fence of a majority is not written back": lambda: [
+        patch.object(candidate._Attempt, "_ratify", _counts_at_once)
+    ],
+    "only acknowledged votes are taken back": lambda: [
+        patch.object(candidate, "may_hold", _only_acknowledged)
+    ],
+    "a master that restarted counts at once": lambda: [
+        patch.object(Incarnations, "_counts_from", lambda *_: -inf)
+    ],
+    "a restart is looked for before the greeting alone": lambda: [
+        patch.object(Incarnations, "met", _knows_before_it_greets)
+    ],
+    "an undo is sent once": lambda: [patch.object(outbox, "_post_delivery", _nothing)],
+    "a release by a majority is done": lambda: [patch.object(LeaveVotes, "late", _nothing)],
+    "a token that was taken back is used by the next": lambda: [
+        patch.object(candidate._Attempt, "_use_no_more", _only_unsent)
+    ],
+    "a slow master is another holder": lambda: [
+        patch.object(GrantVotes, "held", property(_counts_the_silent)),
+        patch.object(GrantVotes, "lacking", property(lambda _: False)),
+    ],
+    "who is not waited for has failed": lambda: [
+        patch.object(GrantVotes, "failed", property(_counts_the_silent))
+    ],
+    "each loop knows by itself": lambda: [patch.object(QuorumSimRuntime, "__init__", _of_its_own)],
+    "no vote is won back": lambda: [patch.object(majority, "_regain", _nothing)],
+    "a renewal needs every master": lambda: [patch.object(EachVote, "__init__", _needs_all)],
+    "a waiter relies on hints": lambda: [patch.object(QuorumSimRuntime, "listen", _until_a_hint)],
+    "a far master has no more time than a near one": lambda: [patch.object(Incarnations, "took", _nothing)],
+    "no look at the time after the quorum": lambda: [
+        watching_time(),
+        patch.object(RedlockOptions, "valid_until", _from_the_reply),
+    ],
+    "a multi-lock is as good as its last name": lambda: [
+        patch.object(BaseMultiLease, "check", _checks_the_last),
+        patch.object(HeldMultiLease, "valid_until", property(lambda self: self.leases[-1].valid_until)),
+    ],
+    "the wait is sent as ttl": lambda: [patch.object(Mutex, "acquire", _wait_as_ttl)],
+    "a waiter does not ask after it connects anew": lambda: [
+        patch.object(SimRuntime, "_gone", _says_nothing),
+        patch.object(queue, "_patience", lambda *_: 1e9),
+    ],
+    "S7 a grant counts before the replica has it": lambda: [
+        patch.object(queue, "ask_durably", _waits_for_nobody)
+    ],
+    "an undo sets no tombstone": lambda: [
+        patch.object(engine, "TOMB_MS", 0),
+        patch("pawlock.core.release.release.TOMB_MS", 0),
+        patch("pawlock.core.acquire.queue.TOMB_MS", 0),
+        patch("pawlock.core.keep.outbox.TOMB_MS", 0),
+    ],
+}
+
+_LEAVE_HOLDS = "if holding and not closing and not found.token then\n"
+
+_BARRED = "first[1] and (mode == 'x' or string.sub(first[1], 1, 2) == 'x:')"
+
+SCRIPTS: dict[str, tuple[str, str]] = {
+    "a master votes for a writer beside readers": (
+        _BARRED,
+        "first[1] and string.sub(first[1], 1, 2) == 'x:'",
+    ),
+    "a master votes for a reader beside a writer": (_BARRED, "first[1] and mode == 'x'"),
+    "a reader's fence is written back to any master": (
+        "if expiry < now_ms then\n  return {'U', RID, 'none', now_us}\nend\n",
+        "",
+    ),
+    "S4 a write-back counts on any master": (
+        "if value ~= token then\n  return {'U', RID, value and",
+        "if false then\n  return {'U', RID, value and",
+    ),
+    "a vote is given without a check": (
+        "  return {'X', RID, now_us}\nend\nif value then",
+        "  return {'X', RID, now_us}\nend\nif false then",
+    ),
+    "renewing a vote takes a name that is free": (
+        "if value ~= token then\nlocal CLOSED",
+        (
+            "if not value then\n  call('SET', NAME, token, 'PXAT', string.format('%.0f', now_ms + ttl_ms))\n"
+            "  value, left_ms = token, ttl_ms\nend\nif value ~= token then\nlocal CLOSED"
+        ),
+    ),
+    "a vote's fence is the wish alone": ("hint > last and hint <= last + 3600000000 and", "hint > 0 and"),
+    "a grant mints no fence": (
+        "  return mint(block, fence, expiry_ms)\nend",
+        "  return tonumber(fence[1] or '1')\nend",
+    ),
+    "the fence ends with the lease": ("promised = from + FENCE_TTL", "promised = from + 1000"),
+    "dead tickets stay at the head": (
+        "      if expiry > now_ms then\n        found.token",
+        "      if true then\n        if expiry <= now_ms then return {drop = {}} end\n        found.token",
+    ),
+    "tickets are dropped by the clock of who asks": (
+        "      if expiry > now_ms then\n        found.token",
+        "      if expiry > now_ms + 1500 then\n        found.token",
+    ),
+    "the waiter is notified before the name is free": (
+        _LEAVE_HOLDS,
+        "if holding and waiting == nil then\n",
+    ),
+    "a release writes before it deletes": (
+        "local waiting, tomb = has_ticket(token), not holding and call('GET', DEAD)\nlocal closing",
+        (
+            "if tomb_ms > 0 then\n  call('SET', DEAD, '1', 'PXAT', digits(now_ms + tomb_ms))\nend\n"
+            "local waiting, tomb = has_ticket(token), not holding and call('GET', DEAD)\nlocal closing"
+        ),
+    ),
+    "all readers share one ttl": (
+        "call('ZRANGEBYSCORE', NAME, '-inf', '(' .. now)",
+        "call('ZRANGEBYSCORE', NAME, '-inf', '(0')",
+    ),
+    "renew makes every reader live": (
+        "  outlive(HOLDS, held.expiry)\n",
+        (
+            "  for _, member in ipairs(call('ZRANGE', NAME, 0, -1)) do\n"
+            "    call('ZADD', NAME, digits(held.expiry), member)\n  end\n  outlive(HOLDS, held.expiry)\n"
+        ),
+    ),
+    "a resend is one hold more": (
+        "  call('HSET', HOLDS, token, digits(expiry_ms))\n  call('PEXPIREAT', HOLDS, digits(longest))",
+        "  call('HSET', HOLDS, token .. RID, digits(expiry_ms))\n  call('PEXPIREAT', HOLDS, digits(longest))",
+    ),
+    "readers are a number": (
+        "call('ZADD', NAME, digits(one.expiry), one.mode .. ':' .. one.token)",
+        "call('ZADD', NAME, digits(one.expiry), one.mode .. ':' .. one.token .. RID)",
+    ),
+    "permits are a number without an end": (
+        "  return state\nend\nlocal function upgrader",
+        (
+            "  state.weight = limit > 0 and call('HLEN', HOLDS) or state.weight\n  return state\nend\n"
+            "local function upgrader"
+        ),
+    ),
+    **{f"permits: {name}": texts for name, texts in PERMITS.items()},
+    **{f"multi: {name}": texts for name, texts in MULTI.items()},
+}
+
+WHERE: dict[str, Where] = {
+    **dict.fromkeys(
+        (
+            "a master votes for a writer beside readers", "a master votes for a reader beside a writer",
+            "a reader's fence is written back to any master",
+        ),
+        (("rwlock",), ("redlock3",)),
+    ),
+    **dict.fromkeys(
+        (
+            "half of the masters are a quorum", "the fence of a majority is not written back",
+            "only acknowledged votes are taken back", "a master that restarted counts at once",
+            "no look at the time after the quorum", "S4 a write-back counts on any master",
+            "a vote is given without a check", "renewing a vote takes a name that is free",
+            "a vote's fence is the wish alone", "a restart is looked for before the greeting alone",
+            "a token that was taken back is used by the next",
+            "an undo is sent once", "a release by a majority is done",
+            "a slow master is another holder", "who is not waited for has failed",
+            "each loop knows by itself",
+            "no vote is won back", "a renewal needs every master",
+            "a waiter relies on hints",
+            "a far master has no more time than a near one",
+        ),
+        _MASTERS,
+    ),
+    **dict.fromkeys(
+        (
+            "all readers share one ttl", "renew makes every reader live", "readers are a number",
+            "permits are a number without an end", *(f"permits: {name}" for name in PERMITS),
+        ),
+        _PERMIT,
+    ),
+    **dict.fromkeys(
+        ("a multi-lock is as good as its last name", *(f"multi: {name}" for name in MULTI)), _SEVERAL
+    ),
+    "S7 a grant counts before the replica has it": _PAIR,
+}  # fmt: skip
+"""What a mutant is about, and on which servers; where nothing is said, a mutex on one."""
+
+FAULTS: dict[str, tuple[str, ...]] = {
+    "a waiter relies on hints": ("message_loss",),
+    "permits: leave sets no tombstone": ("late_copy",),
+    "permits: acquire ignores the tombstone": ("late_copy",),
+    "permits: the quick grant ignores the tombstone": ("late_copy",),
+    "permits: a late copy of the acquire does not find the reader": ("late_copy",),
+    "permits: acquire again lowers its ticket": ("late_copy", "clock_back"),
+    "permits: the quick grant passes the queue by": ("kill", "pause"),
+    "permits: an upgrade takes no notice of its reader": ("pause", "suspend"),
+    "multi: ignores tombstones": ("late_copy",),
+    "multi: takes its own for another's": ("reply_loss", "double"),
+    "multi: notifies nobody": ("kill", "pause"),
+    "multi: notifies only the last one": ("kill", "pause"),
+    "multi: takes tickets from the first queue": ("kill", "pause"),
+    "multi: grants to a waiter at the first name's key": ("kill", "pause"),
+    "a master that restarted counts at once": ("crash_empty", "kill"),
+    "a restart is looked for before the greeting alone": ("crash_empty", "new_threads"),
+    "each loop knows by itself": ("crash_empty",),
+    "no vote is won back": ("rolling",),
+    "the fence of a majority is not written back": ("stall", "delay", "crash_keep"),
+    "only acknowledged votes are taken back": ("pause", "double"),
+    "no look at the time after the quorum": ("pause", "suspend"),
+    "a release writes before it deletes": ("no_memory",),
+    "a waiter does not ask after it connects anew": ("reset",),
+    "an undo sets no tombstone": ("late_copy",),
+    "S7 a grant counts before the replica has it": ("failover_lagging",),
+    "dead tickets stay at the head": ("kill",),
+    "a multi-lock is as good as its last name": ("admin_delete", "stall"),
+    "renew makes every reader live": ("kill", "stall"),
+    "all readers share one ttl": ("kill",),
+    "permits are a number without an end": ("kill",),
+}
+"""Which faults show it soonest, where not any will do."""
+
+_ASK = "no client of the simulator changes a limit or asks for more than there are"
+_RARE = "pawlock's own client makes the calls that show it too seldom"
+_POLLS = "a waiter that is not notified asks by itself a moment later"
+
+_LATE = (
+    "the same: whether too few answered is noted before the attempt is taken back, and of what comes later only a "
+    "refusal is read, which is a true one of that attempt"
+)
+
+UNSEEN: dict[str, str] = {
+    "permits: the quick grant asks for no agreement": _ASK,
+    "permits: who can never be served stays": _ASK,
+    "permits: a waiter that can never be served is not notified": _ASK,
+    "permits: a change of the limit serves nobody": _ASK,
+    "permits: an upgrade waits behind the others": _RARE,
+    "permits: a late copy of the acquire does not find the reader": _RARE,
+    "permits: the quick grant passes the queue by": _RARE,
+    "late votes decide": _LATE,
+    "multi: notifies nobody": _POLLS,
+    "multi: notifies only the last one": _POLLS,
+    "multi: gives all the first ttl": "all names of a multi-lock have one ttl here",
+    "multi: buries with the first name's tombstone": _RARE,
+}
+"""What pawlock's own client never gets to feel; the scripts' own tests find these."""

@@ -1,0 +1,315 @@
+"""pawlock's own routing of calls in a cluster, on virtual time: slots move and shards fail over while names are locked.
+
+The nodes are those of the simulator, with the rules of a cluster's node in front: MOVED, ASK, TRYAGAIN, CLUSTERDOWN.
+What is run is ``pawlock.transport.routing`` and the scripts; the rest of a client is not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Coroutine
+from functools import partial
+from typing import Any, Protocol
+
+import pytest
+
+from pawlock.core.protocol.faults import classify
+from pawlock.core.protocol.outcomes import Absent, Expiry, Granted, Outcome, Released
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind
+from pawlock.primitives.mutex import Mutex
+from pawlock.topology.cluster import Address, first_key, slot_of
+from pawlock.topology.endpoint import ClusterNodes, Endpoint
+from pawlock.topology.url import parse_url
+from pawlock.transport.durable import touch
+from pawlock.transport.routing import Asking, Router
+from tests.simulator.node import Node
+from tests.simulator.waits import Sleep
+from tests.simulator.world import Clock, Process, Task, Violation, World
+
+NAMES = ("a", "b", "c", "d")
+ADDRESSES: tuple[Address, ...] = tuple((f"n{number}", 6379) for number in (1, 2, 3))
+SPARE: Address = ("n4", 6379)
+PATIENCE = 30.0
+SEEDS = 12
+
+
+class Cluster:
+    """Three masters, and one that stands by."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed)
+        self.process = Process(self.world, "c", Clock(self.world, 1.0, 1000.0))
+        self.nodes: dict[Address, Node] = {
+            address: Node(self.world, address[0]) for address in (*ADDRESSES, SPARE)
+        }
+        self.owners: dict[int, Address] = {
+            slot: ADDRESSES[number % 3] for number, slot in enumerate(sorted(map(_slot, NAMES)))
+        }
+        self.known: dict[Address, dict[int, Address]] = {address: dict(self.owners) for address in self.nodes}
+        self.moving: dict[int, tuple[Address, Address]] = {}
+        self.unserved: set[int] = set()
+        self.met: Counter[str] = Counter()
+        self.holders: dict[str, str] = {}
+        self.fences: Counter[str] = Counter()
+        self.working = 0
+
+    def start(self, name: str, operation: Coroutine[Any, Any, None]) -> None:
+        self.working += 1
+        Task(self.process, name, operation, self._ended)
+
+    def _ended(self, task: Task, error: BaseException | None) -> None:
+        if error is not None:
+            raise Violation(f"{task.name}: {error!r}") from error
+        self.working -= 1
+        self.world.done = not self.working
+
+    async def pause(self, seconds: float) -> None:
+        await Sleep(self.process).park(seconds)
+
+    async def rest(self, most: float) -> None:
+        await self.pause(self.world.random.random() * most)
+
+    # Nodes ------------------------------------------------------------------------------------------------------
+
+    def refusal(self, address: Address, call: Call) -> str:
+        """What a node of a cluster says instead of running a script; ``""``: it runs it."""
+        store, slot = self.nodes[address].store, slot_of(first_key(call.body))
+        keys = call.body.split(b"\r\n")[1::2][: call.script.numkeys]
+        store.begin(self.nodes[address].us_at(self.world.now))
+        here = [key in store.data and store.expires.get(key, store.now_ms) >= store.now_ms for key in keys]
+        source, target = self.moving.get(slot, (None, None))
+        if slot in self.unserved:
+            return "CLUSTERDOWN Hash slot not served"
+        if source == address and target is not None and not all(here):
+            return (
+                "TRYAGAIN Multiple keys request during rehashing of slot"
+                if any(here)
+                else _to("ASK", slot, target)
+            )
+        if target == address and isinstance(call, Asking):
+            if not all(here) and len(keys) > 1:
+                return "TRYAGAIN Multiple keys request during rehashing of slot"
+            self.met["let in"] += 1
+            return ""
+        return "" if self.owners[slot] == address else _to("MOVED", slot, self.owners[slot])
+
+    async def serve(self, address: Address, call: Call, timeout: float) -> Outcome:
+        """A request to a node and its answer, either of which may be lost."""
+        random = self.world.random.random
+        await self.rest(0.002)
+        if random() < 0.02:
+            await self.pause(timeout)
+            raise Fault(FaultKind.UNANSWERED, "lost", maybe_applied=True)
+        refusal = self.refusal(address, call)
+        if refusal:
+            self.met[refusal.split(" ")[0]] += 1
+            raise classify(refusal)
+        reply = self.nodes[address].execute("c", call, 1, by_text=True)
+        if random() < 0.02:
+            await self.pause(timeout)
+            raise Fault(FaultKind.UNANSWERED, "lost", maybe_applied=True)
+        await self.rest(0.002)
+        if isinstance(reply, str):
+            raise classify(reply)
+        return call.answer(reply)
+
+    async def ask(self, endpoint: Endpoint, words: tuple[str, ...], _: float) -> Any:
+        """``CLUSTER SLOTS``, by what that node knows, which may be old."""
+        assert words == ("CLUSTER", "SLOTS")
+        await self.rest(0.002)
+        known = self.known[endpoint.settings["host"], endpoint.settings["port"]]
+        return [[slot, slot, [host.encode(), port]] for slot, (host, port) in known.items()]
+
+    # What happens to it -----------------------------------------------------------------------------------------
+
+    async def move(self) -> None:
+        """Move a slot to another master: it is on its way for a while, then its keys, then all hear of it."""
+        random = self.world.random
+        slot = random.choice(sorted(self.owners))
+        source = self.owners[slot]
+        target = random.choice([one for one in ADDRESSES if one != source])
+        self.moving[slot] = source, target
+        await self.rest(0.2)
+        self._carry(slot, source, target)
+        await self.rest(0.2)
+        del self.moving[slot]
+        await self._assign(slot, target)
+
+    async def fail_over(self) -> None:
+        """The node that stands by takes over the slots of a master, with all that it had."""
+        slot = self.world.random.choice(sorted(self.owners))
+        source = self.owners[slot]
+        self.unserved.add(slot)
+        await self.rest(0.4)
+        self._carry(slot, source, SPARE if source != SPARE else ADDRESSES[0])
+        self.unserved.discard(slot)
+        await self._assign(slot, SPARE if source != SPARE else ADDRESSES[0])
+
+    def _carry(self, slot: int, source: Address, target: Address) -> None:
+        giver, taker = self.nodes[source].store, self.nodes[target].store
+        for key in [key for key in giver.data if slot_of(key) == slot]:
+            taker.put(key, giver.data[key], giver.expires.get(key))
+            giver.drop(key)
+
+    async def _assign(self, slot: int, master: Address) -> None:
+        self.owners[slot] = master
+        for known in self.known.values():
+            known[slot] = master
+            await self.rest(0.05)
+
+    async def trouble(self) -> None:
+        for _ in range(12):
+            await self.rest(0.3)
+            await (self.move() if self.world.random.random() < 0.7 else self.fail_over())
+
+
+class SimRouter(Router):
+    """pawlock's routing, with the simulator's nodes at the other end."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        nodes = tuple(_endpoint(address) for address in ADDRESSES)
+        super().__init__(ClusterNodes(nodes, "cluster"), cluster.process.clock.boot, cluster.ask)
+        self.cluster = cluster
+        self.heard = 0
+
+    def moved(self) -> None:
+        self.heard += 1
+
+    async def send(self, address: Address, call: Call, timeout: float) -> Outcome:
+        return await self.cluster.serve(address, call, timeout)
+
+    async def send_groups(
+        self, groups: dict[Address, list[Call]], timeout: float
+    ) -> dict[Address, list[Outcome | Fault]]:
+        return {
+            address: [await self._one(address, call, timeout) for call in calls]
+            for address, calls in groups.items()
+        }
+
+    async def _one(self, address: Address, call: Call, timeout: float) -> Outcome | Fault:
+        try:
+            return await self.send(address, call, timeout)
+        except Fault as fault:
+            return fault
+
+
+def _slot(name: str) -> int:
+    return slot_of(f"{{sim:{name}}}".encode())
+
+
+def _to(word: str, slot: int, address: Address) -> str:
+    return f"{word} {slot} {address[0]}:{address[1]}"
+
+
+def _endpoint(address: Address) -> Endpoint:
+    found = parse_url(f"redis://{address[0]}:{address[1]}")
+    assert isinstance(found, Endpoint)
+    return found
+
+
+async def _work(cluster: Cluster, router: SimRouter, who: str) -> None:
+    """Take and give back names, each question asked again with its token until it is answered."""
+    random = cluster.world.random
+    for number in range(8):
+        name, token = random.choice(NAMES), f"{number}@{who}"
+        mutex = Mutex("lock", name, f"sim:{name}")
+        take = mutex.acquire(token, 60_000, 3_000, wait=False, block=1, channel="-", max_waiters=10)
+        while not isinstance(granted := await _insist(cluster, partial(router.route, take)), Granted):
+            await cluster.rest(0.1)
+        assert name not in cluster.holders, f"{token} and {cluster.holders[name]} hold {name}"
+        assert granted.fence > cluster.fences[name], "the fence did not rise"
+        cluster.holders[name], cluster.fences[name] = token, granted.fence
+        for _ in range(6):
+            await cluster.rest(0.03)
+            # Of a single key: the only kind of script that a node lets in while a slot is on its way to it.
+            assert isinstance(await _insist(cluster, partial(router.route, touch(mutex.key))), Expiry)
+        renewed = await _insist(cluster, partial(_many, router, mutex.renew(token, 60_000, 3_000, "-")))
+        assert isinstance(renewed, Granted), f"{token} lost {name}: {renewed}"
+        del cluster.holders[name]
+        left = await _insist(cluster, partial(router.route, mutex.leave(token, 60_000, 0)))
+        assert isinstance(left, (Released, Absent))
+
+
+async def _many(router: SimRouter, call: Call, timeout: float) -> Outcome:
+    outcome = (await router.route_many([call], timeout))[0]
+    if isinstance(outcome, Fault):
+        raise outcome
+    return outcome
+
+
+class _Asks(Protocol):
+    def __call__(self, *, timeout: float) -> Awaitable[Outcome]: ...
+
+
+async def _insist(cluster: Cluster, ask: _Asks) -> Outcome:
+    while True:
+        try:
+            return await ask(timeout=0.2)
+        except Fault as fault:
+            if fault.final:
+                raise
+            await cluster.rest(0.02)
+
+
+def _run(seed: int) -> Cluster:
+    cluster = Cluster(seed)
+    for number in range(3):
+        router = SimRouter(cluster)
+        for worker in range(2):
+            cluster.start(f"w{number}.{worker}", _work(cluster, router, f"c{number}/w{worker}"))
+    cluster.start("trouble", cluster.trouble())
+    if not cluster.world.run(PATIENCE, lambda: not cluster.working):
+        raise Violation(f"{cluster.working} still wait after everything healed")
+    return cluster
+
+
+def _some(seeds: int, first: int = 0) -> Counter[str]:
+    """Run seeds; what was met in all."""
+    met: Counter[str] = Counter()
+    for seed in range(first, first + seeds):
+        cluster = _run(seed)
+        assert not cluster.holders
+        met += cluster.met
+        for address, node in cluster.nodes.items():
+            assert all(cluster.owners[slot_of(key)] == address for key in node.store.data)
+    return met
+
+
+def test_names_are_kept_while_slots_move_and_shards_fail_over() -> None:
+    met = _some(SEEDS)
+    assert all(met[word] > 5 for word in ("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "let in")), met
+
+
+@pytest.mark.slow
+def test_names_are_kept_in_many_runs() -> None:
+    assert _some(300, 1000)["let in"] > 60
+
+
+def test_a_seed_decides_the_whole_run() -> None:
+    assert _run(3).world.digest() == _run(3).world.digest() != _run(4).world.digest()
+
+
+def test_a_router_that_follows_nowhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stays(_: Router, call: Call, asked: Address, __: Fault) -> tuple[Address, Call]:
+        return asked, call
+
+    def trusts(*_: object) -> None:
+        """Whatever fails, the map is right."""
+
+    monkeypatch.setattr(Router, "_follow", stays)
+    monkeypatch.setattr(Router, "note_failure", trusts)
+    with pytest.raises(Violation, match="still wait"):
+        _some(SEEDS)
+
+
+def test_a_node_that_serves_what_it_gave_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master that goes on with a slot that has moved gives names twice."""
+    refusal = Cluster.refusal
+
+    def stale(self: Cluster, address: Address, call: Call) -> str:
+        found = refusal(self, address, call)
+        return "" if found.startswith("MOVED") else found
+
+    monkeypatch.setattr(Cluster, "refusal", stale)
+    with pytest.raises(Violation, match=r"hold|lost|fence"):
+        _some(SEEDS)

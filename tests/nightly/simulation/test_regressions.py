@@ -1,0 +1,139 @@
+"""Plans that found something: each is run as it was kept, and finds nothing any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from pawlock.core.acquire import queue
+from pawlock.core.keep.engine import Engine
+from pawlock.core.maintenance import loop
+from pawlock.core.protocol.outcomes import Granted
+from pawlock.core.protocol.primitive import Primitive
+from pawlock.core.protocol.terms import Terms
+from pawlock.core.protocol.validity import valid_until
+from pawlock.core.state.records import Waiter
+from pawlock.model import Grant
+from tests.nightly.simulation.mutants import edit, wrong
+from tests.nightly.simulation.mutants_cluster import CLIENTS
+from tests.simulator import Client, Fault, Operation, Plan, Result, draw, run, shrink
+from tests.simulator.shrink import kind_of
+from tests.simulator.simulation import Simulation, quiet
+
+KEPT_IN = Path(__file__).parent / "regressions"
+KEPT = sorted(KEPT_IN.glob("*.json"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_kept_plan_breaks_nothing(path: Path) -> None:
+    with quiet():
+        result = run(Plan.from_json(path.read_text()))
+    assert not result.violation
+
+
+def _after_a_suspend() -> Plan:
+    """A lease that nobody renews, in a process that was suspended long before the lease ends."""
+    hold = Operation(0, "acquire", None, 6.0, ("blind",), "block")
+    idle = Client("tasks", 1.0, False, ())
+    fault = Fault("suspend", 0.2, 1.2, 0)
+    locks = (("lock", "a", {"ttl": 4.0, "renew": False}),)
+    return Plan(1, locks, (Client("tasks", 1.0, False, ((hold,),)), idle), (fault,), 0.0005, 0.0)
+
+
+def test_a_loss_is_told_in_time_after_a_suspend() -> None:
+    """The timer for the end of the lease had stood still in the suspend, and rang as much too late."""
+    with quiet():
+        with patch.object(loop, "_LOOK_AGAIN", 1e9):
+            assert "was told" in run(_after_a_suspend()).violation
+        assert not run(_after_a_suspend()).violation
+
+
+def test_a_grant_that_a_repeated_question_finds_lives_as_long_as_it_was_asked_for() -> None:
+    """Its first answer was lost: it was found with what was left of its life by then."""
+    plan = Plan.from_json((KEPT_IN / "found-grant-is-raised.json").read_text())
+    with quiet():
+        result = run(plan)
+        with patch.object(queue, "_held", _taken_as_found):
+            assert "before the ttl of 0.3 s is over" in run(plan).violation
+    scripts = [event[3] for event in result.trace if event[1] == "n1"]
+    assert not result.violation
+    assert "renew" in scripts
+
+
+def test_the_map_of_a_cluster_is_asked_for_within_the_time_of_the_call() -> None:
+    """Each node was given the time of the whole, and behind them the maintenance had the end of a lease to tell."""
+    plan = Plan.from_json((KEPT_IN / "cluster-map-in-time.json").read_text())
+    with quiet(), wrong(CLIENTS["every node may take its time to return the map"]()):
+        assert "was told" in run(plan).violation
+
+
+def test_a_lost_holder_of_once_leaves_the_queue() -> None:
+    """A failover to a replica that lags had turned its grant back into a ticket."""
+    plan = Plan.from_json((KEPT_IN / "once-lost-with-its-ticket.json").read_text())
+    stays = edit("  remove(found.drop)\n  bury(DEAD, tomb_ms, tomb)", "  bury(DEAD, tomb_ms, tomb)")
+    with quiet():
+        assert "left and is there" in run(plan, stays).violation
+
+
+def _taken_as_found(
+    engine: Engine, _: Primitive, options: Terms, mine: Waiter, granted: Granted, sent_at: float
+) -> Grant | None:
+    mine.old = None
+    valid = valid_until(sent_at, granted.left_ms, options.ttl_ms)
+    return Grant(granted.fence, valid, True, 1) if valid > engine.runtime.now() else None
+
+
+def _excuses(*faults: Fault) -> list[float]:
+    """When the judge excuses two leases at once: a master and its replica, and leases of a second."""
+    hold = Operation(0, "acquire", None, 0.05, (), "block", 0.2)
+    clients = tuple(Client("tasks", 1.0, False, ((hold,) * 30,)) for _ in range(2))
+    locks = (("lock", "a", {"ttl": 1.0, "replicas": 1}),)
+    with quiet():
+        sim = Simulation(Plan(1, locks, clients, faults, 0.0005, 0.0, topology="pair"))
+        found: list[float] = []
+
+        def look(_: object) -> None:
+            if sim.oracle.excused():
+                found.append(round(sim.world.now, 1))
+
+        for tenth in range(80):
+            sim.world.at(tenth / 10 + 0.05, look)
+        sim.run()
+        for member in sim.members:
+            member.kill()
+    return found
+
+
+def _within(times: list[float], since: float, until: float) -> bool:
+    return bool(times) and since <= min(times) and max(times) <= until
+
+
+def test_a_failover_is_excused_only_where_the_clocks_differ() -> None:
+    """The ends of leases are times of the server's clock: where the replica's differs, the clock jumps there."""
+    failover = Fault("failover_synced", 4.0, 0.1)
+    back, forward = Fault("clock_back", 0.5, amount=3.4), Fault("clock_forward", 0.6, amount=3.4)
+    assert _excuses(failover) == []
+    # The jump itself; then nothing, however long the clock stays wrong.
+    assert _within(_excuses(back), 0.5, 2.1)
+    # Then the other clock, from the promotion on and for one life: not before, and no longer.
+    times = _excuses(back, failover)
+    assert _within([time for time in times if time < 3], 0.5, 2.1)
+    assert _within([time for time in times if time >= 3], 4.3, 6.0)
+    # Put right before the failover, the clocks are one again.
+    assert _within(_excuses(back, forward, failover), 0.5, 2.2)
+
+
+def test_a_failing_plan_is_made_smaller() -> None:
+    wrong = edit("if left < ttl_ms then", "if true then")
+
+    def runs(plan: Plan) -> Result:
+        return run(plan, wrong)
+
+    with quiet():
+        plan = next(plan for plan in map(draw, range(300)) if runs(plan).violation)
+        smallest = shrink(plan, runs, most=300)
+        assert kind_of(runs(smallest).violation) == kind_of(runs(plan).violation)
+    assert smallest.operations < plan.operations / 2
+    assert len(smallest.faults) <= len(plan.faults)

@@ -1,0 +1,76 @@
+"""Who relies on what: the leases that owners hold by their own clocks, and which of them must not be held together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from pawlock.primitives.permits import EXCLUSIVE, UPGRADABLE, Permits
+
+if TYPE_CHECKING:
+    from pawlock.core.lease.record import HeldLease
+    from tests.simulator.world import Process
+
+__all__ = ["Belief", "conflict"]
+
+
+class Belief(NamedTuple):
+    """A lease that somebody relies on.
+
+    Attributes:
+        lease: The lease.
+        process: Whose clock it follows.
+        group: An explicit owner, whose leases may be held together; ``""``: none.
+    """
+
+    lease: HeldLease
+    process: Process
+    group: str
+
+    def holds(self) -> bool:
+        """Whether its owner relies on it now."""
+        lease = self.lease
+        server_lease = lease.server_lease
+        return (
+            not lease.released
+            and server_lease.live
+            and self.process.alive
+            and self.process.clock.boot() < server_lease.valid_until
+        )
+
+    @property
+    def mode(self) -> str:
+        """How it is held at present: ``x`` alone, ``u`` or ``1`` as a reader, a number as so many permits."""
+        primitive = self.lease.server_lease.primitive
+        return primitive.mode if isinstance(primitive, Permits) else EXCLUSIVE
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it excludes all others."""
+        return self.mode == EXCLUSIVE
+
+    def same_owner(self, other: Belief) -> bool:
+        """Whether both are of one owner, whose leases do not exclude each other."""
+        if self.group or other.group:
+            return self.group == other.group
+        both = self.lease, other.lease
+        # Of one thread or task: a writer that reads, an upgrade beside its own reader.
+        permits = all(isinstance(lease.server_lease.primitive, Permits) for lease in both)
+        return permits and self.process is other.process and both[0].who == both[1].who
+
+
+def conflict(belief: Belief, others: Sequence[Belief]) -> Iterator[str]:
+    """What is wrong about a lease beside others that are relied on; nothing if all is well."""
+    primitive = belief.lease.server_lease.primitive
+    if isinstance(primitive, Permits) and primitive.permits:
+        out = [int(one.mode) for one in (belief, *others)]
+        if sum(out) > primitive.permits:
+            yield f"permits: {sum(out)} of {primitive.permits} are out"
+        return
+    for other in others:
+        if belief.same_owner(other):
+            continue
+        if belief.exclusive or other.exclusive:
+            yield "exclusion"
+        elif belief.mode == other.mode == UPGRADABLE:
+            yield "exclusion of those that may upgrade"

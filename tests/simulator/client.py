@@ -1,0 +1,101 @@
+"""pawlock's own client on the simulator's runtime, made a thousand times a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from pawlock._factory import Settings
+from pawlock._service import Book
+from pawlock.aio.client import AsyncClient
+from pawlock.aio.multi import shown_any
+from pawlock.core import close
+from pawlock.core.coordinate.multi_lease import BaseMultiLease, members_of
+from pawlock.core.keep.engine import Engine
+from pawlock.core.lease.base import BaseLease
+from pawlock.core.maintenance.loop import maintain
+from pawlock.core.protocol.redlock_options import RedlockOptions
+from pawlock.core.protocol.terms import Terms
+from tests.simulator.runtime import SimRuntime
+
+__all__ = ["NAMESPACE", "SimClient"]
+
+NAMESPACE = "sim"
+
+OnLost = Callable[[BaseLease | BaseMultiLease], object]
+
+
+class _Settings(Settings):
+    """What clients were given; options that were found good once are not looked at again."""
+
+    def __init__(self, defaults: Mapping[str, Any]) -> None:
+        super().__init__(defaults, NAMESPACE, may_be_async=True)
+        self._found: dict[tuple[Any, ...], Terms] = {}
+
+    def lock_options(self, given: Mapping[str, Any]) -> Terms:
+        """See ``Settings``."""
+        # True is 1 to a dict, and no ttl: the types are part of what was given.
+        key = tuple([(name, value.__class__, value) for name, value in given.items()])
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = super().lock_options(given)
+        return found
+
+
+def _lost(lease: BaseLease | BaseMultiLease) -> None:
+    """Tell the client whose lease it was: a function for all clients, so that all have the same options."""
+    client = members_of(lease)[0].client
+    if isinstance(client, SimClient):
+        client.on_lost(lease)
+
+
+@lru_cache(maxsize=64)
+def _like(servers: tuple[str, ...], redlock: RedlockOptions | None) -> AsyncClient:
+    """A client of these servers that was made as every client is, for others to be like it."""
+    more: dict[str, Any] = {} if redlock is None else {"redlock": redlock, "ttl": redlock.max_ttl}
+    target: Any = "redis://sim" if redlock is None else [f"redis://{name}" for name in servers]
+    client = AsyncClient(target, namespace=NAMESPACE, on_lost=_lost, **more)
+    settings = _Settings({"on_lost": _lost, **({} if redlock is None else {"ttl": redlock.max_ttl})})
+    settings.redlock = client._settings.redlock
+    settings.engine = client._settings.engine
+    client._settings = settings
+    return client
+
+
+class SimClient(AsyncClient):
+    """pawlock's own client, on the runtime of the simulator.
+
+    What it was given is checked once for all clients that were given the same: a seed makes four of them, and the
+    checks took longer than what they then did.
+
+    Args:
+        runtime: The runtime.
+        redlock: How several independent masters are treated; None with one server.
+        on_lost: OnLost of each loss.
+        sessions: Seconds after which a waiter looks for a cycle; 0: it publishes no session.
+    """
+
+    def __init__(
+        self, runtime: SimRuntime, redlock: RedlockOptions | None, on_lost: OnLost, sessions: float = 0.0
+    ) -> None:
+        self.__dict__.update(_like(tuple(node.name for node in runtime.servers), redlock).__dict__)
+        self._engines = {}
+        self._observers = []
+        self._book = Book()
+        self.on_lost: OnLost = on_lost
+        self.runtime: SimRuntime = runtime
+        setup = self._settings.setup if sessions else None
+        self.engine: Engine = Engine(
+            runtime, self, maintain, setup and setup._replace(deadlock_after=sessions)
+        )
+        self.engine.reports.show = shown_any
+        self.engine.quorum = redlock
+
+    def _engine(self) -> Engine:
+        return self.engine
+
+    async def end(self, timeout: float) -> None:
+        """What ``close`` does."""
+        await close.close(self.engine, self.runtime.interrupt_waiters, timeout)
+        self.runtime.shut_down()

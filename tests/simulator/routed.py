@@ -1,0 +1,291 @@
+"""The third runtime before a cluster: pawlock's own routing, with the simulator's nodes at the other end.
+
+``tasks`` share a connection to each node, ``threads`` do not. Whoever waits listens on one of its connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import proxy
+
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind
+from pawlock.core.protocol.terms import Durable
+from pawlock.topology.cluster import Address
+from pawlock.topology.endpoint import Endpoint
+from pawlock.transport.routing import Asking, Router
+from tests.simulator.network import Link, Network
+from tests.simulator.runtime import SimRuntime
+from tests.simulator.waits import Group
+from tests.simulator.world import Process, Task, suspend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulator.cluster import Cluster, ClusterNode
+    from tests.simulator.fleet import Fleet
+
+__all__ = ["RoutedSimRuntime"]
+
+_PATIENCE = 0.25
+
+
+class RoutedSimRuntime(SimRuntime):
+    """See ``pawlock.core.protocol.runtime.Runtime``.
+
+    Args:
+        process: Where it runs.
+        network: What its connections run through.
+        fleet: The servers.
+        cluster: The same, as a cluster.
+        api: ``"threads"`` or ``"tasks"``.
+        deaf: True for a user that may not subscribe.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        network: Network,
+        fleet: Fleet,
+        cluster: Cluster,
+        api: str,
+        *,
+        deaf: bool = False,
+    ) -> None:
+        super().__init__(process, network, fleet, api, deaf=deaf)
+        self.cluster: Cluster = cluster
+        # A replica where a master was is a failover, from the first contact on.
+        self._served = True
+        self._held: dict[tuple[Task | None, Address], Link] = {}
+        self._opening: dict[Address, list[tuple[Task, int]]] = {}
+        self._router = _SimRouter(self)
+
+    # Connections ------------------------------------------------------------------------------------------------
+
+    def _owner(self) -> Task | None:
+        return self._me() if self._threads else None
+
+    def linked(self, address: Address) -> bool:
+        """Whether the caller has a connection to a node."""
+        link = self._held.get((self._owner(), address))
+        return link is not None and not link.dead
+
+    async def ready(self, timeout: float) -> None:
+        """See ``Runtime``: any connection serves to listen."""
+        if self._link() is not None:
+            return
+        owner = self._owner()
+        held = (link for (who, _), link in self._held.items() if who is owner and not link.dead)
+        link = next(held, None) or await self.link_to(await self._router.any_node(timeout), timeout)
+        if owner is not None:
+            self._links[owner] = link
+        elif self._mux is None:
+            self._mux = link
+
+    async def link_to(self, address: Address, timeout: float, patience: float | None = None) -> Link:
+        """The caller's connection to a node, made if there is none. Raises ``Fault``.
+
+        Args:
+            address: The node.
+            timeout: Seconds for the attempt.
+            patience: Seconds for which to wait for an attempt that others share; None: for as long as it takes.
+        """
+        link = self._held.get((self._owner(), address))
+        if link is not None and not link.dead:
+            return link
+        if self.ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        timeout = max(timeout, _PATIENCE)
+        if self._threads:
+            return await self._hold(self._me(), address, timeout)
+        # Tasks share one attempt; one that is cancelled does not end it for the others.
+        task = self._me()
+        waiting = self._opening.get(address)
+        if waiting is None:
+            waiting = self._opening[address] = []
+            Task(self._process, "connect", self._hold_for_all(address, timeout * 2), _ended)
+        waiting.append((task, task.step))
+        if patience is not None:
+            task.over_in(patience)
+        outcome = await suspend()
+        if isinstance(outcome, Fault):
+            raise Fault(outcome.kind, outcome.text, final=outcome.final)
+        link = self._held.get((None, address))
+        if link is None or link.dead:
+            raise Fault(FaultKind.UNREACHABLE, "the connection is gone")
+        return link
+
+    async def _hold_for_all(self, address: Address, timeout: float) -> None:
+        outcome: Fault | None = None
+        try:
+            await self._hold(None, address, timeout)
+        except Fault as fault:
+            outcome = fault
+        for task, step in self._opening.pop(address, ()):
+            task.wake(step, outcome)
+
+    async def _hold(self, owner: Task | None, address: Address, timeout: float) -> Link:
+        link = self._held[owner, address] = await self._linked(self.cluster.by_address[address], timeout)
+        return link
+
+    def _gone(self, link: Link) -> None:
+        for key in [key for key, held in self._held.items() if held is link]:
+            del self._held[key]
+        if self._threads or self._mux is link:
+            super()._gone(link)
+
+    # Calls ------------------------------------------------------------------------------------------------------
+
+    def connection(self) -> None:
+        """See ``Runtime``: which it is, the call says."""
+
+    def _post(
+        self,
+        link: Link,
+        call: Call,
+        timeout: float,
+        answered: Callable[[int, Any], object],
+        index: int = 0,
+        *,
+        wait: float = 0.0,
+        by_text: bool = False,
+    ) -> None:
+        by_text = by_text or isinstance(call, Asking)
+        super()._post(link, call, timeout, answered, index, wait=wait, by_text=by_text)
+
+    async def call(self, call: Call, timeout: float) -> Outcome:  # type: ignore[override]
+        """See ``Runtime``."""
+        return await self._router.route(call, timeout)
+
+    async def call_node(self, address: Address, call: Call, timeout: float) -> Outcome:
+        """Run one script on one node."""
+        return await self._ask(await self.link_to(address, timeout), call, timeout)
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
+        """See ``Runtime``."""
+        return await self._router.route_many(calls, timeout)
+
+    async def call_nodes(
+        self, groups: dict[Address, list[Call]], timeout: float
+    ) -> dict[Address, list[Outcome | Fault]]:
+        """Run several scripts on each of several nodes: one node after the other, or at once, as the API does."""
+        if self._threads:
+            # A node that has to be connected to first may be gone: it must not keep the others waiting.
+            order = sorted(groups, key=self.linked, reverse=True)
+            return {address: await self._many(address, groups[address], timeout) for address in order}
+        me = self._me()
+        together = Group(me, len(groups))
+        for index, (address, calls) in enumerate(groups.items()):
+            part = Task(self._process, "part", self._part(together, index, address, calls, timeout), _ended)
+            part.doing = me.doing
+        outcomes: list[list[Outcome | Fault]] = await suspend()
+        return dict(zip(groups, outcomes, strict=True))
+
+    async def _part(
+        self, together: Group, index: int, address: Address, calls: list[Call], timeout: float
+    ) -> None:
+        together.put(index, await self._many(address, calls, timeout))
+
+    async def _many(self, address: Address, calls: list[Call], timeout: float) -> list[Outcome | Fault]:
+        try:
+            link = await self.link_to(address, timeout, timeout)
+        except Fault as fault:
+            return [fault] * len(calls)
+        return await self._ask_many(link, calls, timeout)
+
+    async def call_durable(self, call: Call, _: Durable, timeout: float) -> tuple[Outcome | None, int]:
+        """See ``DurableRuntime``."""
+
+        async def send(address: Address, sent: Call, left: float) -> tuple[Outcome | None, int]:
+            return await self._durably(await self._idle_to(address, left), sent, left)
+
+        return await self._router.route_by(send, call, timeout)
+
+    async def _idle_to(self, address: Address, timeout: float) -> Link:
+        if self._threads:
+            return await self.link_to(address, timeout)
+        node = self.cluster.by_address[address]
+        for link in self._idle_links:
+            if link.node is node and not link.dead:
+                self._idle_links.remove(link)
+                return link
+        return await self._linked(node, max(timeout, _PATIENCE))
+
+    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+        """See ``DurableRuntime``."""
+        return self._router.streams(calls)
+
+    def cast(self, call: Call) -> None:
+        """See ``Runtime``."""
+        address = self._router.node_of(call)
+        link = None if self._threads or address is None else self._held.get((None, address))
+        if link is not None and not link.dead and self._process.alive:
+            self._post(link, call, 1.0, _dropped)
+
+    async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
+        """Ask a node one thing on a connection of its own, as the map of slots is asked for."""
+        if words != ("CLUSTER", "SLOTS"):
+            raise AssertionError(words)
+        network, name = self._network, self._process.name
+        task = self._me()
+        item = self.cluster.by_address[endpoint.settings["host"], endpoint.settings["port"]], task, task.step
+        if not (network.struck("cut_out", name, "connect") or network.struck("loss", name, "connect")):
+            self._world.at(self._world.now + 3 * network.delay(), self._asked, item)
+        task.over_in(timeout)
+        outcome = await suspend()
+        if outcome is None:
+            raise Fault(FaultKind.UNREACHABLE, f"{endpoint.shown}: timed out")
+        if isinstance(outcome, Fault):
+            raise outcome
+        return outcome
+
+    def _asked(self, item: tuple[ClusterNode, Task, int]) -> None:
+        node, task, step = item
+        world, network = self._world, self._network
+        if node.stalled_until > world.now:
+            world.at(node.stalled_until, self._asked, item)
+            return
+        if network.struck("cut_in", self._process.name, "connect"):
+            return
+        outcome: Any = self.cluster.slots(node)
+        if not node.up:
+            outcome = Fault(FaultKind.UNREACHABLE, "connection refused")
+        self._process.deliver(world.now + network.delay(), lambda _: task.wake(step, outcome), None)
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def shut_down(self) -> None:
+        """See ``SimRuntime``."""
+        super().shut_down()
+        for link in list(self._held.values()):
+            link.close(Fault(FaultKind.CLOSED, "the client is closed", final=True))
+
+
+class _SimRouter(Router):
+    def __init__(self, runtime: RoutedSimRuntime) -> None:
+        # Not the other way round, as with the other APIs: what is dropped goes at once.
+        self._runtime: RoutedSimRuntime = proxy(runtime)
+        super().__init__(runtime.cluster.target, runtime.now, self._runtime.ask_node)
+
+    def moved(self) -> None:
+        on_move = self._runtime.on_move
+        if on_move is not None:
+            on_move()
+
+    async def send(self, address: Address, call: Call, timeout: float) -> Outcome:
+        return await self._runtime.call_node(address, call, timeout)
+
+    async def send_groups(
+        self, groups: dict[Address, list[Call]], timeout: float
+    ) -> dict[Address, list[Outcome | Fault]]:
+        return await self._runtime.call_nodes(groups, timeout)
+
+
+def _dropped(*_: object) -> None:
+    """Nobody waits for the reply."""
+
+
+def _ended(task: Task, error: BaseException | None) -> None:
+    if error is not None:
+        raise AssertionError(f"{task.name} ended") from error

@@ -1,0 +1,74 @@
+"""What a script of a mutex was asked and answered, as the invariants want to know it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pawlock.core.protocol.names import helper_key
+from pawlock.core.protocol.runtime import Reply
+from tests.simulator.invariants import Step
+
+__all__ = ["multi_steps", "once_step", "step_of", "together_steps", "tomb_of"]
+
+_WIDTH, _WORDS = 6, 3
+
+
+def step_of(script: str, args: list[bytes], reply: Reply) -> Step:
+    """One run of a script of one name."""
+    status = reply[0].decode(), *reply[2:]
+    first = args[0].decode()
+    if script == "swap":
+        return Step(script, args[2].decode(), first, reply=status)
+    if script == "adopt":
+        return Step(script, first, args[1].decode(), reply=status)
+    if script == "inspect":
+        return Step(script, "", reply=status)
+    if script.startswith("own_"):
+        mode = int(args[4]) if script == "own_acquire" else 1
+        return Step(script, first, owner=args[1].decode(), mode=mode, reply=status)
+    if script == "leave":
+        return Step(script, first, reply=status, spent=tuple(args[3].decode().split(" ")[1:]))
+    return Step(script, first, mode=int(args[3]) if script == "acquire" else 1, reply=status)
+
+
+def once_step(script: str, args: list[bytes], reply: Reply, waiting: tuple[str, ...]) -> Step:
+    """One run of a script of what is done once; ``waiting`` is who waited before it."""
+    if script == "begin":
+        return step_of("acquire", args, reply)
+    if script == "finish":
+        # Nobody waits any more for what is done.
+        spent = waiting if reply[0] == b"R" else ()
+        return Step("finish_leave", args[0].decode(), reply=(reply[0].decode(), *reply[2:]), spent=spent)
+    return step_of(script, args, reply)
+
+
+def multi_steps(
+    keys: tuple[bytes, ...], args: list[bytes], reply: Reply
+) -> Iterator[tuple[tuple[bytes, ...], Step]]:
+    """One run of the script of several names, for each of them: its keys and what it was asked."""
+    status = reply[0].decode(), *reply[2:]
+    for at in range(0, len(keys), _WIDTH):
+        token = args[at // _WIDTH * _WORDS].decode()
+        yield (*keys[at : at + 4], keys[at + 5]), Step("multi", token, mode=0, reply=status)
+
+
+def together_steps(
+    keys: tuple[bytes, ...], args: list[bytes], reply: Reply
+) -> Iterator[tuple[tuple[bytes, ...], Step]]:
+    """One run of the script that renews several holders, for each of them; what it left alone was only looked at."""
+    for index, left in enumerate(reply[2]):
+        name, fence = keys[2 * index : 2 * index + 2]
+        others = [helper_key(name.decode(), f"1:{part}").encode() for part in ("queue", "tickets", "holds")]
+        token = args[_WORDS * index].decode()
+        step = (
+            Step("renew", token, reply=("H", 0, left, reply[3]))
+            if left
+            else Step("inspect", "", reply=("S",))
+        )
+        yield (name, fence, *others), step
+
+
+def tomb_of(script: str, args: list[bytes]) -> int:
+    """For how many ms the token that leaves is barred."""
+    at = {"leave": 1, "finish": 1, "swap": 1, "own_leave": 2}.get(script)
+    return int(args[at]) if at is not None else 0

@@ -1,0 +1,483 @@
+"""The scripts of a key that is shared with Redisson, on a real server: what they write, tell and refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import redis
+
+from pawlock.core.protocol.scripts import load
+from tests.support.servers import Server
+from tests.unit.scripts.rig import KEYS, Reply, Rig, owner, token
+
+JAVA = "6f1c1f06-9d6e-4a3f-8f0b-0d5f5a1c2b3d:31"
+CHANNEL = "redisson_lock__channel:{n}"
+FAIR = "redisson_lock_queue:{n}"
+COUNTER = "redisson_lock_token:{n}"
+READS = ("inspect", "peek")
+A, B, C = token("a"), token("b"), token("c")
+
+
+class Redisson(Rig):
+    """The rig for the scripts of that wire."""
+
+    variant = "redisson"
+    keys: Mapping[str, tuple[str, ...]] = {
+        **{name: KEYS[name] for name in KEYS if name not in ("multi", "renew_all")},
+        "peek": KEYS["inspect"],
+        "force": KEYS["leave"],
+    }
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, own_clock=False)
+        self.shared = "0 0 redisson:0:0:0"
+        self.sha = {
+            name: self.redis.script_load(load(self.package, name, self.variant).source.decode())
+            for name in self.keys
+        }
+
+    def run(self, script: str, args: tuple[Any, ...], name: str = "n", **tokens: str) -> Reply:
+        keys = [self.key(part, name, **tokens) for part in self.keys[script]]
+        if self.variant == "redisson":
+            keys[-1:] = [f"redisson_lock_queue:{{{name}}}", f"redisson_lock_token:{{{name}}}", keys[-1]]
+        if script not in READS:
+            args = (*args[:-1], self.shared, args[-1])
+        return self.run_on(script, keys, args)
+
+    def java(self, count: int = 1, ttl: int = 60_000, field: str = JAVA) -> None:
+        """What an RLock leaves under the key."""
+        self.redis.hset("n", field, count)
+        self.redis.pexpire("n", ttl)
+
+    def hash(self) -> dict[str, str]:
+        found: dict[str, str] = self.redis.hgetall("n")
+        return found
+
+    def record(self) -> dict[str, str]:
+        found: dict[str, str] = self.redis.hgetall("{n}:fence")
+        return found
+
+    def force(self, value: str, tomb: int = 0) -> Reply:
+        return self.run("force", (value, tomb, "", self.fence_ttl), dead=value)
+
+
+@pytest.fixture
+def rig(server: Server) -> Iterator[Redisson]:
+    found = Redisson(server.socket_path)
+    yield found
+    found.close()
+
+
+class Ear:
+    """Listens to all channels of Redisson."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.redis = rig.redis
+        self.found = rig.redis.pubsub()
+        self.found.psubscribe("redisson_lock__channel*")
+        self.found.get_message(timeout=5)
+
+    def heard(self) -> list[tuple[str, str]]:
+        """Channel and message of each, since the last look."""
+        messages: list[tuple[str, str]] = []
+        self.redis.publish("redisson_lock__channel", "end")
+        while (one := self.found.get_message(timeout=5)) is not None and one["data"] != "end":
+            messages.append((one["channel"], one["data"]))
+        return messages
+
+
+@pytest.fixture
+def ear(rig: Redisson) -> Iterator[Ear]:
+    found = Ear(rig)
+    yield found
+    found.found.close()
+
+
+def pttl(rig: Rig, key: str) -> int:
+    left: int = rig.redis.pttl(key)
+    return left
+
+
+def test_a_grant_is_a_hash_of_one_field(rig: Redisson) -> None:
+    granted = rig.acquire(A, 5000)
+    assert granted[0] == "H"
+    assert rig.hash() == {A: "1"}
+    assert 4000 < pttl(rig, "n") <= 5000
+    assert rig.record()["v"] == "1r"
+    assert rig.record()["cur"] == str(granted[1])
+    assert rig.acquire(A, 5000)[:2] == granted[:2], "a resent request has the same answer"
+    assert rig.hash() == {A: "1"}
+
+
+def test_a_renewal_only_raises(rig: Redisson) -> None:
+    rig.acquire(A, 60_000)
+    assert rig.renew(A, 5000)[0] == "H"
+    assert pttl(rig, "n") > 55_000
+    assert rig.renew(A, 90_000)[0] == "H"
+    assert pttl(rig, "n") > 85_000
+    assert rig.renew(B)[:2] == ("U", "other")
+
+
+def test_a_release_deletes_and_tells(rig: Redisson, ear: Ear) -> None:
+    rig.acquire(A)
+    assert ear.heard() == []
+    assert rig.leave(A) == ("R",)
+    assert rig.redis.exists("n") == 0
+    assert ear.heard() == [(CHANNEL, "0")]
+    assert rig.leave(A) == ("A", "none", 0)
+    assert ear.heard() == []
+
+
+def test_a_hand_off_tells_nobody_else(rig: Redisson, ear: Ear) -> None:
+    rig.acquire(A)
+    assert rig.acquire(B, 5000, 30_000)[0] == "Q"
+    assert rig.leave(A) == ("R",)
+    assert rig.hash() == {B: "1"}
+    assert 20_000 < pttl(rig, "n") <= 30_000, "the life is that of the ticket"
+    assert rig.leave(B) == ("R",)
+    assert ear.heard() == [(CHANNEL, "0")]
+
+
+def test_names_with_braces_have_the_channel_of_redisson(rig: Redisson, ear: Ear) -> None:
+    # What Redisson's prefixName makes of it; the helper keys of pawlock are of no concern here.
+    keys = ["a{b}c", "a{b}c:pawlock:fence", "a{b}c:pawlock:1:queue", "a{b}c:pawlock:1:tickets", "a{b}c:dead"]
+    keys += ["redisson_lock_queue:a{b}c", "redisson_lock_token:a{b}c", "a{b}c:pawlock:1:holds"]
+    args = (A, 1000, 300, 0, 1, "", 100, rig.shared, rig.fence_ttl)
+    assert rig.run_on("acquire", keys, args)[0] == "H"
+    assert rig.run_on("leave", keys, (A, 0, 0, "", rig.shared, rig.fence_ttl))[0] == "R"
+    assert ear.heard() == [("redisson_lock__channel:a{b}c", "0")]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_lock_of_java_is_a_foreign_holder(rig: Redisson, ear: Ear, count: int) -> None:
+    rig.java(count)
+    before = rig.redis.dump("n")
+    busy = rig.acquire(A, mode=0)
+    assert (busy[0], busy[2], busy[3]) == ("B", 1, "")
+    assert 50_000 < busy[1] <= 60_000
+    queued = rig.acquire(B, mode=1)
+    assert (queued[0], queued[1], queued[5]) == ("Q", 0, 1)
+    assert rig.renew(B)[0] == "Q"
+    assert rig.leave(A) == ("A", "foreign", 0)
+    assert rig.swap(A, C)[0] == "Q"
+    assert rig.own_acquire(token("o"), owner("o"), mode=0)[:1] == ("B",)
+    assert rig.inspect()[6] == 1
+    assert rig.leave(B) == ("W",)
+    assert (rig.redis.dump("n"), ear.heard()) == (before, [])
+
+
+def test_who_waits_behind_java_has_the_record_marked(rig: Redisson) -> None:
+    rig.java()
+    assert rig.acquire(A)[0] == "Q"
+    assert rig.record()["v"] == "1r"
+    assert pttl(rig, "{n}:fence") > 3_000_000
+    rig.redis.delete("n")
+    assert rig.renew(A, 5000)[0] == "H"
+    assert rig.hash() == {A: "1"}
+
+
+def test_the_first_fair_waiter_is_told_on_its_own_channel(rig: Redisson, ear: Ear) -> None:
+    rig.redis.rpush(FAIR, JAVA, "another:2")
+    rig.acquire(A)
+    rig.leave(A)
+    assert ear.heard() == [(CHANNEL, "0"), (f"{CHANNEL}:{JAVA}", "0")]
+    assert rig.redis.lrange(FAIR, 0, -1) == [JAVA, "another:2"]
+
+
+def test_a_queue_of_another_type_stops_no_release(rig: Redisson, ear: Ear) -> None:
+    rig.acquire(A)
+    rig.redis.set(FAIR, "text")
+    assert rig.leave(A) == ("R",)
+    assert ear.heard() == [(CHANNEL, "0")]
+
+
+def test_what_stays_closed_is_told_since_it_ends_sooner(rig: Redisson, ear: Ear) -> None:
+    rig.acquire(A, 60_000)
+    assert rig.leave(A, close=300) == ("R",)
+    assert rig.hash() == {"closed@min_hold": "1"}
+    assert pttl(rig, "n") <= 300
+    assert ear.heard() == [(CHANNEL, "0")]
+    assert rig.acquire(B, mode=0)[0] == "B"
+
+
+SHAPES: dict[str, list[tuple[str, ...]]] = {
+    "a read-write lock": [("HSET", "n", "mode", "write", f"{JAVA}:write", "1")],
+    "a read lock": [("HSET", "n", "mode", "read")],
+    "two fields": [("HSET", "n", JAVA, "1", "another:1", "1")],
+    "many fields": [("HSET", "n", *(str(i) for i in range(200)))],
+    "a value that is no number": [("HSET", "n", JAVA, "one")],
+    "a count of nothing": [("HSET", "n", JAVA, "0")],
+    "a field that names nobody": [("HSET", "n", "hits", "7")],
+    "a string": [("SET", "n", "x" * 22 + "@host:1/a")],
+    "a list": [("RPUSH", "n", "a")],
+    "a set": [("SADD", "n", "a")],
+    "a sorted set": [("ZADD", "n", "1", "a")],
+    "a stream": [("XADD", "n", "*", "a", "b")],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_any_other_shape_is_refused_untouched(rig: Redisson, ear: Ear, shape: str) -> None:
+    for command in SHAPES[shape]:
+        rig.redis.execute_command(*command)
+    rig.redis.pexpire("n", 60_000)
+    raw = redis.Redis(unix_socket_path=rig.redis.connection_pool.connection_kwargs["path"])
+    before = raw.dump("n")
+    o = owner("o")
+    attempts = [
+        lambda: rig.acquire(A),
+        lambda: rig.acquire(A, mode=0),
+        lambda: rig.renew(A),
+        lambda: rig.beat(A, B),
+        lambda: rig.leave(A, tomb=1000),
+        lambda: rig.swap(A, B),
+        lambda: rig.run("adopt", (A, B, 1000, rig.fence_ttl), dead=A),
+        rig.inspect,
+        lambda: rig.run("peek", ()),
+        lambda: rig.force(A),
+        lambda: rig.own_acquire(A, o),
+        lambda: rig.own_renew(A, o),
+        lambda: rig.own_leave(A, o),
+    ]
+    for attempt in attempts:
+        told = "read-write lock" if "read" in shape else ""
+        with pytest.raises(redis.ResponseError, match=f"WRONGTYPE.*{told}"):
+            attempt()
+    assert raw.dump("n") == before
+    raw.close()
+    assert pttl(rig, "n") > 50_000
+    assert [key for key in rig.redis.keys("*") if key != "n"] == []
+    assert ear.heard() == []
+
+
+def test_force_takes_a_lock_of_java(rig: Redisson, ear: Ear) -> None:
+    rig.java(count=2)
+    _, value, _, held = rig.run("peek", ())
+    assert (value, held) == (JAVA, 1)
+    assert rig.force("another:1", 1000)[0] == "A"
+    assert rig.hash() == {JAVA: "2"}
+    assert rig.force(JAVA, 1000)[0] == "R"
+    assert rig.hash() == {}
+    assert ear.heard() == [(CHANNEL, "0")]
+    assert rig.force(JAVA, 1000)[0] == "R", "a resent request"
+    assert ear.heard() == []
+
+
+def test_force_hands_a_lock_of_java_to_the_next_of_pawlock(rig: Redisson, ear: Ear) -> None:
+    rig.java()
+    rig.acquire(A)
+    assert rig.force(JAVA)[0] == "R"
+    assert rig.hash() == {A: "1"}
+    assert ear.heard() == []
+
+
+def test_an_owner_and_its_holds(rig: Redisson, ear: Ear) -> None:
+    o = owner("o")
+    assert rig.own_acquire(A, o, 5000)[0] == "H"
+    assert rig.own_acquire(B, o, 9000)[0] == "H"
+    assert rig.hash() == {o: "1"}
+    assert pttl(rig, "n") > 8000
+    assert rig.own_leave(A, o) == ("R", 1)
+    assert ear.heard() == []
+    assert rig.own_leave(B, o) == ("R", 0)
+    assert (rig.hash(), ear.heard()) == ({}, [(CHANNEL, "0")])
+
+
+def test_a_new_token_takes_the_place_of_the_old(rig: Redisson, ear: Ear) -> None:
+    rig.acquire(A, 60_000)
+    assert rig.run("adopt", (B, A, 9000, rig.fence_ttl), dead=B)[0] == "H"
+    assert rig.hash() == {B: "1"}
+    assert pttl(rig, "n") <= 9000
+    assert rig.swap(B, C, 5000)[0] == "H"
+    assert rig.hash() == {C: "1"}
+    assert ear.heard() == []
+
+
+# Fences -----------------------------------------------------------------------------------------------------------
+
+
+def test_one_counter_rises_over_both_sides(rig: Redisson) -> None:
+    rig.shared = "0 0 redisson:0:1:0"
+    rig.redis.set(COUNTER, 41)
+    seen: list[int] = []
+    for round_ in range(3):
+        seen.append(rig.acquire(A, block=7)[1])
+        assert rig.redis.get(COUNTER) == str(seen[-1] + 6), "the whole block is of this lease"
+        rig.leave(A)
+        seen.append(rig.redis.incr(COUNTER))  # what a lock of RFencedLock does
+        if round_ == 1:
+            rig.redis.delete("{n}:fence")
+    assert seen == sorted(set(seen))
+    ahead = seen[-1] + 10**9
+    rig.redis.set(COUNTER, ahead)
+    assert rig.acquire(B)[1] == ahead + 1, "and where the counter is ahead of the clock"
+    assert rig.acquire(C, mode=1)[0] == "Q"
+    rig.leave(B)
+    assert rig.redis.get(COUNTER) == str(ahead + 2)
+    assert pttl(rig, COUNTER) == -1, "Redisson's own key lives as it wants"
+
+
+def test_a_lock_without_fences_leaves_the_counter_alone(rig: Redisson) -> None:
+    rig.redis.set(COUNTER, "41")
+    rig.acquire(A)
+    assert rig.redis.get(COUNTER) == "41"
+
+
+@pytest.mark.parametrize("value", ["-1", "many", "1" * 18, ""])
+def test_a_counter_that_is_none_is_refused(rig: Redisson, value: str) -> None:
+    rig.shared = "0 0 redisson:0:1:0"
+    rig.redis.set(COUNTER, value)
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        rig.acquire(A)
+    assert (rig.hash(), rig.redis.get(COUNTER)) == ({}, value)
+
+
+# Two wires on one name ----------------------------------------------------------------------------------------------
+
+
+def test_the_wire_of_strings_is_refused_while_one_waits(rig: Redisson, live: Rig) -> None:
+    live.acquire(A, 60_000)
+    live.acquire(B, 60_000, 60_000)
+    rig.redis.delete("n")
+    with pytest.raises(redis.ResponseError, match=r"PAWLOCKWIRE.*two wires on one name"):
+        rig.acquire(C)
+    assert (rig.hash(), rig.record()["v"]) == ({}, "1")
+
+
+def test_the_wire_of_strings_ends_with_the_next_grant(rig: Redisson, live: Rig) -> None:
+    first = live.acquire(A)[1]
+    live.leave(A)
+    assert rig.record()["v"] == "1"
+    assert rig.acquire(B)[1] > first
+    assert rig.record()["v"] == "1r"
+    for attempt in (lambda: live.acquire(C, name="n"), lambda: live.renew(C)):
+        with pytest.raises(redis.ResponseError, match=r"PAWLOCKWIRE|WRONGTYPE"):
+            attempt()
+    rig.leave(B)
+    with pytest.raises(redis.ResponseError, match="PAWLOCKWIRE this name is used by pawlock wire version 1r"):
+        live.acquire(C)
+
+
+def test_a_waiter_behind_java_changes_the_wire(rig: Redisson, live: Rig) -> None:
+    live.acquire(A)
+    live.leave(A)
+    rig.java()
+    assert rig.acquire(B)[0] == "Q"
+    assert rig.record()["v"] == "1r"
+
+
+class Plain(Redisson):
+    """The rig for the scripts of a shared key that is a string."""
+
+    variant = "plain"
+
+
+@pytest.fixture
+def plain(server: Server) -> Iterator[Plain]:
+    found = Plain(server.socket_path)
+    found.shared = "0 0 -"
+    yield found
+    found.close()
+
+
+def test_either_wire_of_a_shared_key_takes_over_from_the_other(
+    rig: Redisson, plain: Plain, live: Rig
+) -> None:
+    first = rig.acquire(A)[1]
+    rig.leave(A)
+    second = plain.acquire(B)[1]
+    assert (rig.redis.get("n"), rig.record()["v"]) == (B, "1")
+    plain.leave(B)
+    third = live.acquire(C)[1]
+    live.leave(C)
+    assert first < second < third
+    assert rig.acquire(A)[1] > third
+
+
+def test_neither_takes_over_while_one_waits(rig: Redisson, plain: Plain) -> None:
+    for one, other in ((rig, plain), (plain, rig)):
+        one.acquire(A, 60_000)
+        one.acquire(B, 60_000, 60_000)
+        one.redis.delete("n")
+        for attempt in (lambda: other.acquire(C), lambda: other.renew(C), lambda: other.swap(A, C)):  # noqa: B023
+            with pytest.raises(redis.ResponseError, match=r"PAWLOCKWIRE.*two wires on one name"):
+                attempt()
+        assert one.redis.exists("n") == 0
+        one.leave(B)
+        one.leave(B)
+
+
+# Leaving it free ----------------------------------------------------------------------------------------------------
+
+
+def handed(rig: Redisson) -> bool:
+    """Whether a release hands the name to the next of pawlock, rather than leaving it free."""
+    rig.acquire(A, 60_000)
+    rig.acquire(B, 60_000, 60_000)
+    rig.redis.hset("{n}:fence", "since", 1)
+    rig.leave(A)
+    found = rig.hash() == {B: "1"}
+    assert found or rig.hash() == {}
+    return found
+
+
+def test_it_is_left_free_while_somebody_listens(rig: Redisson) -> None:
+    rig.shared = "100 9000 redisson:0:0:0"
+    java = rig.redis.pubsub()
+    java.subscribe(CHANNEL)
+    java.get_message(timeout=5)
+    assert not handed(rig)
+    assert java.get_message(timeout=5)["data"] == "0"
+    asked = rig.renew(B, 60_000, 60_000)
+    assert (asked[0], asked[5], 0 < asked[2] <= 9000) == ("Q", 1, True), "nobody of pawlock takes it"
+    busy = rig.acquire(C, mode=0)
+    assert (busy[0], busy[2]) == ("B", 1)
+    assert rig.swap(A, C)[0] == "Q"
+    assert rig.hash() == {}
+    java.close()
+    rig.redis.hdel("{n}:fence", "open")
+    assert rig.renew(B)[0] == "H"
+
+
+def test_it_is_handed_on_while_nobody_listens(rig: Redisson) -> None:
+    rig.shared = "100 9000 redisson:0:0:0"
+    assert handed(rig)
+
+
+def test_it_is_left_free_for_the_first_of_a_fair_lock(rig: Redisson) -> None:
+    rig.shared = "100 9000 redisson:0:0:0"
+    rig.redis.rpush(FAIR, JAVA)
+    java = rig.redis.pubsub()
+    java.subscribe(f"{CHANNEL}:{JAVA}")
+    java.get_message(timeout=5)
+    assert not handed(rig)
+    java.close()
+
+
+def test_it_is_left_free_for_those_that_do_not_listen(rig: Redisson) -> None:
+    rig.shared = "100 9000 redisson:0:0:1"
+    assert not handed(rig)
+
+
+# Memory -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_without_memory(rig: Redisson, ear: Ear) -> None:
+    rig.acquire(A, 60_000)
+    rig.acquire(B, 60_000, 60_000)
+    try:
+        rig.redis.config_set("maxmemory", 1)
+        assert rig.renew(A, 90_000)[0] == "H"
+        assert rig.renew(B, 90_000, 90_000)[0] == "Q"
+        assert rig.leave(A) == ("R",)
+        assert rig.hash() == {B: "1"}
+        assert rig.leave(B, tomb=1000) == ("R",)
+        assert (rig.hash(), ear.heard()) == ({}, [(CHANNEL, "0")])
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            rig.acquire(C)
+        assert rig.hash() == {}
+        assert rig.record().get("cur") is not None
+    finally:
+        rig.redis.config_set("maxmemory", 0)

@@ -1,0 +1,166 @@
+"""No script can be stopped after its first write, on any path; and what a server without memory refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from pawlock.primitives.key import SCRIPTS
+from tests.unit.scripts.write_order import HOME, assembled, examine, scripts
+
+FILES = dict(scripts())
+VARIANTS = [(wire, f"mutex/{script.name}") for wire, found in SCRIPTS.items() for script in found.values()]
+
+CALLERS = frozenset({"fencing/guard"})
+"""Runs a command of the caller's, which may fail: the fence is noted first, and alone refuses only older holders."""
+
+EITHER = {
+    "barrier/arrive": "who is there stays; who comes anew is refused",
+    "election/observe": "who observes goes on; who comes anew is refused",
+    "latch/count_down": "a latch that is there is counted down; a new one is refused",
+    "latch/reset": "a latch that is there is reset; a new one is refused",
+    "latch/wait": "who waits goes on; who comes anew, or to a new latch, is refused",
+    "mutex/beat": "where others' tickets are raised, the own one was before",
+    "mutex/swap": "a place is passed on; who gives none up is refused",
+    "once/finish": "a result is refused; a holder that lost leaves the queue, and the next is granted the name",
+    "permits/beat": "where others' tickets are raised, the own one was before",
+}
+"""What some calls of a script meet, and others do not."""
+
+REFUSED = frozenset(
+    {
+        "election/acquire", "mutex/acquire", "mutex/multi", "mutex/own_acquire", "once/begin",
+        "permits/acquire", "permits/limit", "redlock/grant", "redlock/note", "redlock/ratify", "redlock/share",
+        "session/publish", "session/remember", "session/take", "store/hold", "store/once", "store/open",
+    }
+)  # fmt: skip
+"""What gives something new: nothing but the fence record is written on a server without memory."""
+
+# A script, a part of it, and what a change of it would be that looks as harmless.
+PLANTED = {
+    "a downgrade takes the writer out first": (
+        "permits/renew",
+        "    call('ZADD', NAME, digits(held.expiry), '1:' .. token)\n    call('ZREM', NAME, 'x:' .. token)\n",
+        "    call('ZREM', NAME, 'x:' .. token)\n    call('ZADD', NAME, digits(held.expiry), '1:' .. token)\n",
+    ),
+    "what is remembered is swept first": (
+        "latch/count_down",
+        "  call('ZADD', SEEN, digits(now_ms + remember_ms), token)\n",
+        ("  call('ZREMRANGEBYSCORE', SEEN, '-inf', digits(now_ms))\n"
+        "  call('ZADD', SEEN, digits(now_ms + remember_ms), token)\n"),
+    ),
+    "the dead go before others hold": (
+        "permits/leave",
+        "local stale = settle(state, found, fence)\n",
+        "bury_holders(state, found, {})\nlocal stale = settle(state, found, fence)\n",
+    ),
+    "a dead ticket goes before the new one comes": (
+        "mutex/acquire",
+        "  local cur = found.token == token and found.cur\n",
+        "  local cur = found.token == token and found.cur\n  remove(gone)\n",
+    ),
+    "the name is deleted before it is set": (
+        "mutex/swap",
+        "    call('PEXPIREAT', NAME, now_ms + ttl_ms)\n",
+        "    call('DEL', NAME)\n",
+    ),
+    "an owner's holds are deleted before one is set": (
+        "mutex/own_leave",
+        "  call('HSET', HOLDS, token, digits(expiry_ms))\n",
+        "  call('DEL', HOLDS)\n  call('HSET', HOLDS, token, digits(expiry_ms))\n",
+    ),
+    "the name is read after it was deleted": (
+        "election/leave",
+        "redis.pcall('GET', NAME)",
+        "call('GET', NAME)",
+    ),
+    "the queue is looked at after somebody left it": (
+        "mutex/leave",
+        "remove(found.drop)\n",
+        "remove(found.drop)\nlocal left = call('ZCARD', QUEUE)\n",
+    ),
+    "a key is looked at too late": ("session/drop", "call('ZCARD', KEYS[2])\n", ""),
+    "a channel is looked at too late": ("mutex/own_acquire", "refusal = bad_channel(channel)\n", "mint(1, fence, 0)\n"),
+    "a name that was told to go is asked for together with others": (
+        "mutex/force",
+        "remove(found.drop)\n",
+        "remove(found.drop)\nlocal left = call('EXISTS', NAME, FENCE)\n",
+    ),
+}  # fmt: skip
+
+SPARED = {
+    "a dead ticket goes first": ("mutex/acquire", "  pump(found, fence, token)\n", "  remove(found.drop)\n"),
+    "the dead go first": (
+        "permits/acquire",
+        "local stale = settle(state, found, fence, token)\n",
+        "go_on()\nlocal stale = settle(state, found, fence, token)\n",
+    ),
+    "a reader's vote sweeps first": (
+        "redlock/share",
+        "local cur = mint(1, fence, expiry)\n",
+        "call('DEL', INTENT)\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FILES.keys() - CALLERS))
+def test_nothing_stops_a_script_after_its_first_write(name: str) -> None:
+    assert not examine(FILES[name]).wrong
+
+
+@pytest.mark.parametrize("name", sorted(FILES.keys() - CALLERS - EITHER.keys()))
+def test_a_server_without_memory_refuses_what_is_new_and_nothing_else(name: str) -> None:
+    found = examine(FILES[name])
+    if name in REFUSED:
+        assert found.refused
+        assert not found.fills
+    else:
+        assert not found.refused
+
+
+@pytest.mark.parametrize(("wire", "name"), VARIANTS)
+def test_a_variant_of_a_shared_key_keeps_the_same_order(wire: str, name: str) -> None:
+    found = examine(FILES[name], variant=wire)
+    assert not found.wrong
+    if name in REFUSED:
+        assert found.refused
+        assert not found.fills
+    elif name not in EITHER:
+        assert not found.refused
+
+
+@pytest.mark.parametrize("wire", sorted(SCRIPTS))
+def test_a_name_that_a_variant_deletes_too_early_is_found(wire: str) -> None:
+    pump = "function pump(found, fence, own)\n"
+    assert pump in assembled(FILES["mutex/leave"], variant=wire)
+    early = f"{pump}  call('DEL', NAME)\n"
+    assert examine(FILES["mutex/leave"], lambda source: source.replace(pump, early), wire).wrong
+
+
+def test_the_lists_name_scripts() -> None:
+    assert len(FILES) > 50
+    assert CALLERS | REFUSED | EITHER.keys() <= FILES.keys()
+    for name in CALLERS | EITHER.keys():
+        found = examine(FILES[name])
+        assert found.wrong or (found.refused and found.fills), name
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_write_is_found(planted: str) -> None:
+    name, old, new = PLANTED[planted]
+    assert old in assembled(FILES[name])
+    found = examine(FILES[name], lambda text: text.replace(old, new))
+    print(planted, "->", sorted(found.wrong))
+    assert found.wrong
+
+
+@pytest.mark.parametrize("planted", SPARED)
+def test_a_planted_way_past_the_memory_limit_is_found(planted: str) -> None:
+    name, old, new = SPARED[planted]
+    assert old in assembled(FILES[name])
+    found = examine(FILES[name], lambda text: text.replace(old, new))
+    assert found.fills
+
+
+def test_every_folder_of_scripts_is_looked_at() -> None:
+    looked_at = {file for file in HOME.rglob("*.lua") if not file.name.startswith("_")}
+    assert {file for file in looked_at if "sim" not in file.parts} == set(FILES.values())
