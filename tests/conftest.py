@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.support.slow import slow_cases
 pytest_plugins = [
     "tests.support.plugins.leaks",
     "tests.support.plugins.maintenance",
+    "tests.support.plugins.retries",
     "tests.support.plugins.signals",
     "tests.support.plugins.skips",
 ]
@@ -24,6 +26,9 @@ EACH_FLAVOUR = ("scripts", "interop")
 _PRIORITY = -10
 """Nine times as much of a core as a program of ordinary priority gets."""
 
+
+NIGHTLY = Path(__file__).parent / "nightly"
+"""What `make test-full` alone runs."""
 
 SLOW_LIMIT = 600
 """Seconds that a slow test may take which names no limit of its own."""
@@ -47,15 +52,17 @@ def _go_before_others() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Say how many tests run at once under ``-n auto``: most of them wait for two thirds of their time."""
-    return max(4, min(12, 3 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 6))
+    """Say how many tests run at once under ``-n auto``: most of them wait for half of their time."""
+    return max(4, min(12, 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the second flavour of most tests to the full run: what they test is the client; and what slow.txt names."""
+    """Leave tests/nightly to the full run, and the second flavour of most tests: what they test is the client."""
     listed = slow_cases()
     for item in items:
         if item.nodeid in listed:
+            item.add_marker(pytest.mark.slow)
+        if NIGHTLY in item.path.parents:
             item.add_marker(pytest.mark.slow)
         flavours = [
             v
@@ -65,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if flavours and item.path.parent.name not in EACH_FLAVOUR:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
-            # Six at a time on two cores: what takes forty seconds alone can need more than the usual limit.
+            # Four at a time on two cores: what takes forty seconds alone can need more than the usual limit.
             item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
 
 

@@ -2,8 +2,8 @@
 
 ``python -m tests.nightly.interop.mixed --seconds 20 --mix pawlock,pawlock,redsync,redsync`` prints JSON and ends
 with 1 if two were inside at once or an update was lost; with ``--fair`` also if somebody got less than 1 % of the
-grants (3 % where its waiters are woken by a message or poll each 0.1 s or sooner) or waited for more than five seconds. The same run with
-``--no-yield`` shows what it costs pawlock to leave the key to others now and then.
+grants (3 % where its waiters are woken by a message or poll each 0.1 s or sooner) or waited for more than five seconds.
+The same run with ``--no-yield`` shows what it costs pawlock to leave the key to others now and then.
 """
 
 from __future__ import annotations

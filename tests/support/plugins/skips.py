@@ -1,4 +1,4 @@
-"""What was not checked, or only at a second try, is said at the end, with its reason; on demand, a skip is a failure.
+"""What was not checked is said at the end, with its reason; on demand, a skip is a failure.
 
 `--allowed-skips FILE` names the skips that are accepted, one regular expression for the reason a line,
 followed by ` :: ` and why. Skips of `make lint` come in through the file that `PAWLOCK_LINT_SKIPS` names.
@@ -45,13 +45,6 @@ def reason_of(report: pytest.TestReport) -> str:
     where = report.longrepr
     text = where[2] if isinstance(where, tuple) else str(where)
     return text.removeprefix("Skipped: ")
-
-
-def crash_of(report: pytest.TestReport) -> str:
-    """Say in a line why a try of a test failed; where the message has several, the second says what was found."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    text = str(report.longrepr) if crash is None else f"{crash.path}:{crash.lineno}: {crash.message}"
-    return " | ".join(line.strip() for line in text.strip().splitlines()[:4])[:600]
 
 
 def lint_skips() -> list[str]:
@@ -102,11 +95,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """List the tests that were tried again, and the skips, before the closing line."""
-    if again := terminalreporter.stats.get("rerun", []):
-        terminalreporter.section(f"failed at first and tried again: {len(again)}")
-        for report in again:
-            terminalreporter.line(f"{report.nodeid} [{report.when}] {crash_of(report)}")
+    """List the skips before the closing line."""
     counted = skips(config)
     left_out = len(terminalreporter.stats.get("deselected", []))
     if counted:
