@@ -65,7 +65,7 @@ class Interpreter:
         self._table: Any = engine.lua_type
         self._compiled: dict[bytes, Any] = {}
         self._host = _Host()
-        folder = files("tests.simulator").joinpath("server")
+        folder = files("pawlock.testing.memory").joinpath("server")
         text = "\n".join(folder.joinpath(f"{part}.lua").read_text(encoding="ascii") for part in _PARTS)
         self._compile, self._run, self._command, self._open, self._put, known = lua.execute(
             text.encode(), self._host.ask
