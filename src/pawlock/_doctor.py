@@ -183,7 +183,6 @@ def _facts(connection: Any, namespace: str) -> Facts:
         round_trips=_round_trips(connection),
         scripts=_runs_scripts(connection),
         denied=_denied(connection, namespace),
-        tracks=_tracks(connection),
         # Last: only closing the connection ends the subscription, which needs no permission.
         listens=_listens(connection, wake_prefix(namespace)),
         channels=wake_prefix(namespace),
@@ -266,14 +265,6 @@ def _listens(connection: Any, channels: str) -> bool:
     return True
 
 
-def _tracks(connection: Any) -> bool:
-    if _try(connection, "CLIENT", "TRACKING", "ON", "OPTIN") not in (b"OK", "OK"):
-        return False
-    allowed = _try(connection, "CLIENT", "CACHING", "YES") in (b"OK", "OK")
-    _try(connection, "CLIENT", "TRACKING", "OFF")
-    return allowed
-
-
 def _denied(connection: Any, namespace: str) -> list[str] | None:
     """Commands that this user may not use; by dry run where the server has it, else not known."""
     user = _try(connection, "ACL", "WHOAMI")
@@ -307,9 +298,8 @@ def acl_rules(namespace: str | None = None, *, command: bool = False) -> str:
         )
     rules = files("pawlock").joinpath("pawlock.acl").read_text(encoding="ascii")
     for begin in ("user ", "~", "~{", "&"):
-        rules = re.sub(
-            rf"{re.escape(begin)}pawlock(?=[ :}}])", lambda found: f"{found[0][:-4]}{space}", rules
-        )
+        new = f"{begin}{space}".replace("\\", r"\\")
+        rules = re.sub(rf"{re.escape(begin)}pawlock(?=[ :}}])", new, rules)
     return rules.replace("user ", "ACL SETUSER ", 1) if command else rules
 
 
@@ -327,7 +317,7 @@ def needed_commands(namespace: str = "pawlock") -> dict[str, tuple[str, ...]]:
     return {
         name.upper(): tuple(there.get(word, word) for word in _SAMPLES.get(name.upper(), (_KEY,)))
         for name in named
-        # Waiters are notified by it, see `_tracks`; without it these ask again after a pause.
+        # For hints of independent masters alone, which they can do without.
         if name != "client"
     }
 

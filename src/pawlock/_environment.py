@@ -71,7 +71,6 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
     "min_hold": _number,
     "handover": _count,
     "ticket_ttl": _number,
-    "hear": _switch,
     "max_waiters": _count,
     "lock_delay": _number,
     "fence_ttl": lambda text, variable: check_fence_ttl(_number(text, variable), variable),

@@ -77,7 +77,6 @@ class SkipKwargs(TypedDict, total=False):
     min_hold: Seconds
     handover: int
     ticket_ttl: Seconds | None
-    hear: bool
     max_waiters: int
     lock_delay: Seconds
     fence_ttl: Seconds
@@ -233,8 +232,6 @@ class Settings:
         options = plan.options.but(ttl=ttl)
         if self.redlock is not None:
             self.redlock.check_ttl(options.ttl, options.given.lock_delay)
-        if plan.options.tracks:
-            options = options.tracked()
         queue_key = _queue_key(plan.primitive, options)
         return replace(
             plan, options=options, queue_key=queue_key, batch_key=queue_key if plan.batch_key else ""
@@ -347,7 +344,7 @@ def plan_of_key(
         raise NotSupported(
             f"fair_lock cannot be used with {key.name!r}: programs of other libraries keep no order; use lock"
         )
-    options = settings.lock_options(given).tracked()
+    options = settings.lock_options(given)
     if owner is not None:
         owner = check_word(owner, "owner", at=False)
     if settings.redlock is not None:

@@ -92,16 +92,6 @@ def test_a_user_without_messages_is_told_the_cost() -> None:
     assert found["rights"]["severity"] == "ok", "it can do without"
 
 
-@pytest.mark.parametrize("without", ["client|tracking", "client|caching"])
-def test_a_user_that_is_not_notified_of_changes_is_told(without: str) -> None:
-    with Server("valkey") as server:
-        assert findings(server.url)["tracking"]["severity"] == "ok"
-        server.command("ACL", "SETUSER", "half", "on", ">secret", "~*", "&*", "+@all", f"-{without}")
-        found = findings(server.url.replace("redis://", "redis://half:secret@"))
-    assert found["tracking"]["severity"] == "note"
-    assert "client|tracking" in found["tracking"]["fix"]
-
-
 def test_a_replica_and_nobody_at_all() -> None:
     with (
         Server("valkey") as master,

@@ -14,7 +14,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker, Tracking, Wakeup
+from pawlock.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker, Wakeup
 from pawlock.core.protocol.terms import Durable
 from pawlock.transport.durable import touch
 from tests.simulator.network import Link, Network, Request
@@ -402,13 +402,6 @@ class SimRuntime:
 
     def extend_wait(self, token: str, seconds: float) -> None:
         """See ``Runtime``: each task sets the end of its own sleep."""
-
-    async def track(
-        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
-    ) -> Tracking | None:
-        """See ``Runtime``: the notices are hints, and all of them are lost here."""
-        del token, key, timeout, notify
-        return None
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""

@@ -13,7 +13,7 @@ from pawlock.core.lease.record import HeldLease
 from pawlock.core.maintenance.loop import maintain
 from pawlock.core.protocol.options import LockOptions
 from pawlock.core.protocol.outcomes import Look, Outcome
-from pawlock.core.protocol.runtime import Call, Connection, Fault, FaultKind, Parker, Reply, Tracking, Wakeup
+from pawlock.core.protocol.runtime import Call, Connection, Fault, FaultKind, Parker, Reply, Wakeup
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.release.release import release
 from pawlock.core.state.plan import Plan
@@ -228,11 +228,6 @@ class Scripted:
 
     def extend_wait(self, token: str, seconds: float) -> None:
         """Nobody speaks for another here."""
-
-    async def track(
-        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
-    ) -> Tracking | None:
-        return None
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         self.waits.append(timeout)

@@ -29,7 +29,6 @@ VALUES: dict[str, Any] = {
     "min_hold": 0.5,
     "handover": 3,
     "ticket_ttl": 2.5,
-    "hear": False,
     "max_waiters": 12,
     "lock_delay": 6.5,
     "fence_ttl": 8000.0,

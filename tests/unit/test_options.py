@@ -49,7 +49,6 @@ TABLE: dict[str, list[bool]] = {
     "min_hold":          [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "handover":          [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
     "ticket_ttl":        [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
-    "hear":              [BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD, BAD, BAD, BAD],
     "max_waiters":       [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
     "lock_delay":        [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "fence_ttl":         [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
@@ -269,12 +268,12 @@ def test_the_plan_of_the_same_words_is_remembered() -> None:
 
 def test_a_remembered_plan_lets_nothing_pass_that_is_refused() -> None:
     with pawlock.connect("redis://127.0.0.1:1/0") as client:
-        client.lock("n", ttl=1, hear=True)
+        client.lock("n", ttl=1, renew=True)
         lock: Any = client.lock
         for given in (
-            {"ttl": True, "hear": True},
-            {"ttl": 1, "hear": 1},
-            {"ttl": [], "hear": True},
+            {"ttl": True, "renew": True},
+            {"ttl": 1, "renew": 1},
+            {"ttl": [], "renew": True},
             {"tll": 1},
         ):
             with pytest.raises(pawlock.ConfigurationError):

@@ -12,7 +12,7 @@ GOOD: dict[str, Any] = {
     "product": "valkey", "version": "9.1.2", "role": "master", "mode": "standalone", "maxmemory": 0,
     "policy": "noeviction", "aof": True, "fsync": "always", "snapshots": True, "replicas": 0, "lag": None,
     "clock_offset": 0.001, "clock_rate": 0.0, "round_trips": [0.0001] * 100, "scripts": True, "listens": True,
-    "denied": [], "tracks": True,
+    "denied": [],
 }  # fmt: skip
 
 CASES: list[tuple[dict[str, Any], str, Severity, str]] = [
@@ -33,7 +33,6 @@ CASES: list[tuple[dict[str, Any], str, Severity, str]] = [
     ({"round_trips": [0.001] * 90 + [5.0] * 10}, "latency", Severity.WARNING, "late"),
     ({"scripts": False}, "scripts", Severity.ERROR, "do not run"),
     ({"listens": False}, "wake-ups", Severity.WARNING, "20 times"),
-    ({"tracks": False}, "tracking", Severity.NOTE, "polls every 50 to 100 ms"),
     ({"denied": ["HSET", "PUBLISH"]}, "rights", Severity.ERROR, "HSET, PUBLISH"),
     ({"denied": ["PUBLISH", "SUBSCRIBE"]}, "rights", Severity.OK, "except for wake-ups"),
     ({"mode": "cluster", "wanted": "standalone"}, "role", Severity.ERROR, "a node of a cluster"),

@@ -80,7 +80,6 @@ class Facts:
         round_trips: Measured round trips, in seconds.
         scripts: Whether scripts run.
         listens: Whether this user may subscribe and publish.
-        tracks: Whether this user may use client tracking.
         channels: The prefix of the wake-up channels.
         denied: Commands that pawlock needs and this user may not use.
     """
@@ -104,7 +103,6 @@ class Facts:
     round_trips: Sequence[float] = ()
     scripts: bool | None = None
     listens: bool | None = None
-    tracks: bool | None = None
     channels: str = "pawlock:wake:"
     denied: Sequence[str] | None = None
 
@@ -166,7 +164,6 @@ def check_server(facts: Facts, *, ttl: float = 30.0) -> list[Finding]:
         _latency,
         _scripts,
         _listening,
-        _tracking,
         _rights,
     )
     return [check(facts, ttl) for check in checks]
@@ -323,18 +320,6 @@ def _listening(facts: Facts, _: float) -> Finding:
         fix = f"allow SUBSCRIBE, PUBLISH and the channels {facts.channels}* to this user"
         return Finding("wake-ups", Severity.WARNING, text, "no thundering herd", fix)
     return Finding("wake-ups", Severity.OK, "a release wakes the next waiter")
-
-
-def _tracking(facts: Facts, _: float) -> Finding:
-    if facts.tracks is None:
-        return _unknown("tracking", "whether it notifies of changes of keys")
-    if not facts.tracks:
-        text = "no CLIENT TRACKING: behind a program that is not pawlock, a waiter polls every 50 to 100 ms"
-        fix = "allow client|tracking and client|caching to this user, if pawlock shares keys with other programs"
-        return Finding("tracking", Severity.NOTE, text, "", fix)
-    return Finding(
-        "tracking", Severity.OK, "a program that is not pawlock wakes a waiter when it releases a key"
-    )
 
 
 def _rights(facts: Facts, _: float) -> Finding:

@@ -16,9 +16,9 @@ from math import inf
 from typing import Any, TypeVar
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Parker, Tracking, Wakeup
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Parker, Wakeup
 from pawlock.core.protocol.terms import Durable
-from pawlock.runtimes.shared import Identity, Untracked, locate, now, secret, stock
+from pawlock.runtimes.shared import Identity, locate, now, secret, stock
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.answer import Answer
 from pawlock.transport.durable import DurablePool, touch
@@ -129,9 +129,6 @@ class AsyncioRuntime:
         self._connecting: asyncio.Task[None] | None = None
         self._served = False
         self._waiters: dict[str, _Waiter] = {}
-        # What is tracked for each waiter, by its token.
-        self._tracked: dict[str, Tracking] = {}
-        self._untracked = Untracked()
         self._timer: asyncio.TimerHandle | None = None
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
         self._notices: list[str] = []
@@ -199,7 +196,7 @@ class AsyncioRuntime:
     async def _open_to(
         self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float, *, first: bool
     ) -> Mux:
-        mux = Mux(self.loop, self._wake, ended, self._changed)
+        mux = Mux(self.loop, self._wake, ended)
         handshake = Handshake(self._prefix + secret(), endpoint, first=first)
         try:
             async with asyncio.timeout(timeout * 2):
@@ -234,16 +231,9 @@ class AsyncioRuntime:
             self._early.popitem(last=False)
         return None
 
-    def _changed(self, keys: Sequence[bytes] | None) -> None:
-        """The server notified of changes of keys; None: of all."""
-        for tracking in list(self._tracked.values()):
-            if tracking.concerns(keys):
-                self._wake_waiter(tracking.token)
-
     def _ended(self, mux: Mux) -> None:
         if self._mux is mux:
             self._mux = None
-            self._changed(None)
             # Messages may have been missed: every waiter asks.
             for waiter in self._waiters.values():
                 waiter.end()
@@ -326,8 +316,6 @@ class AsyncioRuntime:
             return early
         if self._mux is None:
             return None
-        if self._tracked and (tracking := self._tracked.get(token)) is not None and tracking.changed:
-            return None
         if token in self._waiters:
             # Before a service: its client asks again, since the connection broke on which it asked before.
             self._waiters[token].end()
@@ -342,32 +330,6 @@ class AsyncioRuntime:
         if self._closing:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return woken
-
-    async def track(
-        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
-    ) -> Tracking | None:
-        """See ``Runtime``."""
-        mux = self._mux
-        return (
-            None if mux is None else await self._track_on(mux, Tracking(token, key.encode(), notify), timeout)
-        )
-
-    async def _track_on(self, mux: Mux, tracking: Tracking, timeout: float) -> Tracking | None:
-        # Known from here on: the notice may come right behind the answer.
-        tracking.begin(self._tracked)
-        left_ms = None
-        try:
-            left_ms = await mux.track(tracking.key, timeout)
-        except Fault:
-            return None
-        finally:
-            if left_ms is None:
-                tracking.end()
-        if left_ms is None:
-            self._untracked.note(mux.tracks, mux.refusal)
-            return None
-        tracking.left_ms = left_ms
-        return tracking
 
     def _set_timer(self, until: float) -> None:
         if self._timer is not None:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from weakref import proxy
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Tracking
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.core.protocol.terms import Durable
 from pawlock.runtimes.aio import AsyncioRuntime, outcome_of, shared
 from pawlock.runtimes.shared import now
 from pawlock.runtimes.threads import ThreadRuntime, run
-from pawlock.topology.cluster import Address, slot_of
+from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import ClusterNodes, Endpoint
 from pawlock.transport.link import Link
 from pawlock.transport.mux import Mux, retrieve
@@ -112,24 +112,6 @@ class ClusterThreads(ThreadRuntime):
         finally:
             spare.close()
 
-    async def track(
-        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
-    ) -> Tracking | None:
-        """See ``Runtime``: only the node that has the key notifies, so a waiter listens on its connection."""
-        address = self._router.slots.owner(slot_of(key.encode()))
-        link = None if address is None else self._nodes.by_node.get(address)
-        if link is None or link.dead:
-            return None
-        if notify is None and link is not self._local.here.link:
-            self._local.here.link = link
-            # Its channel is another one: the waiter has to ask again, so that the server knows it.
-            moved = Tracking(token, key.encode())
-            moved.changed = True
-            return moved
-        return self._track_on(
-            link, Tracking(token, key.encode(), notify), timeout, for_maintenance=notify is not None
-        )
-
     def linked(self, address: Address) -> bool:
         """Whether this thread has a connection to a node."""
         link = self._nodes.by_node.get(address)
@@ -204,8 +186,6 @@ class ClusterAsyncio(AsyncioRuntime):
     def _node_ended(self, address: Address, mux: Mux) -> None:
         if self._muxes.get(address) is mux:
             del self._muxes[address]
-        # Notices may have been missed as well.
-        self._changed(None)
         self._ended(mux)
 
     def connection(self) -> None:
@@ -233,16 +213,6 @@ class ClusterAsyncio(AsyncioRuntime):
     def streams(self, calls: Sequence[Call]) -> list[list[int]]:
         """See ``DurableRuntime``."""
         return self._router.streams(calls)
-
-    async def track(
-        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
-    ) -> Tracking | None:
-        """See ``Runtime``: by the node that has the key."""
-        address = self._router.slots.owner(slot_of(key.encode()))
-        mux = None if address is None else self._muxes.get(address)
-        if mux is None:
-            return None
-        return await self._track_on(mux, Tracking(token, key.encode(), notify), timeout)
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""

@@ -14,7 +14,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Tracking, Wakeup
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.runtimes.aio import AsyncioRuntime
 from pawlock.runtimes.shared import Known
 from pawlock.runtimes.threads import ThreadRuntime
@@ -153,13 +153,6 @@ class _Asks(ABC):
     def extend_wait(self, token: str, seconds: float) -> None:
         """See ``Runtime``: the service looks after the ticket."""
         del token, seconds
-
-    async def track(
-        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
-    ) -> Tracking | None:
-        """See ``Runtime``: the service watches for other programs."""
-        del token, key, timeout, notify
-        return None
 
 
 class HttpThreads(_Asks, ThreadRuntime):

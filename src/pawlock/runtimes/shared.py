@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import signal
@@ -23,7 +22,6 @@ from pawlock.topology.endpoint import Endpoint
 __all__ = [
     "Identity",
     "Known",
-    "Untracked",
     "leave_signals_to_main",
     "locate",
     "now",
@@ -34,7 +32,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-log: logging.Logger = logging.getLogger("pawlock.tracking")
 
 _BASE62 = (string.digits + string.ascii_letters).encode()
 # 256 byte values onto 62 digits is a little uneven: 5/256 at most, so 24 digits keep over 136 bits.
@@ -89,21 +86,6 @@ class Known(Generic[T]):
             elif number in self._refs and self._refs[number] is known:
                 del self._refs[number]
         return found
-
-
-class Untracked:
-    """Reports once that a server does not notify of changes of keys."""
-
-    __slots__ = ("_reported",)
-
-    def __init__(self) -> None:
-        self._reported = False
-
-    def note(self, tracks: bool | None, refusal: str) -> None:  # noqa: FBT001 - what the connection knows
-        """A key was not tracked; only for this time, unless ``tracks`` is False."""
-        if tracks is False and not self._reported:
-            self._reported = True
-            log.debug("the server does not notify of changes of keys, so waiters poll (%s)", refusal)
 
 
 stock: list[str] = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import random
-import select
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -17,12 +16,11 @@ from typing import Any
 from weakref import ref
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Parker, Tracking, Wakeup, run
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Parker, Wakeup, run
 from pawlock.core.protocol.terms import Durable
 from pawlock.runtimes.shared import (
     Identity,
     Known,
-    Untracked,
     leave_signals_to_main,
     locate,
     now,
@@ -33,7 +31,6 @@ from pawlock.runtimes.shared import (
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.durable import call_on, touch
 from pawlock.transport.link import FREE, Link
-from pawlock.transport.waker import Waker
 from pawlock.transport.wire import behind_subscribe
 
 __all__ = ["ThreadRuntime", "run"]
@@ -163,10 +160,6 @@ class ThreadRuntime:
         self._ending = False
         self._maintenance: threading.Thread | None = None
         self._unstarted: Callable[[], Awaitable[None]] | None = None
-        self._untracked = Untracked()
-        # The connections on which the maintenance is notified of changes of keys, and what wakes it from them.
-        self._tracking_links: list[Link] = []
-        self._waker: Waker | None = None
         self.recheck_after: float | None = 1.0
         self.on_move: Callable[[], object] | None = None
         self.now = now
@@ -363,30 +356,6 @@ class ThreadRuntime:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return wakeup
 
-    async def track(
-        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
-    ) -> Tracking | None:
-        """See ``Runtime``: on the connection on which the thread sleeps."""
-        link = self._local.here.link
-        if link is None or link.dead:
-            return None
-        return self._track_on(
-            link, Tracking(token, key.encode(), notify), timeout, for_maintenance=notify is not None
-        )
-
-    def _track_on(
-        self, link: Link, tracking: Tracking, timeout: float, *, for_maintenance: bool
-    ) -> Tracking | None:
-        try:
-            if link.track(tracking, timeout):
-                if for_maintenance and link not in self._tracking_links:
-                    self._tracking_links = [*(one for one in self._tracking_links if not one.dead), link]
-                return tracking
-        except Fault:
-            return None
-        self._untracked.note(link.tracks, link.refusal)
-        return None
-
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
         self.start_late()
@@ -438,37 +407,8 @@ class ThreadRuntime:
     async def idle(self, until: float | None) -> bool:
         """See ``Runtime``."""
         if not self._ending:
-            links = [link for link in self._tracking_links if link.tracked and not link.dead]
-            if links:
-                self._await_changes(links, until)
-            else:
-                self._idle_lock.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
+            self._idle_lock.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
         return not self._ending
-
-    def _await_changes(self, links: list[Link], until: float | None) -> None:
-        """Sleep until ``nudge``, or until the server notifies of a change."""
-        waker = self._waker = self._waker or Waker()
-        # From here on a nudge wakes it too.
-        if not (self._idle_lock.acquire(blocking=False) or any(link.has_buffered_data for link in links)):
-            poll = select.poll()
-            numbers = [link.fileno() for link in links]
-            # One that another thread closed just now has none: its trackings are over, and the maintenance knows.
-            for number in {waker.fileno(), *numbers} - {-1}:
-                poll.register(number, select.POLLIN)
-            if -1 not in numbers:
-                poll.poll(None if until is None else max(0, int((until - self.now()) * 1000) + 1))
-            self._idle_lock.acquire(blocking=False)
-        waker.clear()
-        for link in links:
-            free = link.free
-            try:
-                del free[0]
-            except IndexError:
-                continue
-            try:
-                link.listen()
-            finally:
-                free += FREE
 
     def notices(self) -> list[str]:
         """See ``Runtime``: what came on the maintenance's own connection."""
@@ -491,9 +431,6 @@ class ThreadRuntime:
             self._idle_lock.release()
         except RuntimeError:
             pass
-        waker = self._waker
-        if waker is not None:
-            waker.wake()
 
     def run_in_owner(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``: every thread may change it."""
@@ -549,7 +486,6 @@ class ThreadRuntime:
         self._idle_lock.acquire()
         self._closing = _Closing()
         self._maintenance = self._unstarted = None
-        self._tracking_links, self._waker = [], None
         self._identity = Identity()
         for link in links:
             link.close()

@@ -19,7 +19,7 @@ from typing import Any
 
 from pawlock._outsider import let_out
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Tracking, Wakeup
+from pawlock.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Wakeup
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port
 from pawlock.transport.waker import Waker
@@ -33,8 +33,6 @@ from pawlock.transport.wire import (
     read_push,
     refusal_of,
     rid_of,
-    track_words,
-    tracked,
 )
 
 __all__ = ["Link", "open_socket"]
@@ -66,10 +64,6 @@ class Link:
 
     _sure = 0
     """Of a batch: up to where it is certain which answer is whose."""
-    tracks: bool | None = None
-    """Whether the server notifies of changes of keys; None: it was not asked to."""
-    refusal: str = "the server does not speak RESP3"
-    """Why it does not."""
 
     def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool) -> None:
         self.free: list[None] = [None]
@@ -81,8 +75,6 @@ class Link:
         self.rid: int = FIRST_RID
         self._reader = new_reader()
         self._early: dict[str, Wakeup] = {}
-        # What the server is to notify of, by the token of the waiter or holder.
-        self.tracked: dict[str, Tracking] = {}
         self._waker: Waker | None = None
         self._listens = False
         self._timeout = -1.0
@@ -117,7 +109,6 @@ class Link:
         """Do the handshake; returns the channel that is heard."""
         self.put(handshake.request, end)
         handshake.check_hello(self.next_reply(end))
-        self.tracks = None if handshake.pushes else False
         return handshake.check_subscribe(self.next_reply(end, push=True)) if handshake.channel else DEAF
 
     # Requests ---------------------------------------------------------------------------------------------------
@@ -283,62 +274,11 @@ class Link:
             else:
                 return reply
 
-    # Changes of keys --------------------------------------------------------------------------------------------
-
-    def track(self, tracking: Tracking, timeout: float) -> bool:
-        """Have the next change of a key end ``wait``. Raises ``Fault``, after which the link is dead.
-
-        Returns:
-            False if the server refused it, or something else uses the link.
-        """
-        free = self.free
-        if self.tracks is False:
-            return False
-        try:
-            del free[0]
-        except IndexError:
-            return False
-        try:
-            end = monotonic() + timeout
-            words, count = track_words(tracking.key, first=self.tracks is None)
-            # From here on: the notice may come in the same packet as the answers.
-            tracking.begin(self.tracked)
-            self.put(words, end)
-            found = tracked([self._plain_reply(end) for _ in range(count)])
-            if isinstance(found, str):
-                self.tracks, self.refusal = False, found
-            if not isinstance(found, int):
-                tracking.end()
-                return False
-            self.tracks, tracking.left_ms = True, found
-        except BaseException as error:
-            tracking.end()
-            self._give_up(error, timeout)
-            raise
-        else:
-            return True
-        finally:
-            free += FREE
-
-    def _changed(self, keys: Sequence[bytes] | None) -> None:
-        # A list first, in one step: other threads end what they have done with.
-        for tracking in list(self.tracked.values()):
-            tracking.concerns(keys)
-
-    def _plain_reply(self, end: float) -> Any:
-        """The next answer that is not a script's: a late one of a script is nobody's."""
-        while rid_of(reply := self.next_reply(end)) is not None:
-            continue
-        return reply
-
     # Hand-off messages ------------------------------------------------------------------------------------------
 
     def _keep(self, push: Any) -> None:
         found = read_push(push)
-        if found is None:
-            if push[0] == b"invalidate":
-                self._changed(push[1])
-        else:
+        if found is not None:
             if len(self._early) >= _KEPT_MESSAGES:
                 # Messages for tokens that gave up; a lost message is only a lost hint.
                 self._early.clear()
@@ -358,7 +298,7 @@ class Link:
         """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds.
 
         Returns:
-            None without a message: the time is up, its waker was called, or the key that is tracked changed.
+            None without a message: the time is up, or its waker was called.
         """
         end = monotonic() + timeout
         self.waiting = True
@@ -370,8 +310,6 @@ class Link:
                 found = self._early.pop(token, None)
                 if found is not None or self.dead:
                     return found
-                if self.tracked and (tracking := self.tracked.get(token)) is not None and tracking.changed:
-                    return None
                 left = end - monotonic()
                 if left <= 0:
                     return None
@@ -409,26 +347,13 @@ class Link:
                 return False
         return bool(ready)
 
-    def listen(self) -> None:
-        """Read what came so far; waits for nothing."""
+    def heard(self) -> list[str]:
+        """Tokens that are over by the messages that came so far; waits for nothing."""
         try:
             while self._readable(0.0):
                 self._pull()
         except (OSError, ValueError):
             self.close()
-
-    @property
-    def has_buffered_data(self) -> bool:
-        """Whether there is something to read that no poll of the socket shows."""
-        return isinstance(self._sock, ssl.SSLSocket) and bool(self._sock.pending())
-
-    def fileno(self) -> int:
-        """The socket's number, for a poll."""
-        return self._sock.fileno()
-
-    def heard(self) -> list[str]:
-        """Tokens that are over by the messages that came so far; waits for nothing."""
-        self.listen()
         over = [token for token, wakeup in self._early.items() if wakeup.is_notice]
         for token in over:
             del self._early[token]
@@ -473,8 +398,6 @@ class Link:
         """Close the socket; safe to repeat, also after a fork (the parent's connection stays open)."""
         self.dead = True
         self._sock.close()
-        # Notices may have been missed.
-        self._changed(None)
 
     def __del__(self) -> None:
         sock = getattr(self, "_sock", None)

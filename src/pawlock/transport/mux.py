@@ -32,8 +32,6 @@ from pawlock.transport.wire import (
     read_push,
     refusal_of,
     rid_of,
-    track_words,
-    tracked,
 )
 
 __all__ = ["Mux", "open_connection", "open_mux", "retrieve"]
@@ -71,27 +69,19 @@ class Mux(asyncio.Protocol):
         loop: The event loop it belongs to.
         on_wakeup: Called with the token and message of each hand-off; returns who is to be woken with it, if anybody.
         on_end: Called once when the connection is gone.
-        on_change: Called with the keys that changed, of those that are tracked; None: with all of them.
     """
-
-    tracks: bool | None = None
-    """Whether the server notifies of changes of keys; None: it was not asked to."""
-    refusal: str = "the server does not speak RESP3"
-    """Why it does not."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         on_wakeup: Callable[[str, Wakeup], Answer[Any] | None],
         on_end: Callable[[Mux], object],
-        on_change: Callable[[Sequence[bytes] | None], object] = bool,
     ) -> None:
         self.channel: str = ""
         self.dead: bool = False
         self._loop = loop
         self._on_wakeup = on_wakeup
         self._on_end = on_end
-        self._on_change = on_change
         self._reader = new_reader()
         self._pending: deque[_Request] = deque()
         # Error replies of which it is not sure yet whose they are.
@@ -158,30 +148,6 @@ class Mux(asyncio.Protocol):
                 # Others are under way: what is sent in this tick goes out in one write.
                 self._loop.call_soon(self.flush)
 
-    async def track(self, key: bytes, timeout: float) -> int | None:
-        """Have the server notify of the next change of a key. Raises ``Fault``.
-
-        Returns:
-            Milliseconds that the key has left; -1: it has no expiry, -2: there is no key. None: it was refused.
-        """
-        if self.tracks is False:
-            return None
-        words, count = track_words(key, first=self.tracks is None)
-        # Commands that are no scripts: each has one answer, in its turn.
-        requests: list[_Request] = []
-        for _ in range(count):
-            self._rid = rid = self._rid + 1
-            requests.append(_Request(self._loop, None, timeout, self._heard, rid))
-            self._enqueue(requests[-1], words)
-            words = b""
-        found = tracked([await request for request in requests])
-        if isinstance(found, str):
-            self.tracks, self.refusal = False, found
-        if not isinstance(found, int):
-            return None
-        self.tracks = True
-        return found
-
     def _enqueue(self, request: _Request, data: bytes) -> None:
         if self.dead or self._transport is None:
             request.fail(Fault(FaultKind.UNREACHABLE, "the connection is gone"))
@@ -228,7 +194,6 @@ class Mux(asyncio.Protocol):
         self._subscribed = self._loop.create_future() if handshake.channel else None
         self._enqueue(hello, handshake.request)
         handshake.check_hello(await hello)
-        self.tracks = None if handshake.pushes else False
         if self._subscribed is None:
             self.channel = DEAF
             return
@@ -332,8 +297,6 @@ class Mux(asyncio.Protocol):
         found = read_push(push)
         if found is not None:
             return self._on_wakeup(*found)
-        if push[0] == b"invalidate":
-            self._on_change(push[1])
         if self._subscribed is not None and not self._subscribed.done() and push[0] == b"subscribe":
             self._subscribed.set_result(push)
         return None
@@ -342,7 +305,7 @@ class Mux(asyncio.Protocol):
         pending = self._pending
         rid = rid_of(reply)
         if rid is None:
-            # Of a command that is no script, like the handshake: they are answered in their turn.
+            # Of the handshake, which is answered in its turn.
             rid = next((request.rid for request in pending if request.call is None), None)
             if rid is None:
                 return
@@ -370,7 +333,7 @@ class Mux(asyncio.Protocol):
             return
         pending = self._pending
         if pending and pending[0].call is None:
-            # The handshake, or another command that is no script.
+            # The handshake.
             request = pending.popleft()
             request.give(error)
             request.wake_soon()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
 
 import hiredis
 
-from pawlock.core.protocol.faults import classify, is_transient
+from pawlock.core.protocol.faults import classify
 from pawlock.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Wakeup, make_call
 from pawlock.core.protocol.scripts import Script, pack_words
 from pawlock.topology.endpoint import Endpoint
@@ -26,8 +25,6 @@ __all__ = [
     "read_push",
     "refusal_of",
     "rid_of",
-    "track_words",
-    "tracked",
 ]
 
 NOTHING = object()
@@ -80,35 +77,6 @@ def read_push(push: Any) -> tuple[str, Wakeup] | None:
     behind = tuple([word.decode() for word in words[4:]])
     over = words[3] == b"0" and words[1] == b"0" and words[2] == b"0"
     return words[0].decode(), Wakeup(int(words[1]), int(words[2]), behind, over)
-
-
-_TRACK = pack(b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP")
-_NEXT = pack(b"CLIENT", b"CACHING", b"YES")
-
-
-def track_words(key: bytes, *, first: bool) -> tuple[bytes, int]:
-    """What has the server notify this connection of the next change of a key, and how many answers that has.
-
-    Args:
-        key: The key.
-        first: True if the connection tracked nothing before.
-    """
-    read = _NEXT + pack(b"PTTL", key)
-    return (_TRACK + read, 3) if first else (read, 2)
-
-
-def tracked(answers: Sequence[Any]) -> int | str | None:
-    """What the answers to ``track_words`` say.
-
-    Returns:
-        Milliseconds that the key has left; why this connection may never track keys; or None: not this time.
-    """
-    *settings, left = answers
-    for one in settings:
-        if isinstance(one, ReplyError):
-            text = str(one)
-            return None if is_transient(refusal_of(text).kind) else text
-    return left if type(left) is int and all(one == b"OK" for one in settings) else None
 
 
 class Handshake:

@@ -390,29 +390,6 @@ def _released_after(pair: list[Client], valkey: Server, ms: int) -> tuple[float,
     return 500 + 500 * (since * 31 % 401 - 200) / 1000, left_free if in_time else None
 
 
-def test_a_holder_that_takes_it_again_at_once_is_asked_for_in_between(
-    pair: list[Client], valkey: Server
-) -> None:
-    """It would always be sooner than a waiter that is told; so that one asks some times in a row, and then listens."""
-    valkey.command("SET", "order:42", "theirs", "PX", "60000")
-    waiting = lock(pair[0]).start(20)
-    until(lambda: queue_length(valkey) == 1, what="a waiter")
-    until(lambda: _tracked(valkey) == 1, what="a tracked key")
-    before = _asked(valkey)
-    again = "redis.call('DEL', KEYS[1]) return redis.call('SET', KEYS[1], 'again', 'PX', 60000)"
-    valkey.command("EVAL", again, "1", "order:42")
-    until(lambda: _asked(valkey) - before >= 9, what="questions in a row")
-    until(lambda: _tracked(valkey) == 1, what="a tracked key")
-    assert _asked(valkey) - before <= 11
-    assert not waiting.done()
-    valkey.command("DEL", "order:42")
-    waiting.result(10).release()
-
-
-def _tracked(server: Server) -> int:
-    return _said(server, "clients", "tracking_total_keys") or _said(server, "stats", "tracking_total_keys")
-
-
 def _asked(server: Server) -> int:
     return _said(server, "commandstats", "cmdstat_evalsha")
 

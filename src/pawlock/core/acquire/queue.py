@@ -21,7 +21,7 @@ from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.outcomes import Busy, Dead, Full, Gone, Granted, Outcome, Queued
 from pawlock.core.protocol.primitive import TOMB_MS, Leaving
-from pawlock.core.protocol.runtime import DEAF, Fault, FaultKind, Tracking, Wakeup
+from pawlock.core.protocol.runtime import DEAF, Fault, FaultKind, Wakeup
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.retry import (
     ENDLESS,
@@ -51,14 +51,6 @@ log: logging.Logger = logging.getLogger("pawlock.acquire")
 
 _MOST_LATE_GRANTS = 3
 _FOREIGN_POLL = 0.05
-_NOTIFIED_POLL = 0.25
-"""Seconds between two questions behind a foreign holder where the server notifies of changes: a notice may get lost."""
-
-_ABSENT = -2
-_TRIES_AFTER_A_CHANGE = 8
-"""How often the head of the queue asks in a row after another program's key has changed and is held again: a program
-that takes the lock again at once is sooner than a waiter that is notified, but not than one that happens to ask in
-between. With 32 it had the lock no sooner, and all of them had a tenth fewer grants."""
 
 _DEAF_POLL = 0.05
 
@@ -263,22 +255,14 @@ def _held(
     return None
 
 
-async def _listen(  # noqa: C901, PLR0912 - in one piece: each wait is one coroutine less deep
+async def _listen(  # noqa: C901 - in one piece: each wait is one coroutine less deep
     engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, until: float | None
 ) -> Grant | None:
     runtime = engine.runtime
     grant: Grant | None = None
-    tracking = None
-    if waiter.blocker.foreign and waiter.rank == 0 and options.given.hear:
-        if waiter.heard.tries_left > 0:
-            waiter.heard = waiter.heard._replace(tries_left=waiter.heard.tries_left - 1)
-            return None
-        tracking = await runtime.track(waiter.token, primitive.key, patience(runtime.now(), options, until))
     followers = enlist(engine, waiter)
     try:
-        if tracking is not None and _is_over(waiter, tracking):
-            return None
-        timeout = _patience(engine, options, waiter, tracking)
+        timeout = _patience(engine, options, waiter)
         if until is not None:
             timeout = min(timeout, max(0.0, until - runtime.now()))
         end = runtime.now() + timeout
@@ -296,7 +280,7 @@ async def _listen(  # noqa: C901, PLR0912 - in one piece: each wait is one corou
                 grant = _check(engine, options, waiter, wakeup)
                 break
             check_stop(waiter.stop, primitive.name)
-            if waiter.strict.server_lease is not None or (tracking is not None and tracking.changed):
+            if waiter.strict.server_lease is not None:
                 break
             if waiter.stop is None or left <= STOP_POLL or runtime.channel() == "":
                 end = keep_sleeping(engine, waiter, until) if followers else 0.0
@@ -306,24 +290,12 @@ async def _listen(  # noqa: C901, PLR0912 - in one piece: each wait is one corou
                 # It rings for one sleep.
                 runtime.waker(waiter.token)
     finally:
-        if tracking is not None:
-            if tracking.changed:
-                waiter.heard = waiter.heard._replace(tries_left=_TRIES_AFTER_A_CHANGE)
-            tracking.end()
         if followers:
             resign(engine, waiter)
     server_lease = waiter.strict.server_lease
     if server_lease is None:
         return grant
     return Grant(waiter.strict.fence, server_lease.valid_until, confirmed=True)
-
-
-def _is_over(waiter: Waiter, tracking: Tracking) -> bool:
-    """Whether to ask at once: the key changed between the last answer and the beginning of the tracking."""
-    free = tracking.left_ms == _ABSENT
-    # It may stay free for a while, for programs that are not pawlock: asked for once more, and not again and again.
-    waiter.heard = waiter.heard._replace(seen_free=free and not waiter.heard.seen_free)
-    return tracking.changed or waiter.heard.seen_free
 
 
 def _check(engine: Engine, options: Terms, waiter: Waiter, wakeup: Wakeup) -> Grant | None:
@@ -339,16 +311,13 @@ def _check(engine: Engine, options: Terms, waiter: Waiter, wakeup: Wakeup) -> Gr
     return Grant(wakeup.fence, ticket.valid_until, False) if not options.confirms else None
 
 
-def _patience(engine: Engine, options: Terms, waiter: Waiter, tracking: Tracking | None) -> float:
+def _patience(engine: Engine, options: Terms, waiter: Waiter) -> float:
     """How long to listen before asking: a third of the ticket; the head also wakes when the holder's lease ends."""
     timeout = options.ticket_ttl / 3
     if waiter.rank == 0:
         left_ms = waiter.blocker.holder_ms
         if waiter.blocker.foreign:
-            poll = _FOREIGN_POLL if tracking is None else _NOTIFIED_POLL
-            timeout = min(timeout, poll * (1 + engine.runtime.random()))
-        if tracking is not None and tracking.left_ms != _ABSENT:
-            left_ms = tracking.left_ms
+            timeout = min(timeout, _FOREIGN_POLL * (1 + engine.runtime.random()))
         if left_ms >= 0:
             timeout = min(timeout, (left_ms + 1) / 1000)
     if engine.runtime.channel() == DEAF:

@@ -13,7 +13,7 @@ from weakref import ref
 from pawlock.core.keep.outbox import OUTBOX_FOR, barred, leave_call, post_to_all, validity_of
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.primitive import TOMB_MS
-from pawlock.core.protocol.runtime import RenewalThread, Runtime, Tracking
+from pawlock.core.protocol.runtime import RenewalThread, Runtime
 from pawlock.core.state.circuit_breaker import CircuitBreaker
 from pawlock.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
 from pawlock.core.state.local_queue import LocalQueues
@@ -39,7 +39,7 @@ Renewed: TypeAlias = "tuple[ServerLease, int, int]"
 
 log: logging.Logger = logging.getLogger("pawlock.lease")
 
-_CONFIRM_AFTER, _LOOK_AFTER, _TRACK_AFTER = 0.02, 1.0, 0.1
+_CONFIRM_AFTER, _LOOK_AFTER = 0.02, 1.0
 
 
 class Engine:
@@ -142,25 +142,6 @@ class Engine:
 
     # Leases -----------------------------------------------------------------------------------------------------
 
-    def track_soon(self, server_lease: ServerLease) -> None:
-        """Have a fresh server lease renewed soon, and its key tracked then; a short hold is over before that."""
-        if self.quorum is None and server_lease.options.tracks:
-            self.leases.schedule.discard(server_lease)
-            after = min(_TRACK_AFTER, server_lease.rhythm.every)
-            if self.leases.schedule.add(server_lease, after, self.runtime.now() + after):
-                self.runtime.nudge()
-
-    def untrack(self, server_lease: ServerLease) -> None:
-        """Ignore the server's notices of a lease that ended."""
-        found = self.leases.tracked.pop(server_lease.token, None)
-        if found is not None:
-            found[1].end()
-
-    def changed(self, tracking: Tracking) -> None:
-        """The server notified that a key changed whose lease is held; for ``Tracking``."""
-        self.leases.changes.append(tracking)
-        self.runtime.nudge()
-
     def wake_for(self, server_lease: ServerLease) -> None:
         """Start the background service, or wake it for a server lease that it does not know of in time."""
         self.wake_maintenance()
@@ -209,8 +190,6 @@ class Engine:
             if server_lease.state is LeaseState.HELD or server_lease.state is LeaseState.SUSPECT:
                 server_lease.state = LeaseState.RELEASED
         self.leases.schedule.discard(server_lease)
-        if self.leases.tracked:
-            self.untrack(server_lease)
 
     def pass_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
         """Pass a server lease whose owner is done with it to a waiter of this client that may own it.
@@ -287,8 +266,6 @@ class Engine:
             self._follow_loss(server_lease, reason)
 
     def _follow_loss(self, server_lease: ServerLease, reason: LossReason) -> None:
-        if self.leases.tracked:
-            self.untrack(server_lease)
         self.leases.schedule.discard(server_lease)
         self.count_loss(server_lease)
         name = server_lease.primitive.name
@@ -462,8 +439,6 @@ class Engine:
         self.queues.local.clear(self.guard)
         self.leases.schedule = Schedule(self.guard)
         self.leases.held, self.queues.waits, self.queues.followers = {}, {}, {}
-        # What the closing of the parent's connections reports is about its leases.
-        self.leases.tracked = {}
         if self.reports.publisher is not None:
             self.reports.publisher.forget()
         # A signal handler, or a greenlet, may fork during an acquisition, which then continues in the child as well:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, cast
 
 from pawlock.core.keep.renewal_groups import renewal_call
 from pawlock.core.keep.replicas import renew_durably
-from pawlock.core.keep.tracking import tags_taken
+from pawlock.core.keep.taken import tags_taken
 from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.quorum import spread
 from pawlock.core.protocol.runtime import Fault

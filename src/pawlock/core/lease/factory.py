@@ -55,8 +55,6 @@ def make_lease(
         late = engine.plan_service(server_lease, owner.granted_at, confirmed=confirmed)
     if late or not engine.activity.maintenance_runs:
         engine.wake_for(server_lease)
-    if server_lease.options.tracks:
-        engine.track_soon(server_lease)
     if engine.reports.observer is not None:
         engine.reports.observer.acquired(server_lease, began, contended=contended)
     return lease

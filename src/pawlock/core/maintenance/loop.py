@@ -15,7 +15,7 @@ from pawlock.core.maintenance.duties import (
     SessionRecord,
 )
 from pawlock.core.maintenance.duty import DutyCall, MaintenanceDuty
-from pawlock.core.maintenance.renewals import KeyChanges, renew_due
+from pawlock.core.maintenance.renewals import renew_due
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
@@ -28,7 +28,6 @@ suspended, and validity does not: an expiry during the suspension is reported wi
 
 DUTIES: tuple[MaintenanceDuty, ...] = (
     Abandoned(),
-    KeyChanges(),
     SessionRecord(),
     Histories(),
     GivenUpTokens(),

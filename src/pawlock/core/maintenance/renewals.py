@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from pawlock.core.keep.majority import renew_votes, renewal_patience
 from pawlock.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
 from pawlock.core.keep.replicas import check_renewals
-from pawlock.core.keep.tracking import renew_changed, tags_taken, track_held
-from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
+from pawlock.core.keep.taken import tags_taken
+from pawlock.core.maintenance.duty import until_next_need
 from pawlock.core.protocol.backoff import full_jitter
 from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.runtime import Fault
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.carrier import Request
     from pawlock.core.state.records import ServerLease
 
-__all__ = ["KeyChanges", "renew_due"]
+__all__ = ["renew_due"]
 
 _Answer: TypeAlias = "tuple[ServerLease, Outcome | Fault]"
 
@@ -39,14 +39,6 @@ _LEAST_PATIENCE = 0.005
 _RECORD_PATIENCE = 0.5
 
 
-class KeyChanges(MaintenanceDuty):
-    """Has the leases renewed at once of whose keys the server notified a change."""
-
-    def begin(self, engine: Engine, now: float) -> None:
-        if engine.leases.changes:
-            renew_changed(engine, now)
-
-
 async def renew_due(engine: Engine, now: float, along: Sequence[DutyCall]) -> None:
     """Renew what is due, and send what goes along."""
     due = engine.leases.schedule.take_due(now, _BATCH)
@@ -54,7 +46,6 @@ async def renew_due(engine: Engine, now: float, along: Sequence[DutyCall]) -> No
         return
     try:
         await _renew(engine, due, along)
-        await track_held(engine, due, until_next_need(engine))
     except BaseException:
         _put_back(engine, due)
         raise

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from pawlock.core.protocol.outcomes import Outcome
 
-__all__ = ["DEAF", "Carrier", "Connection", "Fault", "FaultKind", "Request", "Tracking", "Wakeup"]
+__all__ = ["DEAF", "Carrier", "Connection", "Fault", "FaultKind", "Request", "Wakeup"]
 
 Request: TypeAlias = Any
 """What an engine's primitives make and its carrier takes: opaque to everybody between the two.
@@ -35,51 +35,6 @@ class Wakeup(NamedTuple):
     is_notice: bool = False
     """True: it reports to an owner that its token is over, by three zeros. What only has a waiter ask again has
     the time of the server, or a 1, in one of them."""
-
-
-class Tracking:
-    """What the server was asked to notify of: the next change of one key. Notices are hints, and may get lost.
-
-    Args:
-        token: Of the waiter, or the holder.
-        key: The key, as it is on the server.
-        notify: Called once with the tracking when the key changed, by whichever thread reads it; None for a waiter.
-
-    Attributes:
-        left_ms: Milliseconds that the key had left when the tracking began; -1: it has no expiry, -2: there is no key.
-        changed: True once the key may have changed since.
-    """
-
-    __slots__ = ("_notify", "_place", "changed", "key", "left_ms", "token")
-
-    def __init__(self, token: str, key: bytes, notify: Callable[[Tracking], object] | None = None) -> None:
-        self.token: str = token
-        self.key: bytes = key
-        self.left_ms: int = -2
-        self.changed: bool = False
-        self._notify = notify
-        self._place: dict[str, Tracking] | None = None
-
-    def begin(self, place: dict[str, Tracking]) -> None:
-        """Be found there, by the token, until its end."""
-        self._place = place
-        place[self.token] = self
-
-    def end(self) -> None:
-        """Notices of the key are of no interest any more; from any thread, and safe to repeat."""
-        place, self._place, self._notify = self._place, None, None
-        if place is not None and place.get(self.token) is self:
-            place.pop(self.token, None)
-
-    def concerns(self, keys: Sequence[bytes] | None) -> bool:
-        """Whether a notice of these keys (None: of all) is about this one; if so the key counts as changed."""
-        if keys is not None and self.key not in keys:
-            return False
-        self.changed = True
-        notify, self._notify = self._notify, None
-        if notify is not None:
-            notify(self)
-        return True
 
 
 class FaultKind(StrEnum):
@@ -188,19 +143,6 @@ class Carrier(Protocol):
 
     def extend_wait(self, token: str, seconds: float) -> None:
         """Let the present wait for ``token`` end no sooner than after so long; a hint, which spares a wake-up."""
-        ...
-
-    async def track(
-        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
-    ) -> Tracking | None:
-        """Have the server notify of the next change of a key, which ends ``wait_wakeup`` of ``token``.
-
-        It raises no ``Fault``: a connection that broke is noticed by the next call. With ``notify`` it is for the
-        maintenance alone, in whose ``idle`` notices are read.
-
-        Returns:
-            None if the server, or the connection to it, cannot. Its ``end`` is to be called.
-        """
         ...
 
     def notices(self) -> list[str]:

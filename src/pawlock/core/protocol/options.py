@@ -218,8 +218,6 @@ class LockOptions:
             keeps strict FIFO order among all clients.
         ticket_ttl: TTL of a waiter's ticket on the server; default min(3, ttl). Dead waiters delay the others by at
             most this, in all.
-        hear: Whether the first waiter behind a holder that is not pawlock is notified by the server when the key changes
-            (``CLIENT TRACKING``); default True. False, and where the server refuses it: it polls every 50 to 100 ms.
         max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000.
         lock_delay: How long the lock stays unavailable after a lease that was not released: its holder crashed, or lost
             it and may still be working; default 0, at most 366 days. A release ends it immediately.
@@ -259,7 +257,6 @@ class LockOptions:
     min_hold: float = 0.0
     handover: int = 16
     ticket_ttl: float | None = None
-    hear: bool = True
     max_waiters: int = 10_000
     lock_delay: float = 0.0
     fence_ttl: float = 86400.0
@@ -278,7 +275,6 @@ class LockOptions:
         put(self, "ttl", ttl)
         if self.renew is not True and self.renew is not False and self.renew != "loop":
             raise ConfigurationError(f"renew must be True, False or 'loop', got {self.renew!r:.40}")
-        check_flag(self.hear, "hear")
         put(self, "timeout", check_timeout(self.timeout))
         put(self, "unavailable_after", _positive(self.unavailable_after, "unavailable_after"))
         put(self, "min_hold", _positive(self.min_hold, "min_hold", most=MAX_TTL))

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from pawlock.core.protocol.carrier import DEAF, Carrier, Connection, Fault, FaultKind, Tracking, Wakeup
+from pawlock.core.protocol.carrier import DEAF, Carrier, Connection, Fault, FaultKind, Wakeup
 from pawlock.core.protocol.outcomes import Outcome, Unexpected
 from pawlock.core.protocol.scripts import Script
 
@@ -28,7 +28,6 @@ __all__ = [
     "Reply",
     "Runtime",
     "StopSignal",
-    "Tracking",
     "Wakeup",
     "make_call",
     "run",

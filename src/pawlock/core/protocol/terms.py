@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -71,7 +70,6 @@ class Terms:
         durable: How many replicas must have a write; None: none.
         queue_group: All that must be the same for one waiter to go on for another; text, because its hash is worked out
             once.
-        tracks: Whether its holder is notified when others change its key.
     """
 
     given: LockOptions
@@ -93,7 +91,6 @@ class Terms:
     runs: bool = field(init=False, repr=False, compare=False)
     durable: Durable | None = field(init=False, repr=False, compare=False)
     queue_group: str = field(init=False, repr=False, compare=False)
-    tracks: bool = field(init=False, repr=False, compare=False)
 
     hand_over_for: ClassVar[float] = 0.02
     """Seconds that a run of local grants may last, so that other clients wait no longer than that."""
@@ -117,7 +114,6 @@ class Terms:
         put(self, "durable", Durable(given.replicas, disk) if given.replicas else None)
         put(self, "runs", self._may_run())
         put(self, "block", self.handover + 1 if self.hands_over else RUN if self.runs else 1)
-        put(self, "tracks", False)
         put(self, "queue_group", self._queue_group(given))
 
     @property
@@ -151,12 +147,6 @@ class Terms:
             f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {self.durable}"
         )
         return f"{o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {o.fence_ms} {behaviour}"
-
-    def tracked(self) -> Terms:
-        """These terms for a key that others may delete: its holder is notified of changes."""
-        found = copy(self)
-        object.__setattr__(found, "tracks", self.given.hear and bool(self.given.renew))
-        return found
 
     def but(self, **changes: Any) -> Terms:
         """The terms of these options with some changed; see ``LockOptions.but``."""

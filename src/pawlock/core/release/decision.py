@@ -97,8 +97,6 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
     if lease.parked:
         lease.wake()
     if ends:
-        if engine.leases.tracked:
-            engine.untrack(server_lease)
         return _first_request(engine, server_lease)
     if state is LeaseState.RELEASED:
         # The lease object was finalised before its block exited.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.redlock_options import RedlockOptions
-    from pawlock.core.protocol.runtime import Runtime, Tracking
+    from pawlock.core.protocol.runtime import Runtime
     from pawlock.core.quorum.votes import Delivery
     from pawlock.core.state.local_queue import LocalQueues, LocalWaiter
     from pawlock.core.state.records import ServerLease, Waiter
@@ -42,16 +42,12 @@ class Leases:
         schedule: When each is due.
         held: Which server lease a thread or task holds under a key, for re-entry and self-deadlock.
         losing: Those that are lost, and not left yet.
-        tracked: Those of whose keys the server notifies, by their tokens.
-        changes: What it notified of.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule: Schedule = schedule
         self.held: dict[tuple[object, str], ServerLease] = {}
         self.losing: dict[ServerLease, LossReason] = {}
-        self.tracked: dict[str, tuple[ServerLease, Tracking]] = {}
-        self.changes: deque[Tracking] = deque()
 
 
 class Queues:

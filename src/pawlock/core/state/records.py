@@ -42,7 +42,6 @@ __all__ = [
     "Blocker",
     "Former",
     "Handed",
-    "Heard",
     "LeaseRecord",
     "Owner",
     "Retry",
@@ -367,18 +366,6 @@ class Blocker(NamedTuple):
     outcomes: dict[str, str] | None = None
 
 
-class Heard(NamedTuple):
-    """What a waiter noticed of the key of another program.
-
-    Attributes:
-        seen_free: True if the key was absent, and so asked for at once, when its tracking began.
-        tries_left: How often to ask in a row, since the key has changed, before the next sleep.
-    """
-
-    seen_free: bool = False
-    tries_left: int = 0
-
-
 class Former(NamedTuple):
     """A token of this client that holds the name, and is to be left in the script that queues its waiter.
 
@@ -489,7 +476,6 @@ class Waiter:
         state: What the server knows of the token.
         unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
         answer: A reply that is still to be read, and when its question was sent.
-        heard: What it noticed of another program's key.
         answered: True if the server's last answer was read, and is still to be acted on.
         late_grants: How often in a row its grant had to be asked for again: it came late, or had a ticket's life.
         ticket: Its ticket, once it has had one; None before.
@@ -513,7 +499,6 @@ class Waiter:
     answer: tuple[Outcome, float] | None = None
     answered: bool = False
     late_grants: int = 0
-    heard: Heard = Heard()
     ticket: Ticket | None = None
     blocker: Blocker = Blocker()
     old: Former | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Tracking, Wakeup
+from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawlock.testing._clock import Clock
 from pawlock.testing.in_process.node import Entrance, Outcome
 from pawlock.transport.answer import Answer
@@ -48,9 +48,7 @@ class InProcessLink(Link):
         self._node = node
         self._clock = clock
         self._rid = FIRST_RID
-        self.tracks: bool | None = False
         self.refusal: str = "a server in memory"
-        self.tracked: dict[str, Tracking] = {}
         self._heard: dict[str, Wakeup] = {}
         self._nap = clock.nap()
         node.connect(self)
@@ -194,7 +192,6 @@ class InProcessMux(Mux):
         on_end: Callable[[Mux], object],
     ) -> None:
         super().__init__(loop, on_wakeup, on_end)
-        self.tracks: bool | None = False
         self.refusal: str = "a server in memory"
         self.channel: str = channel
         self._node = node
