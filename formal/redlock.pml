@@ -7,8 +7,8 @@
  * Bounds: three nodes that keep their memory, each with a first fence of its own 0 or 1; two attempts, at once
  *   or one after the other. Each message may come at any time while its attempt lasts, or never; each reply may be lost; an attempt may
  *   outlive its validity at any point, and from then on each node may drop its vote. Fences are last + 1: the server's
- *   time is left out, which only ever helps. No wishes (`hint`), no blocks, no renewal.
- *   Restarts, repeated undo and votes that are won back are in `votes.pml`.
+ *   time is left out, which only ever helps. No proposals, no blocks, no renewal.
+ *   Restarts and repeated undo are in `votes.pml`.
  *
  * broken MAX_ONLY | rising | the largest fence of the majority counts without a write-back
  * broken UNCONDITIONAL | rising | the write-back counts on nodes that do not hold the token

@@ -1,7 +1,7 @@
-/* Redlock: what becomes of votes where masters restart empty, answers are lost, and renewals win votes back.
+/* Redlock: what becomes of votes where masters restart empty and answers are lost.
  *
- * Models: src/pawlock/core/acquire/candidate.py (`_Attempt`), src/pawlock/core/keep/majority.py (`renew_votes`, `tell_again`),
- *   src/pawlock/core/quorum/votes.py (`Duty`), src/pawlock/core/quorum/nodes.py (`Life.objection`),
+ * Models: src/pawlock/core/acquire/candidate.py (`_Attempt`), src/pawlock/core/keep/majority.py (`redeliver`),
+ *   src/pawlock/core/quorum/votes.py (`Delivery`), src/pawlock/core/quorum/nodes.py (`Incarnation.objection`),
  *   src/pawlock/primitives/redlock/grant.lua, renew.lua, leave.lua. Each script is one atomic step of one node.
  * Claims: exclusion: no two clients rely on a lease at once; orphan: a token that its client gave up (a failed attempt, a
  *   release, a loss) is on a node only while its undo is still repeated there, so a name that nobody holds gets free
@@ -9,18 +9,15 @@
  * Bounds: three nodes, two clients with one attempt each, ttl of 2 ticks, two restarts, each at any moment and
  *   without memory. All nodes are asked at one moment. A vote is executed at any time after that, also after its
  *   attempt was given up, or never, unless its node restarted; its answer may be lost, and its connection. A renewal, of
- *   the first client alone, is one moment for all nodes, each of which may be missed by it; a vote that it asks for may
- *   be executed later. An undo is repeated without end: that it stops when the token is over by itself is left out. One
- *   clock for all (`lease.pml` has others). A question goes to the life of the node that its rule was checked for: the
+ *   the first client alone, is one moment for all nodes, each of which may be missed by it. An undo is repeated without
+ *   end: that it stops when the token is over by itself is left out. One clock for all (`lease.pml` has others). A question goes to the life of the node that its rule was checked for: the
  *   identity of single connections, threads and loops of a client are left to the simulator. No node forgets without a restart, and fences are in `redlock.pml`.
  *
  * broken NO_RULE | exclusion | a node that restarted counts at once
  * broken UNDO_ONCE | orphan | an undo is sent once
  * broken NO_TOMB | orphan | a repeated undo leaves no tombstone, so that a vote comes after it
  * broken HEARD_ONLY | orphan | only votes that were heard are taken back
- * broken UNNOTED | orphan | who is asked for a vote by a renewal is not noted before
- * broken BARRED_BACK | exclusion | a renewal wins back the vote of a node that may have forgotten another's
- * reach KEPT | a lease outlives the restart of two nodes
+ * reach KEPT | a lease outlives the restart of a node
  */
 #define NODES 3
 #define CLIENTS 2
@@ -37,7 +34,7 @@ byte holder[NODES] = NOBODY;
 byte left[NODES];                 /* ticks of the token there */
 byte barred[NODES];               /* ticks until a life that began empty counts */
 byte restarts;
-byte first = NODES;
+bit struck;                       /* a node restarted under the first client's lease */
 bit open[CLIENTS * NODES];        /* a question is on its way */
 bit stray[CLIENTS * NODES];       /* its connection broke: what is sent next may come before it */
 bit may[CLIENTS * NODES];         /* the client knows that the node may have its token, or get it */
@@ -53,12 +50,6 @@ bit exclusion = 1, orphan = 1, unreached = 1;
 #else
 #define ASKS(c, n) (barred[n] == 0)
 #endif
-#ifdef BARRED_BACK
-#define REGAINS(c, n) 1
-#else
-#define REGAINS(c, n) ASKS(c, n)
-#endif
-
 inline check_orphan(c, n) {
   orphan = !(mode[c] == OVER && holder[n] == c && !duty[AT(c, n)]);
   assert(orphan)
@@ -98,51 +89,31 @@ inline hold(c) {
   assert(exclusion)
 }
 
-/* One node says yes, or has the name free and is asked for its vote, or is not heard. */
+/* One node says yes, or is not heard. */
 inline renew(c, n) {
   if
   :: holder[n] == c -> left[n] = TTL; yes++
   :: holder[n] == c -> left[n] = TTL
-  :: holder[n] == NOBODY && !open[AT(c, n)] && REGAINS(c, n) -> free[n] = 1
   :: 1
   fi
 }
 
-/* The question to a node that had the name free: it is answered at once, or is on its way for some time. */
-inline regain(c, n) {
-  if
-  :: free[n] && yes > 0 ->
-#ifndef UNNOTED
-       may[AT(c, n)] = 1;
-#endif
-       if
-       :: holder[n] = c; left[n] = TTL; won++
-       :: open[AT(c, n)] = 1
-       fi
-  :: else
-  fi;
-  free[n] = 0
-}
-
 proctype Client(byte c) {
-  byte yes, won;
-  bit free[NODES];
+  byte yes;
   do
   :: d_step { mode[c] == NEW -> mode[c] = ASKING; valid[c] = TTL; question(c, 0); question(c, 1); question(c, 2) }
   :: d_step { mode[c] == ASKING && VOTES(c) >= QUORUM -> hold(c) }
   :: atomic { c == 0 && mode[c] == HOLDING ->
        renew(c, 0); renew(c, 1); renew(c, 2);
-       regain(c, 0); regain(c, 1); regain(c, 2);
        if
-       :: yes + won >= QUORUM -> valid[c] = TTL
+       :: yes >= QUORUM -> valid[c] = TTL
        :: else
        fi;
 #ifdef KEPT
-       unreached = !(yes + won >= QUORUM && restarts == 2 && first == NODES + 1);
+       unreached = !(yes >= QUORUM && struck);
        assert(unreached);
 #endif
-       yes = 0;
-       won = 0 }
+       yes = 0 }
   :: d_step { mode[c] == ASKING || mode[c] == HOLDING -> give_up(c) }
   od
 }
@@ -220,8 +191,7 @@ proctype World() {
        d_step {
 #ifdef KEPT
          if
-         :: first == NODES -> first = n
-         :: first < NODES && first != n -> first = NODES + 1
+         :: mode[0] == HOLDING -> struck = 1
          :: else
          fi;
 #endif

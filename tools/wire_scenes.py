@@ -366,23 +366,14 @@ class Scenes:
         """One of several masters."""
         scene, run = self._stage.scene, self._stage.run
         scene("A vote for a holder, and what a second candidate is told")
-        run("redlock/grant", token=A, hint=0, last=0)
-        fence = run("redlock/grant", token=A, hint=0, last=0, promised_ms=0)[2]
-        run("redlock/grant", token=B, hint=0, last=0)
+        run("redlock/grant", token=A, proposal=0, last=0)
+        fence = run("redlock/grant", token=A, proposal=0, last=0, promised_ms=0)[2]
+        run("redlock/grant", token=B, proposal=0, last=0)
         run("redlock/renew", token=A)
         run("redlock/renew", token=B)
         run("redlock/ratify", token=A, cur=fence + 5, block=1)
         run("redlock/ratify", token=B, cur=fence + 5, block=1)
         run("redlock/leave", token=A)
         run("redlock/leave", token=B, tomb_ms=5000)
-        run("redlock/grant", token=B, hint=0, last=0)
-        run("redlock/grant", token=C, hint=fence + 10**9, last=fence + 10**9, promised_ms=1000)
-        scene("Votes for readers and for a writer")
-        rw: dict[str, Any] = {"stem": "rwlock", "hint": 0, "wait": 0}
-        fence = run("redlock/share", token=A, mode="1", **rw)[2]
-        run("redlock/share", token=B, mode="1", **rw)
-        run("redlock/share", token=C, mode="x", **rw)
-        run("redlock/note", token=A, mode="1", fence=fence + 5, stem="rwlock")
-        run("redlock/note", token=C, mode="x", fence=fence + 5, stem="rwlock")
-        run("permits/leave", token=D, mode="1", tomb_ms=5000, permits=0, stem="rwlock")
-        run("redlock/share", token=D, mode="1", **rw)
+        run("redlock/grant", token=B, proposal=0, last=0)
+        run("redlock/grant", token=C, proposal=fence + 10**9, last=fence + 10**9, promised_ms=1000)

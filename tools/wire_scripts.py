@@ -86,11 +86,8 @@ def suffix_of(folder: str, word: str) -> str:
 def keys_of(path: Path, field: str) -> list[Entry]:
     """The keys of a script, each with its suffix."""
     folder, found = path.parent.name, listed(field)
-    words = {word for word, _ in found}
-    # Readers and writers on several masters have the keys of permits.
-    place = "permits" if folder == "redlock" and "permits" in words else folder
     return [
-        {"name": word, "suffix": suffix_of(place, word)} | ({"note": note} if note else {})
+        {"name": word, "suffix": suffix_of(folder, word)} | ({"note": note} if note else {})
         for word, note in found
     ]
 

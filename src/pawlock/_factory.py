@@ -381,7 +381,7 @@ def exclusive_plan(primitive: Primitive, options: Terms) -> Plan:
     return Plan(primitive, options, primitive.kind == "rlock", False, alone, queue_key, batch_key=batch_key)
 
 
-_ON_QUORUM = frozenset({"lock", "rlock", "rwlock", "multi_lock"})
+_ON_QUORUM = frozenset({"lock", "rlock", "multi_lock"})
 
 
 def refuse_on_quorum(settings: Settings, kind: str) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pawlock._factory import (
     Settings,
-    check_for_quorum,
     name_and_key,
     queue_key_of,
     refuse_on_quorum,
@@ -90,10 +89,8 @@ def plans_of_rwlock(
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
-    if settings.redlock is not None:
-        check_for_quorum(settings.redlock, options)
     reader, writer = settings.engine.rwlock(*found, options, upgradable=upgradable)
-    batch_key = "" if settings.redlock is not None else _batch_key(reader.key, options)
+    batch_key = _batch_key(reader.key, options)
     return (
         Plan(reader, options, True, False, True, "", batch_key=batch_key),
         Plan(writer, options, True, False, True, "", batch_key=batch_key),

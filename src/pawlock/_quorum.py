@@ -101,10 +101,9 @@ def _known_nodes(target: Masters, options: RedlockOptions, settings: Settings) -
 
 
 def _scripts() -> tuple[Script, ...]:
-    from pawlock.primitives.redlock import SCRIPTS as EXCLUSIVE
-    from pawlock.primitives.redlock.rwlock import SCRIPTS as SHARED
+    from pawlock.primitives.redlock import SCRIPTS
 
-    return (*EXCLUSIVE, *SHARED)
+    return SCRIPTS
 
 
 def for_threads(target: Target, settings: Settings) -> ThreadRuntime:

@@ -36,7 +36,7 @@ _TOPOLOGIES: dict[str, dict[str, float]] = {
     "mutex": {"single": 0.82, "pair": 0.11, "redlock3": 0.05, "redlock5": 0.02},
     "multi_lock": {"single": 0.82, "pair": 0.12, "redlock3": 0.06},
     "semaphore": {"single": 0.85, "pair": 0.15},
-    "rwlock": {"single": 0.85, "pair": 0.1, "redlock3": 0.05},
+    "rwlock": {"single": 0.85, "pair": 0.15},
     "election": {"single": 0.85, "pair": 0.15},
     "once": {"single": 0.85, "pair": 0.15},
 }
@@ -121,7 +121,7 @@ def draw_masters(seed: int) -> Plan:
     Args:
         seed: The seed.
     """
-    return draw(seed, families=("mutex", "multi_lock", "rwlock"), topologies=("redlock3", "redlock5"))
+    return draw(seed, families=("mutex", "multi_lock"), topologies=("redlock3", "redlock5"))
 
 
 def _of_topology(

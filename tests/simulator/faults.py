@@ -76,7 +76,6 @@ _ONE_NODE = frozenset(
 _FORGETS = frozenset(
     {"crash_keep", "crash_empty", "crash_tail", "clock_forward", "clock_back", "flush", "evict"}
 )
-_UNNOTICED = frozenset({"clock_forward", "flush", "evict"})
 
 
 def _note_trouble(sim: Stage, fault: Fault) -> None:
@@ -85,8 +84,6 @@ def _note_trouble(sim: Stage, fault: Fault) -> None:
     if fault.kind in _FORGETS:
         # Clients cannot tell what a master that restarted still knows; and one may forget, or count, by itself.
         sim.liveness.barred(node, fault.last)
-        if fault.kind in _UNNOTICED:
-            sim.liveness.emptied(node)
     elif fault.kind == "admin_delete":
         sim.liveness.trouble(1.1 * sim.plan.longest_ttl())
     elif fault.kind not in ("rolling", "all_slow"):

@@ -6,6 +6,7 @@ trouble; while more than a minority is in trouble, and for a moment after it, no
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pawlock.errors import AcquireTimeout, BackendError, ClockDrift, PawlockError
@@ -58,7 +59,8 @@ class Liveness:
         self._troubles: list[_Trouble] = []
         self._ended: dict[str, dict[object, float]] = {}
         self._closed_until: dict[str, float] = {}
-        self._emptied: list[tuple[float, Node]] = []
+        self._held_since: dict[str, float] = {}
+        self._forgot: list[tuple[float, Node]] = []
         self.least: float = 1.0
         """The shortest ttl in seconds of leases that must be kept."""
         self.patient: bool = True
@@ -79,11 +81,8 @@ class Liveness:
 
     def barred(self, node: Node, down: float = 0.0) -> None:
         """Note that a master forgets what it knew: its votes count again once what it may have lost is over."""
+        self._forgot.append((self._world.now, node))
         self.trouble(down + 1.1 * self._longest + 1.0, node)
-
-    def emptied(self, node: Node) -> None:
-        """Note that a master forgot votes, and goes on voting: by its run id nobody can notice it."""
-        self._emptied.append((self._world.now, node))
 
     def calm(self, since: float) -> bool:
         """Whether a majority could answer at all times from ``since``."""
@@ -121,8 +120,10 @@ class Liveness:
 
     # Judging ------------------------------------------------------------------------------------------------------
 
-    def granted(self, attempt: Attempt, where: str) -> None:
+    def granted(self, attempt: Attempt, where: str, tokens: Iterable[str]) -> None:
         """Judge a grant: it came in time."""
+        for token in tokens:
+            self._held_since.setdefault(token, attempt.began)
         free = self._free_since(attempt)
         since = max(free, attempt.began)
         waited = self._world.now - since
@@ -158,12 +159,12 @@ class Liveness:
         """Judge a loss: a lease that is renewed is kept.
 
         Where single messages take a second now and then, a short lease is as good as without that master meanwhile.
-        One that stood on the votes of a bare majority is gone with the data of one of these masters.
+        It stands on the votes that granted it: each of these masters that lost its data since then is one less.
         """
         server_lease = lease.server_lease
         key = server_lease.primitive.key
         since = self._world.now - 1.5 * server_lease.rhythm.ttl - 1.0
-        emptied = {node for when, node in self._emptied if when > since}
+        forgot = {node for when, node in self._forgot if when > self._held_since.get(lease.token, 0.0)}
         votes = cast("GrantedVotes", server_lease.quorum).votes
         # Its votes outlive it by the drift, and until they are taken back.
         self._closed_until[key] = max(self._closed_until.get(key, 0.0), self._world.now + GRACE)
@@ -172,7 +173,7 @@ class Liveness:
             and self.patient
             and server_lease.rhythm.ttl >= self.least
             and server_lease.options.given.renew
-            and votes.given - len(emptied) >= votes.needed
+            and votes.given - len(forgot) >= votes.needed
             and self.calm(since)
         ):
             self._world.fail(

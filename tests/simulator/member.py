@@ -316,7 +316,7 @@ class Member:
                 sim.liveness.refused(attempt, where, None, timeout, self.born)
                 self._note(task, "busy")
                 return
-            sim.liveness.granted(attempt, where)
+            sim.liveness.granted(attempt, where, [one.token for one in members_of(lease)])
             self._granted(task, step.lock, lease, since=since)
             lives = 2.2 * sim.plan.longest_ttl() if step.end == "drop" else 0.0
             await self._hold(task, step, lock, lease)

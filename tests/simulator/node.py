@@ -7,7 +7,7 @@ connections, and starts over as the other's replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pawlock.core.protocol.runtime import Call, Reply
@@ -80,7 +80,6 @@ class Node:
         pair: The master and replica that it is one of, or None.
         wrote: Called with the keys that a script may have changed; None: of all keys.
         far: By how many seconds a message takes longer, one way, to or from it; each by a chance of its own.
-        watched: Whom to notify, once, of a change of each key.
         breaks: The chance that a connection breaks in place of a reply, or of the request.
     """
 
@@ -108,7 +107,6 @@ class Node:
         self.far: float = 0.0
         self.breaks: float = 0.0
         self.messages: list[tuple[bytes, bytes]] = []
-        self.watched: dict[bytes, dict[Callable[[bytes], object], None]] = {}
         self.edit: Callable[[str, bytes], bytes] | None = None
         self._interpreter = Interpreter.shared()
 
@@ -130,7 +128,6 @@ class Node:
         self.up = False
         self.run += 1
         self.links.clear()
-        self.watched.clear()
 
     def start(self, kept: Keys | None, *, noticed: bool = False) -> None:
         """Start again.
@@ -178,31 +175,6 @@ class Node:
         link.push(text)
         return 1
 
-    def watch(self, keys: Sequence[bytes], notify: Callable[[bytes], object]) -> int:
-        """How many of some keys are there; ``notify`` is called at the next change of each, or at its expiry."""
-        world, store = self.world, self.store
-        store.begin(self.us_at(world.now))
-        there = 0
-        for key in keys:
-            self.watched.setdefault(key, {})[notify] = None
-            expiry = store.expires.get(key, -1)
-            if key in store.data and not 0 <= expiry < store.now_ms:
-                there += 1
-                if expiry >= 0:
-                    late = (expiry - store.now_ms) / 1000 / self.rate + 0.1 * world.random.random()
-                    world.at(world.now + late, self._expired, key)
-        return there
-
-    def _expired(self, key: bytes) -> None:
-        if 0 <= self.store.expires.get(key, -1) < self.us_at(self.world.now) // 1000:
-            self.tell([key])
-
-    def tell(self, keys: Sequence[bytes]) -> None:
-        """Tell who watches some keys that they changed."""
-        for key in keys:
-            for notify in self.watched.pop(key, ()):
-                notify(key)
-
     def execute(self, who: str, call: Call, rid: int, *, by_text: bool) -> Reply | str:
         """Run one request.
 
@@ -245,8 +217,6 @@ class Node:
             raise
         world.trace.append((world.now, self.name, who, script.name, reply))
         changed = self.changed = store.changes != changes
-        if changed and self.watched:
-            self.tell(words[: script.numkeys])
         if changed and self.wrote is not _deaf:
             self.wrote(self, tuple(words[: script.numkeys]))
         self.judge(call, words, reply, changed=changed)

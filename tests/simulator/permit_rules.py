@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.simulator.invariants import DAY_MS
 
-__all__ = ["PermitRun", "PermitState", "QueuedWaiter", "broken_permits", "broken_share"]
+__all__ = ["PermitRun", "PermitState", "QueuedWaiter", "broken_permits"]
 
 _RENEW = ("renew", "beat")
 Mail = list[tuple[str, list[str]]]
@@ -152,24 +152,6 @@ def broken_permits(
     if mail or before.queue:
         found += _messages(before, after, run, mail)
     return [f"{what} after {run}" for what in found] if found else found
-
-
-def broken_share(before: PermitState, after: PermitState, run: PermitRun) -> list[str]:
-    """The same for one of several independent masters, where nobody queues."""
-    before = before.at(after.now)
-    if run.script == "note":
-        # A write-back raises the fence of the token that it is for.
-        kept = max(before.fences.get(run.token, 0), after.fences.get(run.token, 0))
-        before.fences = {**before.fences, run.token: kept}
-    new = _new(before, after)
-    found = [
-        *[f"I6: the {part} key has no expiry" for part, expiry in after.key_expiry.items() if expiry < 0],
-        *_sharing(before, after, run, new),
-        *_leases(before, after, run),
-        *_fences(before, after, new),
-    ]
-    # A vote whose undo was lost ends by itself, and the record of its fence with the next look, or with its key.
-    return [f"{what} after {run}" for what in found if "fences of nobody" not in what]
 
 
 def _keys(after: PermitState, *, whole: bool, fence_ms: int) -> list[str]:

@@ -7,12 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pawlock.core.protocol.outcomes import ServerFacts
-from pawlock.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority
+from pawlock.core.protocol.quorum import NOT_ASKED, Ballot, Question, majority
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.core.quorum.nodes import Incarnation, Incarnations, KnownNodes
 from pawlock.primitives.probe import probe
-from pawlock.primitives.redlock import SCRIPTS as EXCLUSIVE
-from pawlock.primitives.redlock.rwlock import SCRIPTS as SHARED
+from pawlock.primitives.redlock import SCRIPTS
 from pawlock.runtimes.masters import MastersRuntime
 from tests.simulator.network import Link, Network, Request
 from tests.simulator.runtime import SimRuntime
@@ -30,8 +29,6 @@ _FIRST_MEETING = 0.5
 _GRACE = 0.05
 _POLL = 0.005
 _MOST_IDLE = 4
-_DOUBLED = 0.1
-_FALSE = 0.05
 _GONE = Fault(FaultKind.UNREACHABLE, "there is no connection")
 _NOT_YET = Fault(FaultKind.UNREACHABLE, "not connected yet")
 
@@ -80,40 +77,8 @@ class _Tell:
             self.task.wake(self.step)
 
 
-def _deaf(_: bytes) -> None:
-    """Receives hints, and ignores them."""
-
-
 class _NodeLink(Link):
     """A connection to one of several masters: behind a vote its undo may be on its way, so it is not sent again."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.watchers: dict[bytes, list[tuple[int, Watcher]]] = {}
-
-    def _run(self, request: Request, rid: int, *, by_text: bool) -> Any:
-        call = request.call
-        if isinstance(call, WatchCall):
-            # Some users may not be notified.
-            notify = (
-                _deaf
-                if self.network.struck("message_loss", self.process.name, "acquire")
-                else self._send_hint
-            )
-            return [b"W", rid, self.node.watch(call.keys, notify)]
-        return super()._run(request, rid, by_text=by_text)
-
-    def _send_hint(self, key: bytes) -> None:
-        """A hint goes out: it may be lost, and come late, or twice."""
-        network = self.network
-        if self.dead or network.struck("message_loss", self.process.name, "acquire"):
-            return
-        for _ in range(1 + (network.random.random() < _DOUBLED)):
-            self.process.deliver(self._before(network.delay_of(self.node)), self._deliver_hint, key)
-
-    def _deliver_hint(self, key: bytes) -> None:
-        for index, watcher in list(self.watchers.get(key, ())):
-            watcher.hint(index)
 
     def _turned_down(self, request: Request, reply: str) -> None:
         if self.pending and reply.startswith("NOSCRIPT") and request.call.script.name != "leave":
@@ -233,26 +198,6 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         self._send_all(
             calls, _Asked(ballot, len(calls), None, self._incarnations, self.now()), links, self.node_timeout
         )
-
-    async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
-        """See ``QuorumRuntime``; now and then a hint comes of nothing."""
-        local_waiter = Sleep(self._process)
-        watcher.on_due(local_waiter.unpark)
-        owner = self._owner()
-        found = [(i, self._held.get((owner, i))) for i in range(len(self.nodes))]
-        listening = [(index, link) for index, link in found if isinstance(link, _NodeLink)]
-        for index, link in listening:
-            for key in call.keys:
-                link.watchers.setdefault(key, []).append((index, watcher))
-            if self.random() < _FALSE:
-                watcher.hint(index)
-        self.send([call] * len(self.nodes), watcher)
-        try:
-            await self.sleep(seconds, local_waiter)
-        finally:
-            for index, link in listening:
-                for key in call.keys:
-                    link.watchers[key].remove((index, watcher))
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:
         """See ``QuorumRuntime``."""
@@ -383,7 +328,7 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
                 self._incarnations.took(index, self.now() - asked_at)
                 self._life[link] = outcome
                 self._held[owner, index] = link
-                node.scripts.update(script.sha for script in (*EXCLUSIVE, *SHARED))
+                node.scripts.update(script.sha for script in SCRIPTS)
                 return link
         fault = outcome if isinstance(outcome, Fault) else Fault(FaultKind.UNREACHABLE, "no connection")
         self._failed(index, fault)

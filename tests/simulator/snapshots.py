@@ -9,7 +9,7 @@ from pawlock.testing.memory.store import Store, Value, ZSet
 from tests.simulator.invariants import Snapshot, Ticket
 from tests.simulator.permit_rules import PermitRun, PermitState, QueuedWaiter
 
-__all__ = ["next_mutex", "next_permits", "permit_run", "share_run", "take_mutex", "take_permits"]
+__all__ = ["next_mutex", "next_permits", "permit_run", "take_mutex", "take_permits"]
 
 _MUTEX = ("name", "fence", "queue", "tickets", "holds")
 _PERMITS = ("permits", "fence", "queue", "tickets", "holds")
@@ -216,13 +216,3 @@ def permit_run(script: str, args: list[bytes], reply: Reply) -> PermitRun:
     if script == "acquire":
         return PermitRun(script, token, mode, args[2].decode(), int(args[6]), int(args[3]), status)
     return PermitRun(script, token, mode, limit=int(args[2]), reply=status)
-
-
-def share_run(script: str, args: list[bytes], reply: Reply) -> PermitRun:
-    """One run of a script of readers and writers on one of several masters."""
-    if script not in ("share", "note"):
-        return permit_run(script, args, reply)
-    status = reply[0].decode(), *reply[2:]
-    return PermitRun(
-        "acquire" if script == "share" else script, args[0].decode(), args[1].decode(), reply=status
-    )

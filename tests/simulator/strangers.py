@@ -144,7 +144,6 @@ class Stranger:
         return self._interpreter.command(node.store, *words)
 
     def _changed(self, node: Node, key: bytes) -> None:
-        node.tell([key])
         node.wrote(node, (key,))
         self.sim.oracle.watches[node].written(key)
 

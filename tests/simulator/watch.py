@@ -15,13 +15,12 @@ from pawlock.core.protocol.scripts import load
 from pawlock.primitives.key import SCRIPTS
 from tests.simulator.invariants import CLOSED, STRANGER, Snapshot, Step, broken, reads_only
 from tests.simulator.masters import Vote, broken_vote, take_vote, vote_step
-from tests.simulator.permit_rules import PermitState, broken_permits, broken_share
+from tests.simulator.permit_rules import PermitState, broken_permits
 from tests.simulator.results import OnceRun, Results
 from tests.simulator.snapshots import (
     next_mutex,
     next_permits,
     permit_run,
-    share_run,
     take_mutex,
     take_permits,
 )
@@ -57,10 +56,7 @@ _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("once", "pawlock.primitives.once", ("begin", "renew", "finish", "forget", "look")),
     ("permits", "pawlock.primitives.permits", ("acquire", "renew", "beat", "leave", "limit", "inspect")),
     ("vote", "pawlock.primitives.redlock", ("grant", "ratify", "renew", "leave")),
-    ("share", "pawlock.primitives.redlock", ("share", "note")),
-    ("share", "pawlock.primitives.permits", ("renew", "leave")),
 )
-_OF_MASTERS = ("vote", "share")
 _OF_REDISSON = b"redisson_lock_queue"
 """So begins a key of a script of a lock that is shared with Redisson."""
 _WAKES = b"redisson_lock__channel"
@@ -76,7 +72,7 @@ def _families(*, masters: bool) -> dict[str, str]:
         load(package, name).sha: family
         for family, package, names in _SCRIPTS
         for name in names
-        if (family in _OF_MASTERS) == masters
+        if (family == "vote") == masters
     }
 
 
@@ -139,8 +135,6 @@ class Watch:
                 self._mutex(parts, step, 0, changed=changed)
         elif family == "vote":
             self._vote(script.name, keys, args, reply)
-        elif family == "share":
-            self._share(script.name, keys, args, reply)
         else:
             self._other(script.name, keys, args, reply, changed=changed)
 
@@ -345,23 +339,6 @@ class Watch:
         self._left(step.leaving, int(args[1]) if script == "leave" else 0, after, step)
         if step.leaving and step.reply[0] == "R":
             self.freed.add(step.leaving)
-        self._expiring(keys)
-        self._believed(node, name.decode(), after, step)
-
-    def _share(self, script: str, keys: tuple[bytes, ...], args: list[bytes], reply: Reply) -> None:
-        """One run of a script of readers and writers on one of several masters."""
-        node, name = self.node, keys[0]
-        parts = (name, keys[1], b"", b"", keys[-1])
-        known = self._permits.get(name)
-        before = PermitState(node.store.now_ms) if known is None else known[1]
-        run, after = share_run(script, args, reply), take_permits(node.store, parts)
-        self._permits[name] = parts, after
-        for what in broken_share(before, after, run):
-            self.world.fail(what)
-        step = Step(script, run.token, reply=run.reply)
-        self._left(run.leaving, int(args[3]) if script == "leave" else 0, after, step)
-        if run.leaving and run.reply[0] == "R":
-            self.freed.add(run.leaving)
         self._expiring(keys)
         self._believed(node, name.decode(), after, step)
 

@@ -33,7 +33,6 @@ OTHER = {
     ("core/acquire/degraded.py", "end"),
     # What is known of several masters; nobody waits for another thread there.
     ("core/quorum/nodes.py", "met"),
-    ("core/keep/majority.py", "_make_regain"),
     # One lease after another, and each of them is a step: between two of them a signal handler finds both whole.
     ("core/keep/engine.py", "apply_renewals"),
 }

@@ -8,7 +8,7 @@ import pytest
 
 from pawlock.core.observe.inspect import read_info
 from pawlock.core.protocol.outcomes import ENDLESS_MS, NOBODY_MS, Holder, Look, Ticket
-from pawlock.core.quorum.votes import merge_holders, merge_inspect
+from pawlock.core.quorum.votes import merge_inspect
 from pawlock.primitives.mutex import Mutex
 from tests.unit.scripted import NOW_MS
 
@@ -38,34 +38,6 @@ def test_the_fence_of_a_late_vote_is_nobodys() -> None:
 
 def test_a_name_that_is_free_everywhere() -> None:
     assert merge_inspect([look("", NOBODY_MS, 0, 0)] * 3, 2) == look("", NOBODY_MS, 0, 0)
-
-
-def many(*holders: tuple[str, str, int], fence: int = 3, now: int = NOW_MS) -> Look:
-    listed = [Holder(mode, who, now + left) for mode, who, left in holders]
-    return Look("", 0, fence, fence + 1, now, holds=len(holders), holders=listed)
-
-
-def test_of_many_holders_those_hold_it_that_a_majority_lists() -> None:
-    one, two = ("1", "h:1/a", 500), ("1", "h:1/b", 700)
-    looks = [
-        many(one, two),
-        many(("1", "h:1/a", 400), fence=8),
-        many(("1", "h:1/b", 900), now=NOW_MS + 50),
-    ]
-    found = [Holder("1", "h:1/a", NOW_MS + 400), Holder("1", "h:1/b", NOW_MS + 700)]
-    assert merge_holders(looks, 2) == Look("h:1/a", 700, 8, 9, NOW_MS, holds=2, holders=found)
-    nobody = merge_holders(looks, 3)
-    assert (nobody.holder, nobody.left_ms) == ("", NOBODY_MS)
-
-
-def test_two_leases_that_show_the_same_words_are_two() -> None:
-    looks = [
-        many(("1", "h:1/a", 500), ("1", "h:1/a", 300)),
-        many(("1", "h:1/a", 450), ("1", "h:1/a", 200)),
-    ]
-    merged = merge_holders(looks, 2)
-    assert merged.holds == 2
-    assert merged.holders == [Holder("1", "h:1/a", NOW_MS + 200), Holder("1", "h:1/a", NOW_MS + 450)]
 
 
 def test_times_of_an_answer_are_seconds() -> None:

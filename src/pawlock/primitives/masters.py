@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pawlock.errors import NotSupported
-from pawlock.primitives.permits import EXCLUSIVE, SHARED
 from pawlock.primitives.redis import RedisEngine
 from pawlock.primitives.redlock import QuorumMutex
-from pawlock.primitives.redlock.rwlock import QuorumRwlock
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.engine import ServerEngine
     from pawlock.core.protocol.key import Key
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.terms import Terms
-    from pawlock.primitives.permits import Permits
 
 __all__ = ["MASTERS", "MastersEngine"]
 
@@ -43,14 +39,6 @@ class MastersEngine(RedisEngine):
     ) -> Primitive:
         """See ``ServerEngine``: only plain keys have a form in common with others there."""
         return QuorumMutex(kind, key.name, key.key, options.given.fence_ms)
-
-    def rwlock(self, name: str, key: str, options: Terms, *, upgradable: bool) -> tuple[Permits, Permits]:
-        """See ``ServerEngine``."""
-        if upgradable:
-            text = "rwlock(upgradable=True) is not supported on independent masters (Redlock): release, then write"
-            raise NotSupported(text, name=name)
-        reader = QuorumRwlock("rwlock.read", name, key, SHARED, options.given.fence_ms)
-        return reader, reader.of("rwlock.write", EXCLUSIVE)
 
     def sessions(self, namespace: str) -> None:  # noqa: ARG002
         """See ``ServerEngine``: no two clients would read the same record."""

@@ -36,10 +36,6 @@ class MastersRuntime(ABC):
         """See ``QuorumRuntime``."""
         return self._incarnations.patience
 
-    def met_at(self, index: int) -> float:
-        """See ``QuorumRuntime``."""
-        return self._incarnations.met_at(index)
-
     def majority_met_at(self) -> float:
         """See ``QuorumRuntime``."""
         return self._incarnations.majority_met_at()

@@ -7,11 +7,11 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from pawlock.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority
+from pawlock.core.protocol.quorum import NOT_ASKED, Ballot, Question, majority
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.core.protocol.scripts import Script
 from pawlock.core.quorum.nodes import KnownNodes
-from pawlock.runtimes.aio import AsyncioRuntime, LocalWaiter
+from pawlock.runtimes.aio import AsyncioRuntime
 from pawlock.runtimes.masters import MastersRuntime
 from pawlock.runtimes.shared import start_thread
 from pawlock.topology.endpoint import Endpoint
@@ -104,17 +104,6 @@ class QuorumAsyncioRuntime(MastersRuntime, AsyncioRuntime):
             return
         for index, call in enumerate(calls):
             ballot.add(index, NOT_ASKED if call is None else GONE)
-
-    async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
-        """See ``QuorumRuntime``."""
-        local_waiter = LocalWaiter(self.loop)
-        watcher.on_due(local_waiter.unpark)
-        try:
-            if not self._closing and not self._group.dead:
-                self._group.watch(call, watcher, self.node_timeout)
-            await self._rest(local_waiter, seconds)
-        finally:
-            self._group.unwatch(call, watcher)
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:  # noqa: ARG002 - all go one way
         """See ``QuorumRuntime``."""

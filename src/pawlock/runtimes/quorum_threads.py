@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from pawlock.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority
+from pawlock.core.protocol.quorum import NOT_ASKED, Ballot, Question, majority
 from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
 from pawlock.core.protocol.scripts import Script
 from pawlock.core.quorum.nodes import KnownNodes
@@ -17,7 +17,6 @@ from pawlock.runtimes.threads import ThreadRuntime
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.link_group import GONE, READING, ThreadLinkGroup
 from pawlock.transport.node import NodeLink, meet
-from pawlock.transport.waker import Waker
 
 __all__ = ["QuorumThreadRuntime"]
 
@@ -66,30 +65,6 @@ class _LocalGroup(threading.local):
         """Its group."""
         held = self.held
         return None if held is None else held.group
-
-
-class _WatchParker:
-    """Where a thread sleeps that listens to the nodes; see ``Parker``. Of one call: a signal handler has another."""
-
-    __slots__ = ("_group", "_waker", "_watcher")
-
-    def __init__(self, group: ThreadLinkGroup, watcher: Watcher) -> None:
-        self._group = group
-        self._watcher = watcher
-        self._waker = Waker()
-        watcher.on_due(self._waker.wake)
-
-    def rest(self, timeout: float | None) -> bool:
-        """Sleep until enough nodes said that a name may be free, or until woken."""
-        return self._group.listen(self._watcher, self._waker, 0.0 if timeout is None else timeout)
-
-    async def park(self, timeout: float | None) -> bool:
-        """The same."""
-        return self.rest(timeout)
-
-    def unpark(self) -> None:
-        """Wake the local waiter."""
-        self._waker.wake()
 
 
 class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
@@ -178,24 +153,6 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
             return
         for index, call in enumerate(calls):
             ballot.add(index, NOT_ASKED if call is None else GONE)
-
-    async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
-        """See ``QuorumRuntime``."""
-        group = self._local_group.group
-        if group is None or group.dead or not group.lock.acquire(timeout=READING):
-            await self.sleep(seconds)
-            return
-        try:
-            group.watch(call, watcher, self.node_timeout)
-        finally:
-            group.lock.release()
-        self.start_late()
-        try:
-            closed = self._closing.wait(seconds, _WatchParker(group, watcher))
-        finally:
-            group.unwatch(call, watcher)
-        if closed:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:
         """See ``QuorumRuntime``."""

@@ -10,12 +10,11 @@ from itertools import count
 
 from pawlock._outsider import let_out
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.quorum import NOT_ASKED, Ballot, QuorumCall, WatchCall, Watcher
+from pawlock.core.protocol.quorum import NOT_ASKED, Ballot
 from pawlock.core.protocol.quorum import Question as Asked
 from pawlock.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind
 from pawlock.core.quorum.votes import MergedVotes
-from pawlock.transport.node import WOULD_BLOCK, Form, NodeLink, Question, form_of
-from pawlock.transport.waker import Waker
+from pawlock.transport.node import WOULD_BLOCK, NodeLink, Question
 
 __all__ = ["GONE", "READING", "LinkGroup", "ThreadLinkGroup"]
 
@@ -82,12 +81,10 @@ class LinkGroup(ABC):
 
     def send_to_all(self, call: Call, question: Question) -> None:
         """Send one call to all nodes, each in one write."""
-        if type(call) is QuorumCall and call.plain is not None:
-            question.plain = call.plain
         now = question.sent_at
         rid = next(self._numbers)
-        kind: object = self
-        data, size, entry = b"", 0, (rid, call, question, False, b"")
+        data = call.pack(rid)
+        size, entry = len(data), (rid, call, question, False)
         joins = self._joins()
         for index, link in enumerate(self._links):
             # Nearly always a link is there, and has no reply outstanding but that to the last question.
@@ -97,11 +94,6 @@ class LinkGroup(ABC):
                     question.take(index, usable)
                     continue
                 link = usable  # noqa: PLW2901 - the same node's
-            if link.native is not kind:
-                # Mostly all nodes are of a kind, and what is sent was packed for the first of them.
-                kind = link.native
-                data, native, expected = form_of(call, rid, link.native)
-                size, entry = len(data), (rid, call, question, native, expected)
             link.pending.append(entry)
             try:
                 if joins or link.unsent:
@@ -115,12 +107,8 @@ class LinkGroup(ABC):
 
     def send_each(self, calls: Sequence[Call | None], question: Question) -> None:
         """Send each node its call; None: that node is not asked."""
-        first = next((call for call in calls if call is not None), None)
-        if type(first) is QuorumCall and first.plain is not None:
-            question.plain = first.plain
         now = question.sent_at
         rid = next(self._numbers)
-        forms: dict[tuple[int, object], Form] = {}
         for index, call in enumerate(calls):
             if call is None:
                 question.take(index, NOT_ASKED)
@@ -129,57 +117,28 @@ class LinkGroup(ABC):
             if isinstance(usable, Fault):
                 question.take(index, usable)
                 continue
-            self._post(usable, call, question, rid, forms)
+            self._post(usable, call, question, rid)
 
     def cast(self, calls: Sequence[Call | None], ballot: Ballot, timeout: float) -> None:
         """Send without waiting, only where a link lives."""
         question = self._unawaited(ballot, timeout)
         rid = next(self._numbers)
-        forms: dict[tuple[int, object], Form] = {}
         for index, (link, call) in enumerate(zip(self._links, calls, strict=True)):
             if call is None:
                 question.take(index, NOT_ASKED)
             elif link is None or link.dead:
                 question.take(index, GONE)
             else:
-                self._post(link, call, question, rid, forms)
-
-    def watch(self, call: WatchCall, watcher: Watcher, timeout: float) -> None:
-        """Ask each node that notifies of changes to notify ``watcher`` of those of some keys, until ``unwatch``."""
-        calls: list[Call | None] = []
-        for link in self._links:
-            if link is None or link.dead:
-                calls.append(call)
-                continue
-            if asked := link.watch(call, watcher, self._now()):
-                try:
-                    self._write(link, asked)
-                except OSError as error:
-                    self._broke(link, error)
-            calls.append(call if link.tracks else None)
-        self.cast(calls, watcher, timeout)
-
-    def unwatch(self, call: WatchCall, watcher: Watcher) -> None:
-        """Ignore what the nodes notify of from here on."""
-        for link in self._links:
-            if link is not None:
-                link.unwatch(call.keys, watcher)
+                self._post(link, call, question, rid)
 
     def _unawaited(self, ballot: Ballot, timeout: float) -> Question:
         """A question that nobody waits for."""
         return Question(ballot, self._count, self._now(), timeout)
 
-    def _post(
-        self, link: NodeLink, call: Call, question: Question, rid: int, forms: dict[tuple[int, object], Form]
-    ) -> None:
-        kind = id(call), link.native
-        form = forms.get(kind)
-        if form is None:
-            form = forms[kind] = form_of(call, rid, link.native)
-        data, native, expected = form
-        link.pending.append((rid, call, question, native, expected))
+    def _post(self, link: NodeLink, call: Call, question: Question, rid: int) -> None:
+        link.pending.append((rid, call, question, False))
         try:
-            self._write(link, data)
+            self._write(link, call.pack(rid))
         except OSError as error:
             self._broke(link, error)
 
@@ -329,33 +288,6 @@ class ThreadLinkGroup(LinkGroup):
             self.send_each(calls, question)
         while questions := [question for question in questions if not question.decided]:
             self._look(questions)
-
-    def listen(self, watcher: Watcher, waker: Waker, seconds: float) -> bool:
-        """Read notifications of nodes for so many seconds, or until woken; True if it was.
-
-        Not under ``lock``, but for each read: a signal handler on top of it may ask on the same connections.
-        """
-        end = self._now() + seconds
-        # Its own, since one that polls already does not poll once more.
-        poll = select.poll()
-        for number in (waker.fileno(), *self._by_fileno):
-            poll.register(number, select.POLLIN)
-        while not watcher.due and (left := end - self._now()) > 0:
-            for number, _ in poll.poll(int(left * 1000) + 1):
-                if number == waker.fileno():
-                    return True
-                link = self._by_fileno.get(number)
-                if link is None or link.dead:
-                    poll.unregister(number)
-                elif self.lock.acquire(timeout=READING):
-                    try:
-                        self._pull(link)
-                    except BaseException:
-                        self.close()
-                        raise
-                    finally:
-                        self.lock.release()
-        return watcher.due
 
     def drain_replies(self, seconds: float) -> None:
         """Wait for the replies that are still outstanding: a socket closed before one may drop its request."""

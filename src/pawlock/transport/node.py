@@ -3,8 +3,6 @@
 A question goes to all masters at once, under one number and, mostly, in the same bytes. Nobody waits for a master
 once the question is decided; its answer is read with those of the next question. What is sent to a master goes behind
 all that was sent before, so an undo cannot overtake what it undoes.
-
-The answer that nearly always comes is known to the byte (``QuorumCall.expected``): it is compared, and not parsed.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from typing import Any
 
 from pawlock._outsider import let_out
 from pawlock.core.protocol.faults import classify
-from pawlock.core.protocol.outcomes import Outcome, Present, Released
-from pawlock.core.protocol.quorum import Ballot, QuorumCall, WatchCall, Watcher
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.quorum import Ballot
 from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
 from pawlock.core.protocol.scripts import Script, pack_words
 from pawlock.core.quorum.nodes import Incarnation
@@ -28,7 +26,7 @@ from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.link import Link
 from pawlock.transport.wire import NOTHING, PushNotification, ReplyError, rid_of
 
-__all__ = ["WOULD_BLOCK", "Form", "NodeLink", "Question", "form_of", "meet"]
+__all__ = ["WOULD_BLOCK", "NodeLink", "Question", "meet"]
 
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a socket that never blocks raises instead."""
@@ -38,20 +36,7 @@ _PATIENCE = 0.25
 """A link that is silent for so long is given up. Not sooner: what was sent on it may still be carried out."""
 _MOST_UNSENT = 1 << 20
 _ECHO = b"*2\r\n$4\r\nECHO\r\n$10\r\n%d\r\n"
-_DELETED = b":1\r\n$10\r\n%d\r\n"
-
-_TRACK = b"*5\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n$5\r\nOPTIN\r\n$6\r\nNOLOOP\r\n"
-
-_NATIVES = (
-    (b"*3\r\n$7\r\nDELIFEQ\r\n", b""),
-    (b"*4\r\n$5\r\nDELEX\r\n", b"$4\r\nIFEQ\r\n"),
-)
-"""How servers with a conditional delete expect it: what comes before the key, and before the value."""
-
-
 _UNKNOWN = Incarnation("", -inf)
-
-_NO_PLAIN: Outcome = None
 
 
 class Question:
@@ -63,10 +48,9 @@ class Question:
         decided: True once nobody needs to wait any more.
         sent_at: When it was sent.
         deadline: When who has not answered counts as failed.
-        plain: The plainest answer, if there is one.
     """
 
-    __slots__ = ("ballot", "deadline", "decided", "missing", "plain", "sent_at")
+    __slots__ = ("ballot", "deadline", "decided", "missing", "sent_at")
 
     def __init__(self, ballot: Ballot | None, missing: int, sent_at: float, timeout: float) -> None:
         self.ballot: Ballot | None = ballot
@@ -74,7 +58,6 @@ class Question:
         self.decided: bool = ballot is None
         self.sent_at: float = sent_at
         self.deadline: float = sent_at + timeout
-        self.plain: Outcome = _NO_PLAIN
 
     def take(self, index: int, outcome: Outcome | Fault) -> None:
         """Count an answer."""
@@ -99,21 +82,8 @@ class Question:
         """It was decided just now."""
 
 
-Pending = tuple[int, Call, Question, bool, bytes]
-"""A request under way: number, call, question, whether it went as a native command, and its plainest answer."""
-
-Form = tuple[bytes, bool, bytes]
-"""What is sent for a call to one kind of node, whether that is a native command, and its plainest answer."""
-
-
-def form_of(call: Call, rid: int, native: tuple[bytes, bytes] | None) -> Form:
-    """How a call goes to a node with this native command."""
-    if type(call) is not QuorumCall:
-        return call.pack(rid), type(call) is WatchCall, b""
-    if native is None or call.native is None:
-        return call.pack(rid), False, call.expected and call.expected % rid
-    key, value = call.native
-    return b"".join((native[0], key, native[1], value, _ECHO % rid)), True, _DELETED % rid
+Pending = tuple[int, Call, Question, bool]
+"""A request under way: number, call, question, and whether it loads the call's script."""
 
 
 class NodeLink(Link):
@@ -121,56 +91,42 @@ class NodeLink(Link):
 
     Attributes:
         index: Which node it leads to.
-        native: How the node deletes a key that has a value, if it can; see ``learn``.
         numbers: Where numbers of requests come from, each above all before; the links of a caller share them.
         unsent: What the socket did not take yet.
         heard_at: When anything came last.
         incarnation: Which incarnation of the node it leads to.
         slowest: The longest that an answer took, in seconds, since that was last asked for.
-        tracks: Whether the node notifies of changes of keys; None: it was not asked to.
     """
 
     def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool, index: int) -> None:
         super().__init__(endpoint, channel, timeout, first=first)
         self.index: int = index
         self.pending: deque[Pending] = deque()
-        self.native: tuple[bytes, bytes] | None = None
         self.unsent: bytes = b""
         self.heard_at: float = 0.0
         self.numbers: Iterator[int] = count(FIRST_RID + 1)
         self.incarnation: Incarnation = _UNKNOWN
         self.slowest: float = 0.0
-        self.tracks: bool | None = None
-        self._watchers: dict[bytes, list[Watcher]] = {}
         self._half: Any = None
-        self._whole = True
         # Bound once: these are the steps of every request.
         self.write: Callable[[bytes], int] = self._sock.send
         self._read = self._sock.recv
         self._secure = isinstance(self._sock, ssl.SSLSocket)
 
-    def learn(self, scripts: Sequence[Script], key: bytes, end: float) -> None:
-        """Load scripts, and try which native command there is. Raises ``OSError`` if the connection breaks.
+    def learn(self, scripts: Sequence[Script], end: float) -> None:
+        """Load scripts. Raises ``OSError`` if the connection breaks.
 
         Nobody may be there to read that a node which answered late did not know a script; one that refuses to load is
         taught when the script is first needed.
 
         Args:
             scripts: What the node is to know.
-            key: A key that has not the value ``-``, to try the command with.
             end: When the answers must be here, on the monotonic clock.
         """
         for script in scripts:
             self.put(b"*3\r\n" + pack_words(b"SCRIPT", b"LOAD", script.source), end)
-        for before, between in _NATIVES:
-            tried = before, pack_words(key), between, pack_words(b"-"), _ECHO % FIRST_RID
-            self.put(b"".join(tried), end)
         for _ in scripts:
             self.next_reply(end)
-        for native in _NATIVES:
-            answers = self.next_reply(end), self.next_reply(end)
-            if answers == (0, b"%d" % FIRST_RID):
-                self.native = native
 
     def stop_blocking(self) -> None:
         """From here on the socket returns at once."""
@@ -210,49 +166,26 @@ class NodeLink(Link):
             except WOULD_BLOCK:
                 return
             self.heard_at = now
-            pending, expected = self.pending, b""
-            if pending:
-                _, _, question, _, expected = pending[0]
+            if self.pending:
+                question = self.pending[0][2]
                 if not question.decided and (took := now - question.sent_at) > self.slowest:
                     self.slowest = took
-            if expected and chunk == expected and self._whole:
-                # Nearly always this is it: one answer, and the one that was known beforehand.
-                question = pending.popleft()[2]
-                question.take(self.index, question.plain)
-            else:
-                if not chunk:
-                    raise ConnectionResetError("the node closed the connection")
-                left = self._count_plain(chunk) if self._whole else chunk
-                if left:
-                    self._parse(left)
+            if not chunk:
+                raise ConnectionResetError("the node closed the connection")
+            self._parse(chunk)
             if len(chunk) < _CHUNK and not self._secure:
                 return
-
-    def _count_plain(self, chunk: bytes) -> bytes:
-        """Count the answers that are known to the byte; returns what comes behind them."""
-        pending, at, size = self.pending, 0, len(chunk)
-        while at < size and pending:
-            expected, question = pending[0][4], pending[0][2]
-            if not expected or not chunk.startswith(expected, at):
-                return chunk[at:]
-            pending.popleft()
-            at += len(expected)
-            question.take(self.index, question.plain)
-        return chunk[at:] if at < size else b""
 
     def _parse(self, chunk: bytes) -> None:
         self._reader.feed(chunk)
         while (reply := self._reader.gets()) is not NOTHING:
-            if type(reply) is PushNotification:
-                self._pushed(reply)
-            else:
+            if type(reply) is not PushNotification:
                 self._deal(reply)
-        self._whole = not self._reader.has_data() and self._half is None
 
     def _deal(self, reply: Any) -> None:
         pending = self.pending
         if pending and pending[0][3]:
-            self._deal_native(reply)
+            self._taught(reply)
             return
         if isinstance(reply, ReplyError):
             # An error names no request: it belongs to the oldest, unless a reply before it was lost.
@@ -261,13 +194,13 @@ class NodeLink(Link):
             return
         rid = rid_of(reply)
         while rid is not None and pending and pending[0][0] <= rid:
-            number, call, question, _, _ = pending.popleft()
+            number, call, question, _ = pending.popleft()
             lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
             question.take(self.index, call.answer(reply) if number == rid else lost)
 
     def _refused(self, text: str) -> None:
-        _, call, question, _, _ = self.pending.popleft()
-        gives_back = type(call) is QuorumCall and type(call.plain) is Released
+        _, call, question, _ = self.pending.popleft()
+        gives_back = call.script.name == "leave"
         if text.startswith("NOSCRIPT") and (gives_back or not self.pending):
             # A vote only while nothing was sent behind it: that may be its undo, which must not go ahead.
             self._resend(call, question)
@@ -281,80 +214,26 @@ class NodeLink(Link):
             fault.maybe_applied = bool(self.pending)
             question.take(self.index, fault)
 
-    def _deal_native(self, reply: Any) -> None:
-        """A native command has two answers: its own, and the number that was sent behind it."""
+    def _taught(self, reply: Any) -> None:
+        """A script was loaded, or not: two answers, that of the command and the number that was sent behind it."""
         if self._half is None:
             self._half = reply
             return
-        half, self._half = self._half, None
-        rid, call, question, _, _ = self.pending.popleft()
-        if type(call) is WatchCall and question.ballot is not None:
-            question.take(self.index, self._watched(half, reply))
-            return
-        if question.ballot is None and reply == b"%d" % rid:
-            # A script was loaded, or not.
-            return
-        if isinstance(reply, ReplyError) or isinstance(half, ReplyError):
-            # No longer allowed, say: from now on by the script.
-            self.native = None
-        elif reply != b"%d" % rid:
+        self._half = None
+        if reply != b"%d" % self.pending.popleft()[0]:
             raise ValueError("a reply was lost")
-        if half == 1:
-            question.take(self.index, question.plain)
-            return
-        # Whose the key is instead, only the script reports; and it changes nothing where the key is not the token's.
-        self._resend(call, question)
-
-    # Hints ------------------------------------------------------------------------------------------------------
-
-    def unwatch(self, keys: Sequence[bytes], watcher: Watcher) -> None:
-        """Ignore for this watcher what the node notifies of from here on."""
-        for key in keys:
-            watchers = self._watchers.get(key, [])
-            if watcher in watchers:
-                watchers.remove(watcher)
-            if not watchers:
-                self._watchers.pop(key, None)
-
-    def watch(self, call: WatchCall, watcher: Watcher, now: float) -> bytes:
-        """Notify a watcher of changes, once the node is sent the call; returns what to send before it."""
-        for key in call.keys:
-            self._watchers.setdefault(key, []).append(watcher)
-        if self.tracks is not None:
-            return b""
-        self.tracks = True
-        rid = next(self.numbers)
-        self.pending.append((rid, call, Question(None, 1, now, 0.0), True, b""))
-        return _TRACK + _ECHO % rid
-
-    def _watched(self, allowed: Any, count: Any) -> Outcome | Fault:
-        """The answer to a ``WatchCall``. A node that tracks no keys, for this user or at all, is not asked again."""
-        for one in (allowed, count):
-            if isinstance(one, ReplyError):
-                self.tracks = False
-                return classify(str(one))
-        if type(count) is not int:
-            raise ValueError("a reply was lost")
-        return Present(count)
-
-    def _pushed(self, push: Any) -> None:
-        """A key changed, or (None) all did."""
-        if len(push) == 2 and push[0] == b"invalidate":
-            for key in self._watchers if push[1] is None else push[1]:
-                for watcher in self._watchers.get(key, ()):
-                    watcher.hint(self.index)
 
     def _teach(self, call: Call, question: Question) -> None:
-        """Load a script; like a native command it has two answers."""
+        """Load a script; its answer has no number, so one is sent behind it."""
         rid = next(self.numbers)
         nobody = Question(None, 1, question.sent_at, question.deadline - question.sent_at)
-        self.pending.append((rid, call, nobody, True, b""))
+        self.pending.append((rid, call, nobody, True))
         load = b"*3\r\n" + pack_words(b"SCRIPT", b"LOAD", call.script.source)
         self.push(load + _ECHO % rid)
 
     def _resend(self, call: Call, question: Question) -> None:
         rid = next(self.numbers)
-        self.pending.append((rid, call, question, False, b""))
+        self.pending.append((rid, call, question, False))
         self.push(call.pack_eval(rid))
 
     def read_late_replies(self, now: float) -> bool:
@@ -394,7 +273,7 @@ def meet(
     Args:
         endpoint: Where it is.
         index: Which of the nodes.
-        probe: What to ask; its first key is also one to try a native command with.
+        probe: What to ask.
         scripts: What the node is to know.
         timeout: Seconds for the connect and for each answer.
         first: True if this client was never connected to it before.
@@ -406,7 +285,7 @@ def meet(
     try:
         info: str = link.ask(probe, timeout).info
         asked_at = monotonic()
-        link.learn(scripts, probe.words()[0], asked_at + timeout)
+        link.learn(scripts, asked_at + timeout)
         link.slowest = monotonic() - asked_at
         link.stop_blocking()
     except OSError as error:

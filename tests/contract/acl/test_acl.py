@@ -39,9 +39,6 @@ HANDSHAKE = {
 }
 """What the transports send themselves; the rest is in scripts."""
 
-BY_NAME = {"delifeq", "delex"}
-"""Found by trying on several masters, and done without: not every server knows the words, so no file can have them."""
-
 
 def protect(*servers: Server) -> None:
     """Make the user of the rules on each."""
@@ -202,10 +199,7 @@ def test_several_masters_work_under_the_rules(flavour: Flavour) -> None:
         protect(*servers)
         urls = [as_user(server.url) for server in servers]
         with pawlock.connect(urls, redlock=pawlock.RedlockOptions(fresh=True)) as client:
-            for lock in (
-                client.lock("a"), client.rlock("b"), client.rwlock("f").read, client.rwlock("f").write,
-                client.multi_lock(["g", "h"]),
-            ):  # fmt: skip
+            for lock in (client.lock("a"), client.rlock("b"), client.multi_lock(["g", "h"])):
                 with lock:
                     pass
             with client.lock("a") as lease:
@@ -215,7 +209,7 @@ def test_several_masters_work_under_the_rules(flavour: Flavour) -> None:
                 with pytest.raises(pawlock.AcquireTimeout):
                     other.lock("a").acquire(timeout=0.2)
             client.inspect("a")
-        assert {word.decode() for word in refusals(*servers)} <= BY_NAME
+        assert not refusals(*servers)
 
 
 def test_nothing_else_is_allowed(guarded: tuple[Server, str]) -> None:

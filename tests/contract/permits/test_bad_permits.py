@@ -73,4 +73,4 @@ def test_upgradable_is_a_word(connect: Any, upgradable: object) -> None:
 def test_not_on_several_masters(connect: Any) -> None:
     client = connect([NOWHERE, NOWHERE.replace(":1/", ":2/"), NOWHERE.replace(":1/", ":3/")])
     refused(lambda: client.semaphore("x", permits=3), "Redlock", pawlock.NotSupported)
-    refused(lambda: client.rwlock("x", upgradable=True), "Redlock", pawlock.NotSupported)
+    refused(lambda: client.rwlock("x"), "Redlock", pawlock.NotSupported)

@@ -114,6 +114,7 @@ REFUSED: list[tuple[str, Callable[[Any], Any]]] = [
     ("fair_lock", lambda client: client.fair_lock("x")),
     ("rlock(owner=)", lambda client: client.rlock("x", owner="job")),
     ("semaphore", lambda client: client.semaphore("x", permits=2)),
+    ("rwlock", lambda client: client.rwlock("x")),
     ("latch", lambda client: client.latch("x", 2)),
     ("barrier", lambda client: client.barrier("x", 2)),
     ("election", lambda client: client.election("x")),

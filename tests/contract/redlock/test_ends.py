@@ -70,10 +70,10 @@ def test_a_thread_goes_on_with_the_connections_of_one_that_ended(five: Cluster) 
 def test_a_release_whose_script_a_node_has_forgotten_is_sent_again(five: Cluster) -> None:
     """Also to nodes that were not waited for, and with other requests behind it."""
     with five.client() as client:
-        reader = client.rwlock("s").read
-        reader.acquire().release()
+        lock = client.lock("s")
+        lock.acquire().release()
         for _ in range(5):
-            lease = reader.acquire()
+            lease = lock.acquire()
             for server in five.servers:
                 server.command("SCRIPT", "FLUSH")
             lease.release()

@@ -1,26 +1,22 @@
-"""The plain way of a vote: what a node says that grants exactly what it was asked for, and who is read when."""
+"""The plain way of a vote: what a node says that grants exactly what it was asked for."""
 
 from __future__ import annotations
 
-import select
 import time
-from collections import deque
 from collections.abc import Iterator
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.outcomes import AS_ASKED, RELEASED, Granted
+from pawlock.core.protocol.outcomes import AS_ASKED, Granted
 from pawlock.core.protocol.quorum import QuorumCall
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.quorum.ballot import question_of
 from pawlock.core.quorum.votes import GrantVotes, Majority, NoMajority
 from pawlock.primitives.redlock import QuorumMutex
-from pawlock.transport.link_group import ThreadLinkGroup
 from pawlock.transport.wire import new_reader
 from tests.support.servers import Server, available
 
@@ -43,8 +39,8 @@ class _Node:
         self.mutex = QuorumMutex("lock", name, name)
         self.now_us = int(time.time() * _US)
 
-    def vote(self, token: str, hint: int, *, block: int = 16, clock: bool = False) -> Any:
-        call = self.mutex.grant(token, 30_000, block, hint, clock=clock, wait=True)
+    def vote(self, token: str, proposal: int, *, block: int = 16, clock: bool = False) -> Any:
+        call = self.mutex.grant(token, 30_000, block, proposal, clock=clock)
         return self._run(call)
 
     def leave(self, token: str, tomb_ms: int = 0) -> Any:
@@ -63,41 +59,41 @@ class _Node:
         return int(left)
 
 
-def test_a_wish_that_rises_is_granted_in_two_words_and_kept(server: Server) -> None:
+def test_a_proposal_that_rises_is_granted_in_two_words_and_kept(server: Server) -> None:
     node = _Node(server, "plain-rises")
     first = node.vote("a@h", 0, clock=True)
     assert first[0] == b"H"
     assert len(first) == 5
     assert first[4] > 0
     node.leave("a@h")
-    wish = node.now_us + 5 * _US
-    assert node.vote("b@h", wish, block=16) == [b"H", b"1000000007"]
-    assert node.fence() == (wish + 15, wish)
+    proposal = node.now_us + 5 * _US
+    assert node.vote("b@h", proposal, block=16) == [b"H", b"1000000007"]
+    assert node.fence() == (proposal + 15, proposal)
     assert 29_000 < node.lives_ms("plain-rises") <= 30_000
     # A copy of it says the same at length.
-    again = node.vote("b@h", wish, block=16)
-    assert again[:3] == [b"H", b"1000000007", wish]
+    again = node.vote("b@h", proposal, block=16)
+    assert again[:3] == [b"H", b"1000000007", proposal]
     assert 0 < again[3] <= 30_000
-    assert node.fence() == (wish + 15, wish)
+    assert node.fence() == (proposal + 15, proposal)
 
 
-def test_a_wish_inside_the_last_block_or_far_ahead_is_not_granted_as_it_is(server: Server) -> None:
+def test_a_proposal_inside_the_last_block_or_far_ahead_is_not_granted_as_it_is(server: Server) -> None:
     node = _Node(server, "plain-inside")
     node.vote("a@h", 0, clock=True)
     node.leave("a@h")
-    wish = node.now_us + 5 * _US
-    assert len(node.vote("b@h", wish, block=16)) == 2
+    proposal = node.now_us + 5 * _US
+    assert len(node.vote("b@h", proposal, block=16)) == 2
     node.leave("b@h")
-    inside = node.vote("c@h", wish + 15, block=16)
+    inside = node.vote("c@h", proposal + 15, block=16)
     assert len(inside) == 5
-    assert inside[2] == wish + 16
+    assert inside[2] == proposal + 16
     node.leave("c@h")
     ahead = node.vote("d@h", node.now_us + 4 * 3600 * _US)
     assert len(ahead) == 5
-    assert wish + 31 < ahead[2] < node.now_us + 3600 * _US
+    assert proposal + 31 < ahead[2] < node.now_us + 3600 * _US
 
 
-def test_a_wish_is_not_granted_plainly_where_the_fence_may_be_forgotten_too_soon(server: Server) -> None:
+def test_a_proposal_is_not_granted_plainly_where_the_fence_may_be_forgotten_too_soon(server: Server) -> None:
     node = _Node(server, "plain-forgotten")
     node.vote("a@h", 0, clock=True)
     node.leave("a@h")
@@ -126,7 +122,7 @@ def test_a_token_that_left_for_good_and_a_name_that_is_held_get_no_plain_yes(ser
         _Node(server, "plain-list").vote("a@h", node.now_us)
 
 
-def test_a_bare_yes_counts_as_what_was_wished_for_and_only_then() -> None:
+def test_a_bare_yes_counts_as_what_was_proposed_and_only_then() -> None:
     meant = Granted(700, 30_000, 0)
     votes = GrantVotes(3, meant)
     assert not votes.add(0, AS_ASKED)
@@ -152,65 +148,14 @@ def test_votes_of_different_fences_need_the_write_back() -> None:
 def test_a_question_of_a_fresh_client_asks_for_the_clock() -> None:
     nodes: Any = SimpleNamespace(ahead_us=0.0, ahead_at=0.0)
     mutex = QuorumMutex("lock", "n", "n")
-    call = question_of(nodes, mutex, "a@h", Terms(LockOptions()), 5.0, wait=True)
+    call = question_of(nodes, mutex, "a@h", Terms(LockOptions()), 5.0)
     assert type(call) is QuorumCall
-    assert call.plain is None
+    assert call.asked is None
     assert call.words()[5:8] == [b"0", b"%d" % (Terms(LockOptions()).block - 1), b"0"]
     nodes.ahead_us, nodes.ahead_at = 1.79e15, 5.0
-    call = question_of(nodes, mutex, "a@h", Terms(LockOptions()), 6.0, wait=True)
-    assert call.plain is not None
-    assert call.words()[5] == b"%d" % call.plain.fence
-
-
-class _Link:
-    """A node that always answers at once."""
-
-    dead = False
-    native = None
-    unsent = b""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.pending: deque[Any] = deque()
-        self.pulls = 0
-
-    def write(self, data: bytes) -> int:
-        return len(data)
-
-    def pull(self, now: float) -> None:
-        del now
-        self.pulls += 1
-        while self.pending:
-            question = self.pending.popleft()[2]
-            question.take(self.index, question.plain)
-
-
-def _unheard(index: int, fault: Fault, link: object) -> None:
-    raise AssertionError(f"node {index}: {fault}")
-
-
-def _all_readable(nodes: int, timeout: int) -> list[tuple[int, int]]:
-    del timeout
-    return [(index, select.POLLIN) for index in range(nodes)]
-
-
-@pytest.mark.parametrize("nodes", [2, 3, 4, 5, 7])
-def test_who_was_not_waited_for_is_read_with_the_next_questions(
-    nodes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    links: list[Any] = [_Link(index) for index in range(nodes)]
-    group = ThreadLinkGroup(nodes, links.__getitem__, _unheard, time.monotonic)
-    poller = SimpleNamespace(poll=partial(_all_readable, nodes))
-    for name, value in {"_links": links, "_by_fileno": dict(enumerate(links)), "_poll": poller}.items():
-        monkeypatch.setattr(group, name, value)
-    mutex = QuorumMutex("lock", "n", "n")
-    longest = 0
-    for _ in range(20):
-        assert group.ask(mutex.leave("a@h", 0, 0), 1.0) == RELEASED
-        longest = max(longest, *(len(link.pending) for link in links))
-    assert longest <= 1
-    # Nobody was read for nothing: of many nodes no more than a majority each time.
-    assert sum(link.pulls for link in links) == 20 * (nodes // 2 + 1)
+    call = question_of(nodes, mutex, "a@h", Terms(LockOptions()), 6.0)
+    assert call.asked is not None
+    assert call.words()[5] == b"%d" % call.asked.fence
 
 
 def test_the_reader_knows_a_bare_yes() -> None:
@@ -218,5 +163,5 @@ def test_the_reader_knows_a_bare_yes() -> None:
     reader.feed(b"*2\r\n$1\r\nH\r\n$10\r\n1000000007\r\n")
     reply = reader.gets()
     assert reply == [b"H", b"1000000007"]
-    grant = QuorumMutex("lock", "n", "n").grant("a@h", 1000, 1, 5, clock=False, wait=True)
+    grant = QuorumMutex("lock", "n", "n").grant("a@h", 1000, 1, 5, clock=False)
     assert grant.answer(reply) is AS_ASKED

@@ -9,7 +9,6 @@ from tests.unit.scripts.rig import token
 
 A, B = token("a"), token("b")
 NAME, FENCE, DEAD = "n", "{n}:fence", "{n}:1:dead"
-INTENT, HOLDS = "{n}:1:intent", "{n}:1:holds"
 WIRE = {"v": "1"}
 
 
@@ -24,15 +23,15 @@ def grant(
     *,
     ttl: int = 30_000,
     block: int = 1,
-    hint: int = 0,
+    proposal: int = 0,
     clock: int = 0,
     dead: str = DEAD,
 ) -> list[object]:
     """Ask as the primitive asks; a plain yes is what was asked for."""
-    last = hint + max(block, 1) - 1
-    promised = hint // 1000 + 1 + max(ttl, DAY * 23 // 24) if hint and not clock else 0
-    reply = node.run("grant", [NAME, FENCE, dead], tok, ttl, hint, last, promised, DAY)
-    return reply if len(reply) > 1 else ["H", hint, ttl, 0]
+    last = proposal + max(block, 1) - 1
+    promised = proposal // 1000 + 1 + max(ttl, DAY * 23 // 24) if proposal and not clock else 0
+    reply = node.run("grant", [NAME, FENCE, dead], tok, ttl, proposal, last, promised, DAY)
+    return reply if len(reply) > 1 else ["H", proposal, ttl, 0]
 
 
 def record(last: int, cur: int, kept_ms: int) -> dict[str, str]:
@@ -71,31 +70,31 @@ def test_a_dead_token_gets_nothing_and_a_living_one_keeps_what_it_has(node: Node
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["first", "again"])
-def test_a_wish_is_granted_within_an_hour_of_the_clock(node: Node, *, known: bool) -> None:
+def test_a_proposal_is_granted_within_an_hour_of_the_clock(node: Node, *, known: bool) -> None:
     if known:
         used(node)
     for clock in (0, 1):
-        wish = NOW_US + HOUR_US + 2
-        assert grant(node, hint=wish, clock=clock)[1] == NOW_US + (1 if known else 0)
+        proposal = NOW_US + HOUR_US + 2
+        assert grant(node, proposal=proposal, clock=clock)[1] == NOW_US + (1 if known else 0)
         node.store.flush()
         if known:
             used(node)
-    assert grant(node, hint=NOW_US + HOUR_US, clock=1)[1] == NOW_US + HOUR_US
+    assert grant(node, proposal=NOW_US + HOUR_US, clock=1)[1] == NOW_US + HOUR_US
 
 
-def test_a_wish_below_what_is_known_is_not_granted(node: Node) -> None:
+def test_a_proposal_below_what_is_known_is_not_granted(node: Node) -> None:
     used(node, block=100)
-    assert grant(node, hint=NOW_US + 50) == ["H", NOW_US + 100, 30_000, NOW_US]
+    assert grant(node, proposal=NOW_US + 50) == ["H", NOW_US + 100, 30_000, NOW_US]
     node.store.flush()
     used(node, block=100)
-    assert grant(node, hint=NOW_US + 99, clock=1)[1] == NOW_US + 100
+    assert grant(node, proposal=NOW_US + 99, clock=1)[1] == NOW_US + 100
 
 
-def test_a_wish_needs_no_clock_and_reserves_its_block(node: Node) -> None:
+def test_a_proposal_needs_no_clock_and_reserves_its_block(node: Node) -> None:
     used(node)
     kept = NOW_MS + DAY
     node.later(5)
-    assert grant(node, hint=NOW_US + 7, block=16) == ["H", NOW_US + 7, 30_000, 0]
+    assert grant(node, proposal=NOW_US + 7, block=16) == ["H", NOW_US + 7, 30_000, 0]
     assert node.state() == {
         NAME: (30_000, A),
         FENCE: (DAY - 5, record(NOW_US + 22, NOW_US + 7, kept)),
@@ -103,12 +102,12 @@ def test_a_wish_needs_no_clock_and_reserves_its_block(node: Node) -> None:
 
 
 @pytest.mark.parametrize("ahead", [1, HOUR_US])
-def test_a_wish_needs_no_clock_from_the_next_fence_to_an_hour_above_it(node: Node, ahead: int) -> None:
+def test_a_proposal_needs_no_clock_from_the_next_fence_to_an_hour_above_it(node: Node, ahead: int) -> None:
     used(node)
     node.command("HSET", FENCE, "x", NOW_MS + 2 * DAY)
-    assert grant(node, hint=NOW_US + ahead) == ["H", NOW_US + ahead, 30_000, 0]
+    assert grant(node, proposal=NOW_US + ahead) == ["H", NOW_US + ahead, 30_000, 0]
     assert node.run("leave", [NAME, DEAD], A, 0, 0) == ["R"]
-    assert grant(node, hint=NOW_US + ahead) != ["H", NOW_US + ahead, 30_000, 0], "no fence twice"
+    assert grant(node, proposal=NOW_US + ahead) != ["H", NOW_US + ahead, 30_000, 0], "no fence twice"
 
 
 def test_the_record_is_promised_again_once_a_24th_of_it_is_over(node: Node) -> None:
@@ -144,17 +143,17 @@ def test_no_block_is_a_block_of_one(node: Node, *, known: bool) -> None:
 
 def test_a_fence_is_written_back_where_the_token_holds(node: Node) -> None:
     grant(node, block=16)
-    wish = NOW_US + 5000
-    assert node.run("ratify", [NAME, FENCE], A, wish, 16, DAY) == ["H", wish, 30_000, NOW_US]
-    assert node.state()[FENCE][1] == record(wish + 15, wish, NOW_MS + 1 + DAY)
+    proposal = NOW_US + 5000
+    assert node.run("ratify", [NAME, FENCE], A, proposal, 16, DAY) == ["H", proposal, 30_000, NOW_US]
+    assert node.state()[FENCE][1] == record(proposal + 15, proposal, NOW_MS + 1 + DAY)
     node.later(10)
-    again = ["H", wish, 29_990, NOW_US + 10_000]
-    assert node.run("ratify", [NAME, FENCE], A, wish - 1, 16, DAY) == again
-    assert node.state()[FENCE][1] == record(wish + 15, wish, NOW_MS + 1 + DAY)
-    assert node.run("ratify", [NAME, FENCE], B, wish + 1, 16, DAY) == ["U", "other", NOW_US + 10_000]
+    again = ["H", proposal, 29_990, NOW_US + 10_000]
+    assert node.run("ratify", [NAME, FENCE], A, proposal - 1, 16, DAY) == again
+    assert node.state()[FENCE][1] == record(proposal + 15, proposal, NOW_MS + 1 + DAY)
+    assert node.run("ratify", [NAME, FENCE], B, proposal + 1, 16, DAY) == ["U", "other", NOW_US + 10_000]
     node.command("DEL", NAME)
-    assert node.run("ratify", [NAME, FENCE], A, wish + 1, 16, DAY) == ["U", "none", NOW_US + 10_000]
-    assert node.state()[FENCE][1]["last"] == f"{wish + 15}"
+    assert node.run("ratify", [NAME, FENCE], A, proposal + 1, 16, DAY) == ["U", "none", NOW_US + 10_000]
+    assert node.state()[FENCE][1]["last"] == f"{proposal + 15}"
 
 
 def test_a_record_that_was_lost_is_written_back_for_as_long_as_the_lease(node: Node) -> None:
@@ -188,89 +187,3 @@ def test_a_release_takes_its_own_and_bars_what_comes_late(node: Node) -> None:
     node.command("SET", NAME, "foreign")
     assert node.run("leave", [NAME, DEAD], A, 0, 400) == ["A", "foreign"]
     assert node.state()[NAME] == (-1, "foreign")
-
-
-# ------------------------------------------------------------------ readers and writers
-
-
-def share(
-    node: Node, tok: str, mode: str = "1", *, hint: int = 0, wait: int = 0, ttl: int = 30_000
-) -> list[object]:
-    return node.run("share", [NAME, FENCE, INTENT, DEAD, HOLDS], tok, mode, ttl, hint, wait, DAY)
-
-
-def note(node: Node, tok: str, fence: int, mode: str = "1") -> list[object]:
-    return node.run("note", [NAME, FENCE, HOLDS], tok, mode, fence, DAY)
-
-
-def test_readers_are_beside_each_other_and_a_writer_is_not(node: Node) -> None:
-    assert share(node, A) == ["H", NOW_US, 30_000, NOW_US]
-    assert share(node, B, ttl=20_000) == ["H", NOW_US + 1, 20_000, NOW_US]
-    assert node.state() == {
-        NAME: (31_000, {f"1:{A}": NOW_MS + 30_000, f"1:{B}": NOW_MS + 20_000}),
-        FENCE: (DAY, record(NOW_US + 1, NOW_US + 1, NOW_MS + DAY)),
-        HOLDS: (31_000, {A: f"{NOW_US}", B: f"{NOW_US + 1}"}),
-    }
-    # The one that ends first is told of.
-    assert share(node, token("w"), "x") == ["B", 20_000, 0, "host:1/b", NOW_US]
-    assert INTENT not in node.state()
-    node.later(5)
-    assert share(node, A) == ["H", NOW_US, 29_995, NOW_US + 5000]
-
-
-def test_a_waiting_writer_keeps_new_readers_out_for_a_while(node: Node) -> None:
-    share(node, A)
-    assert share(node, token("w"), "x", wait=1)[0] == "B"
-    assert node.state()[INTENT] == (600, "1")
-    assert share(node, B) == ["B", 30_000, 0, "host:1/a", NOW_US]
-    node.command("ZREM", NAME, f"1:{A}")
-    assert share(node, B) == ["B", -2, 0, "", NOW_US]
-    assert share(node, token("w"), "x")[0] == "H"
-    assert INTENT not in node.state()
-    assert share(node, B, wait=1) == ["B", 30_000, 0, "host:1/w", NOW_US]
-    assert INTENT not in node.state()
-
-
-def test_a_writer_that_reads_by_now_is_still_the_tokens(node: Node) -> None:
-    share(node, A)
-    assert share(node, A, "x") == ["H", NOW_US, 30_000, NOW_US]
-
-
-def test_the_last_millisecond_counts_and_then_the_dead_go(node: Node) -> None:
-    share(node, A, "x", ttl=100)
-    node.later(100)
-    assert share(node, B) == ["B", 0, 0, "host:1/a", NOW_US + 100_000]
-    assert note(node, A, 5, "x")[0] == "H"
-    node.later(1)
-    assert note(node, A, 5, "x") == ["U", "none", NOW_US + 101_000]
-    assert share(node, B)[0] == "H"
-    assert node.state()[NAME][1] == {f"1:{B}": NOW_MS + 30_101}
-    assert set(node.state()[HOLDS][1]) == {B}
-
-
-def test_a_dead_reader_gets_nothing(node: Node) -> None:
-    node.command("SET", DEAD, "1", "PX", 500)
-    assert share(node, A) == ["X", NOW_US]
-    assert set(node.state()) == {DEAD}
-
-
-@pytest.mark.parametrize(("ahead", "granted"), [(7, 7), (HOUR_US, HOUR_US), (HOUR_US + 1, 0), (-7, 0)])
-def test_a_readers_wish(node: Node, ahead: int, granted: int) -> None:
-    assert share(node, A, hint=NOW_US + ahead)[1] == NOW_US + granted
-
-
-def test_a_holders_fence_is_written_back(node: Node) -> None:
-    share(node, A)
-    node.later(10)
-    wish = NOW_US + 9000
-    assert note(node, A, wish) == ["H", wish, 29_990, NOW_US + 10_000]
-    assert node.state()[FENCE][1] == record(wish, wish, NOW_MS + DAY)
-    assert node.state()[HOLDS] == (30_990, {A: f"{wish}"})
-    assert note(node, A, wish - 1) == ["H", wish, 29_990, NOW_US + 10_000]
-    assert node.state()[HOLDS][1] == {A: f"{wish}"}
-    assert node.state()[FENCE][1]["last"] == f"{wish}"
-    assert note(node, B, wish + 1) == ["U", "none", NOW_US + 10_000]
-    # The server lost what was noted of it.
-    node.command("DEL", HOLDS)
-    assert note(node, A, wish) == ["H", wish, 29_990, NOW_US + 10_000]
-    assert node.state()[HOLDS] == (30_990, {A: f"{wish}"})

@@ -15,7 +15,7 @@ from tests.support.pace import pace
 from tests.support.proxy import Proxy
 
 DELAYS = (0.0, 0.04, 0.07, 0.15, 0.4)
-KINDS = ("lock", "rlock", "read", "write", "multi_lock")
+KINDS = ("lock", "rlock", "multi_lock")
 _SPAN = 40.0
 """Seconds that one of the slow tests may spend on waiting for masters, at most."""
 
@@ -28,8 +28,6 @@ def three() -> Iterator[Cluster]:
 
 def made(client: Any, kind: str, name: str) -> Any:
     """A lock of a kind."""
-    if kind in ("read", "write"):
-        return getattr(client.rwlock(name), kind)
     return client.multi_lock([name, f"{name}.2"]) if kind == "multi_lock" else getattr(client, kind)(name)
 
 
@@ -49,7 +47,7 @@ async def tried(three: Cluster, api: str, kind: str, delay: float, tries: int) -
         await done(client.close())
 
 
-@pytest.mark.parametrize(("kind", "delay"), [("lock", 0.07), ("multi_lock", 0.07), ("write", 0.15)])
+@pytest.mark.parametrize(("kind", "delay"), [("lock", 0.07), ("multi_lock", 0.07), ("rlock", 0.15)])
 @pytest.mark.parametrize("api", APIS)
 def test_a_free_name_is_granted_however_late_the_masters_answer(
     three: Cluster, api: str, kind: str, delay: float

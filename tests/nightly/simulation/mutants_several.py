@@ -10,12 +10,12 @@ from unittest.mock import patch
 
 from pawlock.core.acquire import candidate, queue
 from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, members_of
-from pawlock.core.keep import engine, majority, outbox
+from pawlock.core.keep import engine, outbox
 from pawlock.core.protocol.outcomes import Granted
 from pawlock.core.protocol.redlock_options import RedlockOptions
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.quorum.nodes import Incarnation, Incarnations
-from pawlock.core.quorum.votes import EachVote, GrantVotes, LeaveVotes
+from pawlock.core.quorum.votes import GrantVotes, LeaveVotes, MergedVotes
 from pawlock.core.state.records import WaiterState
 from pawlock.primitives.mutex import Mutex
 from tests.contract.permits.test_fuzz import MUTANTS as PERMITS
@@ -59,14 +59,6 @@ def _knows_before_it_greets(self: Incarnations, index: int, info: str, now: floa
 _met = Incarnations.met
 
 
-async def _until_a_hint(self: QuorumSimRuntime, call: Any, watcher: Any, seconds: float) -> None:
-    del seconds
-    await _listen(self, call, watcher, 1e9)
-
-
-_listen = QuorumSimRuntime.listen
-
-
 def _only_unsent(self: candidate._Attempt) -> None:
     self.waiter.become(WaiterState.NEW)
 
@@ -75,12 +67,12 @@ def _counts_the_silent(self: GrantVotes) -> int:
     return sum(outcome is None or isinstance(outcome, Fault) for outcome in self.outcomes)
 
 
-def _needs_all(self: EachVote, nodes: int) -> None:
-    _each_vote(self, nodes)
+def _needs_all(self: MergedVotes, nodes: int) -> None:
+    _merged(self, nodes)
     self.needed = nodes
 
 
-_each_vote = EachVote.__init__
+_merged = MergedVotes.__init__
 
 
 def _of_its_own(
@@ -158,9 +150,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(GrantVotes, "failed", property(_counts_the_silent))
     ],
     "each loop knows by itself": lambda: [patch.object(QuorumSimRuntime, "__init__", _of_its_own)],
-    "no vote is won back": lambda: [patch.object(majority, "_regain", _nothing)],
-    "a renewal needs every master": lambda: [patch.object(EachVote, "__init__", _needs_all)],
-    "a waiter relies on hints": lambda: [patch.object(QuorumSimRuntime, "listen", _until_a_hint)],
+    "a renewal needs every master": lambda: [patch.object(MergedVotes, "__init__", _needs_all)],
     "a far master has no more time than a near one": lambda: [patch.object(Incarnations, "took", _nothing)],
     "no look at the time after the quorum": lambda: [
         watching_time(),
@@ -188,18 +178,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
 
 _LEAVE_HOLDS = "if holding and not closing and not found.token then\n"
 
-_BARRED = "first[1] and (mode == 'x' or string.sub(first[1], 1, 2) == 'x:')"
-
 SCRIPTS: dict[str, tuple[str, str]] = {
-    "a master votes for a writer beside readers": (
-        _BARRED,
-        "first[1] and string.sub(first[1], 1, 2) == 'x:'",
-    ),
-    "a master votes for a reader beside a writer": (_BARRED, "first[1] and mode == 'x'"),
-    "a reader's fence is written back to any master": (
-        "if expiry < now_ms then\n  return {'U', RID, 'none', now_us}\nend\n",
-        "",
-    ),
     "S4 a write-back counts on any master": (
         "if value ~= token then\n  return {'U', RID, value and",
         "if false then\n  return {'U', RID, value and",
@@ -215,7 +194,10 @@ SCRIPTS: dict[str, tuple[str, str]] = {
             "  value, left_ms = token, ttl_ms\nend\nif value ~= token then\nlocal CLOSED"
         ),
     ),
-    "a vote's fence is the wish alone": ("hint > last and hint <= last + 3600000000 and", "hint > 0 and"),
+    "a vote's fence is the proposal alone": (
+        "proposal > last and proposal <= last + 3600000000 and",
+        "proposal > 0 and",
+    ),
     "a grant mints no fence": (
         "  return mint(block, fence, expiry_ms)\nend",
         "  return tonumber(fence[1] or '1')\nend",
@@ -273,24 +255,16 @@ SCRIPTS: dict[str, tuple[str, str]] = {
 WHERE: dict[str, Where] = {
     **dict.fromkeys(
         (
-            "a master votes for a writer beside readers", "a master votes for a reader beside a writer",
-            "a reader's fence is written back to any master",
-        ),
-        (("rwlock",), ("redlock3",)),
-    ),
-    **dict.fromkeys(
-        (
             "half of the masters are a quorum", "the fence of a majority is not written back",
             "only acknowledged votes are taken back", "a master that restarted counts at once",
             "no look at the time after the quorum", "S4 a write-back counts on any master",
             "a vote is given without a check", "renewing a vote takes a name that is free",
-            "a vote's fence is the wish alone", "a restart is looked for before the greeting alone",
+            "a vote's fence is the proposal alone", "a restart is looked for before the greeting alone",
             "a token that was taken back is used by the next",
             "an undo is sent once", "a release by a majority is done",
             "a slow master is another holder", "who is not waited for has failed",
             "each loop knows by itself",
-            "no vote is won back", "a renewal needs every master",
-            "a waiter relies on hints",
+            "a renewal needs every master",
             "a far master has no more time than a near one",
         ),
         _MASTERS,
@@ -310,7 +284,6 @@ WHERE: dict[str, Where] = {
 """What a mutant is about, and on which servers; where nothing is said, a mutex on one."""
 
 FAULTS: dict[str, tuple[str, ...]] = {
-    "a waiter relies on hints": ("message_loss",),
     "permits: leave sets no tombstone": ("late_copy",),
     "permits: acquire ignores the tombstone": ("late_copy",),
     "permits: the quick grant ignores the tombstone": ("late_copy",),
@@ -327,7 +300,6 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "a master that restarted counts at once": ("crash_empty", "kill"),
     "a restart is looked for before the greeting alone": ("crash_empty", "new_threads"),
     "each loop knows by itself": ("crash_empty",),
-    "no vote is won back": ("rolling",),
     "the fence of a majority is not written back": ("stall", "delay", "crash_keep"),
     "only acknowledged votes are taken back": ("pause", "double"),
     "no look at the time after the quorum": ("pause", "suspend"),

@@ -32,7 +32,7 @@ NUMBERS |= {
     "ticket_ttl_ms": "90000",
     "tomb_ms": "0",
     "close_ms": "0",
-    "hint": "0",
+    "proposal": "0",
 }
 NUMBERS |= {"last": "0", "promised_ms": "0", "cur": "1", "fence": "1", "part": "", "former": "", "round": "0"}
 

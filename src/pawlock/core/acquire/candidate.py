@@ -12,7 +12,6 @@ Rules:
 5. The outcome of an attempt is decided by the answers that came in time, before anything is taken back. "Held by
    another" is only said where a node said so, and "too few answered" only where failures alone leave no majority.
 6. A candidate that was refused waits for a random time, so that split votes do not split again.
-7. A lease wins votes back (``majority.renew_votes``): a node that has no vote for anybody is asked with each renewal.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from pawlock.core.protocol.quorum import QuorumRuntime, spread
 from pawlock.core.protocol.redlock_options import RedlockOptions
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.quorum.ballot import learn_clock, patience_until, question_of, word_of
-from pawlock.core.quorum.hints import Hints
 from pawlock.core.quorum.votes import (
     Delivery,
     GrantVotes,
@@ -56,7 +54,6 @@ _MOST_LATE_GRANTS = 3
 _LONGEST_PAUSE = 0.4
 _LAST_TRY = 0.01
 _DOUBLINGS = 4
-_SPLIT_DOUBLINGS = 8
 
 _TRIES_AT_ONCE = 4
 """Attempts of a caller that does not wait, where neither "held" nor "failed" is certain: votes were split, or
@@ -128,8 +125,7 @@ async def win(
                 await attempt.await_undo(until)
                 attempt.raise_refusal()
                 return None
-            # A try by a hint is one more than those that were asked for.
-            tries -= await attempt.rest(pause)
+            await rest(engine, pause, primitive.name, "acquire")
     except Fault as fault:
         # The client was closed between two requests: the next one could not even be sent.
         raise to_error(fault, primitive.name, "acquire") from fault
@@ -180,8 +176,6 @@ class _Attempt:
         self.undone: list[Delivery] = []
         self.not_undone: dict[int, bool] = {}
         self.late_grants = 0
-        self.splits = 0
-        self.took = 0.0
         self.late = False
         self.lacking = False
         self.failing_since: float | None = None
@@ -193,15 +187,14 @@ class _Attempt:
         self.not_undone = self._find_not_undone()
         if waiter.answer is None:
             sent_at, count = runtime.now(), len(nodes.nodes)
-            call = question_of(nodes, self.primitive, waiter.token, self.options, sent_at, wait=self.wait)
-            self.votes = votes = GrantVotes(count, call.plain, patience_until(nodes, sent_at, self.until))
+            call = question_of(nodes, self.primitive, waiter.token, self.options, sent_at)
+            self.votes = votes = GrantVotes(count, call.asked, patience_until(nodes, sent_at, self.until))
             await nodes.ask([([call] * count, votes)], nodes.node_timeout)
         else:
             # It was asked already, by ``first_request``.
             (outcome, sent_at), waiter.answer = waiter.answer, None
             self.votes = votes = outcome.votes
             self.began = min(self.began, sent_at)
-        self.took = runtime.now() - sent_at
         learn_clock(self.nodes, votes, sent_at)
         written: GrantVotes | None = None
         self.late = False
@@ -288,8 +281,7 @@ class _Attempt:
         now = runtime.now()
         if self.late_grants > _MOST_LATE_GRANTS or self.votes.refused_for_good() is not None:
             return None
-        # Tries by a hint are not counted; those that split the votes lengthen the pause all the same.
-        bound = settings.retry_delay * (1 << min(tries - 1 + self.splits, _DOUBLINGS))
+        bound = settings.retry_delay * (1 << min(tries - 1, _DOUBLINGS))
         pause = full_jitter(0, runtime.random(), base=min(bound, _LONGEST_PAUSE))
         if settings.retry_count is not None and tries > settings.retry_count:
             return None
@@ -304,29 +296,6 @@ class _Attempt:
         # The last try is made when the time is nearly up, and not given up before.
         left = limit - now - _LAST_TRY
         return left if left > 0 else None
-
-    async def rest(self, pause: float) -> bool:
-        """Rest before the next try; True if it comes sooner, since a majority said that the name may be free."""
-        runtime, name = self.engine.runtime, self.primitive.name
-        if not self.wait or not self.votes.held or self.lacking:
-            # Nobody that could release it has it.
-            await rest(self.engine, pause, name, "acquire")
-            return False
-        end = runtime.now() + pause
-        hints = Hints(self.votes.outcomes)
-        try:
-            await self.nodes.listen(self.primitive.watch(), hints, pause)
-        except Fault as fault:
-            raise to_error(fault, name, "acquire") from fault
-        if not hints.due:
-            return False
-        # All waiters were notified at once. One that split the votes with others the last time waits a little now.
-        self.splits = self.splits + 1 if self.asked.given else max(0, self.splits - 1)
-        span = self.took * ((1 << min(self.splits, _SPLIT_DOUBLINGS)) - 1)
-        delay = min(full_jitter(0, runtime.random(), base=span), end - runtime.now())
-        if delay > 0:
-            await rest(self.engine, delay, name, "acquire")
-        return True
 
     def _pause_at_once(self, tries: int, pause: float) -> float | None:
         """The same for a caller that does not wait, where it is not certain that somebody else has the name."""

@@ -89,9 +89,7 @@ def ask(
     if engine.quorum is not None:
         if connection is None:
             return None
-        return _ask_all(
-            engine, server_lease, cast("QuorumConnections", connection), sent_at, until, wait=wait
-        )
+        return _ask_all(engine, server_lease, cast("QuorumConnections", connection), sent_at, until)
     # None does not mean that there is no connection: in a cluster, or with observers, ``call`` finds it.
     channel = runtime.channel() if connection is None else connection.channel
     if not channel or options.durable is not None:
@@ -110,13 +108,11 @@ def _ask_all(
     connection: QuorumConnections,
     sent_at: float,
     until: float | None,
-    *,
-    wait: bool,
 ) -> Outcome | Awaitable[Outcome]:
     nodes = cast("QuorumRuntime", engine.runtime)
     primitive = cast("QuorumPrimitive", server_lease.primitive)
-    call = question_of(nodes, primitive, server_lease.token, server_lease.options, sent_at, wait=wait)
-    votes = GrantVotes(len(nodes.nodes), call.plain, patience_until(nodes, sent_at, until))
+    call = question_of(nodes, primitive, server_lease.token, server_lease.options, sent_at)
+    votes = GrantVotes(len(nodes.nodes), call.asked, patience_until(nodes, sent_at, until))
     return connection.vote(call, votes, nodes.node_timeout)
 
 
@@ -140,9 +136,7 @@ def own_if_granted(
         until = settings.valid_until(sent_at, left_ms, options.ttl_ms)
         nodes = cast("QuorumRuntime", engine.runtime)
         drift = settings.drift(options.rhythm.ttl)
-        server_lease.quorum = GrantedVotes(
-            outcome.votes, nodes.sender(), nodes.nodes, drift, until - now, now
-        )
+        server_lease.quorum = GrantedVotes(outcome.votes, nodes.sender(), nodes.nodes, drift, until - now)
     if until <= now:
         return None
     server_lease.fence = outcome.fence

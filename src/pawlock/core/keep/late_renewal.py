@@ -23,9 +23,7 @@ from pawlock.core.keep.renewal_groups import renewal_call
 from pawlock.core.keep.replicas import renew_durably
 from pawlock.core.keep.taken import tags_taken
 from pawlock.core.protocol.outcomes import Granted, Outcome
-from pawlock.core.protocol.quorum import spread
 from pawlock.core.protocol.runtime import Fault
-from pawlock.core.quorum.votes import EachVote
 from pawlock.core.state.records import loss_from
 from pawlock.core.state.session import grant_tag
 from pawlock.model import LossReason
@@ -131,16 +129,8 @@ async def _ask(
     calls = [renewal_call(server_lease) for server_lease in late]
     if engine.quorum is not None:
         nodes = cast("QuorumRuntime", runtime)
-        ballots = [EachVote(len(nodes.nodes)) for _ in calls]
-        try:
-            await nodes.ask(
-                [(spread(call, b.nodes), b) for call, b in zip(calls, ballots, strict=True)],
-                max(patience, nodes.node_timeout),
-            )
-        except Fault as fault:
-            return [fault] * len(calls)
-        # A no of the masters is left to the loop, which also wins votes back; the local clock ends what it must.
-        return [ballot.result() for ballot in ballots]
+        # A no of the masters is left to the loop; the local clock ends what it must.
+        return await runtime.call_many(calls, max(patience, nodes.node_timeout))
     plain = [call for call, one in zip(calls, late, strict=True) if one.options.durable is None]
     answers = iter(await runtime.call_many(plain, patience) if plain else ())
     outcomes: list[Outcome | Fault] = []

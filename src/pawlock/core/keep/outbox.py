@@ -78,8 +78,8 @@ def granted(engine: ClientState, votes: GrantVotes, valid: float, ttl_ms: int) -
     nodes = cast("QuorumRuntime", engine.runtime)
     ttl = min(votes.left_ms, ttl_ms) / 1000
     drift = 0.0 if engine.quorum is None else engine.quorum.drift(ttl)
-    now = engine.runtime.now()
-    return GrantedVotes(votes, nodes.sender(), nodes.nodes, drift, max(0.0, valid - now), now)
+    left = max(0.0, valid - engine.runtime.now())
+    return GrantedVotes(votes, nodes.sender(), nodes.nodes, drift, left)
 
 
 def leave_votes(engine: ClientState, server_lease: ServerLease) -> LeaveVotes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
-from pawlock.core.keep.majority import renew_votes, renewal_patience
+from pawlock.core.keep.majority import renewal_patience
 from pawlock.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
 from pawlock.core.keep.replicas import check_renewals
 from pawlock.core.keep.taken import tags_taken
@@ -74,10 +74,7 @@ async def _renew(engine: Engine, due: list[ServerLease], along: Sequence[DutyCal
         engine.renewal_thread.wake()
     sent_at = engine.runtime.now()
     patience = _patience(engine, batch, sent_at)
-    if engine.quorum is None:
-        outcomes = await engine.runtime.call_many(calls, patience)
-    else:
-        outcomes = await renew_votes(engine, batch, calls, patience)
+    outcomes = await engine.runtime.call_many(calls, patience)
     first, last = len(groups), len(groups) + len(single)
     for one, outcome in zip(along, outcomes[last:], strict=True):
         one.answered(outcome)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
-from pawlock.core.protocol.outcomes import Outcome, Present
+from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.primitive import Primitive
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
-from pawlock.core.protocol.scripts import Readers, Script, pack_words
 
 __all__ = [
     "NOT_ASKED",
@@ -19,11 +18,8 @@ __all__ = [
     "QuorumPrimitive",
     "QuorumRuntime",
     "SpreadCall",
-    "WatchCall",
-    "Watcher",
     "majority",
     "spread",
-    "watch_call",
 ]
 
 NOT_ASKED = Fault(FaultKind.UNREACHABLE, "not asked")
@@ -36,17 +32,13 @@ def majority(nodes: int) -> int:
 
 
 class QuorumCall(Call):
-    """A call whose plainest answer is known beforehand, to the byte: it need not be parsed to be counted.
+    """The question for a vote.
 
     Attributes:
-        expected: The bytes of that answer, with ``%d`` for the request id; empty: there is none.
-        plain: What these bytes say.
-        native: Key and value, packed, where one native command does the same: delete a key that has this value.
+        asked: What a bare yes of a node means: it granted what it was asked for; None: none may.
     """
 
-    expected: bytes = b""
-    plain: Outcome = None
-    native: tuple[bytes, bytes] | None = None
+    asked: Granted | None = None
 
 
 class SpreadCall(Call):
@@ -57,33 +49,6 @@ class SpreadCall(Call):
     """
 
     each: tuple[Call, ...] = ()
-
-
-_WATCH = Script("watch", b"", "", 0, 0, b"", b"", Readers({b"W": lambda fields: Present(fields[0])}))
-_TRACK_NEXT = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n"
-
-
-class WatchCall(Call):
-    """How many of these keys exist; and notify this connection once any of them changes, whoever changes it.
-
-    Not a script but a native command, which the server's key tracking takes note of. Its answer is ``Present``.
-
-    Attributes:
-        keys: The keys.
-    """
-
-    keys: tuple[bytes, ...] = ()
-
-    def pack(self, rid: int) -> bytes:  # noqa: ARG002 - neither command returns it
-        """The two commands."""
-        return b"%b*%d\r\n$6\r\nEXISTS\r\n%b" % (_TRACK_NEXT, 1 + len(self.keys), self.body)
-
-
-def watch_call(*keys: bytes) -> WatchCall:
-    """The call for some keys."""
-    call = WatchCall(_WATCH, pack_words(*keys))
-    call.keys = keys
-    return call
 
 
 def spread(call: Call, nodes: int) -> Sequence[Call]:
@@ -118,53 +83,20 @@ Question = tuple[Sequence[Call | None], Ballot]
 class QuorumPrimitive(Primitive, Protocol):
     """What a primitive of several masters can be asked for beside ``Primitive``."""
 
-    def grant(
-        self,
-        token: str,
-        ttl_ms: int,
-        block: int,
-        hint: int,
-        *,
-        clock: bool,
-        wait: bool,
-        again: bool = False,
-    ) -> QuorumCall:
+    def grant(self, token: str, ttl_ms: int, block: int, proposal: int, *, clock: bool) -> QuorumCall:
         """Ask a node for its vote.
 
         Args:
             token: The candidate's token.
             ttl_ms: The life of the vote.
             block: How many fences it reserves.
-            hint: The fence that the candidate would like; 0: any.
+            proposal: The fence that the candidate would like; 0: any.
             clock: Whether the node is to return its clock.
-            wait: Whether the candidate goes on if it is refused.
-            again: Whether it holds the name, and this node has forgotten that: then no other that waits is in its way.
         """
         ...
 
     def ratify(self, token: str, fence: int, block: int) -> Call:
         """Write the fence of a grant back to a node that holds the token."""
-        ...
-
-    def watch(self) -> WatchCall:
-        """Ask a node whether the name is free (none of the keys exists), and to notify of changes."""
-        ...
-
-
-class Watcher(Ballot, Protocol):
-    """Counts which nodes said that a name may be free: in their answers to a ``WatchCall``, or later."""
-
-    @property
-    def due(self) -> bool:
-        """Whether there are enough of them."""
-        ...
-
-    def on_due(self, callback: Callable[[], object]) -> None:
-        """Call this once there are."""
-        ...
-
-    def hint(self, index: int) -> None:
-        """A node notified of the change of a key."""
         ...
 
 
@@ -202,10 +134,6 @@ class QuorumRuntime(Protocol):
         """Make the first connections, if none were made yet: to all nodes at once, within ``timeout`` seconds."""
         ...
 
-    def met_at(self, index: int) -> float:
-        """When this client first met the present incarnation of a node, on its clock."""
-        ...
-
     def majority_met_at(self) -> float:
         """When handshakes with a majority were last done, on the client's clock."""
         ...
@@ -228,13 +156,6 @@ class QuorumRuntime(Protocol):
         Args:
             calls: One call for each node; None: that node is not asked.
             ballot: Is notified of each answer, and of each node that will not give one.
-        """
-        ...
-
-    async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
-        """Rest for so many seconds, or until enough nodes said that a name may be free. Raises ``Fault`` if closed.
-
-        Hints come on the caller's own connections. They may be lost, late, doubled or false, and a node may give none.
         """
         ...
 

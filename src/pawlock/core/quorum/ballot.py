@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from pawlock.core.protocol.outcomes import Busy, Dead, Granted, Outcome
 from pawlock.core.protocol.quorum import QuorumCall, QuorumRuntime
 from pawlock.core.protocol.runtime import Fault
-from pawlock.core.quorum.votes import EachVote, GrantVotes
+from pawlock.core.quorum.votes import GrantVotes
 from pawlock.model import NodeVote, QuorumInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pawlock.core.protocol.quorum import QuorumPrimitive
     from pawlock.core.protocol.terms import Terms
 
@@ -29,14 +27,12 @@ def question_of(
     token: str,
     options: Terms,
     sent_at: float,
-    *,
-    wait: bool,
 ) -> QuorumCall:
     """The question for a vote, with a proposed fence: a little above all clocks that were seen."""
     ahead = nodes.ahead_us
-    hint = int(sent_at * 1e6 + ahead + _AHEAD_US) if ahead else 0
+    proposal = int(sent_at * 1e6 + ahead + _AHEAD_US) if ahead else 0
     clock = not ahead or sent_at - nodes.ahead_at > _CLOCK_FOR
-    return primitive.grant(token, options.life_ms, options.block, hint, clock=clock, wait=wait)
+    return primitive.grant(token, options.life_ms, options.block, proposal, clock=clock)
 
 
 def patience_until(nodes: QuorumRuntime, now: float, until: float | None) -> float:
@@ -67,13 +63,9 @@ class GrantedVotes:
         nodes: The nodes' addresses.
         drift: Seconds that were taken off.
         validity: Seconds that were left at the grant.
-        since: When they were counted.
-
-    Attributes:
-        renewed: What the nodes said to the last renewal.
     """
 
-    __slots__ = ("_again", "_since", "drift", "nodes", "renewed", "sender", "validity", "votes")
+    __slots__ = ("drift", "nodes", "sender", "validity", "votes")
 
     def __init__(
         self,
@@ -82,33 +74,12 @@ class GrantedVotes:
         nodes: tuple[str, ...],
         drift: float,
         validity: float,
-        since: float,
     ) -> None:
         self.votes: GrantVotes = votes
         self.sender: tuple[object, int] = sender
         self.nodes: tuple[str, ...] = nodes
         self.drift: float = drift
         self.validity: float = validity
-        self.renewed: EachVote | None = None
-        self._since = since
-        self._again: dict[int, float] | None = None
-
-    def voted_since(self, index: int, met_at: float) -> bool:
-        """Whether a node voted in the incarnation that was first met then."""
-        outcome = self.votes.outcomes[index]
-        since = self._since if self._again is None else self._again.get(index, self._since)
-        return isinstance(outcome, Granted) and met_at <= since
-
-    def ask_again(self, indices: Sequence[int]) -> None:
-        """Nodes without a vote are asked again, over other connections: from here on each may have the token."""
-        self.sender = None, 0
-        for index in indices:
-            self.votes.outcomes[index] = None
-
-    def won_back(self, index: int, outcome: Granted, now: float) -> None:
-        """A node gave its vote again."""
-        self.votes.outcomes[index] = outcome
-        self._again = {**(self._again or {}), index: now}
 
     def info(self) -> QuorumInfo:
         """The same for users."""

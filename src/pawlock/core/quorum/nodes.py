@@ -53,12 +53,10 @@ class Incarnation(NamedTuple):
     Attributes:
         run_id: Its run id; "" if it will not say.
         counts_from: Before this its votes do not count, on the client's clock.
-        met_at: When this client first met it.
     """
 
     run_id: str
     counts_from: float
-    met_at: float = -inf
 
     def objection(self, now: float) -> Fault | None:
         """Why the votes of this incarnation do not count now; None: they do."""
@@ -131,7 +129,7 @@ class Incarnations:
                 # The difference of two times in whole seconds: it may be almost one more than the truth.
                 uptime = max(0.0, float(age[1]) - 1.0) if age else inf
                 incarnation = self.present[index] = Incarnation(
-                    run_id, self._counts_from(index, incarnation, uptime, now), now
+                    run_id, self._counts_from(index, incarnation, uptime, now)
                 )
             self._heard_at[index] = now
             return incarnation
@@ -147,11 +145,6 @@ class Incarnations:
         """A connection to that incarnation of a node heard of it last at that time."""
         if incarnation is self.present[index]:
             self._heard_at[index] = max(self._heard_at[index], at)
-
-    def met_at(self, index: int) -> float:
-        """When the present incarnation of a node was first met."""
-        incarnation = self.present[index]
-        return inf if incarnation is None else incarnation.met_at
 
     def took(self, index: int, seconds: float) -> None:
         """A node took so long to answer."""

@@ -30,9 +30,7 @@ from pawlock.core.protocol.outcomes import (
     AsAsked,
     Busy,
     Dead,
-    Gone,
     Granted,
-    Holder,
     Look,
     Outcome,
     Released,
@@ -42,14 +40,12 @@ from pawlock.core.protocol.runtime import Fault, FaultKind
 
 __all__ = [
     "Delivery",
-    "EachVote",
     "GrantVotes",
     "LeaveVotes",
     "Majority",
     "MergedVotes",
     "NoMajority",
     "may_hold",
-    "merge_holders",
     "merge_inspect",
 ]
 
@@ -288,9 +284,7 @@ class MergedVotes:
         return self._same >= self.needed
 
     def _seen_by_majority(self, look: Look) -> bool:
-        """Whether enough looks say the same of one holder, or of nobody; for many holders all nodes must answer."""
-        if look.holders is not None:
-            return False
+        """Whether enough looks say the same of one holder, or of nobody."""
         same = [other for other in self._like(Look) if _shows(other) == _shows(look)]
         return len(same) >= self.needed
 
@@ -323,8 +317,7 @@ class MergedVotes:
             if found := self._like(Released):
                 return found[0]
             if looks := self._like(Look):
-                merge = merge_inspect if looks[0].holders is None else merge_holders
-                return merge(looks, self.needed)
+                return merge_inspect(looks, self.needed)
             if not held or len(answered) - len(held) > self.nodes - self.needed:
                 return next(one for one in answered if type(one) is not Granted)
         return self._too_few(len(answered))
@@ -366,46 +359,6 @@ class LeaveVotes(MergedVotes):
             self._delivery.ask_again(index)
 
 
-class EachVote(MergedVotes):
-    """The answers of all nodes to a renewal, each of which is wanted: who has no vote for anybody is asked for one.
-
-    A majority that has the token is enough to go on; while there is none, everybody is waited for.
-    """
-
-    __slots__ = ()
-
-    def add(self, index: int, outcome: Outcome | Fault) -> bool:
-        """Decided once a majority has the token."""
-        self.outcomes[index] = outcome
-        return self.held >= self.needed
-
-    def late(self, index: int, outcome: Outcome | Fault) -> None:
-        """Kept for the next renewal."""
-        self.outcomes[index] = outcome
-
-    def free(self) -> list[int]:
-        """The nodes that have no vote for anybody."""
-        return [
-            index
-            for index, outcome in enumerate(self.outcomes)
-            if isinstance(outcome, Gone) and outcome.present == "none"
-        ]
-
-    def others(self) -> list[int]:
-        """The nodes that answered and do not have the token."""
-        known = ((i, o) for i, o in enumerate(self.outcomes) if o is not None and not isinstance(o, Fault))
-        return [index for index, outcome in known if not isinstance(outcome, Granted)]
-
-    @property
-    def held(self) -> int:
-        """How many nodes have the token."""
-        return len(self._like(Granted))
-
-    def has(self, index: int) -> bool:
-        """Whether a node has the token."""
-        return isinstance(self.outcomes[index], Granted)
-
-
 def may_hold(outcome: Outcome | Fault | None) -> bool:
     """Whether a node may have, or get, a vote that was asked for with this outcome."""
     if isinstance(outcome, Fault):
@@ -430,28 +383,3 @@ def merge_inspect(looks: Sequence[Look], needed: int) -> Look:
     fences = [look.fence for look in same]
     same.sort(key=lambda look: look.left_ms, reverse=True)
     return same[needed - 1]._replace(fence=max(fences, key=fences.count), last=last)
-
-
-def merge_holders(looks: Sequence[Look], needed: int) -> Look:
-    """The same of a name that many may hold: a holder is one that a majority of the nodes lists."""
-    listed: dict[tuple[str, str], list[list[int]]] = {}
-    for look in looks:
-        here: dict[tuple[str, str], list[int]] = {}
-        for holder in look.holders or ():
-            here.setdefault((holder.mode, holder.who), []).append(holder.expires_ms - look.now_ms)
-        for key, lives in here.items():
-            listed.setdefault(key, []).append(sorted(lives, reverse=True))
-    now_ms = looks[0].now_ms
-    # Two leases may show the same words: as many count as a majority lists, each with the life that a majority gives.
-    found: list[tuple[int, str, str]] = []
-    for (mode, who), nodes in listed.items():
-        for place in range(max(map(len, nodes))):
-            lives = sorted([lives[place] for lives in nodes if len(lives) > place], reverse=True)
-            if len(lives) >= needed:
-                found.append((lives[needed - 1], mode, who))
-    found.sort()
-    fence, last = max(look.fence for look in looks), max(look.last for look in looks)
-    holders = [Holder(mode, who, now_ms + left) for left, mode, who in found]
-    longest = found[-1][0] if found else NOBODY_MS
-    first = found[0][2] if found else ""
-    return Look(first, longest, fence, last, now_ms, holds=len(found), holders=holders)

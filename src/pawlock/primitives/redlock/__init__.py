@@ -9,15 +9,15 @@ from functools import lru_cache, partial
 
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
 from pawlock.core.protocol.options import DAY_MS
-from pawlock.core.protocol.outcomes import RELEASED, Granted, Outcome
+from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.primitive import Leaving, Primitive
-from pawlock.core.protocol.quorum import QuorumCall, WatchCall, watch_call
+from pawlock.core.protocol.quorum import QuorumCall
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import Script, load, pack_words
 from pawlock.errors import NotSupported, PawlockError
 from pawlock.primitives.replies import LEAVE, LOOK, VOTE
 
-__all__ = ["PLAIN_RELEASE", "SCRIPTS", "QuorumMutex", "quorum_call"]
+__all__ = ["SCRIPTS", "QuorumMutex"]
 
 _GRANT = load(__name__, "grant", read=VOTE)
 _RATIFY = load(__name__, "ratify", read=VOTE)
@@ -29,12 +29,7 @@ SCRIPTS = (_GRANT, _RATIFY, _RENEW, _LEAVE)
 """What every acquisition may send."""
 
 
-PLAIN_RELEASE = b"*2\r\n$1\r\nR\r\n$10\r\n%d\r\n"
-"""The plainest answer to a release, with its request id to be filled in."""
-
-_GRANTED = b"*2\r\n$1\r\nH\r\n$10\r\n%d\r\n"
-
-quorum_call: Callable[[tuple[Script, bytes]], QuorumCall] = partial(tuple.__new__, QuorumCall)  # pyright: ignore[reportUnknownMemberType]
+_quorum_call: Callable[[tuple[Script, bytes]], QuorumCall] = partial(tuple.__new__, QuorumCall)  # pyright: ignore[reportUnknownMemberType]
 
 
 @lru_cache(maxsize=1024)
@@ -77,30 +72,20 @@ class QuorumMutex:
         # A promise is made again once a 24th of it is over: see `term` of `_fence.lua`.
         self._renewed_ms = -(-fence_ms * 23 // 24)
 
-    def grant(
-        self,
-        token: str,
-        ttl_ms: int,
-        block: int,
-        hint: int,
-        *,
-        clock: bool,
-        wait: bool,
-        again: bool = False,
-    ) -> QuorumCall:
+    def grant(self, token: str, ttl_ms: int, block: int, proposal: int, *, clock: bool) -> QuorumCall:
         """Ask a node for its vote; see ``grant.lua``."""
         word = token.encode()
         dead = self._dead + word
-        fence, last = b"%d" % hint, b"%d" % (hint + max(block, 1) - 1)
-        plain = hint and not clock
-        promised = b"%d" % (hint // 1000 + 1 + max(ttl_ms, self._renewed_ms)) if plain else b"0"
+        fence, last = b"%d" % proposal, b"%d" % (proposal + max(block, 1) - 1)
+        plain = proposal and not clock
+        promised = b"%d" % (proposal // 1000 + 1 + max(ttl_ms, self._renewed_ms)) if plain else b"0"
         body = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
             self._name_fence, len(dead), dead, len(word), word, _args(ttl_ms), len(fence), fence,
             len(last), last, len(promised), promised, self._fence_arg,
         )  # fmt: skip
-        call: QuorumCall = quorum_call((_GRANT, body))
+        call: QuorumCall = _quorum_call((_GRANT, body))
         if plain:
-            call.expected, call.plain = _GRANTED, Granted(hint, ttl_ms, 0)
+            call.asked = Granted(proposal, ttl_ms, 0)
         return call
 
     def ratify(self, token: str, fence: int, block: int) -> Call:
@@ -120,7 +105,7 @@ class QuorumMutex:
         max_waiters: int,
     ) -> Call:
         """The same as ``grant`` without a proposed fence."""
-        return self.grant(token, ttl_ms, block, 0, clock=True, wait=wait)
+        return self.grant(token, ttl_ms, block, 0, clock=True)
 
     def swap(
         self,
@@ -150,16 +135,7 @@ class QuorumMutex:
         packed = b"$%d\r\n%b\r\n" % (len(word), word)
         dead = self._dead + word
         body = b"%b$%d\r\n%b\r\n%b%b" % (self._name, len(dead), dead, packed, _args(tomb_ms, close_ms))
-        call: QuorumCall = quorum_call((_LEAVE, body))
-        call.expected, call.plain = PLAIN_RELEASE, RELEASED
-        if not tomb_ms and not close_ms:
-            # A node that can delete a key if it has a value needs no script.
-            call.native = self._name, packed
-        return call
-
-    def watch(self) -> WatchCall:
-        """Ask a node whether the name is there, and to notify of changes."""
-        return watch_call(self.key.encode())
+        return Call(_LEAVE, body)
 
     def inspect(self, limit: int) -> Call:
         """Read the state of the name on one node; see the mutex's ``inspect.lua``."""

@@ -1,13 +1,13 @@
 -- Votes: grants the lock on this node to one candidate, if it is free here. There is no queue on such a node.
 -- keys: name, fence, dead
--- args: token, ttl_ms, hint (the fence that the candidate proposes to every node), last (the end of the block that
+-- args: token, ttl_ms, proposal (the fence that the candidate proposes to every node), last (the end of the block that
 --   begins with it; without a proposal: the block's size minus one), promised_ms (how long the fence must be kept at least;
 --   0: return the clock), fence_ttl_ms, rid
 -- returns: {'H', rid} (exactly what was asked for) | {'H', rid, cur, pttl_ms, now_us (0: not read)} | {'B', rid,
 --   holder_pttl_ms, foreign, holder_public, now_us} | {'X', rid, now_us}
 -- invariant: the name is set only while it is absent and its token is not dead; the fence is above every fence that
 --   this node knows for the name, and a late copy gets the same reply and changes nothing.
-local token, ttl_ms, hint, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[3] + 0, KEYS[3]
+local token, ttl_ms, proposal, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[3] + 0, KEYS[3]
 --@include _token
 if is_guessable(token) then
   return redis.error_reply(GUESSABLE)
@@ -16,8 +16,8 @@ end
 if call('EXISTS', NAME, DEAD) == 0 then
   local known, promised_ms = call('HMGET', FENCE, 'last', 'v', 'x'), ARGV[5] + 0
   local last, lives_ms = (known[1] or 0) + 0, (known[3] or 0) + 0
-  -- The wish is a little above what is known: that it rises is all that is asked of a fence, and needs no clock.
-  if known[2] == '1' and hint > last and hint <= last + 3600000000 and promised_ms > 0 and lives_ms > promised_ms then
+  -- The proposal is a little above what is known: that it rises is all that is asked of a fence, and needs no clock.
+  if known[2] == '1' and proposal > last and proposal <= last + 3600000000 and promised_ms > 0 and lives_ms > promised_ms then
     call('SET', NAME, token, 'PX', ARGV[2])
     call('HSET', FENCE, 'last', ARGV[4], 'cur', ARGV[3])
     return {'H', RID}
@@ -43,8 +43,8 @@ if value then
   local foreign = is_foreign(value)
   return {'B', RID, left_ms, foreign, foreign == 0 and string.match(value, '@(.*)$') or '', now_us}
 end
--- A wish from far ahead of this clock comes from a clock that is wrong: it would drag every later fence along.
-if hint > now_us and hint <= now_us + HOUR_MS * 1000 then
-  fence[1] = math.max(tonumber(fence[1] or '0'), hint - 1)
+-- A proposal from far ahead of this clock comes from a clock that is wrong: it would drag every later fence along.
+if proposal > now_us and proposal <= now_us + HOUR_MS * 1000 then
+  fence[1] = math.max(tonumber(fence[1] or '0'), proposal - 1)
 end
-return {'H', RID, grant(token, now_ms + ttl_ms, ARGV[4] - hint + 1, fence), ttl_ms, now_us}
+return {'H', RID, grant(token, now_ms + ttl_ms, ARGV[4] - proposal + 1, fence), ttl_ms, now_us}

@@ -1,4 +1,4 @@
-"""Releases by one native command where a node has it, and votes that come after the release."""
+"""Releases of what is no longer ours, votes that come after the release, and scripts that a node forgot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.contract.edges.helpers import eventually, local_waiters
 from tests.contract.redlock.apis import APIS, connect, done, nap, play
 from tests.contract.redlock.conftest import FRESH, PATIENT, Cluster
 from tests.support.proxy import Proxy, Request
-from tests.support.servers import Flavour, Server, available
+from tests.support.servers import Server
 
 GRANT = load("pawlock.primitives.redlock", "grant")
 
@@ -41,54 +41,6 @@ async def pairs(client: pawlock.AsyncClient | pawlock.Client, count: int) -> Non
     for _ in range(count):
         lease = await done(client.lock("n").acquire())
         await done(lease.release())
-
-
-@each_api
-@pytest.mark.parametrize("flavour", ["valkey", "redis"])
-def test_a_release_is_one_native_command_where_there_is_one(api: str, flavour: Flavour) -> None:
-    native = flavour == "valkey"
-    if reason := available(flavour):
-        pytest.skip(reason)
-    masters = Cluster(3, lambda: Server(flavour, unix=False))
-
-    async def scenario() -> None:
-        client = connect(api, masters.urls, redlock=PATIENT)
-        await pairs(client, 2)
-        for server in masters.servers:
-            server.command("CONFIG", "RESETSTAT")
-        await pairs(client, 20)
-        for server in masters.servers:
-            eventually(lambda: not masters.keys(), "the last releases came")
-            told = calls(server)
-            # A vote is a script in any case. On a busy machine a node may miss one.
-            assert 15 <= told.get("delifeq", 0) <= 20 if native else "delifeq" not in told
-            assert (15 if native else 35) <= told["evalsha"] <= (20 if native else 40)
-        await done(client.close())
-
-    try:
-        play(api, scenario)
-    finally:
-        masters.stop()
-
-
-@each_api
-def test_a_native_command_that_is_forbidden_later_gives_way_to_the_script(
-    own_three: Cluster, api: str
-) -> None:
-    async def scenario() -> None:
-        client = connect(api, own_three.urls, redlock=PATIENT)
-        await pairs(client, 2)
-        for server in own_three.servers:
-            server.command("ACL", "SETUSER", "default", "-delifeq")
-        await pairs(client, 5)
-        # Who was not waited for is read with the next question, and then asked again by the script.
-        for _ in range(3):
-            await done((await done(client.lock("other").acquire())).release())
-            await nap(api, 0.05)
-        eventually(lambda: own_three.holders("n") == [None] * 3, "every node is free")
-        await done(client.close())
-
-    play(api, scenario)
 
 
 @each_api
@@ -183,9 +135,9 @@ def test_nodes_that_forgot_a_script_and_are_not_waited_for_are_taught_all_the_sa
         far = [stack.enter_context(Proxy(server)) for server in five.servers[3:]]
         urls = [*five.urls[:3], *[proxy.url for proxy in far]]
         client = stack.enter_context(pawlock.connect(urls, redlock=PATIENT))
-        reader = client.rwlock("s").read
+        lock = client.lock("s")
         for proxy in far:
-            warm_up(lambda: client.rwlock("warm").read.acquire().release(), proxy)
+            warm_up(lambda: client.lock("warm").acquire().release(), proxy)
         for proxy in far:
             # They answer when the others have decided.
             proxy.delay(replies=0.02)
@@ -196,7 +148,7 @@ def test_nodes_that_forgot_a_script_and_are_not_waited_for_are_taught_all_the_sa
                 server.command("SCRIPT", "FLUSH")
 
         forget()
-        lease = reader.acquire()
+        lease = lock.acquire()
         eventually(lambda: len(five.keys()) == 5, "every node voted")
         forget()
         lease.release()
@@ -245,7 +197,7 @@ def test_a_vote_that_comes_after_a_release_by_its_own_caller_is_taken_back(five:
 
 
 @each_api
-def test_the_wish_for_a_fence_follows_the_nodes_clocks(five: Cluster, api: str) -> None:
+def test_the_proposal_of_a_fence_follows_the_nodes_clocks(five: Cluster, api: str) -> None:
     """A name that the nodes have not seen for long, and one whose fence ran ahead, cost one more question, once."""
 
     async def scenario() -> None:
