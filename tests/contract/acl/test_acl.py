@@ -25,7 +25,6 @@ from tests.support.servers import FLAVOURS, Flavour, Server, available
 PACKAGE = Path(pawlock.__file__).parent
 HANDSHAKE = {
     "auth",
-    "client",
     "hello",
     "eval",
     "evalsha",

@@ -29,7 +29,7 @@ EITHER = {
 REFUSED = frozenset(
     {
         "election/acquire", "mutex/acquire", "mutex/multi", "mutex/own_acquire", "once/begin",
-        "permits/acquire", "permits/limit", "redlock/grant", "redlock/note", "redlock/ratify", "redlock/share",
+        "permits/acquire", "permits/limit", "redlock/grant", "redlock/ratify",
         "session/publish", "session/remember", "session/take", "store/hold", "store/once", "store/open",
     }
 )  # fmt: skip
@@ -93,11 +93,6 @@ SPARED = {
         "permits/acquire",
         "local stale = settle(state, found, fence, token)\n",
         "go_on()\nlocal stale = settle(state, found, fence, token)\n",
-    ),
-    "a reader's vote sweeps first": (
-        "redlock/share",
-        "local cur = mint(1, fence, expiry)\n",
-        "call('DEL', INTENT)\n",
     ),
 }
 
