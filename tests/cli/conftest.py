@@ -1,10 +1,9 @@
-"""Running `pawlock` as a user does: a process of its own, told by signals, judged by its exit code."""
+"""Running `pawlock`: in this process where that shows the same, else as a user does, told by signals."""
 
 import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,20 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import pawlock as library
+from tests.support.command import PAWLOCK, ROOT, call, environment
 from tests.support.pace import pace
 from tests.support.servers import Server
 
 if TYPE_CHECKING:
     from tests.cli.screen import Screen
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-PAWLOCK = (sys.executable, "-m", "pawlock")
-
-
-def environment(**more: str) -> dict[str, str]:
-    """The environment of a command: the checkout's pawlock, and no setting of the one who runs the tests."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PAWLOCK_")}
-    return {**kept, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", **more}
+__all__ = ["PAWLOCK", "ROOT", "Command", "Pawlock", "default_signals", "environment", "eventually", "lives"]
 
 
 def eventually(true: Callable[[], object], seconds: float = 10.0) -> None:
@@ -70,7 +64,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=default_signals,  # noqa: PLW1509  # the tests have no threads
+            preexec_fn=default_signals,  # noqa: PLW1509  # it takes no lock that a thread could have
         )
 
     @property
@@ -96,10 +90,21 @@ class Command:
 
 @dataclass
 class Pawlock:
-    """Runs `pawlock` against one server."""
+    """Runs `pawlock` against one server.
+
+    Attributes:
+        server: The server.
+        commands: The processes that were started.
+        client: Holds what others hold; closed at the end.
+    """
 
     server: Server
     commands: list[Command]
+    client: library.Client
+
+    def call(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
+        """Run it in this process: what starts no child."""
+        return call(*arguments, env=environment(**{"PAWLOCK_URL": self.server.url, **variables}))
 
     def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> Command:
         command = Command(arguments, environment(PAWLOCK_URL=self.server.url), stdin)
@@ -107,6 +112,7 @@ class Pawlock:
         return command
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Run it in a process of its own."""
         return self.start(*arguments).end()
 
     def hold(self, name: str, *arguments: str) -> Command:
@@ -132,8 +138,9 @@ class Pawlock:
 
 
 def _commands(server: Server) -> Iterator[Pawlock]:
-    pawlock = Pawlock(server, [])
-    yield pawlock
+    with library.connect(server.url) as client:
+        pawlock = Pawlock(server, [], client)
+        yield pawlock
     for command in pawlock.commands:
         if command.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

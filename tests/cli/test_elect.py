@@ -8,6 +8,8 @@ import pytest
 import pawlock as library
 from tests.cli.conftest import Command, Pawlock, eventually, lives
 
+pytestmark = pytest.mark.slow
+
 LEAD = ("sh", "-c", "echo $$ $PAWLOCK_FENCE; exec sleep 60")
 
 

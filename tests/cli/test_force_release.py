@@ -1,7 +1,11 @@
 """`pawlock force-release`: it asks on a terminal, and nobody is robbed by accident."""
 
 import json
+import re
 import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 
 import pawlock as library
 from tests.cli.conftest import PAWLOCK, Pawlock, eventually
@@ -9,49 +13,51 @@ from tests.cli.screen import Screen, open_screen
 
 
 def trail(pawlock: Pawlock) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(pawlock.run("audit", "--json")[1])
+    found: list[dict[str, object]] = json.loads(pawlock.call("audit", "--json")[1])
     return found
 
 
 def test_it_takes_the_lock_and_writes_who_and_why(pawlock: Pawlock) -> None:
-    holder = pawlock.hold("job")
-    code, out, err = pawlock.run("force-release", "--yes", "--reason", "it hangs", "--json", "job")
+    lease = pawlock.client.lock("job").acquire()
+    holder = pawlock.client.inspect("job").holder
+    code, out, err = pawlock.call("force-release", "--yes", "--reason", "it hangs", "--json", "job")
     forced = json.loads(out)
     assert (code, err, forced["released"]) == (0, "", True)
-    assert f":{holder.pid}/" in forced["holder"]
-    assert holder.end()[0] == 76
+    assert forced["holder"] == holder
+    eventually(lambda: lease.lost)
     (entry,) = trail(pawlock)
     assert (entry["name"], entry["text"], entry["outcome"]) == ("job", "it hangs", "released")
     assert entry["fence"] == forced["fence"]
-    assert "it hangs" in pawlock.run("audit")[1]
-    assert "it hangs" in pawlock.run("show", "job")[1]
-    assert json.loads(pawlock.run("show", "--json", "job")[1])["audit"] == [entry]
-    assert json.loads(pawlock.run("show", "--json", "other")[1])["audit"] == []
+    assert "it hangs" in pawlock.call("audit")[1]
+    assert "it hangs" in pawlock.call("show", "job")[1]
+    assert json.loads(pawlock.call("show", "--json", "job")[1])["audit"] == [entry]
+    assert json.loads(pawlock.call("show", "--json", "other")[1])["audit"] == []
 
 
 def test_the_next_waiter_gets_it(pawlock: Pawlock) -> None:
-    with library.connect(pawlock.server.url) as client:
-        held = client.lock("job").acquire()
-        waiter = pawlock.start("run", "-w", "20", "job", "--", "sh", "-c", "echo $PAWLOCK_FENCE")
+    held = pawlock.client.lock("job").acquire()
+    with library.connect(pawlock.server.url) as other, ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(other.lock("job").acquire, timeout=20)
         eventually(lambda: pawlock.waiting("job") == 1)
-        assert pawlock.run("force-release", "-y", "--reason", "x", "job")[0] == 0
-        code, out, _ = waiter.end()
-        assert code == 0
-        assert int(out) > held.fence
+        assert pawlock.call("force-release", "-y", "--reason", "x", "job")[0] == 0
+        with waiter.result() as following:
+            assert following.fence > held.fence
+    eventually(lambda: held.lost)
 
 
 def test_it_asks_and_takes_no_for_an_answer(pawlock: Pawlock, screens: list[Screen]) -> None:
-    holder = pawlock.hold("job")
-    screen = open_screen(screens, pawlock, *PAWLOCK, "force-release", "job")
-    screen.until(rf"'job' is held by \S+:{holder.pid}/\S+ for \S+\. Force release\? \[y/N\]: ")
-    screen.type("\n")
-    assert screen.end() == 1
-    assert trail(pawlock) == []
-    assert pawlock.run("run", "-nq", "job", "--", "true")[0] == 75
+    with pawlock.client.lock("job") as held:
+        holder = re.escape(pawlock.client.inspect("job").holder)
+        screen = open_screen(screens, pawlock, *PAWLOCK, "force-release", "job")
+        screen.until(rf"'job' is held by {holder} for \S+\. Force release\? \[y/N\]: ")
+        screen.type("\n")
+        assert screen.end() == 1
+        assert trail(pawlock) == []
+        held.check()
 
 
 def test_it_asks_and_then_why(pawlock: Pawlock, screens: list[Screen]) -> None:
-    pawlock.hold("job")
+    lease = pawlock.client.lock("job").acquire()
     screen = open_screen(screens, pawlock, *PAWLOCK, "force-release", "job")
     screen.until(r"\[y/N\]: ")
     screen.type("y\n")
@@ -60,41 +66,46 @@ def test_it_asks_and_then_why(pawlock: Pawlock, screens: list[Screen]) -> None:
     screen.until("'job' was force-released from ")
     assert screen.end() == 0
     assert [entry["text"] for entry in trail(pawlock)] == ["it is stuck"]
+    eventually(lambda: lease.lost)
 
 
 def test_ctrl_c_at_the_question_does_nothing(pawlock: Pawlock, screens: list[Screen]) -> None:
-    pawlock.hold("job")
-    screen = open_screen(screens, pawlock, *PAWLOCK, "force-release", "job")
-    screen.until(r"\[y/N\]: ")
-    screen.type("\x03")
-    assert screen.end() == -signal.SIGINT
-    assert trail(pawlock) == []
-    assert pawlock.run("run", "-nq", "job", "--", "true")[0] == 75
+    with pawlock.client.lock("job") as held:
+        screen = open_screen(screens, pawlock, *PAWLOCK, "force-release", "job")
+        screen.until(r"\[y/N\]: ")
+        screen.type("\x03")
+        assert screen.end() == -signal.SIGINT
+        assert trail(pawlock) == []
+        held.check()
 
 
 def test_without_a_terminal_it_never_asks(pawlock: Pawlock) -> None:
-    pawlock.hold("job")
-    for arguments in (("job",), ("--reason", "x", "job"), ("--yes", "job")):
-        code, out, err = pawlock.run("force-release", *arguments)
-        assert (code, out) == (64, "")
-        assert err.startswith("pawlock: ")
-    assert trail(pawlock) == []
+    with pawlock.client.lock("job") as held:
+        for arguments in (("job",), ("--reason", "x", "job"), ("--yes", "job")):
+            code, out, err = pawlock.call("force-release", *arguments)
+            assert (code, out) == (64, "")
+            assert err.startswith("pawlock: ")
+        assert trail(pawlock) == []
+        held.check()
 
 
-def test_a_name_that_is_held_as_a_semaphore(pawlock: Pawlock, screens: list[Screen]) -> None:
+def test_what_is_not_held_as_a_lock(pawlock: Pawlock) -> None:
+    assert pawlock.call("force-release", "-y", "--reason", "x", "job") == (0, "'job' is free\n", "")
     said = "'job' is free as a lock; the semaphore of that name is still held\n"
-    with library.connect(pawlock.server.url) as client, client.semaphore("job", permits=2).acquire() as lease:
-        assert pawlock.run("force-release", "-y", "--reason", "x", "job") == (0, said, "")
-        told = json.loads(pawlock.run("force-release", "-y", "--reason", "x", "--json", "job")[1])
+    with pawlock.client.semaphore("job", permits=2).acquire() as lease:
+        assert pawlock.call("force-release", "-y", "--reason", "x", "job") == (0, said, "")
+        told = json.loads(pawlock.call("force-release", "-y", "--reason", "x", "--json", "job")[1])
         assert (told["released"], told["held_as"]) == (False, "semaphore")
+        lease.check()
+
+
+@pytest.mark.slow
+def test_what_is_not_held_as_a_lock_is_not_asked_for(pawlock: Pawlock, screens: list[Screen]) -> None:
+    screen = open_screen(screens, pawlock, *PAWLOCK, "force-release", "job")
+    screen.until("'job' is free\n")
+    assert screen.end() == 0
+    with pawlock.client.semaphore("job", permits=2).acquire() as lease:
         screen = open_screen(screens, pawlock, *PAWLOCK, "force-release", "job")
         screen.until("the semaphore of that name is still held\n")
         assert screen.end() == 0
         lease.check()
-
-
-def test_a_free_name(pawlock: Pawlock, screens: list[Screen]) -> None:
-    assert pawlock.run("force-release", "-y", "--reason", "x", "job") == (0, "'job' is free\n", "")
-    screen = open_screen(screens, pawlock, *PAWLOCK, "force-release", "job")
-    screen.until("'job' is free\n")
-    assert screen.end() == 0

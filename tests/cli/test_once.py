@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import pawlock as library
-from pawlock.cli._output import Output, Recording
 from tests.cli.conftest import PAWLOCK, Command, Pawlock, environment, eventually, lives
 
 DONE = "{pawlock:%once:k}:1:done"
@@ -34,6 +33,7 @@ def running(pawlock: Pawlock, *options: str, script: str = "echo $$; exec sleep 
     return command, int(command.line())
 
 
+@pytest.mark.slow
 def test_it_runs_once_and_is_replayed(pawlock: Pawlock) -> None:
     script = "echo out; echo err >&2; printf 'no newline\\377'"
     done = [
@@ -58,32 +58,35 @@ def test_a_failure_is_run_again_unless_it_is_kept(pawlock: Pawlock) -> None:
     assert (code, recorded(pawlock)) == (3, True)
     assert int(second) > int(first)
     assert pawlock.run("once", *fails) == (3, second, "")
-    assert pawlock.run("once", "--skip", *fails) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_what_a_signal_ended_is_never_a_result(pawlock: Pawlock) -> None:
     assert pawlock.run("once", "--keep-failures", "k", "--", "sh", "-c", "kill -9 $$")[0] == 137
     assert not recorded(pawlock)
     assert pawlock.left_over() == []
 
 
-def test_while_it_runs_the_others_are_told_or_wait(pawlock: Pawlock) -> None:
-    first = pawlock.start("once", "k", "--", "sh", "-c", "echo in; read x; exit 0", stdin=subprocess.PIPE)
-    assert first.line() == "in"
-    code, out, err = pawlock.run("once", "k", "--", "echo", "second")
+@pytest.mark.parametrize("words", [[], pytest.param(["-w", "0.1"], marks=pytest.mark.slow)])
+def test_while_it_runs_the_others_are_told(pawlock: Pawlock, words: list[str]) -> None:
+    state = pawlock.client.once("k").begin()
+    assert isinstance(state, library.Started)
+    code, out, err = pawlock.run("once", *words, "k", "--", "echo", "second")
     assert (code, out, err.count("\n")) == (75, "", 1)
-    assert err.startswith("pawlock: 'k' is being run by ")
-    assert f":{first.pid}/" in err
-    assert pawlock.run("once", "-w", "0.1", "k", "--", "echo", "second")[0] == 75
-    third = pawlock.start("once", "k", "--wait", "inf", "--", "echo", "third")
+    assert err.startswith(f"pawlock: 'k' is being run by {state.lease.token.partition('@')[2]}"), err
+    state.finish(b"")
+
+
+def test_who_waits_gets_the_result(pawlock: Pawlock) -> None:
+    state = pawlock.client.once("k").begin()
+    assert isinstance(state, library.Started)
+    waiter = pawlock.start("once", "k", "--wait", "inf", "--", "echo", "third")
     eventually(lambda: waiting(pawlock) == 1)
-    assert first.process.stdin is not None
-    first.process.stdin.write("go\n")
-    first.process.stdin.flush()
-    assert third.end() == (0, "in\n", "")
-    assert first.end()[0] == 0
+    state.finish(b"in\n")
+    assert waiter.end() == (0, "in\n", "")
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_failure_runs_it(pawlock: Pawlock) -> None:
     first = pawlock.start("once", "k", "--", "sh", "-c", "echo in; read x; exit 4", stdin=subprocess.PIPE)
     assert first.line() == "in"
@@ -97,14 +100,20 @@ def test_who_waits_for_a_failure_runs_it(pawlock: Pawlock) -> None:
 
 
 def test_forget(pawlock: Pawlock) -> None:
-    pawlock.run("once", "k", "--", "true")
-    assert pawlock.run("once", "k", "--forget") == (0, "", "pawlock: 'k': the result was deleted\n")
-    assert pawlock.run("once", "--forget", "k") == (0, "", "pawlock: 'k': there was no result\n")
-    assert pawlock.run("once", "k", "--", "echo", "again") == (0, "again\n", "")
-    code, _, err = pawlock.run("once", "--forget", "--json", "k")
-    assert (code, json.loads(err)["deleted"]) == (0, True)
+    for words in (("k", "--forget"), ("--forget", "--json", "k")):
+        state = pawlock.client.once("k").begin()
+        assert isinstance(state, library.Started), "it was forgotten"
+        state.finish(None)
+        code, out, err = pawlock.call("once", *words)
+        assert (code, out) == (0, "")
+        if "--json" in words:
+            assert json.loads(err)["deleted"] is True
+        else:
+            assert err == "pawlock: 'k': the result was deleted\n"
+    assert pawlock.call("once", "--forget", "k") == (0, "", "pawlock: 'k': there was no result\n")
 
 
+@pytest.mark.slow
 def test_a_long_output_is_cut_and_that_is_said(pawlock: Pawlock) -> None:
     code, out, err = pawlock.run("once", "k", "--", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x")
     assert (code, out) == (0, "x" * 200_000)
@@ -115,6 +124,7 @@ def test_a_long_output_is_cut_and_that_is_said(pawlock: Pawlock) -> None:
     assert err == f"pawlock: the output has 200,000 bytes, of which {len(out):,} were recorded\n"
 
 
+@pytest.mark.slow
 def test_each_stream_gets_its_share_of_the_record(pawlock: Pawlock) -> None:
     for out, err in ((200_000, 100), (100, 200_000), (200_000, 200_000)):
         pawlock.server.command("DEL", DONE)
@@ -125,6 +135,7 @@ def test_each_stream_gets_its_share_of_the_record(pawlock: Pawlock) -> None:
         assert min(len(shown), len(told)) >= min(out, err, 32_000)
 
 
+@pytest.mark.slow
 def test_it_shares_its_results_with_programs(pawlock: Pawlock) -> None:
     with library.connect(pawlock.server.url) as client:
         for value, shown in ((None, ""), ("text", "text\n"), ({"a": 1}, '{"a": 1}\n'), (b"raw", "raw")):
@@ -145,34 +156,33 @@ def test_it_shares_its_results_with_programs(pawlock: Pawlock) -> None:
 
 
 def test_ls_and_show_know_it(pawlock: Pawlock) -> None:
-    running(pawlock, "--ttl", "20")
-    assert "(once)" in (shown := pawlock.run("show", "k")[1])
+    running = pawlock.client.once("k", ttl=20).begin()
+    assert isinstance(running, library.Started)
+    assert "(once)" in (shown := pawlock.call("show", "k")[1])
     assert "held by" in shown
-    eventually(lambda: "k" in pawlock.run("ls")[1])
-    (row,) = json.loads(pawlock.run("ls", "--json")[1])
+    eventually(lambda: "k" in pawlock.call("ls")[1])
+    (row,) = json.loads(pawlock.call("ls", "--json")[1])
     assert (row["name"], row["kind"]) == ("k", "once")
-    told = json.loads(pawlock.run("show", "--json", "k")[1])
+    told = json.loads(pawlock.call("show", "--json", "k")[1])
     assert ([one["kind"] for one in told["locks"]], told["done"]) == (["once"], None)
-    with library.connect(pawlock.server.url) as client:
-        assert client.inspect("k").held_as == "once"
-        state = client.once("secret", keep=3600).begin()
-        assert isinstance(state, library.Started)
-        state.finish({"password": "1234"})
-        told = json.loads(pawlock.run("show", "--json", "secret")[1])
-        assert (told["done"]["fence"], told["done"]["type"], told["done"]["size"]) == (
-            state.fence,
-            "JSON",
-            19,
-        )
-        assert 3500 < told["done"]["keep_left"] <= 3600
-        assert abs(told["done"]["at"] - time.time()) < 60
-    code, shown, _ = pawlock.run("show", "secret")
+    assert pawlock.client.inspect("k").held_as == "once"
+    state = pawlock.client.once("secret", keep=3600).begin()
+    assert isinstance(state, library.Started)
+    state.finish({"password": "1234"})
+    told = json.loads(pawlock.call("show", "--json", "secret")[1])
+    done = told["done"]
+    assert (done["fence"], done["type"], done["size"]) == (state.fence, "JSON", 19)
+    assert 3500 < done["keep_left"] <= 3600
+    assert abs(done["at"] - time.time()) < 60
+    running.finish(None)
+    code, shown, _ = pawlock.call("show", "secret")
     assert code == 0
     assert [line.split()[0] for line in shown.splitlines()] == ["secret", "done", "fence", "kept", "value"]
     assert "1234" not in shown
-    assert "nobody" in pawlock.run("show", "free")[1]
+    assert "nobody" in pawlock.call("show", "free")[1]
 
 
+@pytest.mark.slow
 def test_it_says_as_json_what_happens(pawlock: Pawlock) -> None:
     for wanted in ("held", "done"):
         code, _, err = pawlock.run("once", "--json", "k", "--", "true")
@@ -180,12 +190,14 @@ def test_it_says_as_json_what_happens(pawlock: Pawlock) -> None:
         assert (code, [one["event"] for one in told]) == (0, [wanted, "ended"])
 
 
+@pytest.mark.slow
 def test_one_in_itself_does_not_wait_for_itself(pawlock: Pawlock) -> None:
     code, _, err = pawlock.run("once", "k", "--", *PAWLOCK, "once", "-w", "60", "k", "--", "true")
     assert (code, err.count("\n")) == (64, 1)
     assert "leave out --wait" in err
 
 
+@pytest.mark.slow
 def test_who_reads_no_more_does_not_end_it(pawlock: Pawlock, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     script = f"echo first; sleep 0.5; seq 20000; echo done > {mark}"
@@ -198,6 +210,7 @@ def test_who_reads_no_more_does_not_end_it(pawlock: Pawlock, tmp_path: Path) -> 
     assert pawlock.run("once", "k", "--", "false")[1].startswith("first\n1\n2\n")
 
 
+@pytest.mark.slow
 def test_it_does_not_wait_for_what_the_command_leaves_in_the_background(pawlock: Pawlock) -> None:
     command = pawlock.start("once", "k", "--", "sh", "-c", "sleep 600 & echo $!")
     left = int(command.line())
@@ -208,6 +221,7 @@ def test_it_does_not_wait_for_what_the_command_leaves_in_the_background(pawlock:
     assert pawlock.run("once", "k", "--", "false") == (0, f"{left}\n", "")
 
 
+@pytest.mark.slow
 def test_a_reader_that_is_slow_delays_no_record(pawlock: Pawlock) -> None:
     """All that the command wrote is recorded when it ends, whether or not it was read."""
     command = pawlock.start("once", "k", "--", "sh", "-c", "echo in; head -c 120000 /dev/zero")
@@ -216,6 +230,7 @@ def test_a_reader_that_is_slow_delays_no_record(pawlock: Pawlock) -> None:
     assert len(command.end()[1]) == 120_003
 
 
+@pytest.mark.slow
 def test_an_output_that_cannot_be_written(pawlock: Pawlock) -> None:
     for script, wanted in (("echo a; exit 0", 0), ("false", 74)):
         with Path("/dev/full").open("wb") as full:
@@ -228,6 +243,7 @@ def test_an_output_that_cannot_be_written(pawlock: Pawlock) -> None:
     assert pawlock.run("once", "k", "--", "false") == (0, "a\n", "")
 
 
+@pytest.mark.slow
 def test_a_lost_lease_ends_the_command_and_records_nothing(pawlock: Pawlock) -> None:
     command, child = running(pawlock, "--ttl", "1", script="trap 'exit 0' TERM; echo $$; sleep 60 & wait")
     pawlock.server.command("DEL", KEY)
@@ -238,6 +254,7 @@ def test_a_lost_lease_ends_the_command_and_records_nothing(pawlock: Pawlock) -> 
     assert not recorded(pawlock)
 
 
+@pytest.mark.slow
 def test_a_lease_that_is_lost_at_the_end_records_nothing(pawlock: Pawlock) -> None:
     first = pawlock.start("once", "k", "--", "sh", "-c", "echo in; read x; exit 0", stdin=subprocess.PIPE)
     assert first.line() == "in"
@@ -261,6 +278,7 @@ def test_a_command_that_was_told_to_end_is_not_done(pawlock: Pawlock) -> None:
     assert not recorded(pawlock)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_and_the_next_runs_it(pawlock: Pawlock, number: signal.Signals) -> None:
     command, child = running(pawlock)
@@ -272,6 +290,7 @@ def test_a_signal_ends_the_command_and_the_next_runs_it(pawlock: Pawlock, number
     assert pawlock.run("once", "k", "--", "echo", "next") == (0, "next\n", "")
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_wait_and_leaves_nothing(pawlock: Pawlock) -> None:
     running(pawlock)
     waiter = pawlock.start("once", "-w", "60", "k", "--", "true")
@@ -283,13 +302,14 @@ def test_a_signal_ends_the_wait_and_leaves_nothing(pawlock: Pawlock) -> None:
 
 def test_a_killed_one_takes_its_command_along_and_the_next_runs_it(pawlock: Pawlock) -> None:
     command, child = running(pawlock, "--ttl", "1")
-    waiter = pawlock.start("once", "-w", "60", "k", "--", "echo", "after")
-    eventually(lambda: waiting(pawlock) == 1)
     os.kill(command.pid, signal.SIGKILL)
     eventually(lambda: not lives(child))
-    assert waiter.end() == (0, "after\n", "")
+    state = pawlock.client.once("k").begin(wait=True, timeout=60)
+    assert isinstance(state, library.Started)
+    state.finish(None)
 
 
+@pytest.mark.slow
 def test_max_hold_ends_it_without_a_result(pawlock: Pawlock) -> None:
     code, _, err = pawlock.run(
         "once", "--max-hold", "0.5", "k", "--", "sh", "-c", "trap 'exit 0' TERM; sleep 30 & wait"
@@ -302,8 +322,8 @@ def test_max_hold_ends_it_without_a_result(pawlock: Pawlock) -> None:
 def test_of_many_at_once_one_runs_it(pawlock: Pawlock, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     script = f"echo x >> {mark}; sleep 0.3; echo the result"
-    commands = [pawlock.start("once", "-w", "60", "k", "--", "sh", "-c", script) for _ in range(6)]
-    assert [command.end(60) for command in commands] == [(0, "the result\n", "")] * 6
+    commands = [pawlock.start("once", "-w", "60", "k", "--", "sh", "-c", script) for _ in range(3)]
+    assert [command.end(60) for command in commands] == [(0, "the result\n", "")] * 3
     assert mark.read_text() == "x\n"
 
 
@@ -340,17 +360,7 @@ def test_a_short_outage_at_the_end_loses_no_result(pawlock_alone: Pawlock) -> No
     assert pawlock.run("once", "k", "--", "false") == (0, "in\nout\n", "")
 
 
-def test_a_header_that_is_not_its_own_is_shown_as_it_is() -> None:
-    for value in (b"", b"[1]\nx", b'{"pawlock_once": 2}\nx', b'{"pawlock_once": 1}\nx', b"\xff\n"):
-        output = Output()
-        done = library.Done(value, 1, None)  # type: ignore[arg-type]  # the time is not looked at
-        assert Recording().replay(done, output) == 0
-        assert b"".join(output.out._unshown) == value
-        for one in (output.out, output.err):
-            for end in (*one.pipe, one._stop, one._stopper):
-                os.close(end)
-
-
+@pytest.mark.slow
 def test_a_closed_standard_output_is_none_of_its_connections(pawlock: Pawlock) -> None:
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" <&- >&-', "sh", *PAWLOCK, "once", "k", "--", sys.executable, "-c", "print('x' * 9000)"],

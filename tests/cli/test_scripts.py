@@ -13,6 +13,8 @@ import pytest
 import pawlock as library
 from tests.cli.conftest import PAWLOCK, Pawlock, environment, eventually
 
+pytestmark = pytest.mark.slow
+
 PREAMBLE = f'pawlock() {{ {shlex.join(PAWLOCK)} "$@"; }}\n'
 
 

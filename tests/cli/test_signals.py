@@ -29,32 +29,41 @@ def trapping(pawlock: Pawlock, *options: str) -> tuple[Command, int]:
     return command, int(command.line())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        signal.SIGINT,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+        pytest.param(signal.SIGQUIT, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_ends_the_wait_at_once(pawlock: Pawlock, number: signal.Signals) -> None:
-    pawlock.hold("job")
-    waiter = pawlock.start("run", "job", "--", "echo", "in")
-    eventually(lambda: pawlock.waiting("job") == 1)
-    began = time.monotonic()
-    waiter.send(number)
-    # Of what a terminal sends it dies, so that a script around it ends, too.
-    died = number in (signal.SIGINT, signal.SIGQUIT)
-    assert waiter.end() == (-number if died else 128 + number, "", "")
-    assert time.monotonic() - began < pace() * 1.5
-    assert pawlock.waiting("job") == 0
-    # Who waited for a second told of its session, which runs out by itself.
-    assert [key for key in pawlock.left_over() if "session" not in key] == ["pawlock:job"]
-
-
-def test_a_signal_before_there_is_anything_to_stop(pawlock: Pawlock) -> None:
-    pawlock.hold("job")
-    for delay in (0.05, 0.15, 0.2, 0.25, 0.3, 0.4):
+    with pawlock.client.lock("job"):
         waiter = pawlock.start("run", "job", "--", "echo", "in")
-        time.sleep(delay)
-        waiter.process.terminate()
-        out, _ = waiter.process.communicate(timeout=15)
-        assert waiter.process.returncode in (143, -signal.SIGTERM)
-        assert out == ""
-    assert pawlock.waiting("job") == 0
+        eventually(lambda: pawlock.waiting("job") == 1)
+        began = time.monotonic()
+        waiter.send(number)
+        # Of what a terminal sends it dies, so that a script around it ends, too.
+        died = number in (signal.SIGINT, signal.SIGQUIT)
+        assert waiter.end() == (-number if died else 128 + number, "", "")
+        assert time.monotonic() - began < pace() * 1.5
+        assert pawlock.waiting("job") == 0
+        # Who waited for a second told of its session, which runs out by itself.
+        assert [key for key in pawlock.left_over() if "session" not in key] == ["pawlock:job"]
+
+
+@pytest.mark.slow
+def test_a_signal_before_there_is_anything_to_stop(pawlock: Pawlock) -> None:
+    with pawlock.client.lock("job"):
+        for delay in (0.05, 0.15, 0.2, 0.25, 0.3, 0.4):
+            waiter = pawlock.start("run", "job", "--", "echo", "in")
+            time.sleep(delay)
+            waiter.process.terminate()
+            out, _ = waiter.process.communicate(timeout=15)
+            assert waiter.process.returncode in (143, -signal.SIGTERM)
+            assert out == ""
+        assert pawlock.waiting("job") == 0
 
 
 def test_signals_are_passed_on(pawlock: Pawlock) -> None:
@@ -100,21 +109,15 @@ def test_what_was_ignored_stays_ignored(pawlock: Pawlock) -> None:
     assert done.stdout == "SIG_IGN SIG_IGN\n"
 
 
-def test_the_child_starts_with_clean_signals(pawlock: Pawlock) -> None:
-    code, out, _ = pawlock.run(
-        "run", "job", "--", "sh", "-c", "exec grep -E '^Sig(Blk|Ign)' /proc/self/status"
-    )
+def test_the_child_starts_with_clean_signals_and_inherits_no_files(pawlock: Pawlock) -> None:
+    script = "grep -E '^Sig(Blk|Ign)' /proc/self/status; exec ls /proc/self/fd"
+    code, out, _ = pawlock.run("run", "job", "--", "sh", "-c", script)
     assert code == 0
     # 32 and 33 belong to the C library: whoever starts the tests may have left them ignored.
     reserved = 1 << 31 | 1 << 32
-    assert [int(line.split()[1], 16) & ~reserved for line in out.splitlines()] == [0, 0]
-
-
-def test_the_child_inherits_no_files(pawlock: Pawlock) -> None:
-    _, out, _ = pawlock.run(
-        "run", "job", "--", sys.executable, "-c", "import os; print(os.listdir('/proc/self/fd'))"
-    )
-    assert out == "['0', '1', '2', '3']\n"  # 3 is the listing's own
+    blocked, ignored, *files = out.splitlines()
+    assert [int(line.split()[1], 16) & ~reserved for line in (blocked, ignored)] == [0, 0]
+    assert files == ["0", "1", "2", "3"]  # 3 is the listing's own
 
 
 def test_the_child_dies_with_a_killed_command(pawlock: Pawlock) -> None:
@@ -133,9 +136,10 @@ def test_a_child_that_ignores_term_dies_within_the_lease(pawlock: Pawlock) -> No
     command.process.kill()
     eventually(lambda: not lives(child), 4)
     assert 0.2 < time.monotonic() - began < pace() * 2
-    assert pawlock.run("run", "-w", "5", "job", "--", "true")[0] == 0
+    pawlock.client.lock("job").acquire(timeout=5).release()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the process between")
 def test_the_child_dies_with_everything_killed(pawlock: Pawlock) -> None:
     command = pawlock.hold("job")

@@ -1,13 +1,15 @@
-"""What a command loads before it works: counted, since a clock would judge the machine."""
+"""What a command loads before it works, counted; what the cheapest costs; and that a test in its process shows the same."""
 
 import json
 import os
+import resource
 import subprocess
 import sys
 
 import pytest
 
-from tests.cli.conftest import environment
+from tests.cli.conftest import Pawlock, environment
+from tests.support.command import call
 
 SHOW = """
 import json, sys
@@ -47,7 +49,7 @@ def own(modules: set[str]) -> set[str]:
 def test_help_loads_next_to_nothing() -> None:
     modules = loaded("--help")
     assert own(modules) == {"pawlock", "pawlock.__main__", "pawlock.cli", "pawlock.cli.verbs"}
-    assert not modules & {"click", "redis", "asyncio", "socket"}
+    assert not modules & {"click", "redis", "hiredis", "asyncio", "socket"}
     plain = subprocess.run(
         [sys.executable, "-c", "import sys, json, logging, atexit; print(len(sys.modules))"],
         env=environment(),
@@ -65,10 +67,37 @@ def test_the_help_of_a_verb_needs_no_client() -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups and signals")
 def test_a_command_loads_what_one_server_needs() -> None:
-    for arguments in (["run", "-n", "job", "--", "true"], ["acquire", "-n", "job"], ["ls"]):
-        modules = loaded(*arguments, PAWLOCK_URL="redis://127.0.0.1:1", PAWLOCK_TIMEOUT="0")
+    for arguments in (["run", "-n", "job", "--", "true"], ["top", "-n", "1"]):
+        modules = loaded(
+            *arguments,
+            PAWLOCK_URL="redis://127.0.0.1:1",
+            PAWLOCK_TIMEOUT="0",
+            PAWLOCK_UNAVAILABLE_AFTER="0.5",
+        )
         assert "pawlock.sync.client" in modules
         heavy = {name for name in modules if any(name == one or name.startswith(f"{one}.") for one in HEAVY)}
         assert not heavy
         # Each layer of the core is a package, and counts.
         assert len(own(modules)) < 180, "each costs a millisecond: load it where it is needed"
+
+
+def cost(*arguments: str) -> float:
+    """Seconds of processor time of the cheapest of several runs."""
+    times: list[float] = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *arguments], env=environment(), stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(times)
+
+
+def test_help_costs_little() -> None:
+    assert cost("-m", "pawlock", "--help") <= 4 * cost("-c", "pass")
+
+
+def test_a_process_of_its_own_says_the_same(pawlock: Pawlock) -> None:
+    """What most of these tests run in their own process, a user gets: code, output, errors."""
+    url = {"PAWLOCK_URL": pawlock.server.url}
+    for words in (["--help"], ["--version"], [], ["ls", "extra"], ["show", "job"]):
+        assert pawlock.run(*words) == call(*words, env=environment(**url)), words

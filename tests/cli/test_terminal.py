@@ -1,5 +1,7 @@
 """At a terminal: Ctrl-C comes once, Ctrl-Z and `fg` work, and whoever needs the terminal has it."""
 
+import contextlib
+import re
 import shlex
 import shutil
 import signal
@@ -8,10 +10,12 @@ import time
 
 import pytest
 
+import pawlock as library
 from tests.cli.conftest import PAWLOCK, Pawlock, eventually, lives
 from tests.cli.screen import Screen, open_screen
 from tests.support.pace import pace
 
+VERBS = pytest.mark.parametrize("verb", ["run", pytest.param("once", marks=pytest.mark.slow)])
 COUNT = """
 import signal, sys, time
 got = []
@@ -42,7 +46,7 @@ def count_ctrl_c(screen: Screen) -> int:
         raise AssertionError(f"{error}; at the terminal: {screen.processes()}") from None
 
 
-@pytest.mark.parametrize("verb", ["run", "once"])
+@VERBS
 def test_ctrl_c_reaches_the_child_once(screens: list[Screen], pawlock: Pawlock, verb: str) -> None:
     screen = open_screen(screens, pawlock, *PAWLOCK, verb, "job", "--", sys.executable, "-c", COUNT)
     assert count_ctrl_c(screen) == 1
@@ -50,7 +54,7 @@ def test_ctrl_c_reaches_the_child_once(screens: list[Screen], pawlock: Pawlock, 
     assert pawlock.left_over() == []
 
 
-@pytest.mark.parametrize("verb", ["run", "once"])
+@VERBS
 def test_ctrl_c_reaches_the_child_once_in_a_pipeline(
     screens: list[Screen], pawlock: Pawlock, verb: str
 ) -> None:
@@ -65,14 +69,15 @@ def test_ctrl_c_reaches_the_child_once_in_a_pipeline(
 
 
 def test_ctrl_c_ends_the_wait(screens: list[Screen], pawlock: Pawlock) -> None:
-    holder = pawlock.hold("job")
-    screen = open_screen(screens, pawlock, *PAWLOCK, "run", "job", "--", "echo", "in")
-    screen.until(rf"waiting for 'job', held by [^ ]+:{holder.pid}/\S+ … \(\d+ s\)")
-    screen.type("\x03")
-    began = time.monotonic()
-    assert screen.end() == -signal.SIGINT
-    assert time.monotonic() - began < pace() * 2
-    assert pawlock.waiting("job") == 0
+    with pawlock.client.lock("job"):
+        holder = re.escape(pawlock.client.inspect("job").holder)
+        screen = open_screen(screens, pawlock, *PAWLOCK, "run", "job", "--", "echo", "in")
+        screen.until(rf"waiting for 'job', held by {holder} … \(\d+ s\)")
+        screen.type("\x03")
+        began = time.monotonic()
+        assert screen.end() == -signal.SIGINT
+        assert time.monotonic() - began < pace() * 2
+        assert pawlock.waiting("job") == 0
 
 
 def test_the_child_may_read_the_terminal(screens: list[Screen], pawlock: Pawlock) -> None:
@@ -96,6 +101,7 @@ def test_the_child_may_read_the_terminal_in_a_pipeline(screens: list[Screen], pa
     assert screen.end() == 0
 
 
+@pytest.mark.slow
 def test_a_script_has_its_terminal_back(screens: list[Screen], pawlock: Pawlock) -> None:
     screen = open_screen(
         screens, pawlock, *in_sh("pawlock run job -- true; echo name?; read x; echo hello $x")
@@ -106,6 +112,7 @@ def test_a_script_has_its_terminal_back(screens: list[Screen], pawlock: Pawlock)
     assert screen.end() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "once"])
 def test_ctrl_c_ends_the_script_around(screens: list[Screen], pawlock: Pawlock, verb: str) -> None:
     screen = open_screen(
@@ -119,7 +126,7 @@ def test_ctrl_c_ends_the_script_around(screens: list[Screen], pawlock: Pawlock, 
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, which goes on unless a command died")
-@pytest.mark.parametrize("how", ["running", "waiting", "watch"])
+@pytest.mark.parametrize("how", ["running", "waiting", pytest.param("watch", marks=pytest.mark.slow)])
 def test_ctrl_c_ends_the_bash_script_around(screens: list[Screen], pawlock: Pawlock, how: str) -> None:
     """Bash goes on after a command that exits with 130: only one that died of the signal ends the script."""
     verb = {
@@ -127,13 +134,12 @@ def test_ctrl_c_ends_the_bash_script_around(screens: list[Screen], pawlock: Pawl
         "waiting": "run job -- true",
         "watch": "watch job",
     }
-    if how == "waiting":
-        pawlock.hold("job")
     script = f'pawlock() {{ {shlex.join(PAWLOCK)} "$@"; }}; pawlock {verb[how]}; echo after; true'
-    screen = open_screen(screens, pawlock, "bash", "-c", script)
-    screen.until({"running": "in\n", "waiting": "waiting for 'job'", "watch": "free"}[how])
-    screen.type("\x03")
-    screen.end()
+    with pawlock.client.lock("job") if how == "waiting" else contextlib.nullcontext():
+        screen = open_screen(screens, pawlock, "bash", "-c", script)
+        screen.until({"running": "in\n", "waiting": "waiting for 'job'", "watch": "free"}[how])
+        screen.type("\x03")
+        screen.end()
     assert "after" not in screen.text
 
 
@@ -154,17 +160,20 @@ def test_ctrl_c_ends_the_loop_at_the_prompt(screens: list[Screen], pawlock: Pawl
     assert pawlock.left_over() == []
 
 
-@pytest.mark.parametrize("verb", ["run", "once"])
+@VERBS
 def test_hang_up_ends_the_child(screens: list[Screen], pawlock: Pawlock, verb: str) -> None:
     screen = open_screen(screens, pawlock, *PAWLOCK, verb, "job", "--", "sh", "-c", "echo in; exec sleep 30")
     screen.until("in\n")
     screen.close()
     screens.clear()
-    assert pawlock.run(verb, "-w", "5", "job", "--", "true")[0] == 0
+    if verb == "run":
+        pawlock.client.lock("job").acquire(timeout=5).release()
+    else:
+        assert isinstance(pawlock.client.once("job").begin(wait=True, timeout=5), library.Started)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
-@pytest.mark.parametrize("verb", ["run", "once"])
+@VERBS
 def test_ctrl_z_and_fg(screens: list[Screen], pawlock: Pawlock, verb: str) -> None:
     screen = open_screen(screens, pawlock, "bash", "--norc", "--noprofile", "-i")
     screen.until(r"\$ ")
@@ -198,7 +207,7 @@ def test_stopped_for_too_long(screens: list[Screen], pawlock: Pawlock) -> None:
     screen.type("\x1a")
     screen.until("Stopped")
     eventually(lambda: not lives(child), 3)
-    assert pawlock.run("run", "-w", "3", "job", "--", "true")[0] == 0
+    pawlock.client.lock("job").acquire(timeout=3).release()
     screen.type("fg\n")
     screen.until("pawlock: the lock 'job' was lost")
     screen.type("echo rc=$?\n")
