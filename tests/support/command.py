@@ -11,15 +11,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
-from pawlock.cli import exits
-from pawlock.cli.main import run_command
+import click
 
-__all__ = ["PAWLOCK", "ROOT", "call", "environment"]
+from pawlock.cli import exits
+from pawlock.cli.main import group, run_command
+
+__all__ = ["PAWLOCK", "ROOT", "call", "environment", "options"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAWLOCK = (sys.executable, "-m", "pawlock")
@@ -75,6 +77,13 @@ def call(
         one.flush()
     out, err = (streams[name].buffer.getvalue().decode() for name in ("stdout", "stderr"))
     return -code.number if isinstance(code, exits.EndedBy) else int(code), out, err
+
+
+def options(verb: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """What a verb makes of its arguments; it must know them all."""
+    command = group.get_command(click.Context(group), verb)
+    assert command is not None
+    return dict(command.make_context(f"pawlock {verb}", list(arguments)).params)
 
 
 def _refuse() -> NoReturn:

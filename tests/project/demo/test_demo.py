@@ -73,7 +73,11 @@ def test_it_ends_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "when"), [(signal.SIGINT, "1  Without"), (signal.SIGTERM, "grants, fence")]
+    ("number", "when"),
+    [
+        (signal.SIGINT, "1  Without"),
+        pytest.param(signal.SIGTERM, "grants, fence", marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals, when: str) -> None:
     demo = start(tmp_path, "--plain")
@@ -88,6 +92,7 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals, 
     nothing_left(tmp_path)
 
 
+@pytest.mark.slow
 def test_killed_it_leaves_no_worker(tmp_path: Path) -> None:
     demo = start(tmp_path, "--plain")
     assert demo.stdout is not None

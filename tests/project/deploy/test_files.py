@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from pawlock.cli.serve import serve
 from tests.service.rig import Tokens
+from tests.support.command import options
 from tests.support.pace import pace
 from tests.support.servers import Server, free_port
 
@@ -36,7 +36,7 @@ _yaml: Any = importlib.import_module("yaml")
 
 def options_of(command: Sequence[str]) -> dict[str, Any]:
     """What `pawlock serve` makes of its arguments; it must know them all."""
-    return dict(serve.make_context("pawlock serve", list(command)).params)
+    return options("serve", command)
 
 
 def dockerfile() -> dict[str, list[str]]:
@@ -197,7 +197,8 @@ def as_deployed(valkey: Server, tmp_path: Path) -> Iterator[tuple[subprocess.Pop
     if shutil.which("openssl") is None:
         pytest.skip("no openssl on PATH")
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-days", "2", "-subj", "/CN=localhost",
          "-keyout", str(tmp_path / "tls.key"), "-out", str(tmp_path / "tls.crt")],
         check=True, capture_output=True, timeout=30,
     )  # fmt: skip
@@ -215,7 +216,7 @@ def as_deployed(valkey: Server, tmp_path: Path) -> Iterator[tuple[subprocess.Pop
 
 def probe(address: str, path: str) -> int:
     """Ask as Kubernetes does: any certificate will do. 0: nobody listens."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         with urllib.request.urlopen(f"{address}{path}", context=context, timeout=5) as response:
