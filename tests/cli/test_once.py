@@ -151,7 +151,7 @@ def test_it_shares_its_results_with_programs(pawlock: Pawlock) -> None:
         found = client.once("k").begin()
         assert isinstance(found, library.Done)
         head, _, out = found.value.partition(b"\n")
-        told = {"pawlock_once": 1, "exit_code": 7, "stdout": [8, 8], "stderr": [0, 0]}
+        told = {"pawlock_once": 1, "exit_code": 7, "stdout": [11, 11], "stderr": [0, 0]}
         assert (json.loads(head), out) == (told, b"by pawlock\n")
 
 

@@ -169,7 +169,9 @@ def test_hang_up_ends_the_child(screens: list[Screen], pawlock: Pawlock, verb: s
     if verb == "run":
         pawlock.client.lock("job").acquire(timeout=5).release()
     else:
-        assert isinstance(pawlock.client.once("job").begin(wait=True, timeout=5), library.Started)
+        state = pawlock.client.once("job").begin(wait=True, timeout=5)
+        assert isinstance(state, library.Started)
+        state.finish(None)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
