@@ -62,7 +62,7 @@ def _counted(
             yield slept_on
         except BaseException as error:  # noqa: BLE001 - thrown on into the operation
             thrown = error
-            send = lambda: steps.throw(thrown)  # noqa: B023, E731
+            send = lambda: steps.throw(thrown)  # noqa: E731
         else:
             send = lambda: steps.send(None)  # noqa: E731
 

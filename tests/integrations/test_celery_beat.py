@@ -330,7 +330,7 @@ def test_two_hundred_tasks_with_the_active_beat_killed_or_stopped_again_and_agai
     until("the first one sends", lambda: sent(valkey))
     while len(sent(valkey)) < 200:
         count = len(sent(valkey))
-        until("it goes on", lambda: len(sent(valkey)) >= count + 30)  # noqa: B023 - called at once
+        until("it goes on", lambda: len(sent(valkey)) >= count + 30)
         time.sleep(rng.random() * EVERY)
         active = sent(valkey)[-1][1]
         stopped = len(takeovers) % 3 == 2
@@ -340,7 +340,7 @@ def test_two_hundred_tasks_with_the_active_beat_killed_or_stopped_again_and_agai
         killed = time.time()
         if not stopped:
             running |= {one.pid: one for one in (start(beats),)}
-        until("the other one sends", lambda: sent(valkey)[-1][1] != active)  # noqa: B023 - called at once
+        until("the other one sends", lambda: sent(valkey)[-1][1] != active)
         takeovers.append(time.time() - killed)
         pauses.append((slot(killed) - 1, slot()))
         if stopped:

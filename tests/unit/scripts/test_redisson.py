@@ -401,7 +401,7 @@ def test_neither_takes_over_while_one_waits(rig: Redisson, plain: Plain) -> None
         one.acquire(A, 60_000)
         one.acquire(B, 60_000, 60_000)
         one.redis.delete("n")
-        for attempt in (lambda: other.acquire(C), lambda: other.renew(C), lambda: other.swap(A, C)):  # noqa: B023
+        for attempt in (lambda: other.acquire(C), lambda: other.renew(C), lambda: other.swap(A, C)):
             with pytest.raises(redis.ResponseError, match=r"PAWLOCKWIRE.*two wires on one name"):
                 attempt()
         assert one.redis.exists("n") == 0
