@@ -9,11 +9,11 @@ import redis
 import redis.asyncio
 
 import pawlock
-from tests.contract.test_bad_input import Connect, Listener, connect, listener, word_of
-from tests.support.refusal import refused
+from tests.contract.test_bad_input import CONNECTS, Listener, listener
+from tests.support.refusal import case, refused
 from tests.support.servers import Server
 
-__all__ = ["connect", "listener"]
+__all__ = ["listener"]
 
 
 BAD_URLS: list[tuple[object, str]] = [
@@ -77,18 +77,17 @@ BAD_URLS: list[tuple[object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("target", "word"), BAD_URLS, ids=word_of)
-def test_urls(connect: Connect, target: object, word: str) -> None:
-    text = refused(lambda: connect(target), word)
-    assert "pa#ss" not in text
+def test_urls() -> None:
+    for target, word in BAD_URLS:
+        for connect in CONNECTS:
+            with case(target):
+                text = refused(lambda: connect(target), word)
+                assert "pa#ss" not in text
 
 
-LATER = ["http+pawlock://h", "https+pawlock://h"]
-
-
-@pytest.mark.parametrize(
-    ("target", "says"),
-    [
+@pytest.mark.slow
+def test_addresses_of_a_service() -> None:
+    for target, says in (
         ("http+pawlock://h", "takes the token before the host"),
         ("https+pawlock://u:p@h", "takes the token before the host"),
         ("http+pawlock://t@h:0x", "port"),
@@ -96,10 +95,10 @@ LATER = ["http+pawlock://h", "https+pawlock://h"]
         ("http+pawlock://t%0a@h", "has invalid characters"),
         ("http+pawlock://t@h?ca=x", "for https"),
         ("https+pawlock://t@h?cafile=x", "unknown option cafile"),
-    ],
-)
-def test_addresses_of_a_service(connect: Connect, target: str, says: str) -> None:
-    refused(lambda: connect(target), says)
+    ):
+        for connect in CONNECTS:
+            with case(target):
+                refused(lambda: connect(target), says)
 
 
 class Rotating:
@@ -125,32 +124,29 @@ BAD_CREDENTIALS: list[tuple[str | None, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("url", "given", "word"), BAD_CREDENTIALS, ids=word_of)
-def test_credentials(
-    listener: Listener, connect: Connect, url: str | None, given: dict[str, Any], word: str
-) -> None:
-    text = refused(lambda: connect(url or listener.url, **given), word)
-    assert "s3cret" not in text
-
-
-def test_credentials_beside_a_client(listener: Listener, connect: Connect) -> None:
+def test_credentials(listener: Listener) -> None:
     user = redis.Redis(host="127.0.0.1", port=listener.port)
-    assert "s3cret" not in refused(lambda: connect(user, password="s3cret"), "has its own credentials")
+    for connect in CONNECTS:
+        for url, given, word in BAD_CREDENTIALS:
+            with case(url, given):
+                text = refused(lambda: connect(url or listener.url, **given), word)
+                assert "s3cret" not in text
+        assert "s3cret" not in refused(lambda: connect(user, password="s3cret"), "has its own credentials")
 
 
-def test_a_password_is_never_in_the_text(connect: Connect) -> None:
+def test_a_password_is_never_in_the_text() -> None:
     for url in (
         "redis://u:s3cret@h:99999",
         "redis://u:s3cret@h/x",
         "redis://u:s3cret@h?o=1",
         "foo://u:s3cret@h",
     ):
-        assert "s3cret" not in refused(lambda url=url: connect(url), "")  # type: ignore[misc]
+        for connect in CONNECTS:
+            assert "s3cret" not in refused(lambda: connect(url), "")
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "word"),
-    [
+def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value, word in (
         ("PAWLOCK_URL", "", "PAWLOCK_URL is empty"),
         ("PAWLOCK_URL", "  ", "PAWLOCK_URL is empty"),
         ("PAWLOCK_URL", "nonsense", "no scheme"),
@@ -162,15 +158,12 @@ def test_a_password_is_never_in_the_text(connect: Connect) -> None:
         ("PAWLOCK_FENCE_TTL", "1d", "PAWLOCK_FENCE_TTL must be a number of seconds, got '1d'"),
         ("PAWLOCK_FENCE_TTL", "-1", "got -1"),
         ("PAWLOCK_NAMESPACE", "x" * 201, "at most 200 bytes"),
-    ],
-)
-def test_the_environment(
-    monkeypatch: pytest.MonkeyPatch, connect: Connect, variable: str, value: str, word: str
-) -> None:
-    monkeypatch.setenv("PAWLOCK_URL", "redis://127.0.0.1:1")
-    monkeypatch.setenv(variable, value)
-    text = refused(connect, word)
-    assert variable in text, "the text says where to mend it"
+    ):
+        with case(variable, value), monkeypatch.context() as environment:
+            environment.setenv("PAWLOCK_URL", "redis://127.0.0.1:1")
+            environment.setenv(variable, value)
+            for connect in CONNECTS:
+                assert variable in refused(connect, word), "the text says where to mend it"
 
 
 def test_an_ipv6_address_and_a_coded_password(valkey: Server) -> None:
@@ -184,8 +177,7 @@ def test_an_ipv6_address_and_a_coded_password(valkey: Server) -> None:
                 pass
 
 
-@pytest.mark.parametrize("kind", ["Pipeline", "PubSub", "ConnectionPool", "Lock"])
-def test_things_of_redis_that_are_no_clients(connect: Connect, listener: Listener, kind: str) -> None:
+def test_things_of_redis_that_are_no_clients(listener: Listener) -> None:
     for module in (redis, redis.asyncio):
         user = module.Redis(host="127.0.0.1", port=listener.port)
         things: dict[str, object] = {
@@ -194,5 +186,6 @@ def test_things_of_redis_that_are_no_clients(connect: Connect, listener: Listene
             "ConnectionPool": user.connection_pool,
             "Lock": user.lock("x"),
         }
-        thing = things[kind]
-        refused(lambda thing=thing: connect(thing), kind)  # type: ignore[misc]
+        for kind, thing in things.items():
+            for connect in CONNECTS:
+                refused(lambda: connect(thing), kind)

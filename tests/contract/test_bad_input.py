@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pawlock
-from tests.support.refusal import refused
+from tests.support.refusal import case, refused
 from tests.support.servers import Server
 
 Client = pawlock.Client | pawlock.AsyncClient
@@ -45,21 +45,25 @@ def listener() -> Iterator[Listener]:
     assert not called, "something reached the network"
 
 
-@pytest.fixture(params=["threads", "asyncio"])
-def connect(request: pytest.FixtureRequest) -> Connect:
-    """`connect` of either API."""
-    return pawlock.connect if request.param == "threads" else pawlock.connect_async
+CONNECTS: tuple[Connect, ...] = (pawlock.connect, pawlock.connect_async)
 
 
 @pytest.fixture
-def client(listener: Listener, connect: Connect) -> Client:
-    """A client of either API, of a server that must not be asked."""
-    return connect(listener.url)
+def clients(listener: Listener) -> list[Client]:
+    """A client of each API, of a server that must not be asked."""
+    return [connect(listener.url) for connect in CONNECTS]
 
 
-def word_of(case: Any) -> str:
-    """A name for a case: the same in every process, so no address of an object."""
-    return f"{case!r:.60}".split(" at 0x")[0].strip("'<>")
+def refused_by_both(
+    url: str, call: Callable[[Any], Any], word: str, error: type[BaseException] = pawlock.ConfigurationError
+) -> None:
+    """Make a call with a client of each API, and wait for what it gives."""
+
+    async def wait() -> None:
+        await call(pawlock.connect_async(url))
+
+    refused(lambda: call(pawlock.connect(url)), word, error)
+    refused(lambda: asyncio.run(wait()), word, error)
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -77,66 +81,56 @@ BAD_NAMES: list[tuple[object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "word"), BAD_NAMES, ids=word_of)
-@pytest.mark.parametrize("kind", ["lock", "rlock", "fair_lock", "semaphore"])
-def test_names(client: Client, kind: str, name: object, word: str) -> None:
-    options = {"permits": 1} if kind == "semaphore" else {}
-    refused(lambda: getattr(client, kind)(name, **options), word)
+NO_NAMES: list[Any] = [None, b"x", "", "x" * 201]
+REASONS: list[tuple[Any, str]] = [
+    ("", "reason must be text"),
+    ("  ", "reason must be text"),
+    (None, "reason must be text"),
+    (b"x", "reason must be text"),
+    ("x" * 501, "at most 500 characters"),
+    ("\ud800", "surrogate"),
+]
 
 
-@pytest.mark.parametrize("name", [None, b"x", "", "x" * 201])
-def test_names_to_inspect(listener: Listener, name: Any) -> None:
-    refused(lambda: pawlock.connect(listener.url).inspect(name), "name")
-    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).inspect(name)), "name")
+def test_names(clients: list[Client]) -> None:
+    for client in clients:
+        for name, word in BAD_NAMES:
+            with case(name):
+                for kind in ("lock", "rlock", "fair_lock"):
+                    refused(lambda: getattr(client, kind)(name), word)
+                refused(lambda: client.semaphore(name, permits=1), word)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", [None, b"x", "", "x" * 201])
-def test_names_to_force(listener: Listener, name: Any) -> None:
-    refused(lambda: pawlock.connect(listener.url).force_release(name, reason="x"), "name")
-    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).force_release(name, reason="x")), "name")
+def test_names_to_inspect_and_to_force(listener: Listener) -> None:
+    for name in NO_NAMES:
+        with case(name):
+            refused_by_both(listener.url, lambda client: client.inspect(name), "name")
+            refused_by_both(listener.url, lambda client: client.force_release(name, reason="x"), "name")
 
 
-@pytest.mark.parametrize(
-    ("reason", "word"),
-    [
-        ("", "reason must be text"),
-        ("  ", "reason must be text"),
-        (None, "reason must be text"),
-        (b"x", "reason must be text"),
-        ("x" * 501, "at most 500 characters"),
-        ("\ud800", "surrogate"),
-    ],
-)
-def test_reasons_to_force(listener: Listener, reason: Any, word: str) -> None:
-    refused(lambda: pawlock.connect(listener.url).force_release("n", reason=reason), word)
-    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).force_release("n", reason=reason)), word)
+def test_reasons_to_force(listener: Listener) -> None:
+    for reason, word in REASONS:
+        with case(reason):
+            refused_by_both(listener.url, lambda client: client.force_release("n", reason=reason), word)
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1001, True, 1.5, "3", None])
-def test_limits_of_the_audit(listener: Listener, limit: Any) -> None:
-    refused(lambda: pawlock.connect(listener.url).audit(limit), "limit")
-    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).audit(limit)), "limit")
+def test_limits_of_the_audit_and_of_the_history(listener: Listener) -> None:
+    for limit in (0, -1, 1001, True, 1.5, "3", None):
+        with case(limit):
+            refused_by_both(listener.url, lambda client: client.audit(limit), "limit")
+            refused_by_both(listener.url, lambda client: client.history("n", limit), "limit")
 
 
-@pytest.mark.parametrize("after", [-1, 0.01, nan, inf, "1", True, timedelta(seconds=-1)])
-def test_deadlock_after(connect: Connect, listener: Listener, after: Any) -> None:
-    refused(lambda: connect(listener.url, deadlock_after=after), "deadlock_after")
-
-
-@pytest.mark.parametrize("kept", [-1, 1001, True, 1.5, "3"])
-def test_lengths_of_the_history(connect: Connect, listener: Listener, kept: Any) -> None:
-    refused(lambda: connect(listener.url, history=kept), "history")
-
-
-@pytest.mark.parametrize("limit", [0, -1, 1001, True, 1.5, "3", None])
-def test_limits_of_the_history(listener: Listener, limit: Any) -> None:
-    refused(lambda: pawlock.connect(listener.url).history("n", limit), "limit")
-    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).history("n", limit)), "limit")
-
-
-def test_a_history_of_several_masters(connect: Connect) -> None:
-    with pytest.raises(pawlock.NotSupported, match="history"):
-        connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], history=10)
+def test_options_of_the_client_itself(listener: Listener) -> None:
+    for connect in CONNECTS:
+        for after in (-1, 0.01, nan, inf, "1", True, timedelta(seconds=-1)):
+            with case(after):
+                refused(lambda: connect(listener.url, deadlock_after=after), "deadlock_after")
+        for kept in (-1, 1001, True, 1.5, "3"):
+            with case(kept):
+                refused(lambda: connect(listener.url, history=kept), "history")
+        with pytest.raises(pawlock.NotSupported, match="history"):
+            connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], history=10)
 
 
 GOOD_NAMES = [
@@ -156,42 +150,51 @@ GOOD_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", GOOD_NAMES, ids=word_of)
-def test_strange_names_work(valkey: Server, name: str) -> None:
-    with pawlock.connect(valkey.url) as client, client.lock(name, ttl=5.0) as lease:
-        assert lease.name == name
-        assert client.inspect(name).held
-        with pawlock.connect(valkey.url) as other:
-            assert other.lock(name).try_acquire() is None
+def test_strange_names_work(valkey: Server) -> None:
+    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as other:
+        for name in GOOD_NAMES:
+            with case(name), client.lock(name, ttl=5.0) as lease:
+                assert lease.name == name
+                assert client.inspect(name).held
+                assert other.lock(name).try_acquire() is None
 
 
 BRACES = [("a{{b}}c", "a{b}c"), ("{{", "{"), ("}}}}", "}}"), ("{{{{x}}}}", "{{x}}"), ("a{{0}}", "a{0}")]
 
 
-@pytest.mark.parametrize(("text", "name"), BRACES)
-def test_doubled_braces_stand_for_one(valkey: Server, text: str, name: str) -> None:
-    with pawlock.connect(valkey.url) as client, client.lock(text, ttl=5.0) as lease:
-        assert lease.name == name
-        assert client.inspect(text).held
-        assert client.inspect(text).name == name
-        ticket = lease.detach()
-        with client.adopt(ticket) as adopted:
-            assert adopted.name == name
+def test_doubled_braces_stand_for_one(valkey: Server) -> None:
+    with pawlock.connect(valkey.url) as client:
+        for text, name in BRACES:
+            with case(text), client.lock(text, ttl=5.0) as lease:
+                assert lease.name == name
+                assert client.inspect(text).held
+                assert client.inspect(text).name == name
+                ticket = lease.detach()
+                with client.adopt(ticket) as adopted:
+                    assert adopted.name == name
 
 
 FIELDS = ["a{b}c", "order:{order.id}", "{rows[0]}", "{day:%Y-%m}", "{{{x}}}", "{x!r}"]
 
 
-@pytest.mark.parametrize("name", FIELDS)
 @pytest.mark.parametrize("kind", ["lock", "rlock", "fair_lock"])
-def test_fields_that_nobody_fills(listener: Listener, kind: str, name: str) -> None:
-    lock = getattr(pawlock.connect(listener.url), kind)(name)
-    assert lock.name == name
-    for use in (lock.acquire, lock.try_acquire, lock.locked, lock.__enter__, lambda: lock.acquire(ttl=3)):
-        assert "f-string" in refused(use, "has fields")
-    refused(lambda: pawlock.connect(listener.url).inspect(name), "has fields")
-    refused(lambda: pawlock.connect(listener.url).rlock(name, owner="me").acquire(), "has fields")
-    refused(lambda: asyncio.run(_fields(listener.url, kind, name)), "has fields")
+def test_fields_that_nobody_fills(listener: Listener, kind: str) -> None:
+    client = pawlock.connect(listener.url)
+    for name in FIELDS:
+        with case(name):
+            lock = getattr(client, kind)(name)
+            assert lock.name == name
+            for use in (
+                lock.acquire,
+                lock.try_acquire,
+                lock.locked,
+                lock.__enter__,
+                lambda: lock.acquire(ttl=3),
+            ):
+                assert "f-string" in refused(use, "has fields")
+            refused(lambda: client.inspect(name), "has fields")
+            refused(lambda: client.rlock(name, owner="me").acquire(), "has fields")
+            refused(lambda: asyncio.run(_fields(listener.url, kind, name)), "has fields")
 
 
 async def _fields(url: str, kind: str, name: str) -> None:
@@ -199,30 +202,33 @@ async def _fields(url: str, kind: str, name: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("name", ["a{}", "a{0}", "{:>3}", "{0.x}", "{7up}"])
-def test_fields_without_a_name(client: Client, name: str) -> None:
-    refused(lambda: client.lock(name), "not an argument name")
+def test_fields_without_a_name(clients: list[Client]) -> None:
+    for client in clients:
+        for name in ("a{}", "a{0}", "{:>3}", "{0.x}", "{7up}"):
+            with case(name):
+                refused(lambda: client.lock(name), "not an argument name")
 
 
-def test_a_fair_lock_hands_nothing_over(client: Client) -> None:
-    refused(lambda: client.fair_lock("x", handover=3), "no local hand-off")
-    assert client.fair_lock("x", handover=0).name == "x"
+def test_a_fair_lock_hands_nothing_over(clients: list[Client]) -> None:
+    for client in clients:
+        refused(lambda: client.fair_lock("x", handover=3), "no local hand-off")
+        assert client.fair_lock("x", handover=0).name == "x"
 
 
-@pytest.mark.parametrize("name", ["a{b", "a}", "a\nb", "a%b", "a\0b"])
-def test_names_that_need_escaping_without_a_namespace(
-    listener: Listener, connect: Connect, name: str
-) -> None:
-    refused(lambda: connect(listener.url, namespace="").lock(name), "needs escaping")
-
-
-@pytest.mark.parametrize(
-    ("namespace", "word"),
-    [(b"x", "namespace"), (7, "namespace"), ("x" * 201, "at most 200 bytes"), ("\ud800", "surrogate")],
-    ids=word_of,
-)
-def test_namespaces(listener: Listener, connect: Connect, namespace: object, word: str) -> None:
-    refused(lambda: connect(listener.url, namespace=namespace), word)
+def test_namespaces(listener: Listener) -> None:
+    bad: list[tuple[Any, str]] = [
+        (b"x", "namespace"),
+        (7, "namespace"),
+        ("x" * 201, "at most 200 bytes"),
+        ("\ud800", "surrogate"),
+    ]
+    for connect in CONNECTS:
+        for namespace, word in bad:
+            with case(namespace):
+                refused(lambda: connect(listener.url, namespace=namespace), word)
+        for name in ("a{b", "a}", "a\nb", "a%b", "a\0b"):
+            with case(name):
+                refused(lambda: connect(listener.url, namespace="").lock(name), "needs escaping")
 
 
 # Options --------------------------------------------------------------------------------------------------------------
@@ -310,34 +316,31 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "word"), BAD_OPTIONS, ids=word_of)
-def test_options(client: Client, options: dict[str, Any], word: str) -> None:
-    refused(lambda: client.lock("x", **options), word)
-    refused(lambda: client.rlock("x", **options), word)
-
-
-@pytest.mark.parametrize(("options", "word"), BAD_OPTIONS, ids=word_of)
-def test_options_by_themselves(options: dict[str, Any], word: str) -> None:
-    if not word.startswith("unknown"):
-        refused(lambda: pawlock.LockOptions(**options), word)
+def test_options(clients: list[Client]) -> None:
+    for options, word in BAD_OPTIONS:
+        with case(options):
+            for client in clients:
+                refused(lambda: client.lock("x", **options), word)
+                refused(lambda: client.rlock("x", **options), word)
+            if not word.startswith("unknown"):
+                refused(lambda: pawlock.LockOptions(**options), word)
 
 
 CLIENT_OPTIONS = ("ttl", "timeout", "renew", "max_hold", "on_lost", "fence_ttl")
 
 
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [(o, w) for o, w in BAD_OPTIONS if set(o) <= set(CLIENT_OPTIONS) and None not in o.values()],
-    ids=word_of,
-)
-def test_defaults_of_a_client(
-    listener: Listener, connect: Connect, options: dict[str, Any], word: str
-) -> None:
-    refused(lambda: connect(listener.url, **options), word)
+def test_defaults_of_a_client(listener: Listener) -> None:
+    of_a_client = [(o, w) for o, w in BAD_OPTIONS if set(o) <= set(CLIENT_OPTIONS) and None not in o.values()]
+    assert len(of_a_client) > 30
+    for connect in CONNECTS:
+        for options, word in of_a_client:
+            with case(options):
+                refused(lambda: connect(listener.url, **options), word)
 
 
-def test_an_unknown_lock_option_names_the_known_ones(client: Client) -> None:
-    assert "ttl" in refused(lambda: client.lock("x", lifetime=30), "known: ")  # type: ignore[call-overload]
+def test_an_unknown_lock_option_names_the_known_ones(clients: list[Client]) -> None:
+    for client in clients:
+        assert "ttl" in refused(lambda: client.lock("x", lifetime=30), "known: ")  # type: ignore[call-overload]
 
 
 def test_on_lost_of_the_wrong_api(listener: Listener) -> None:
@@ -355,23 +358,24 @@ def test_on_lost_of_the_wrong_api(listener: Listener) -> None:
     pawlock.connect(listener.url).lock("x", on_lost=print)
 
 
-@pytest.mark.parametrize(
-    ("owner", "word"),
-    [
-        ("", "owner must be text of 1 to 200 bytes"),
-        (b"me", "owner must be text"),
-        (7, "owner must be text"),
-        ("me@home", "'@'"),
-        ("me too", "white space"),
-        ("me\n", "control"),
-        ("x" * 201, "at most 200 bytes"),
-        ("é" * 101, "at most 200 bytes"),
-        ("\ud800", "control characters"),
-    ],
-    ids=word_of,
-)
-def test_owners(client: Client, owner: Any, word: str) -> None:
-    refused(lambda: client.rlock("x", owner=owner), word)
+BAD_OWNERS: list[tuple[Any, str]] = [
+    ("", "owner must be text of 1 to 200 bytes"),
+    (b"me", "owner must be text"),
+    (7, "owner must be text"),
+    ("me@home", "'@'"),
+    ("me too", "white space"),
+    ("me\n", "control"),
+    ("x" * 201, "at most 200 bytes"),
+    ("é" * 101, "at most 200 bytes"),
+    ("\ud800", "control characters"),
+]
+
+
+def test_owners(clients: list[Client]) -> None:
+    for client in clients:
+        for owner, word in BAD_OWNERS:
+            with case(owner):
+                refused(lambda: client.rlock("x", owner=owner), word)
 
 
 BAD_MEMBERS: list[tuple[Any, str]] = [
@@ -393,11 +397,14 @@ BAD_MEMBERS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("members", "word"), BAD_MEMBERS, ids=word_of)
-def test_members_of_a_multi_lock(client: Client, members: Any, word: str) -> None:
-    refused(lambda: client.multi_lock(members), word)
+def test_members_of_a_multi_lock(clients: list[Client]) -> None:
+    for client in clients:
+        for members, word in BAD_MEMBERS:
+            with case(members):
+                refused(lambda: client.multi_lock(members), word)
 
 
+@pytest.mark.parametrize("connect", CONNECTS)
 def test_locks_that_do_not_fit_into_a_multi_lock(listener: Listener, connect: Connect) -> None:
     client: Any = connect(listener.url)
     other = connect(listener.url)
@@ -425,59 +432,47 @@ BAD_TIMEOUTS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("timeout", "word"), BAD_TIMEOUTS)
-def test_timeouts_of_acquire(listener: Listener, timeout: Any, word: str) -> None:
-    refused(lambda: pawlock.connect(listener.url).lock("x").acquire(timeout), word)
-
-    async def wrong() -> None:
-        await pawlock.connect_async(listener.url).lock("x").acquire(timeout)
-
-    refused(lambda: asyncio.run(wrong()), word)
+def test_timeouts_of_calls(listener: Listener) -> None:
+    for timeout, word in BAD_TIMEOUTS:
+        with case(timeout):
+            refused_by_both(listener.url, lambda client: client.lock("x").acquire(timeout), word)
+            refused_by_both(listener.url, lambda client: client.close(timeout), word)
 
 
-@pytest.mark.parametrize(("timeout", "word"), BAD_TIMEOUTS)
-def test_timeouts_of_close(listener: Listener, timeout: Any, word: str) -> None:
-    refused(lambda: pawlock.connect(listener.url).close(timeout), word)
-    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).close(timeout)), word)
+BAD_TTLS: tuple[Any, ...] = (0, -1, nan, inf, "30s", True, 0.01)
 
 
-@pytest.mark.parametrize("ttl", [0, -1, nan, inf, "30s", True, 0.01])
-def test_ttls_of_calls(valkey: Server, ttl: Any) -> None:
+def test_ttls_of_calls(valkey: Server) -> None:
     with pawlock.connect(valkey.url) as client:
-        refused(lambda: client.lock("x").acquire(ttl=ttl), "ttl")
-        with client.lock("x") as lease:
-            refused(lambda: lease.extend(ttl), "ttl")
-            lease.check()
+        for ttl in BAD_TTLS:
+            with case(ttl):
+                refused(lambda: client.lock("x").acquire(ttl=ttl), "ttl")
+                with client.lock("x") as lease:
+                    refused(lambda: lease.extend(ttl), "ttl")
+                    lease.check()
 
 
 async def test_ttls_of_async_calls(valkey: Server) -> None:
     async with pawlock.connect_async(valkey.url) as client:
-        for ttl in (0, -1, nan, inf, "30s", True):
-            with pytest.raises(pawlock.ConfigurationError, match="ttl"):
-                await client.lock("x").acquire(ttl=ttl)  # type: ignore[arg-type]
-            async with client.lock("x") as lease:
+        for ttl in BAD_TTLS:
+            with case(ttl):
                 with pytest.raises(pawlock.ConfigurationError, match="ttl"):
-                    await lease.extend(ttl)  # type: ignore[arg-type]
-                lease.check()
+                    await client.lock("x").acquire(ttl=ttl)
+                async with client.lock("x") as lease:
+                    with pytest.raises(pawlock.ConfigurationError, match="ttl"):
+                        await lease.extend(ttl)
+                    lease.check()
 
 
-@pytest.mark.parametrize("waiters", [-1, 1.5, "10", True, None, 10**12])
-def test_waiters_to_list(listener: Listener, waiters: Any) -> None:
-    refused(lambda: pawlock.connect(listener.url).inspect("x", waiters=waiters), "waiters")
-    refused(lambda: asyncio.run(pawlock.connect_async(listener.url).inspect("x", waiters=waiters)), "waiters")
+def test_waiters_to_list(listener: Listener) -> None:
+    for waiters in (-1, 1.5, "10", True, None, 10**12):
+        with case(waiters):
+            refused_by_both(listener.url, lambda client: client.inspect("x", waiters=waiters), "waiters")
 
 
-@pytest.mark.parametrize(
-    "ticket",
-    [None, b"pawlock1.x", "", "hello", "pawlock1.", "pawlock1.!!!!", "pawlock1.bm90aGluZw", "pawlock9.x"],
-)
-def test_tickets(listener: Listener, ticket: Any) -> None:
-    refused(lambda: pawlock.connect(listener.url).adopt(ticket), "ticket")
-    refused(lambda: asyncio.run(_adopt(listener.url, ticket)), "ticket")
-
-
-async def _adopt(url: str, ticket: str) -> None:
-    await pawlock.connect_async(url).adopt(ticket)
-
-
-# States ---------------------------------------------------------------------------------------------------------------
+def test_tickets(listener: Listener) -> None:
+    for ticket in (
+        None, b"pawlock1.x", "", "hello", "pawlock1.", "pawlock1.!!!!", "pawlock1.bm90aGluZw", "pawlock9.x"
+    ):  # fmt: skip
+        with case(ticket):
+            refused_by_both(listener.url, lambda client: client.adopt(ticket), "ticket")

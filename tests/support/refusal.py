@@ -1,11 +1,22 @@
 """How a refusal is checked: its class, and the word of its text that says what to mend."""
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 import pawlock
+
+
+@contextmanager
+def case(*values: object) -> Iterator[None]:
+    """Name the row of a table that was looked at when a check failed."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the case of {', '.join(f'{value!r:.200}' for value in values)}")
+        raise
 
 
 def refused(

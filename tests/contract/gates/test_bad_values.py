@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import inf, nan
 from typing import Any
 
-import pytest
+from tests.contract.test_bad_input import (
+    BAD_NAMES,
+    BAD_TIMEOUTS,
+    NO_DURATION,
+    Client,
+    Listener,
+    clients,
+    listener,
+    refused_by_both,
+)
+from tests.support.refusal import case, refused
 
-import pawlock
-from tests.contract.test_bad_input import BAD_NAMES, BAD_TIMEOUTS, NO_DURATION, Listener, word_of
-from tests.support.refusal import refused
+__all__ = ["clients", "listener"]
 
-Client = pawlock.Client | pawlock.AsyncClient
-
-BAD_NUMBERS: list[tuple[object, str]] = [
+BAD_NUMBERS: list[tuple[Any, str]] = [
     (0, "got 0"),
     (-1, "got -1"),
     (10**12, "must be 1 to"),
@@ -28,48 +33,26 @@ BAD_NUMBERS: list[tuple[object, str]] = [
 ]
 
 
-@pytest.fixture
-def listener() -> Iterator[Listener]:
-    made = Listener()
-    yield made
-    called = made.was_called()
-    made.close()
-    assert not called, "something reached the network"
+def test_names(clients: list[Client]) -> None:
+    names: list[tuple[Any, str]] = [*BAD_NAMES, ("a{b}", "has a field, and nothing fills it")]
+    for client in clients:
+        for name, word in names:
+            with case(name):
+                refused(lambda: client.latch(name, 1), word)
+                refused(lambda: client.barrier(name, 1), word)
+                refused(lambda: client.election(name), word)
 
 
-@pytest.fixture(params=["threads", "asyncio"])
-def client(request: pytest.FixtureRequest, listener: Listener) -> Client:
-    door: Callable[[str], Client] = pawlock.connect if request.param == "threads" else pawlock.connect_async
-    return door(listener.url)
-
-
-@pytest.mark.parametrize(("name", "word"), BAD_NAMES, ids=word_of)
-def test_names(client: Client, name: Any, word: str) -> None:
-    refused(lambda: client.latch(name, 1), word)
-    refused(lambda: client.barrier(name, 1), word)
-    refused(lambda: client.election(name), word)
-
-
-def test_a_field_that_nothing_fills(client: Client) -> None:
-    for make in (
-        lambda: client.latch("a{b}", 1),
-        lambda: client.barrier("a{b}", 1),
-        lambda: client.election("a{b}"),
-    ):
-        refused(make, "has a field, and nothing fills it")
-
-
-@pytest.mark.parametrize(("number", "word"), BAD_NUMBERS, ids=word_of)
-def test_counts_and_parties(client: Client, number: Any, word: str) -> None:
-    assert "count" in refused(lambda: client.latch("x", number), word)
-    assert "parties" in refused(lambda: client.barrier("x", number), word)
-
-
-def test_the_largest(client: Client) -> None:
-    assert client.latch("x", 10**9).count == 10**9
-    refused(lambda: client.latch("x", 10**9 + 1), "1000000000")
-    assert client.barrier("x", 1000).parties == 1000
-    refused(lambda: client.barrier("x", 1001), "1000")
+def test_counts_and_parties(clients: list[Client]) -> None:
+    for client in clients:
+        for number, word in BAD_NUMBERS:
+            with case(number):
+                assert "count" in refused(lambda: client.latch("x", number), word)
+                assert "parties" in refused(lambda: client.barrier("x", number), word)
+        assert client.latch("x", 10**9).count == 10**9
+        refused(lambda: client.latch("x", 10**9 + 1), "1000000000")
+        assert client.barrier("x", 1000).parties == 1000
+        refused(lambda: client.barrier("x", 1001), "1000")
 
 
 BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
@@ -93,85 +76,62 @@ LATCH_OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "word"), [*BAD_OPTIONS, *LATCH_OPTIONS], ids=word_of)
-def test_options_of_a_latch(client: Client, options: dict[str, Any], word: str) -> None:
-    refused(lambda: client.latch("x", 1, **options), word)
+BARRIER_OPTIONS: list[tuple[dict[str, Any], str]] = [({"max_waiters": 3}, "unknown option max_waiters")]
+ELECTION_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"handover": 3}, "no local hand-off"),
+    ({"ttl": 0}, "ttl must be at least 0.05 s, got 0"),
+    ({"tll": 3}, "unknown option tll"),
+    ({"identity": ""}, "identity must be text"),
+    ({"identity": 7}, "identity must be text"),
+    ({"identity": b"me"}, "identity must be text"),
+    ({"identity": "me too"}, "white space"),
+    ({"identity": "me\n"}, "white space or control"),
+    ({"identity": "\ud800"}, "control characters"),
+    ({"identity": "x" * 201}, "at most 200 bytes"),
+    ({"identity": "é" * 101}, "at most 200 bytes"),
+]
 
 
-@pytest.mark.parametrize(
-    ("options", "word"), [*BAD_OPTIONS, ({"max_waiters": 3}, "unknown option max_waiters")], ids=word_of
-)
-def test_options_of_a_barrier(client: Client, options: dict[str, Any], word: str) -> None:
-    refused(lambda: client.barrier("x", 1, **options), word)
+def test_options(clients: list[Client]) -> None:
+    for client in clients:
+        for make, table in (
+            (lambda options: client.latch("x", 1, **options), [*BAD_OPTIONS, *LATCH_OPTIONS]),
+            (lambda options: client.barrier("x", 1, **options), [*BAD_OPTIONS, *BARRIER_OPTIONS]),
+            (lambda options: client.election("x", **options), ELECTION_OPTIONS),
+        ):
+            for options, word in table:
+                with case(options):
+                    refused(lambda: make(options), word)
 
 
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"handover": 3}, "no local hand-off"),
-        ({"ttl": 0}, "ttl must be at least 0.05 s, got 0"),
-        ({"tll": 3}, "unknown option tll"),
-        ({"identity": ""}, "identity must be text"),
-        ({"identity": 7}, "identity must be text"),
-        ({"identity": b"me"}, "identity must be text"),
-        ({"identity": "me too"}, "white space"),
-        ({"identity": "me\n"}, "white space or control"),
-        ({"identity": "\ud800"}, "control characters"),
-        ({"identity": "x" * 201}, "at most 200 bytes"),
-        ({"identity": "é" * 101}, "at most 200 bytes"),
-    ],
-    ids=word_of,
-)
-def test_options_of_an_election(client: Client, options: dict[str, Any], word: str) -> None:
-    refused(lambda: client.election("x", **options), word)
+def test_steps_and_parts_of_a_count(listener: Listener) -> None:
+    for number, word in BAD_NUMBERS:
+        with case(number):
+            refused_by_both(listener.url, lambda client: client.latch("x", 1).count_down(number), word)
+    for part in ("", b"a", 7, "x" * 201, "\ud800", ["a"]):
+        with case(part):
+            refused_by_both(listener.url, lambda client: client.latch("x", 1).count_down(part=part), "part")
 
 
-@pytest.mark.parametrize(("number", "word"), BAD_NUMBERS, ids=word_of)
-def test_steps_of_a_count(listener: Listener, number: Any, word: str) -> None:
-    refused(lambda: pawlock.connect(listener.url).latch("x", 1).count_down(number), word)
-    refused(lambda: asyncio.run(_count_down(listener.url, number)), word)
+def test_timeouts(listener: Listener) -> None:
+    for timeout, word in BAD_TIMEOUTS:
+        with case(timeout):
+            refused_by_both(listener.url, lambda client: client.latch("x", 1).wait(timeout), word)
+            refused_by_both(listener.url, lambda client: client.barrier("x", 1).wait(timeout), word)
+            refused_by_both(listener.url, lambda client: client.election("x").campaign(timeout), word)
 
 
-async def _count_down(url: str, *args: Any, **kwargs: Any) -> None:
-    await pawlock.connect_async(url).latch("x", 1).count_down(*args, **kwargs)
-
-
-@pytest.mark.parametrize("part", ["", b"a", 7, "x" * 201, "\ud800", ["a"]], ids=word_of)
-def test_parts(listener: Listener, part: Any) -> None:
-    refused(lambda: pawlock.connect(listener.url).latch("x", 1).count_down(part=part), "part")
-    refused(lambda: asyncio.run(_count_down(listener.url, part=part)), "part")
-
-
-@pytest.mark.parametrize(("timeout", "word"), BAD_TIMEOUTS)
-def test_timeouts(listener: Listener, timeout: Any, word: str) -> None:
-    with pawlock.connect(listener.url) as client:
-        refused(lambda: client.latch("x", 1).wait(timeout), word)
-        refused(lambda: client.barrier("x", 1).wait(timeout), word)
-        refused(lambda: client.election("x").campaign(timeout), word)
-
-    async def wrong(kind: str) -> None:
-        client = pawlock.connect_async(listener.url)
-        if kind == "latch":
-            await client.latch("x", 1).wait(timeout)
-        elif kind == "barrier":
-            await client.barrier("x", 1).wait(timeout)
-        else:
-            await client.election("x").campaign(timeout)
-
-    for kind in ("latch", "barrier", "election"):
-        refused(lambda kind=kind: asyncio.run(wrong(kind)), word)  # type: ignore[misc]
-
-
-def test_what_only_the_leader_may_do(client: Client) -> None:
-    election: Any = client.election("x")
-
+def test_what_only_the_leader_may_do(clients: list[Client]) -> None:
     def generator() -> Iterator[int]:
         yield 1
 
-    refused(lambda: election.leader_only(7), "not int")
-    refused(lambda: election.leader_only(int), "not type")
-    refused(lambda: election.leader_only(staticmethod(print)), "not staticmethod")
-    refused(lambda: election.leader_only(generator), "generator")
-    refused(
-        lambda: election.leader_only(on_follower="wait"), "on_follower must be 'raise' or 'skip', got 'wait'"
-    )
+    for client in clients:
+        election: Any = client.election("x")
+        refused(lambda: election.leader_only(7), "not int")
+        refused(lambda: election.leader_only(int), "not type")
+        refused(lambda: election.leader_only(staticmethod(print)), "not staticmethod")
+        refused(lambda: election.leader_only(generator), "generator")
+        refused(
+            lambda: election.leader_only(on_follower="wait"),
+            "on_follower must be 'raise' or 'skip', got 'wait'",
+        )
