@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.gates.rig import teach
 from tests.faults.rig import APIS, Api
 from tests.support.proxy import Proxy
+from tests.support.published import teach
 from tests.support.servers import Server
 
 
@@ -22,7 +22,7 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
 def clean(valkey: Server) -> Server:
     """A Valkey server without keys, which knows all scripts."""
     valkey.command("FLUSHALL")
-    teach(valkey)
+    teach(valkey, "latch", "barrier", "election", "once")
     return valkey
 
 

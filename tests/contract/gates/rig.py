@@ -5,40 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from importlib.resources import files
 from typing import Any
 
-from pawlock.core.protocol.scripts import load
 from tests.faults.rig import Api, Client, in_thread
-from tests.support.proxy import Request
 from tests.support.resp import texts
 from tests.support.servers import Server
 
-PACKAGES = ("latch", "barrier", "election", "once")
 TICKET = 0.6
 """Incarnation of a ticket in most tests, in seconds: a lost message costs a third of it."""
-
-
-def names_of(package: str) -> list[str]:
-    found = (item.name for item in files(f"pawlock.primitives.{package}").iterdir())
-    return sorted(name[:-4] for name in found if name.endswith(".lua") and not name.startswith("_"))
-
-
-def teach(server: Server) -> None:
-    """Load all scripts, so that the n-th request of a kind is the n-th that a test thinks of."""
-    for package in PACKAGES:
-        for name in names_of(package):
-            server.command("SCRIPT", "LOAD", load(f"pawlock.primitives.{package}", name).source)
-
-
-def runs(package: str, name: str) -> Callable[[Request], bool]:
-    """Requests that run one script, by hash or by text."""
-    script = load(f"pawlock.primitives.{package}", name)
-    words = {script.sha.encode(), script.source}
-    return lambda request: request.command in {"EVALSHA", "EVAL"} and request.args[1] in words
 
 
 class Made:

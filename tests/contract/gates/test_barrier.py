@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import pawlock
-from tests.contract.gates.rig import TICKET, endless, key, make, number, program, runs, says, tell, waiting
+from tests.contract.gates.rig import TICKET, endless, key, make, number, program, says, tell, waiting
 from tests.faults.rig import Api, until
 from tests.support.pace import pace
 from tests.support.proxy import Proxy
+from tests.support.published import runs
 from tests.support.resp import texts
 from tests.support.servers import Server
 
@@ -157,8 +158,8 @@ def test_who_does_not_wait_is_answered_at_once(clean: Server, api: Api) -> None:
                 barrier.do("wait", 0)
             waited.append(caught.value.waited)
         # It arrives and withdraws, and sleeps nowhere in between: for a message it would sleep a second each time.
-        assert len(proxy.requests(runs("barrier", "arrive"))) == 4
-        assert len(proxy.requests(runs("barrier", "leave"))) == 4
+        assert len(proxy.requests(runs("barrier/arrive"))) == 4
+        assert len(proxy.requests(runs("barrier/leave"))) == 4
         assert min(waited) < 0.5
 
 
@@ -175,7 +176,7 @@ def test_an_arrival_counts_once_whatever_the_network_does(
     if last:
         waits = [near.start("wait", 10) for _ in range(2)]
         until(lambda: there(clean) == 2)
-    rule = getattr(proxy, fault)(runs("barrier", "arrive"))
+    rule = getattr(proxy, fault)(runs("barrier/arrive"))
     waits.append(far.start("wait", 10))
     proxy.wait_hit(rule)
     if not last:
@@ -193,12 +194,12 @@ def test_a_copy_of_an_arrival_that_was_withdrawn_counts_nothing(
 ) -> None:
     far = make(api.connect(proxy.url), "barrier", "n", 2)
     far.do("arrived")
-    late = proxy.hold_request(runs("barrier", "arrive"))
+    late = proxy.hold_request(runs("barrier/arrive"))
     with pytest.raises((pawlock.AcquireTimeout, pawlock.BackendUnavailable)):
         far.do("wait", 0.2)
     until(lambda: any(b":dead:" in name for name in _keys(clean)), what="the withdrawal")
     late.release()
-    until(lambda: len(proxy.requests(runs("barrier", "arrive"))) >= 1)
+    until(lambda: len(proxy.requests(runs("barrier/arrive"))) >= 1)
     near = make(api.connect(clean.url), "barrier", "n", 2)
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
@@ -212,11 +213,11 @@ def test_a_copy_of_an_arrival_that_passed_long_ago_counts_nothing(
 ) -> None:
     far = make(api.connect(proxy.url), "barrier", "n", 2, ticket_ttl=0.2)
     far.do("arrived")
-    lost = proxy.swallow_reply(runs("barrier", "arrive"))
-    late = proxy.duplicate_request_late(runs("barrier", "arrive"))
+    lost = proxy.swallow_reply(runs("barrier/arrive"))
+    late = proxy.duplicate_request_late(runs("barrier/arrive"))
     wait = far.start("wait", 10)
     proxy.wait_hit(lost)
-    until(lambda: len(proxy.requests(runs("barrier", "arrive"))) > 1)
+    until(lambda: len(proxy.requests(runs("barrier/arrive"))) > 1)
     near = make(api.connect(clean.url), "barrier", "n", 2, ticket_ttl=0.2)
     assert near.do("wait", 5) == 0
     assert wait.result(5) == 1
@@ -230,11 +231,11 @@ def test_a_copy_of_an_arrival_that_passed_long_ago_counts_nothing(
 def test_a_copy_of_an_arrival_that_lapsed_counts_nothing(proxy: Proxy, clean: Server, api: Api) -> None:
     far = make(api.connect(proxy.url), "barrier", "n", 2, ticket_ttl=TICKET)
     far.do("arrived")
-    lost = proxy.swallow_reply(runs("barrier", "arrive"))
-    late = proxy.duplicate_request_late(runs("barrier", "arrive"))
+    lost = proxy.swallow_reply(runs("barrier/arrive"))
+    late = proxy.duplicate_request_late(runs("barrier/arrive"))
     wait = far.start("wait", 10)
     proxy.wait_hit(lost)
-    until(lambda: len(proxy.requests(runs("barrier", "arrive"))) > 1)
+    until(lambda: len(proxy.requests(runs("barrier/arrive"))) > 1)
     # The server forgets it, as after a pause longer than its ticket; it arrives anew.
     first = _keys_of_waiting(clean)
     clean.command("ZREM", key("n", "barrier:waiting"), *first)

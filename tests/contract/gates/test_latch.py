@@ -11,10 +11,11 @@ from contextlib import ExitStack
 import pytest
 
 import pawlock
-from tests.contract.gates.rig import TICKET, endless, key, make, number, program, runs, says, tell, waiting
+from tests.contract.gates.rig import TICKET, endless, key, make, number, program, says, tell, waiting
 from tests.faults.rig import Api, until
 from tests.support.pace import pace
 from tests.support.proxy import Proxy
+from tests.support.published import runs
 from tests.support.servers import Server
 
 COUNTER = """
@@ -102,7 +103,7 @@ def test_a_wait_ends_in_time_and_leaves_nothing(clean: Server, api: Api) -> None
 def test_a_count_counts_once_whatever_the_network_does(proxy: Proxy, api: Api, fault: str) -> None:
     latch = make(api.connect(proxy.url), "latch", "n", 5)
     latch.do("remaining")
-    rule = getattr(proxy, fault)(runs("latch", "count_down"))
+    rule = getattr(proxy, fault)(runs("latch/count_down"))
     latch.do("count_down")
     assert rule.hits == 1
     assert latch.do("remaining") == 4
@@ -112,9 +113,9 @@ def test_a_count_counts_once_whatever_the_network_does(proxy: Proxy, api: Api, f
 def test_a_copy_that_comes_after_a_reset_counts_nothing(proxy: Proxy, api: Api) -> None:
     latch = make(api.connect(proxy.url), "latch", "n", 5)
     latch.do("remaining")
-    counted = proxy.duplicate_request_late(runs("latch", "count_down"))
+    counted = proxy.duplicate_request_late(runs("latch/count_down"))
     latch.do("count_down", 2)
-    again = proxy.duplicate_request_late(runs("latch", "reset"))
+    again = proxy.duplicate_request_late(runs("latch/reset"))
     latch.do("reset")
     counted.release()
     proxy.wait_hit(counted)
@@ -129,7 +130,7 @@ def test_a_copy_that_comes_after_a_reset_counts_nothing(proxy: Proxy, api: Api) 
 def test_a_count_that_cannot_be_sent_is_sent_later(proxy: Proxy, clean: Server, api: Api) -> None:
     latch = make(api.connect(proxy.url), "latch", "n", 5, unavailable_after=0.3)
     latch.do("remaining")
-    gone = proxy.drop_request(runs("latch", "count_down"), times=None)
+    gone = proxy.drop_request(runs("latch/count_down"), times=None)
     with pytest.raises(pawlock.BackendUnavailable):
         latch.do("count_down")
     assert latch.do("remaining") == 5
@@ -196,7 +197,7 @@ def test_who_hears_nothing_is_let_go_although_the_latch_was_reset(
 def test_a_wait_survives_the_loss_of_any_answer(proxy: Proxy, clean: Server, api: Api, nth: int) -> None:
     latch = make(api.connect(proxy.url), "latch", "n", 1, ticket_ttl=TICKET)
     latch.do("remaining")
-    rule = proxy.kill_on_reply(runs("latch", "wait"), nth=nth)
+    rule = proxy.kill_on_reply(runs("latch/wait"), nth=nth)
     wait = latch.start("wait", 20)
     proxy.wait_hit(rule)
     make(api.connect(clean.url), "latch", "n", 1).do("count_down")

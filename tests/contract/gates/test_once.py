@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import pawlock
-from tests.contract.gates.rig import Made, endless, make, number, runs, waiting
+from tests.contract.gates.rig import Made, endless, make, number, waiting
 from tests.faults.rig import Api, remains, until
 from tests.support.proxy import Proxy
+from tests.support.published import runs
 from tests.support.servers import Server
 
 DONE = "{pawlock:%once:n}:1:done"
@@ -156,7 +157,7 @@ def test_a_finish_after_the_lease_was_lost_here_asks_nothing(clean: Server, api:
     with pytest.raises(pawlock.LeaseLost):
         finish(api, state, "late")
     proxy.blackhole(on=False)
-    assert not proxy.requests(runs("once", "finish"))
+    assert not proxy.requests(runs("once/finish"))
 
 
 def test_force_release_ends_it_without_a_result(clean: Server, once: Made) -> None:
@@ -175,7 +176,7 @@ def test_a_finish_whose_request_or_reply_is_lost_is_recorded_once(
 ) -> None:
     far = make(api.connect(proxy.url), "once", "n", ttl=20)
     state = begun(far)
-    getattr(proxy, fault)(runs("once", "finish"))
+    getattr(proxy, fault)(runs("once/finish"))
     finish(api, state, "once")
     found = begun(make(api.connect(clean.url), "once", "n"))
     assert isinstance(found, pawlock.Done)
@@ -186,7 +187,7 @@ def test_a_finish_whose_request_or_reply_is_lost_is_recorded_once(
 def test_a_late_copy_of_a_finish_does_not_end_the_next_one(clean: Server, api: Api, proxy: Proxy) -> None:
     far, near = make(api.connect(proxy.url), "once", "n"), make(api.connect(clean.url), "once", "n")
     state = begun(far)
-    late = proxy.duplicate_request_late(runs("once", "finish"))
+    late = proxy.duplicate_request_late(runs("once/finish"))
     finish(api, state, "first")
     near.do("forget")
     again = begun(near)
@@ -199,7 +200,7 @@ def test_a_late_copy_of_a_finish_does_not_end_the_next_one(clean: Server, api: A
 
 def test_a_lost_reply_to_begin_starts_one(clean: Server, api: Api, proxy: Proxy) -> None:
     far, near = make(api.connect(proxy.url), "once", "n"), make(api.connect(clean.url), "once", "n")
-    proxy.kill_on_reply(runs("once", "begin"))
+    proxy.kill_on_reply(runs("once/begin"))
     state = begun(far)
     assert isinstance(begun(near), pawlock.Running)
     finish(api, state, 1)
@@ -211,7 +212,7 @@ def test_an_unreachable_server_leaves_it_open_whether_it_was_recorded(
 ) -> None:
     far = make(api.connect(proxy.url), "once", "n", ttl=0.6, unavailable_after=0.2)
     state = begun(far)
-    proxy.drop_request(runs("once", "finish"), times=None)
+    proxy.drop_request(runs("once/finish"), times=None)
     with pytest.raises(pawlock.BackendUnavailable):
         finish(api, state, "maybe")
     proxy.clear()

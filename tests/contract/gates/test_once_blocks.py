@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import pawlock
-from tests.contract.gates.rig import Made, make, number, runs
+from tests.contract.gates.rig import Made, make, number
 from tests.faults.rig import Api, in_thread
 from tests.support.proxy import Proxy
+from tests.support.published import runs
 from tests.support.servers import Server
 
 DONE = "{pawlock:%once:n}:1:done"
@@ -103,7 +104,7 @@ async def test_a_cancelled_finish_goes_on(clean: Server, proxy: Proxy) -> None:
     async with pawlock.connect_async(proxy.url) as client, pawlock.connect_async(clean.url) as near:
         state = await client.once("n").begin()
         assert isinstance(state, pawlock.AsyncStarted)
-        held = proxy.hold_reply(runs("once", "finish"))
+        held = proxy.hold_reply(runs("once/finish"))
         task = asyncio.create_task(state.finish("went on"))
         await asyncio.to_thread(proxy.wait_hit, held)
         task.cancel()

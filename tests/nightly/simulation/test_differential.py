@@ -28,8 +28,8 @@ from hypothesis.stateful import (
 from pawlock.core.protocol.scripts import load
 from pawlock.testing.memory.lua import Interpreter
 from pawlock.testing.memory.store import Refused, Store, Unsupported, ZSet
-from tests.contract.permits.rig import PermitRig
 from tests.support.servers import Server
+from tests.unit.scripts.permit_rig import PermitRig
 from tests.unit.scripts.rig import Rig, owner, token
 
 STEPS = 50

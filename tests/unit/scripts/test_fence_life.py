@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.contract.permits.rig import PermitRig
 from tests.support.servers import Server
+from tests.unit.scripts.permit_rig import PermitRig
 from tests.unit.scripts.rig import DAY, Reply, Rig, owner, token
 
 A, B, C = (token(text) for text in "abc")

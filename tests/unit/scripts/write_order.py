@@ -55,7 +55,7 @@ _START: State = frozenset()
 def scripts() -> Iterator[tuple[str, Path]]:
     """Every script that pawlock sends: its name and file."""
     for file in sorted(HOME.rglob("*.lua")):
-        if not file.name.startswith("_") and "sim" not in file.parts:
+        if not file.name.startswith("_") and "testing" not in file.parts:
             yield f"{file.parent.name}/{file.stem}", file
 
 

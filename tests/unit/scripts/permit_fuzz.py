@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from tests.contract.permits.rig import PermitRig, take
 from tests.simulator.permit_rules import PermitRun, PermitState, broken_permits
 from tests.unit.scripts.fuzz import TOMB, Answered, Belief, Client, World
 from tests.unit.scripts.model import Step
+from tests.unit.scripts.permit_rig import PermitRig, take
 from tests.unit.scripts.rig import DAY, Reply, Rig
 
 LIMITS = (4, 4, 2, 7)

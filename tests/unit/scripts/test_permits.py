@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from tests.contract.permits.rig import PermitRig
 from tests.support.servers import Server
+from tests.unit.scripts.permit_rig import PermitRig
 from tests.unit.scripts.rig import DAY, Reply, token
 
 A, B, C, D = (token(letter) for letter in "ABCD")

@@ -10,8 +10,8 @@ from math import inf
 import pytest
 
 from pawlock.primitives.latch import Latch
-from tests.contract.gates.clocked import LATEST, Broken, ClockedRig, World, fuzz
 from tests.support.servers import Server
+from tests.unit.scripts.clocked import LATEST, Broken, ClockedRig, World, fuzz
 from tests.unit.scripts.rig import Reply
 
 SECONDS = float(os.environ.get("PAWLOCK_FUZZ_SECONDS", "1"))

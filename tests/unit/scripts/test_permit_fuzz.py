@@ -8,10 +8,10 @@ from math import inf
 
 import pytest
 
-from tests.contract.permits.fuzz import PermitWorld
-from tests.contract.permits.rig import PermitRig
 from tests.support.servers import Server
 from tests.unit.scripts.fuzz import Broken, fuzz
+from tests.unit.scripts.permit_fuzz import PermitWorld
+from tests.unit.scripts.permit_rig import PermitRig
 
 SECONDS = float(os.environ.get("PAWLOCK_FUZZ_SECONDS", "1"))
 FIRST = int(os.environ.get("PAWLOCK_FUZZ_SEED", "0"))

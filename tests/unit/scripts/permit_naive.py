@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
-from tests.contract.permits.rig import PermitRig
+from tests.unit.scripts.permit_rig import PermitRig
 
 
 class Scheme(Protocol):

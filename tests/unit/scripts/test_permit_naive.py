@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.permits.naive import (
+from tests.support.servers import Server
+from tests.unit.scripts.permit_naive import (
     Counter,
     NobodyIsWaitedFor,
     Pawlock,
@@ -16,8 +17,7 @@ from tests.contract.permits.naive import (
     TwoSteps,
     WriterIsANumber,
 )
-from tests.contract.permits.rig import PermitRig
-from tests.support.servers import Server
+from tests.unit.scripts.permit_rig import PermitRig
 from tests.unit.scripts.rig import token
 
 A, B, C, D = (token(letter) for letter in "ABCD")

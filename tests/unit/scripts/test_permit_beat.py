@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.permits.rig import PermitRig
 from tests.support.servers import Server
+from tests.unit.scripts.permit_rig import PermitRig
 from tests.unit.scripts.rig import token
 
 A, B, C, D = (token(text) for text in "abcd")

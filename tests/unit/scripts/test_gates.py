@@ -13,8 +13,8 @@ from pawlock.core.protocol.scripts import header, load
 from pawlock.primitives.barrier import Barrier
 from pawlock.primitives.election import Ballot
 from pawlock.primitives.latch import Latch
-from tests.contract.gates.rig import PACKAGES, names_of
 from tests.support.servers import Server
+from tests.unit.scripts.clocked import PACKAGES, names_of
 
 SCRIPTS = [(package, name) for package in PACKAGES for name in names_of(package)]
 A, B = "a" * 24 + "@host:1/a", "b" * 24 + "@host:1/b"

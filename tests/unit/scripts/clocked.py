@@ -6,6 +6,7 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from importlib.resources import files
 from itertools import count
 from types import MappingProxyType
 from typing import Any
@@ -14,13 +15,21 @@ import redis
 
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import Script, load
-from tests.contract.gates.rig import PACKAGES, names_of
 from tests.unit.scripts.fuzz import Enough
 from tests.unit.scripts.rig import _MAIL, _OUR_CLOCK, _PUBLISH, Edit, Reply
 
 START_US = 4_000_000_000_000_000
 LATEST = 2500
 """No copy of a request comes later than this, in ms."""
+
+
+PACKAGES = ("latch", "barrier", "election", "once")
+
+
+def names_of(package: str) -> list[str]:
+    """The scripts of a package."""
+    found = (item.name for item in files(f"pawlock.primitives.{package}").iterdir())
+    return sorted(name[:-4] for name in found if name.endswith(".lua") and not name.startswith("_"))
 
 
 class Broken(Exception):
