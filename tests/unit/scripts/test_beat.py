@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.scripts.model import take
 from tests.unit.scripts.rig import Rig, token
+
+pytestmark = pytest.mark.slow
 
 A, B, C, D, GONE = (token(text) for text in "abcdg")
 

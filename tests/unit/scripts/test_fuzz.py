@@ -13,7 +13,7 @@ from tests.support.servers import Server
 from tests.unit.scripts.fuzz import Broken, fuzz
 from tests.unit.scripts.rig import Rig
 
-SECONDS = float(os.environ.get("PAWLOCK_FUZZ_SECONDS", "1"))
+SECONDS = float(os.environ.get("PAWLOCK_FUZZ_SECONDS", "0.3"))
 FIRST = int(os.environ.get("PAWLOCK_FUZZ_SEED", "0"))
 
 # As a script has it: without its comment.
@@ -170,6 +170,7 @@ def test_nothing_breaks(rig: Rig) -> None:
     assert worlds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_wrong_script_is_noticed(mutate: Callable[[str, str], Rig], mutant: str) -> None:
     rig = mutate(*MUTANTS[mutant])

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from pawlock.core.protocol.scripts import Script, for_several, header, load
+from tests.support.refusal import case
 from tests.support.servers import Server
 from tests.unit.scripts.rig import DAY, KEYS, NAMES, PACKAGE
 
@@ -21,34 +22,36 @@ def text_of(name: str) -> str:
     return files(package).joinpath(f"{name}.lua").read_text()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_script_is_what_its_parts_say(name: str) -> None:
-    script = load(PACKAGE, name)
-    assert script.name == name
-    assert script.numkeys == len(KEYS[name])
-    assert script.sha == hashlib.sha1(script.source).hexdigest()
-    assert script.source.startswith(b"local call = redis.call\n"), (
-        "no shebang: it makes a release fail for memory"
-    )
-    assert b"--@include" not in script.source
-    assert load(PACKAGE, name) is script
+def test_a_script_is_what_its_parts_say() -> None:
+    for name in NAMES:
+        with case(name):
+            script = load(PACKAGE, name)
+            assert script.name == name
+            assert script.numkeys == len(KEYS[name])
+            assert script.sha == hashlib.sha1(script.source).hexdigest()
+            assert script.source.startswith(b"local call = redis.call\n"), (
+                "no shebang: it makes a release fail for memory"
+            )
+            assert b"--@include" not in script.source
+            assert load(PACKAGE, name) is script
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_header_names_the_keys_and_arguments_in_use(name: str) -> None:
-    source = load(PACKAGE, name).source.decode()
-    fields = header(text_of(name), name)
-    keys = [key.strip() for key in fields["keys"].split(",")]
-    assert tuple(keys) == KEYS[name]
-    named = {"NAME": 1, "FENCE": 2, "QUEUE": 3, "TICKETS": 4, "HOLDS": len(keys)}
-    used = {int(index) for index in re.findall(r"KEYS\[(?:at \+ )?(\d+)\]", source)} | {len(keys)}
-    used |= {index for word, index in named.items() if re.search(rf"\({word}|, {word}\b", source)}
-    assert used == set(range(1, len(keys) + 1))
-    args = re.sub(r"\([^)]*\)", "", fields["args"]).split(",")
-    assert args[-1].strip() == "rid"
-    read = {int(index) for index in re.findall(r"ARGV\[(?:at \+ )?(\d+)\]", source)}
-    read |= {len(args) - 1} if "ARGV[#ARGV - 1]" in source else set()
-    assert read == set(range(1, len(args)))
+def test_the_header_names_the_keys_and_arguments_in_use() -> None:
+    for name in NAMES:
+        with case(name):
+            source = load(PACKAGE, name).source.decode()
+            fields = header(text_of(name), name)
+            keys = [key.strip() for key in fields["keys"].split(",")]
+            assert tuple(keys) == KEYS[name]
+            named = {"NAME": 1, "FENCE": 2, "QUEUE": 3, "TICKETS": 4, "HOLDS": len(keys)}
+            used = {int(index) for index in re.findall(r"KEYS\[(?:at \+ )?(\d+)\]", source)} | {len(keys)}
+            used |= {index for word, index in named.items() if re.search(rf"\({word}|, {word}\b", source)}
+            assert used == set(range(1, len(keys) + 1))
+            args = re.sub(r"\([^)]*\)", "", fields["args"]).split(",")
+            assert args[-1].strip() == "rid"
+            read = {int(index) for index in re.findall(r"ARGV\[(?:at \+ )?(\d+)\]", source)}
+            read |= {len(args) - 1} if "ARGV[#ARGV - 1]" in source else set()
+            assert read == set(range(1, len(args)))
 
 
 def test_a_script_for_several_names_has_keys_and_arguments_for_each() -> None:
@@ -62,30 +65,33 @@ def test_a_script_for_several_names_has_keys_and_arguments_for_each() -> None:
     assert for_several(script, 1).evalsha == script.evalsha
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_units_are_in_the_names(name: str) -> None:
-    for arg in re.sub(r"\([^)]*\)", "", header(text_of(name), name)["args"]).split(","):
-        assert not re.search(r"ttl|tomb$|close$", arg) or arg.strip().endswith("_ms")
+def test_units_are_in_the_names() -> None:
+    for name in NAMES:
+        with case(name):
+            for arg in re.sub(r"\([^)]*\)", "", header(text_of(name), name)["args"]).split(","):
+                assert not re.search(r"ttl|tomb$|close$", arg) or arg.strip().endswith("_ms")
 
 
-@pytest.mark.parametrize("name", [*NAMES, *SHARED])
-def test_numbers_become_text_in_one_way_only(name: str) -> None:
-    code = "\n".join(line for line in text_of(name).splitlines() if not line.strip().startswith("--"))
-    assert "tostring" not in code
-    assert set(re.findall(r"%[.\d]*[a-z]\b", code)) <= {"%.0f", "%d", "%s"}
-    assert "'PX'" not in code
-    assert "'EX'" not in code
-    assert max(map(len, text_of(name).splitlines())) <= 120
+def test_numbers_become_text_in_one_way_only() -> None:
+    for name in (*NAMES, *SHARED):
+        with case(name):
+            code = "\n".join(line for line in text_of(name).splitlines() if not line.strip().startswith("--"))
+            assert "tostring" not in code
+            assert set(re.findall(r"%[.\d]*[a-z]\b", code)) <= {"%.0f", "%d", "%s"}
+            assert "'PX'" not in code
+            assert "'EX'" not in code
+            assert max(map(len, text_of(name).splitlines())) <= 120
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_clock_is_read_once(name: str) -> None:
-    source = load(PACKAGE, name).source.decode()
-    readings = source.count("'TIME'")
-    assert readings in {1, 2, 3}
-    assert source.count("if not now_us then\n  local time = call('TIME')") == readings, (
-        "a second one reads nothing"
-    )
+def test_the_clock_is_read_once() -> None:
+    for name in NAMES:
+        with case(name):
+            source = load(PACKAGE, name).source.decode()
+            readings = source.count("'TIME'")
+            assert readings in {1, 2, 3}
+            assert source.count("if not now_us then\n  local time = call('TIME')") == readings, (
+                "a second one reads nothing"
+            )
 
 
 def test_uncontended_calls_are_few(server: Server) -> None:
@@ -119,11 +125,12 @@ def test_uncontended_calls_are_few(server: Server) -> None:
         assert passed_on == sorted([*reads, "hdel", "hset", "publish", "set", "zrem"])
 
 
-@pytest.mark.parametrize("gone", ["keys", "args", "returns", "invariant"])
-def test_a_header_that_lacks_a_line_is_refused(gone: str) -> None:
-    lines = [f"-- {field}: something" for field in ("keys", "args", "returns", "invariant") if field != gone]
-    with pytest.raises(ValueError, match=f"script 'odd': the header lacks {gone}"):
-        header("\n".join(lines), "odd")
+def test_a_header_that_lacks_a_line_is_refused() -> None:
+    fields = ("keys", "args", "returns", "invariant")
+    for gone in fields:
+        lines = [f"-- {field}: something" for field in fields if field != gone]
+        with pytest.raises(ValueError, match=f"script 'odd': the header lacks {gone}"):
+            header("\n".join(lines), "odd")
 
 
 def test_a_header_may_go_on_over_several_lines() -> None:

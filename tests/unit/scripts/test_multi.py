@@ -16,6 +16,8 @@ from tests.unit.scripts.fuzz import START_US, TOMB, Broken, Enough
 from tests.unit.scripts.model import Snapshot, Step, broken, take
 from tests.unit.scripts.rig import Reply, Rig, owner, token
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("a", "b", "c", "d")
 
 # name: (old text, new text) in multi.lua, as in test_fuzz.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.scripts.model import CLOSED, Step, broken, take
 from tests.unit.scripts.rig import Rig, owner, token
+
+pytestmark = pytest.mark.slow
 
 A, B, C, D = (token(text) for text in "abcd")
 X, Y = owner("x"), owner("y with a space")

@@ -10,6 +10,8 @@ from tests.support.servers import Server
 from tests.unit.scripts.permit_rig import PermitRig
 from tests.unit.scripts.rig import token
 
+pytestmark = pytest.mark.slow
+
 A, B, C, D = (token(text) for text in "abcd")
 
 

@@ -13,7 +13,7 @@ from tests.unit.scripts.fuzz import Broken, fuzz
 from tests.unit.scripts.permit_fuzz import PermitWorld
 from tests.unit.scripts.permit_rig import PermitRig
 
-SECONDS = float(os.environ.get("PAWLOCK_FUZZ_SECONDS", "1"))
+SECONDS = float(os.environ.get("PAWLOCK_FUZZ_SECONDS", "0.3"))
 FIRST = int(os.environ.get("PAWLOCK_FUZZ_SEED", "0"))
 
 
@@ -214,6 +214,7 @@ def mutate(valkey: Server) -> Iterator[Callable[[str, str], PermitRig]]:
         rig.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_wrong_script_is_noticed(mutate: Callable[[str, str], PermitRig], mutant: str) -> None:
     rig = mutate(*MUTANTS[mutant])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusal import case
 from tests.support.servers import Server
 from tests.unit.scripts.permit_naive import (
     Counter,
@@ -105,19 +106,17 @@ CASES: list[tuple[Callable[[Any], None], type, int]] = [
     (readers_do_not_pass_a_writer_that_waits, NobodyIsWaitedFor, 0),
     (nobody_comes_between_the_look_and_the_grant, TwoSteps, 0),
 ]
-IDS = [case[0].__name__ for case in CASES]
 
 
-@pytest.mark.parametrize(("what", "naive", "permits"), CASES, ids=IDS)
-def test_pawlock_gets_it_right(
-    rig: PermitRig, what: Callable[[Any], None], naive: type, permits: int
-) -> None:
-    what(Pawlock(rig, permits))
+def test_pawlock_gets_it_right(rig: PermitRig) -> None:
+    for what, _, permits in CASES:
+        rig.redis.flushall()
+        with case(what.__name__):
+            what(Pawlock(rig, permits))
 
 
-@pytest.mark.parametrize(("what", "naive", "permits"), CASES, ids=IDS)
-def test_a_naive_design_does_not(
-    rig: PermitRig, what: Callable[[Any], None], naive: type, permits: int
-) -> None:
-    with pytest.raises(AssertionError):
-        what(naive(rig, permits or 3))
+def test_a_naive_design_does_not(rig: PermitRig) -> None:
+    for what, naive, permits in CASES:
+        rig.redis.flushall()
+        with case(what.__name__), pytest.raises(AssertionError):
+            what(naive(rig, permits or 3))

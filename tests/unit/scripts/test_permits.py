@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
+from tests.support.refusal import case
 from tests.support.servers import Server
 from tests.unit.scripts.permit_rig import PermitRig
 from tests.unit.scripts.rig import DAY, Reply, token
@@ -180,42 +181,42 @@ def refusal(rig: PermitRig, request_: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("request_", REQUESTS)
 @pytest.mark.parametrize("part", ["permits", "fence", "queue", "tickets", "holds"])
-def test_a_key_of_a_wrong_type_stops_a_script_before_it_writes(
-    rig: PermitRig, request_: str, part: str
-) -> None:
-    refused = 0
-    for scene in SCENES:
-        rig.redis.flushall()
-        scene(rig)
-        key = rig.key(part)
-        rig.redis.delete(key)
-        rig.redis.rpush(key, "of somebody else")
-        before = rig.raw()
-        if error := refusal(rig, request_):
-            assert "WRONGTYPE" in error, scene.__name__
-            assert rig.raw() == before, scene.__name__
-            refused += 1
-        else:
-            assert rig.raw([key])[key] == before[key], scene.__name__
-    assert refused or (part, request_) == ("holds", "inspect")
+def test_a_key_of_a_wrong_type_stops_a_script_before_it_writes(rig: PermitRig, part: str) -> None:
+    for request_ in REQUESTS:
+        refused = 0
+        for scene in SCENES:
+            rig.redis.flushall()
+            scene(rig)
+            key = rig.key(part)
+            rig.redis.delete(key)
+            rig.redis.rpush(key, "of somebody else")
+            before = rig.raw()
+            with case(request_, scene.__name__):
+                if error := refusal(rig, request_):
+                    assert "WRONGTYPE" in error
+                    assert rig.raw() == before
+                    refused += 1
+                else:
+                    assert rig.raw([key])[key] == before[key]
+        assert refused or (part, request_) == ("holds", "inspect"), request_
 
 
-@pytest.mark.parametrize("request_", REQUESTS)
-def test_another_wire_version_is_left_alone(rig: PermitRig, request_: str) -> None:
-    for scene in SCENES[1:]:
-        rig.redis.flushall()
-        scene(rig)
-        rig.redis.hset(rig.key("fence"), "v", "2")
-        before = rig.raw()
-        if error := refusal(rig, request_):
-            assert "PAWLOCKWIRE this name is used by pawlock wire version 2" in error
-            assert rig.raw() == before
-        else:
-            # Only what takes away nothing but its own token gets by.
-            assert request_ in {"leave", "withdraw"}
-            assert scene is held
+def test_another_wire_version_is_left_alone(rig: PermitRig) -> None:
+    for request_ in REQUESTS:
+        for scene in SCENES[1:]:
+            rig.redis.flushall()
+            scene(rig)
+            rig.redis.hset(rig.key("fence"), "v", "2")
+            before = rig.raw()
+            with case(request_, scene.__name__):
+                if error := refusal(rig, request_):
+                    assert "PAWLOCKWIRE this name is used by pawlock wire version 2" in error
+                    assert rig.raw() == before
+                else:
+                    # Only what takes away nothing but its own token gets by.
+                    assert request_ in {"leave", "withdraw"}
+                    assert scene is held
 
 
 def test_a_full_server_refuses_new_holders_and_nothing_else(own: PermitRig) -> None:

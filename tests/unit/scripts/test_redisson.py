@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from pawlock.core.protocol.scripts import load
+from tests.support.refusal import case
 from tests.support.servers import Server
 from tests.unit.scripts.rig import KEYS, Reply, Rig, owner, token
 
@@ -218,38 +219,40 @@ SHAPES: dict[str, list[tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_any_other_shape_is_refused_untouched(rig: Redisson, ear: Ear, shape: str) -> None:
-    for command in SHAPES[shape]:
-        rig.redis.execute_command(*command)
-    rig.redis.pexpire("n", 60_000)
-    raw = redis.Redis(unix_socket_path=rig.redis.connection_pool.connection_kwargs["path"])
-    before = raw.dump("n")
-    o = owner("o")
-    attempts = [
-        lambda: rig.acquire(A),
-        lambda: rig.acquire(A, mode=0),
-        lambda: rig.renew(A),
-        lambda: rig.beat(A, B),
-        lambda: rig.leave(A, tomb=1000),
-        lambda: rig.swap(A, B),
-        lambda: rig.run("adopt", (A, B, 1000, rig.fence_ttl), dead=A),
-        rig.inspect,
-        lambda: rig.run("peek", ()),
-        lambda: rig.force(A),
-        lambda: rig.own_acquire(A, o),
-        lambda: rig.own_renew(A, o),
-        lambda: rig.own_leave(A, o),
-    ]
-    for attempt in attempts:
-        told = "read-write lock" if "read" in shape else ""
-        with pytest.raises(redis.ResponseError, match=f"WRONGTYPE.*{told}"):
-            attempt()
-    assert raw.dump("n") == before
-    raw.close()
-    assert pttl(rig, "n") > 50_000
-    assert [key for key in rig.redis.keys("*") if key != "n"] == []
-    assert ear.heard() == []
+def test_any_other_shape_is_refused_untouched(rig: Redisson, ear: Ear) -> None:
+    for shape, commands in SHAPES.items():
+        with case(shape):
+            rig.redis.flushall()
+            for command in commands:
+                rig.redis.execute_command(*command)
+            rig.redis.pexpire("n", 60_000)
+            raw = redis.Redis(unix_socket_path=rig.redis.connection_pool.connection_kwargs["path"])
+            before = raw.dump("n")
+            o = owner("o")
+            attempts = [
+                lambda: rig.acquire(A),
+                lambda: rig.acquire(A, mode=0),
+                lambda: rig.renew(A),
+                lambda: rig.beat(A, B),
+                lambda: rig.leave(A, tomb=1000),
+                lambda: rig.swap(A, B),
+                lambda: rig.run("adopt", (A, B, 1000, rig.fence_ttl), dead=A),
+                rig.inspect,
+                lambda: rig.run("peek", ()),
+                lambda: rig.force(A),
+                lambda: rig.own_acquire(A, o),
+                lambda: rig.own_renew(A, o),
+                lambda: rig.own_leave(A, o),
+            ]
+            for attempt in attempts:
+                told = "read-write lock" if "read" in shape else ""
+                with pytest.raises(redis.ResponseError, match=f"WRONGTYPE.*{told}"):
+                    attempt()
+            assert raw.dump("n") == before
+            raw.close()
+            assert pttl(rig, "n") > 50_000
+            assert [key for key in rig.redis.keys("*") if key != "n"] == []
+            assert ear.heard() == []
 
 
 def test_force_takes_a_lock_of_java(rig: Redisson, ear: Ear) -> None:
@@ -325,13 +328,13 @@ def test_a_lock_without_fences_leaves_the_counter_alone(rig: Redisson) -> None:
     assert rig.redis.get(COUNTER) == "41"
 
 
-@pytest.mark.parametrize("value", ["-1", "many", "1" * 18, ""])
-def test_a_counter_that_is_none_is_refused(rig: Redisson, value: str) -> None:
+def test_a_counter_that_is_none_is_refused(rig: Redisson) -> None:
     rig.shared = "0 0 redisson:0:1:0"
-    rig.redis.set(COUNTER, value)
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        rig.acquire(A)
-    assert (rig.hash(), rig.redis.get(COUNTER)) == ({}, value)
+    for value in ("-1", "many", "1" * 18, ""):
+        rig.redis.set(COUNTER, value)
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            rig.acquire(A)
+        assert (rig.hash(), rig.redis.get(COUNTER)) == ({}, value)
 
 
 # Two wires on one name ----------------------------------------------------------------------------------------------

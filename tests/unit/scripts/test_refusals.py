@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
+from tests.support.refusal import case
 from tests.unit.scripts.model import CLOSED, take
 from tests.unit.scripts.rig import KEYS, NAMES, Rig, owner, token
 
@@ -84,39 +85,39 @@ def refusal(rig: Rig, script: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("script", NAMES)
 @pytest.mark.parametrize("part", ["name", "fence", "queue", "tickets", "holds"])
-def test_a_key_of_a_wrong_type_stops_a_script_before_it_writes(rig: Rig, script: str, part: str) -> None:
-    refused = 0
-    for scene in scenes(rig, script):
-        key = rig.key(part)
-        rig.redis.delete(key)
-        rig.redis.rpush(key, "of somebody else")
-        before = rig.raw()
-        if error := refusal(rig, script):
-            assert "WRONGTYPE" in error, scene
-            assert rig.raw() == before, scene
-            refused += 1
-        else:
-            assert rig.raw([key])[key] == before[key], scene
-    # Holds are of no interest to plain scripts unless an owner's ticket is the next.
-    assert refused or part == "holds"
-    if part == "holds":
-        assert refused == (len(SCENES) if script.startswith("own_") else 1)
+def test_a_key_of_a_wrong_type_stops_a_script_before_it_writes(rig: Rig, part: str) -> None:
+    for script in NAMES:
+        refused = 0
+        for scene in scenes(rig, script):
+            key = rig.key(part)
+            rig.redis.delete(key)
+            rig.redis.rpush(key, "of somebody else")
+            before = rig.raw()
+            if error := refusal(rig, script):
+                assert "WRONGTYPE" in error, scene
+                assert rig.raw() == before, scene
+                refused += 1
+            else:
+                assert rig.raw([key])[key] == before[key], scene
+        # Holds are of no interest to plain scripts unless an owner's ticket is the next.
+        assert refused or part == "holds", script
+        if part == "holds":
+            assert refused == (len(SCENES) if script.startswith("own_") else 1), script
 
 
-@pytest.mark.parametrize("script", NAMES)
-def test_another_wire_version_is_left_alone(rig: Rig, script: str) -> None:
-    for scene in scenes(rig, script):
-        rig.redis.hset(rig.key("fence"), "v", "2")
-        before = rig.raw()
-        if error := refusal(rig, script):
-            assert error.endswith("PAWLOCKWIRE this name is used by pawlock wire version 2"), scene
-            assert rig.raw() == before, scene
-        else:
-            # Only a plain leave gets by, and only where it takes away nothing but its own token.
-            assert script == "leave", scene
-            assert not rig.queue(), scene
+def test_another_wire_version_is_left_alone(rig: Rig) -> None:
+    for script in NAMES:
+        for scene in scenes(rig, script):
+            rig.redis.hset(rig.key("fence"), "v", "2")
+            before = rig.raw()
+            if error := refusal(rig, script):
+                assert error.endswith("PAWLOCKWIRE this name is used by pawlock wire version 2"), scene
+                assert rig.raw() == before, scene
+            else:
+                # Only a plain leave gets by, and only where it takes away nothing but its own token.
+                assert script == "leave", scene
+                assert not rig.queue(), scene
 
 
 def test_the_wire_version_is_written_with_the_first_grant(rig: Rig) -> None:
@@ -124,27 +125,28 @@ def test_the_wire_version_is_written_with_the_first_grant(rig: Rig) -> None:
     assert rig.redis.hget(rig.key("fence"), "v") == "1"
 
 
-@pytest.mark.parametrize("script", NAMES)
-def test_every_key_has_an_expiry_in_every_scene(rig: Rig, script: str) -> None:
-    for scene in scenes(rig, script):
-        REQUESTS[script](rig)
-        assert not [key for key, (_, expiry, _) in rig.raw().items() if expiry <= 0], scene
+def test_every_key_has_an_expiry_in_every_scene(rig: Rig) -> None:
+    for script in NAMES:
+        for scene in scenes(rig, script):
+            REQUESTS[script](rig)
+            assert not [key for key, (_, expiry, _) in rig.raw().items() if expiry <= 0], scene
 
 
-@pytest.mark.parametrize("script", NAMES)
-def test_a_script_works_on_both_protocols(rig: Rig, script: str) -> None:
+def test_a_script_works_on_both_protocols(rig: Rig) -> None:
     path = rig.redis.connection_pool.connection_kwargs["path"]
-    replies = []
-    for protocol in (2, 3):
-        with redis.Redis(unix_socket_path=path, protocol=protocol, decode_responses=True) as client:
-            rig.redis, kept = client, rig.redis
-            try:
-                rig.redis.flushall()
-                owned(rig) if script.startswith("own_") else held_and_wanted(rig)
-                replies.append(REQUESTS[script](rig))
-            finally:
-                rig.redis = kept
-    assert replies[0] == replies[1]
+    for script in NAMES:
+        replies = []
+        for protocol in (2, 3):
+            with redis.Redis(unix_socket_path=path, protocol=protocol, decode_responses=True) as client:
+                rig.redis, kept = client, rig.redis
+                try:
+                    rig.redis.flushall()
+                    owned(rig) if script.startswith("own_") else held_and_wanted(rig)
+                    replies.append(REQUESTS[script](rig))
+                finally:
+                    rig.redis = kept
+        with case(script):
+            assert replies[0] == replies[1]
 
 
 def fill(rig: Rig) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.scripts.rig import Rig, token
+
+pytestmark = pytest.mark.slow
 
 A, B, C, D = (token(text) for text in "abcd")
 

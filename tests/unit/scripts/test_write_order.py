@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pawlock.primitives.key import SCRIPTS
-from tests.unit.scripts.write_order import HOME, assembled, examine, scripts
+from tests.support.refusal import case
+from tests.unit.scripts.write_order import HOME, Findings, assembled, examine, scripts
 
 FILES = dict(scripts())
 VARIANTS = [(wire, f"mutex/{script.name}") for wire, found in SCRIPTS.items() for script in found.values()]
@@ -97,25 +96,8 @@ SPARED = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(FILES.keys() - CALLERS))
-def test_nothing_stops_a_script_after_its_first_write(name: str) -> None:
-    assert not examine(FILES[name]).wrong
-
-
-@pytest.mark.parametrize("name", sorted(FILES.keys() - CALLERS - EITHER.keys()))
-def test_a_server_without_memory_refuses_what_is_new_and_nothing_else(name: str) -> None:
-    found = examine(FILES[name])
-    if name in REFUSED:
-        assert found.refused
-        assert not found.fills
-    else:
-        assert not found.refused
-
-
-@pytest.mark.parametrize(("wire", "name"), VARIANTS)
-def test_a_variant_of_a_shared_key_keeps_the_same_order(wire: str, name: str) -> None:
-    found = examine(FILES[name], variant=wire)
-    assert not found.wrong
+def judge(name: str, found: Findings) -> None:
+    assert not found.wrong, "nothing stops it after its first write"
     if name in REFUSED:
         assert found.refused
         assert not found.fills
@@ -123,12 +105,25 @@ def test_a_variant_of_a_shared_key_keeps_the_same_order(wire: str, name: str) ->
         assert not found.refused
 
 
-@pytest.mark.parametrize("wire", sorted(SCRIPTS))
-def test_a_name_that_a_variant_deletes_too_early_is_found(wire: str) -> None:
+def test_nothing_stops_a_script_after_its_first_write_and_only_what_is_new_needs_memory() -> None:
+    for name in FILES.keys() - CALLERS:
+        with case(name):
+            judge(name, examine(FILES[name]))
+
+
+def test_a_variant_of_a_shared_key_keeps_the_same_order() -> None:
+    for wire, name in VARIANTS:
+        with case(wire, name):
+            judge(name, examine(FILES[name], variant=wire))
+
+
+def test_a_name_that_a_variant_deletes_too_early_is_found() -> None:
     pump = "function pump(found, fence, own)\n"
-    assert pump in assembled(FILES["mutex/leave"], variant=wire)
     early = f"{pump}  call('DEL', NAME)\n"
-    assert examine(FILES["mutex/leave"], lambda source: source.replace(pump, early), wire).wrong
+    for wire in SCRIPTS:
+        with case(wire):
+            assert pump in assembled(FILES["mutex/leave"], variant=wire)
+            assert examine(FILES["mutex/leave"], lambda source: source.replace(pump, early), wire).wrong
 
 
 def test_the_lists_name_scripts() -> None:
@@ -139,21 +134,18 @@ def test_the_lists_name_scripts() -> None:
         assert found.wrong or (found.refused and found.fills), name
 
 
-@pytest.mark.parametrize("planted", PLANTED)
-def test_a_planted_write_is_found(planted: str) -> None:
-    name, old, new = PLANTED[planted]
-    assert old in assembled(FILES[name])
-    found = examine(FILES[name], lambda text: text.replace(old, new))
-    print(planted, "->", sorted(found.wrong))
-    assert found.wrong
+def test_a_planted_write_is_found() -> None:
+    for planted, (name, old, new) in PLANTED.items():
+        with case(planted):
+            assert old in assembled(FILES[name])
+            assert examine(FILES[name], lambda text: text.replace(old, new)).wrong
 
 
-@pytest.mark.parametrize("planted", SPARED)
-def test_a_planted_way_past_the_memory_limit_is_found(planted: str) -> None:
-    name, old, new = SPARED[planted]
-    assert old in assembled(FILES[name])
-    found = examine(FILES[name], lambda text: text.replace(old, new))
-    assert found.fills
+def test_a_planted_way_past_the_memory_limit_is_found() -> None:
+    for planted, (name, old, new) in SPARED.items():
+        with case(planted):
+            assert old in assembled(FILES[name])
+            assert examine(FILES[name], lambda text: text.replace(old, new)).fills
 
 
 def test_every_folder_of_scripts_is_looked_at() -> None:
