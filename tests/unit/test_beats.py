@@ -12,6 +12,8 @@ from pawlock.core.protocol.outcomes import Queued
 from pawlock.core.state.records import Ticket, Waiter
 from tests.unit.scripted import NOW_MS, START, Rig
 
+pytestmark = pytest.mark.slow
+
 
 def ticket_of(waiter: Waiter) -> Ticket:
     assert waiter.ticket is not None

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from itertools import product
 from typing import Any
 
 import pytest
 
 import pawlock
 from pawlock.core.protocol.options import LockOptions
+from tests.support.refusal import case
 
 URL = "redis://127.0.0.1:1"  # nothing is sent
-CONNECT = pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
+CONNECTS: tuple[Callable[..., Any], ...] = (pawlock.connect, pawlock.connect_async)
 
 
 def told(lease: object) -> None:
@@ -54,41 +56,37 @@ def test_every_option_is_tried() -> None:
     assert all(value != getattr(LockOptions(), name) for name, value in VALUES.items())
 
 
-@CONNECT
-@pytest.mark.parametrize("name", VALUES)
-def test_an_option_of_the_client_is_the_default_of_its_locks(connect: Callable[..., Any], name: str) -> None:
-    client = connect(URL, **NEEDS.get(name, {}), **{name: VALUES[name]})
-    assert getattr(options_of(client), name) == VALUES[name]
-    assert getattr(options_of(client), name) != getattr(options_of(connect(URL)), name)
+def test_an_option_of_the_client_is_the_default_of_its_locks() -> None:
+    for connect, (name, value) in product(CONNECTS, VALUES.items()):
+        with case(connect, name):
+            client = connect(URL, **NEEDS.get(name, {}), **{name: value})
+            assert getattr(options_of(client), name) == value
+            assert getattr(options_of(client), name) != getattr(options_of(connect(URL)), name)
 
 
-@CONNECT
-@pytest.mark.parametrize("name", WITH_VARIABLE)
-def test_its_variable_does_the_same_and_an_argument_wins(
-    connect: Callable[..., Any], name: str, monkeypatch: pytest.MonkeyPatch
+def test_its_variable_does_the_same_and_an_argument_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    for connect, name in product(CONNECTS, WITH_VARIABLE):
+        with case(connect, name), monkeypatch.context() as environment:
+            for option, value in {**NEEDS.get(name, {}), name: VALUES[name]}.items():
+                environment.setenv(f"PAWLOCK_{option.upper()}", "0" if value is False else str(value))
+            assert getattr(options_of(connect(URL)), name) == VALUES[name]
+            default = getattr(LockOptions(), name)
+            if default is not None:
+                assert getattr(options_of(connect(URL, **{name: default})), name) == default
+
+
+def test_a_variable_that_can_never_work_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for connect, name in product(CONNECTS, WITH_VARIABLE):
+        with case(connect, name), monkeypatch.context() as environment:
+            environment.setenv(f"PAWLOCK_{name.upper()}", "-7x")
+            with pytest.raises(pawlock.ConfigurationError, match=f"PAWLOCK_{name.upper()}"):
+                connect(URL)
+
+
+def test_a_variable_of_the_client_itself_that_can_never_work_is_named(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for option, value in {**NEEDS.get(name, {}), name: VALUES[name]}.items():
-        monkeypatch.setenv(f"PAWLOCK_{option.upper()}", "0" if value is False else str(value))
-    assert getattr(options_of(connect(URL)), name) == VALUES[name]
-    default = getattr(LockOptions(), name)
-    if default is not None:
-        assert getattr(options_of(connect(URL, **{name: default})), name) == default
-
-
-@CONNECT
-@pytest.mark.parametrize("name", WITH_VARIABLE)
-def test_a_variable_that_can_never_work_is_named(
-    connect: Callable[..., Any], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(f"PAWLOCK_{name.upper()}", "-7x")
-    with pytest.raises(pawlock.ConfigurationError, match=f"PAWLOCK_{name.upper()}"):
-        connect(URL)
-
-
-@CONNECT
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
+    wrong = [
         ("PAWLOCK_DEADLOCK_AFTER", "soon"),
         ("PAWLOCK_DEADLOCK_AFTER", "-1"),
         ("PAWLOCK_DEADLOCK_AFTER", "0.001"),
@@ -96,64 +94,55 @@ def test_a_variable_that_can_never_work_is_named(
         ("PAWLOCK_HISTORY", "-1"),
         ("PAWLOCK_HISTORY", "1000000"),
         ("PAWLOCK_STRICT", "maybe"),
-    ],
-)
-def test_a_variable_of_the_client_itself_that_can_never_work_is_named(
-    connect: Callable[..., Any], variable: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, value)
-    with pytest.raises(pawlock.ConfigurationError, match=rf"^{variable} must be .*{value}"):
-        connect(URL)
+    ]
+    for connect, (variable, value) in product(CONNECTS, wrong):
+        with case(connect, variable, value), monkeypatch.context() as environment:
+            environment.setenv(variable, value)
+            with pytest.raises(pawlock.ConfigurationError, match=rf"^{variable} must be .*{value}"):
+                connect(URL)
 
 
-@CONNECT
-def test_an_argument_replaces_what_only_fits_the_variable_beside_it(
-    connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_argument_replaces_what_only_fits_the_variable_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAWLOCK_RENEW_EVERY", "9")
     monkeypatch.setenv("PAWLOCK_TICKET_TTL", "9")
-    assert options_of(connect(URL, ttl=6)).renew_every == 2
+    for connect in CONNECTS:
+        assert options_of(connect(URL, ttl=6)).renew_every == 2
     monkeypatch.setenv("PAWLOCK_ON_CONTENDED", "skip")
-    assert options_of(connect(URL, timeout=6)).on_contended == "wait"
+    for connect in CONNECTS:
+        assert options_of(connect(URL, timeout=6)).on_contended == "wait"
 
 
-@CONNECT
-def test_the_options_of_the_client_itself(
-    connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_options_of_the_client_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAWLOCK_DEADLOCK_AFTER", "7")
     monkeypatch.setenv("PAWLOCK_HISTORY", "5")
     monkeypatch.setenv("PAWLOCK_STRICT", "yes")
-    settings = connect(URL)._settings
-    assert (settings.deadlock_after, settings.history, settings.strict) == (7, 5, True)
-    settings = connect(URL, deadlock_after=None, history=0, strict=False)._settings
-    assert (settings.deadlock_after, settings.history, settings.strict) == (0, 0, False)
+    for connect in CONNECTS:
+        settings = connect(URL)._settings
+        assert (settings.deadlock_after, settings.history, settings.strict) == (7, 5, True)
+        settings = connect(URL, deadlock_after=None, history=0, strict=False)._settings
+        assert (settings.deadlock_after, settings.history, settings.strict) == (0, 0, False)
 
 
-@CONNECT
-def test_what_a_primitive_has_no_use_for_is_passed_over(connect: Callable[..., Any]) -> None:
-    client = connect(URL, handover=3, lock_delay=5, on_unavailable="local")
-    assert client.fair_lock("n")._plan.options.handover == 0
-    permits = client.semaphore("n", permits=2)._plan.options.given
-    assert (permits.lock_delay, permits.on_unavailable) == (0, "local")
-    client.multi_lock(["a", "b"])
-    with pytest.raises(pawlock.ConfigurationError, match="on_unavailable"):
-        client.multi_lock(["a", "b"], on_unavailable="local")
+def test_what_a_primitive_has_no_use_for_is_passed_over() -> None:
+    for connect in CONNECTS:
+        client = connect(URL, handover=3, lock_delay=5, on_unavailable="local")
+        assert client.fair_lock("n")._plan.options.handover == 0
+        permits = client.semaphore("n", permits=2)._plan.options.given
+        assert (permits.lock_delay, permits.on_unavailable) == (0, "local")
+        client.multi_lock(["a", "b"])
+        with pytest.raises(pawlock.ConfigurationError, match="on_unavailable"):
+            client.multi_lock(["a", "b"], on_unavailable="local")
 
 
-@CONNECT
-@pytest.mark.parametrize(
-    ("wrong", "word"), [("blocking_timeout", "is timeout"), ("lease_time", "is ttl"), ("nonsense", "known: ")]
-)
-def test_an_unknown_option_names_the_word_for_it(connect: Callable[..., Any], wrong: str, word: str) -> None:
-    for make in (lambda: connect(URL, **{wrong: 1}), lambda: connect(URL).lock("n", **{wrong: 1})):
-        with pytest.raises(pawlock.ConfigurationError, match=f"unknown option {wrong}.*{word}"):
-            make()
+def test_an_unknown_option_names_the_word_for_it() -> None:
+    words = [("blocking_timeout", "is timeout"), ("lease_time", "is ttl"), ("nonsense", "known: ")]
+    for connect, (wrong, word) in product(CONNECTS, words):
+        for make in (lambda: connect(URL, **{wrong: 1}), lambda: connect(URL).lock("n", **{wrong: 1})):
+            with pytest.raises(pawlock.ConfigurationError, match=f"unknown option {wrong}.*{word}"):
+                make()
 
 
-@CONNECT
-def test_what_several_masters_cannot_keep_is_refused_where_it_is_asked_for(
-    connect: Callable[..., Any],
-) -> None:
-    with pytest.raises(pawlock.NotSupported, match="replicas"):
-        connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], replicas=1)
+def test_what_several_masters_cannot_keep_is_refused_where_it_is_asked_for() -> None:
+    for connect in CONNECTS:
+        with pytest.raises(pawlock.NotSupported, match="replicas"):
+            connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], replicas=1)

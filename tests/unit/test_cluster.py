@@ -16,6 +16,7 @@ from pawlock.topology.cluster import (
     read_redirect,
     slot_of,
 )
+from tests.support.refusal import case
 
 # The numbers are those of CLUSTER KEYSLOT; the first is the specification's own example of the checksum.
 KNOWN = [
@@ -25,9 +26,10 @@ KNOWN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("key", "slot"), KNOWN)
-def test_slots(key: bytes, slot: int) -> None:
-    assert slot_of(key) == slot
+def test_slots() -> None:
+    for key, slot in KNOWN:
+        with case(key, slot):
+            assert slot_of(key) == slot
 
 
 def test_braces_around_nothing_are_part_of_the_key() -> None:
@@ -35,23 +37,30 @@ def test_braces_around_nothing_are_part_of_the_key() -> None:
     assert slot_of(b"foo{}{bar}") != slot_of(b"bar")
 
 
-@pytest.mark.parametrize(
-    ("namespace", "name"), [("pawlock", "order"), ("pawlock", "a{b}c"), ("", "order"), ("", "a{b}c")]
-)
-def test_all_keys_of_a_name_are_in_the_slot_of_its_first(namespace: str, name: str) -> None:
-    key = key_of(namespace, name)
-    mutex = Mutex("lock", name, key)
-    calls = [
-        mutex.acquire("t", 1, 1, wait=True, block=1, channel="c", max_waiters=1),
-        mutex.renew("t", 1, 1, ""),
-        mutex.leave("t", 0, 0),
-        mutex.swap(Leaving("o"), "t", 1, 1, block=1, channel="c", max_waiters=1),
-        mutex.inspect(0),
+def test_all_keys_of_a_name_are_in_the_slot_of_its_first() -> None:
+    cases: list[tuple[str, str]] = [
+        ("pawlock", "order"),
+        ("pawlock", "a{b}c"),
+        ("", "order"),
+        ("", "a{b}c"),
     ]
-    for call in calls:
-        assert first_key(call.body) == key.encode()
-        assert {slot_of(word) for word in call.words()[: call.script.numkeys]} == {slot_of(key.encode())}
-    assert slot_of(helper_key(key, "fence").encode()) == slot_of(key.encode())
+    for namespace, name in cases:
+        with case(namespace, name):
+            key = key_of(namespace, name)
+            mutex = Mutex("lock", name, key)
+            calls = [
+                mutex.acquire("t", 1, 1, wait=True, block=1, channel="c", max_waiters=1),
+                mutex.renew("t", 1, 1, ""),
+                mutex.leave("t", 0, 0),
+                mutex.swap(Leaving("o"), "t", 1, 1, block=1, channel="c", max_waiters=1),
+                mutex.inspect(0),
+            ]
+            for call in calls:
+                assert first_key(call.body) == key.encode()
+                assert {slot_of(word) for word in call.words()[: call.script.numkeys]} == {
+                    slot_of(key.encode())
+                }
+            assert slot_of(helper_key(key, "fence").encode()) == slot_of(key.encode())
 
 
 def test_a_map_is_loaded_and_corrected() -> None:
@@ -84,10 +93,10 @@ def test_what_nodes_say_of_the_slots() -> None:
     ]
 
 
-@pytest.mark.parametrize("reply", [None, 7, [[1]], [[0, 1, []]], [[b"x", 1, [b"h", 1]]]])
-def test_nonsense_is_no_map(reply: object) -> None:
-    with pytest.raises(ValueError, match="not an answer"):
-        read_ranges(reply, "seed")
+def test_nonsense_is_no_map() -> None:
+    for reply in (None, 7, [[1]], [[0, 1, []]], [[b"x", 1, [b"h", 1]]]):
+        with case(reply), pytest.raises(ValueError, match="not an answer"):
+            read_ranges(reply, "seed")
 
 
 def test_redirections() -> None:

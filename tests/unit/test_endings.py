@@ -21,6 +21,7 @@ from pawlock.core.release.release import end_block, release_or_raise
 from pawlock.core.state.client import OutboxEntry
 from pawlock.model import LeaseState, LossReason, Release
 from pawlock.primitives.probe import probe
+from tests.support.refusal import case
 from tests.unit.scripted import (
     RELEASED,
     START,
@@ -67,16 +68,15 @@ TABLE: list[tuple[str, list[Answer], float, Release]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("answers", "wait", "outcome"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
-)
-def test_o4_how_a_release_ends(answers: list[Answer], wait: float, outcome: Release) -> None:
-    rig = Rig(held(), *answers)
-    lease = rig.acquire()
-    rig.runtime.clock += wait
-    assert rig.release(lease) is outcome
-    assert lease.state is (LeaseState.LOST if outcome is Release.LOST else LeaseState.RELEASED)
-    assert rig.engine.leases.schedule.all() == []
+def test_o4_how_a_release_ends() -> None:
+    for what, answers, wait, outcome in TABLE:
+        with case(what):
+            rig = Rig(held(), *answers)
+            lease = rig.acquire()
+            rig.runtime.clock += wait
+            assert rig.release(lease) is outcome
+            assert lease.state is (LeaseState.LOST if outcome is Release.LOST else LeaseState.RELEASED)
+            assert rig.engine.leases.schedule.all() == []
 
 
 def test_o4_copies_of_a_leave_carry_a_tombstone() -> None:
@@ -122,20 +122,21 @@ def test_on_exit_warn(caplog: pytest.LogCaptureFixture) -> None:
 # Losses ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reply", [unknown(b"other"), unknown(b"none"), unknown(b"foreign"), queued()])
-def test_o5_any_other_answer_to_a_holder_is_a_loss_and_its_token_is_left(reply: Reply) -> None:
+def test_o5_any_other_answer_to_a_holder_is_a_loss_and_its_token_is_left() -> None:
     """Queued, too: a failover brought the ticket back, and it must not be granted later."""
-    rig = Rig(held())
-    lease = rig.acquire()
-    rig.runtime.clock += 10.0
-    rig.maintenance(reply, absent())
-    assert lease.state is LeaseState.LOST
-    assert rig.sent == ["acquire", "renew", "leave"]
-    assert rig.departed() == [[lease.token, "0"]]
-    with pytest.raises(pawlock.LeaseLost):
-        lease.check()
-    taken = reply[0] == b"U" and reply[2] in (b"other", b"foreign")
-    assert lease.lost_error().reason == ("taken" if taken else "expired")
+    for reply in (unknown(b"other"), unknown(b"none"), unknown(b"foreign"), queued()):
+        with case(reply):
+            rig = Rig(held())
+            lease = rig.acquire()
+            rig.runtime.clock += 10.0
+            rig.maintenance(reply, absent())
+            assert lease.state is LeaseState.LOST
+            assert rig.sent == ["acquire", "renew", "leave"]
+            assert rig.departed() == [[lease.token, "0"]]
+            with pytest.raises(pawlock.LeaseLost):
+                lease.check()
+            taken = reply[0] == b"U" and reply[2] in (b"other", b"foreign")
+            assert lease.lost_error().reason == ("taken" if taken else "expired")
 
 
 def test_o5_a_ticket_that_the_server_forgot_is_queued_anew_and_counted(
@@ -312,33 +313,31 @@ def test_nothing_keeps_a_lease_that_ended_before_the_limit_it_once_had() -> None
     assert kept() is None
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FaultKind if not is_transient(kind) and kind != "closed"])
-def test_a_release_that_was_refused_names_the_cause(kind: FaultKind) -> None:
-    fault = Fault(kind, "so says the server")
-    rig = Rig(held(), fault)
-    with pytest.raises(type(to_error(fault, "n", "release")), match="so says the server") as caught:
-        run(release_or_raise(rig.engine, rig.acquire()))
-    assert "expires within 30 s" in str(caught.value)
+def test_a_release_that_was_refused_names_the_cause() -> None:
+    for kind in [kind for kind in FaultKind if not is_transient(kind) and kind != "closed"]:
+        with case(kind):
+            fault = Fault(kind, "so says the server")
+            rig = Rig(held(), fault)
+            with pytest.raises(type(to_error(fault, "n", "release")), match="so says the server") as caught:
+                run(release_or_raise(rig.engine, rig.acquire()))
+            assert "expires within 30 s" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("said", "outcome"),
-    [
+def test_a_release_that_meets_another_owner_asks_whether_the_server_restarted() -> None:
+    cases: list[tuple[Reply | Fault, Release]] = [
         ([b"P", b"", b"# Server\r\nuptime_in_seconds:60\r\n", 0], Release.RELEASED),
         ([b"P", b"", b"# Server\r\nuptime_in_seconds:1\r\n", 0], Release.UNKNOWN),
         ([b"P", b"", b"", 0], Release.UNKNOWN),
         (unanswered(), Release.UNKNOWN),
-    ],
-)
-def test_a_release_that_meets_another_owner_asks_whether_the_server_restarted(
-    said: Reply | Fault, outcome: Release
-) -> None:
-    rig = Rig(held(), unanswered(), absent(b"other"), said)
-    rig.engine.health.probe = partial(probe, "")
-    lease = rig.acquire()
-    rig.runtime.clock += 5
-    assert rig.release(lease) is outcome
-    assert rig.sent[-1] == "probe"
+    ]
+    for said, outcome in cases:
+        with case(said, outcome):
+            rig = Rig(held(), unanswered(), absent(b"other"), said)
+            rig.engine.health.probe = partial(probe, "")
+            lease = rig.acquire()
+            rig.runtime.clock += 5
+            assert rig.release(lease) is outcome
+            assert rig.sent[-1] == "probe"
 
 
 def refused() -> Fault:
@@ -356,9 +355,9 @@ def test_a_holder_asks_again_soon_while_the_slot_moves_and_a_waiter_does_not() -
     assert max(waiting.runtime.sleeps) > 0.1
 
 
-@pytest.mark.parametrize(
-    ("answers", "outcome"),
-    [
+def test_a_release_that_came_too_late_says_what_is_known() -> None:
+    """An operator may have taken the name before the lease ran out, or before the second copy of the release."""
+    cases: list[tuple[list[Reply | Fault | After], Release]] = [
         ([refused(), After(31.0, absent(b"none"))], Release.RELEASED),
         ([refused(), After(31.0, absent(b"other"))], Release.RELEASED),
         ([refused(), After(31.0, absent(b"other", forced=1))], Release.LOST),
@@ -368,32 +367,32 @@ def test_a_holder_asks_again_soon_while_the_slot_moves_and_a_waiter_does_not() -
         ([unanswered(), absent(b"other", forced=1)], Release.LOST),
         ([unanswered(), absent(b"other", forced=-1)], Release.UNKNOWN),
         ([unanswered(), absent(b"none", forced=-1)], Release.RELEASED),
-    ],
-)
-def test_a_release_that_came_too_late_says_what_is_known(
-    answers: list[Reply | Fault | After], outcome: Release
-) -> None:
-    """An operator may have taken the name before the lease ran out, or before the second copy of the release."""
-    rig = Rig(held(), *answers)
-    lease = rig.acquire()
-    assert rig.release(lease) is outcome
-    if outcome is Release.LOST:
-        assert lease.server_lease.reason is LossReason.TAKEN
+    ]
+    for answers, outcome in cases:
+        with case(answers, outcome):
+            rig = Rig(held(), *answers)
+            lease = rig.acquire()
+            assert rig.release(lease) is outcome
+            if outcome is Release.LOST:
+                assert lease.server_lease.reason is LossReason.TAKEN
 
 
-@pytest.mark.parametrize(
-    ("attempts", "unanswered", "seconds"),
-    [([2], 1.0, 1.0), ([0, 2], 1.0, 1.0), ([1, 1], 1.0, 5.0), ([2], inf, 5.0), ([], 1.0, 0.0)],
-)
-def test_a_client_that_closes_waits_for_a_silent_server_only_so_long(
-    attempts: list[int], unanswered: float, seconds: float
-) -> None:
-    rig = Rig()
-    rig.engine.activity.maintenance_runs = True
-    for attempt in attempts:
-        entry = OutboxEntry(rig.plan.primitive.leave("token", TOMB_MS, 0), START + 60.0)
-        entry.attempt = attempt
-        rig.engine.outbox.entries[entry] = None
-    run(close(rig.engine, lambda: None, 5.0, unanswered))
-    assert rig.runtime.clock - START == pytest.approx(seconds, abs=0.01)
-    assert not rig.engine.outbox.entries
+def test_a_client_that_closes_waits_for_a_silent_server_only_so_long() -> None:
+    cases: list[tuple[list[int], float, float]] = [
+        ([2], 1.0, 1.0),
+        ([0, 2], 1.0, 1.0),
+        ([1, 1], 1.0, 5.0),
+        ([2], inf, 5.0),
+        ([], 1.0, 0.0),
+    ]
+    for attempts, silent_for, seconds in cases:
+        with case(attempts, silent_for, seconds):
+            rig = Rig()
+            rig.engine.activity.maintenance_runs = True
+            for attempt in attempts:
+                entry = OutboxEntry(rig.plan.primitive.leave("token", TOMB_MS, 0), START + 60.0)
+                entry.attempt = attempt
+                rig.engine.outbox.entries[entry] = None
+            run(close(rig.engine, lambda: None, 5.0, silent_for))
+            assert rig.runtime.clock - START == pytest.approx(seconds, abs=0.01)
+            assert not rig.engine.outbox.entries

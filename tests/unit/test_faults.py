@@ -5,12 +5,11 @@ from __future__ import annotations
 import pickle
 from typing import cast
 
-import pytest
-
 import pawlock
 from pawlock.core.protocol.faults import classify, is_transient, to_error
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.state.observers import Observer, Observers
+from tests.support.refusal import case
 
 REPLIES: list[tuple[str, FaultKind, type[pawlock.PawlockError]]] = [
     ("LOADING Redis is loading the dataset in memory", FaultKind.NOT_READY, pawlock.BackendUnavailable),
@@ -56,20 +55,23 @@ REPLIES: list[tuple[str, FaultKind, type[pawlock.PawlockError]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
+def test_a_refusal_is_told_without_its_place_in_a_script() -> None:
+    cases: list[str] = [
+        "WRONGTYPE wrong kind of value",
+        "OOM command not allowed",
+        "READONLY a replica",
+    ]
+    more: list[str] = [
+        # Redis 7
         "{} script: " + 40 * "a" + ", on @user_script:31.",
+        # Redis 6
         "ERR Error running script (call to f_x): @user_script:1: {}",
-    ],
-    ids=["Redis 7", "Redis 6"],
-)
-@pytest.mark.parametrize(
-    "refusal", ["WRONGTYPE wrong kind of value", "OOM command not allowed", "READONLY a replica"]
-)
-def test_a_refusal_is_told_without_its_place_in_a_script(place: str, refusal: str) -> None:
-    told = to_error(classify(place.format(refusal)), "order", "acquire lock")
-    assert told.text.endswith(f": {refusal}")
+    ]
+    for refusal in cases:
+        for place in more:
+            with case(refusal, place):
+                told = to_error(classify(place.format(refusal)), "order", "acquire lock")
+                assert told.text.endswith(f": {refusal}")
 
 
 def test_the_error_of_a_script_keeps_its_place() -> None:
@@ -77,25 +79,27 @@ def test_the_error_of_a_script_keeps_its_place() -> None:
     assert text in str(to_error(classify(text), "order", "acquire lock"))
 
 
-@pytest.mark.parametrize(("text", "kind", "error"), REPLIES, ids=[row[0][:30] for row in REPLIES])
-def test_what_a_server_says(text: str, kind: FaultKind, error: type[pawlock.PawlockError]) -> None:
-    fault = classify(text)
-    assert fault.kind is kind
-    assert not fault.maybe_applied, "the server refused: nothing was done"
-    told = to_error(fault, "order", "acquire lock")
-    assert type(told) is error
-    assert told.name == "order"
-    assert "acquire lock 'order'" in str(told)
-    assert text in str(told), "the server's words are not lost"
-    assert str(pickle.loads(pickle.dumps(told))) == str(told)
+def test_what_a_server_says() -> None:
+    for text, kind, error in REPLIES:
+        with case(text, kind, error):
+            fault = classify(text)
+            assert fault.kind is kind
+            assert not fault.maybe_applied, "the server refused: nothing was done"
+            told = to_error(fault, "order", "acquire lock")
+            assert type(told) is error
+            assert told.name == "order"
+            assert "acquire lock 'order'" in str(told)
+            assert text in str(told), "the server's words are not lost"
+            assert str(pickle.loads(pickle.dumps(told))) == str(told)
 
 
-@pytest.mark.parametrize("kind", FaultKind)
-def test_each_fault_has_an_error_of_its_own_words(kind: FaultKind) -> None:
-    told = to_error(Fault(kind, "words"), None, "renew")
-    assert type(told) is not pawlock.BackendError, "no kind is left to the default"
-    assert str(told).startswith("renew: ")
-    assert str(told).endswith(f": words [{told.code}]")
+def test_each_fault_has_an_error_of_its_own_words() -> None:
+    for kind in FaultKind:
+        with case(kind):
+            told = to_error(Fault(kind, "words"), None, "renew")
+            assert type(told) is not pawlock.BackendError, "no kind is left to the default"
+            assert str(told).startswith("renew: ")
+            assert str(told).endswith(f": words [{told.code}]")
 
 
 def test_which_faults_pass() -> None:
@@ -108,35 +112,41 @@ def test_held_by_another_is_never_a_failure_of_the_server() -> None:
     assert not issubclass(pawlock.BackendError, pawlock.NotAcquired)
 
 
-@pytest.mark.parametrize(
-    "failure", [pawlock.QuorumNotReached, pawlock.NotReplicated, pawlock.ClientClosed, pawlock.ClockDrift]
-)
-def test_not_acquired_catches_no_failure(failure: type[pawlock.PawlockError]) -> None:
-    assert not issubclass(failure, pawlock.NotAcquired), "it says nothing about another owner"
+def test_not_acquired_catches_no_failure() -> None:
+    cases: list[type[pawlock.PawlockError]] = [
+        pawlock.QuorumNotReached,
+        pawlock.NotReplicated,
+        pawlock.ClientClosed,
+        pawlock.ClockDrift,
+    ]
+    for failure in cases:
+        with case(failure):
+            assert not issubclass(failure, pawlock.NotAcquired), "it says nothing about another owner"
 
 
-@pytest.mark.parametrize("missing", [pawlock.QuorumNotReached, pawlock.NotReplicated])
-def test_missing_votes_and_replicas_are_faults_of_the_servers(missing: type[pawlock.PawlockError]) -> None:
-    assert issubclass(missing, pawlock.BackendError)
+def test_missing_votes_and_replicas_are_faults_of_the_servers() -> None:
+    for missing in (pawlock.QuorumNotReached, pawlock.NotReplicated):
+        with case(missing):
+            assert issubclass(missing, pawlock.BackendError)
 
 
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [
+def test_metrics_count_a_failure_as_an_error() -> None:
+    cases: list[tuple[pawlock.PawlockError, str]] = [
         (pawlock.QuorumNotReached(), "error"),
         (pawlock.NotReplicated(), "error"),
         (pawlock.ClientClosed(), "closed"),
         (pawlock.AcquireTimeout(), "timeout"),
         (pawlock.QueueFull(), "refused"),
-    ],
-)
-def test_metrics_count_a_failure_as_an_error(error: pawlock.PawlockError, outcome: str) -> None:
-    class Heard:
-        def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:
-            heard.append((kind, name, waited, outcome))
+    ]
+    for error, outcome in cases:
+        with case(error, outcome):
 
-    heard: list[tuple[str, str, float, str]] = []
-    observers = Observers(lambda: 3.0)
-    observers.members.append(cast("Observer", Heard()))
-    observers.refused("lock", "x", 1.0, error)
-    assert heard == [("lock", "x", 2.0, outcome)]
+            class Heard:
+                def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:
+                    heard.append((kind, name, waited, outcome))
+
+            heard: list[tuple[str, str, float, str]] = []
+            observers = Observers(lambda: 3.0)
+            observers.members.append(cast("Observer", Heard()))
+            observers.refused("lock", "x", 1.0, error)
+            assert heard == [("lock", "x", 2.0, outcome)]

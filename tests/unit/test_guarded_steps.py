@@ -13,6 +13,8 @@ import pytest
 
 import pawlock
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(pawlock.__file__).parent
 GUARDS = {"guard", "_guard", "mutex", "_starting"}
 

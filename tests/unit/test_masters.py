@@ -17,6 +17,7 @@ from pawlock.core.quorum.ballot import _CLOCK_FOR, learn_clock, question_of
 from pawlock.core.quorum.nodes import Incarnation, Incarnations, KnownNodes, Node
 from pawlock.core.quorum.votes import GrantVotes, MergedVotes
 from pawlock.transport.node import Question
+from tests.support.refusal import case
 
 DOWN = Fault(FaultKind.UNREACHABLE, "gone")
 DENIED = Fault(FaultKind.DENIED, "no password")
@@ -93,18 +94,23 @@ def test_a_master_counts_once_what_it_may_have_forgotten_is_over() -> None:
     assert young.objection(0, 1000.0) is None
 
 
-@pytest.mark.parametrize(
-    ("uptime", "heard", "left"),
-    [(4, 10.0, 57.0), (31, 10.0, 50.0), (500, 100.0, 0.0), (0, 10.0, 60.0)],
-    ids=["by its own word", "it was another ten seconds ago", "long ago", "just now"],
-)
-def test_a_restart_is_never_believed_to_be_older_than_it_can_be(
-    uptime: int, heard: float, left: float
-) -> None:
-    masters = known_nodes(fresh=True)
-    masters.met(0, told("x", 1000), 1000.0)
-    masters.met(0, told("z", uptime), 1000.0 + heard)
-    assert counts_from(masters, 0) == pytest.approx(1000.0 + heard + left)
+def test_a_restart_is_never_believed_to_be_older_than_it_can_be() -> None:
+    cases: list[tuple[int, float, float]] = [
+        # by its own word
+        (4, 10.0, 57.0),
+        # it was another ten seconds ago
+        (31, 10.0, 50.0),
+        # long ago
+        (500, 100.0, 0.0),
+        # just now
+        (0, 10.0, 60.0),
+    ]
+    for uptime, heard, left in cases:
+        with case(uptime, heard, left):
+            masters = known_nodes(fresh=True)
+            masters.met(0, told("x", 1000), 1000.0)
+            masters.met(0, told("z", uptime), 1000.0 + heard)
+            assert counts_from(masters, 0) == pytest.approx(1000.0 + heard + left)
 
 
 def test_it_cannot_be_older_than_the_last_answer_of_the_one_before() -> None:
@@ -176,32 +182,29 @@ def test_one_server_under_two_addresses_has_one_vote() -> None:
     assert not masters.incarnations.remembers()
 
 
-@pytest.mark.parametrize(
-    ("clocks", "ahead"),
-    [
+def test_the_clock_of_a_majority_is_learnt() -> None:
+    cases: list[tuple[list[int], int]] = [
+        # the highest
         ([5_000_000, 5_000_300, 5_000_100], 4_000_300),
+        # one that is far ahead
         ([5_000_000, 5_000_300, 9_999_999], 4_000_300),
+        # one second is not far
         ([5_000_000, 5_000_100, 6_000_099], 5_000_099),
+        # of two
         ([5_000_000, 7_000_000], 6_000_000),
+        # two of five are ahead
         ([5_000_000, 9_500_000, 5_000_300, 9_000_000, 5_000_100], 4_000_300),
+        # of one
         ([5_000_000], 4_000_000),
+        # one did not tell
         ([5_000_000, 0], 4_000_000),
-    ],
-    ids=[
-        "the highest",
-        "one that is far ahead",
-        "one second is not far",
-        "of two",
-        "two of five are ahead",
-        "of one",
-        "one did not tell",
-    ],
-)
-def test_the_clock_of_a_majority_is_learnt(clocks: list[int], ahead: int) -> None:
-    nodes = SimpleNamespace(ahead_us=0.0, ahead_at=0.0)
-    votes = SimpleNamespace(outcomes=[None, DOWN, *(Granted(1, 1, clock) for clock in clocks)])
-    learn_clock(cast("Any", nodes), cast("Any", votes), 1.0)
-    assert (nodes.ahead_us, nodes.ahead_at) == (ahead, 1.0)
+    ]
+    for clocks, ahead in cases:
+        with case(clocks, ahead):
+            nodes = SimpleNamespace(ahead_us=0.0, ahead_at=0.0)
+            votes = SimpleNamespace(outcomes=[None, DOWN, *(Granted(1, 1, clock) for clock in clocks)])
+            learn_clock(cast("Any", nodes), cast("Any", votes), 1.0)
+            assert (nodes.ahead_us, nodes.ahead_at) == (ahead, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -227,17 +230,16 @@ def test_nothing_is_learnt_from_nobody() -> None:
     assert (nodes.ahead_us, nodes.ahead_at) == (7.0, 3.0)
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "refused"),
-    [
+def test_it_gives_up_once_no_majority_can_be_left() -> None:
+    cases: list[tuple[list[Any], Fault | None]] = [
         ([DENIED, DENIED, Granted(1, 1, 0)], DENIED),
         ([FINAL, DENIED, DOWN], FINAL),
         ([FINAL, FINAL, None], FINAL),
         ([DENIED, DOWN, DOWN], None),
         ([DOWN, DOWN, DOWN], None),
-    ],
-)
-def test_it_gives_up_once_no_majority_can_be_left(outcomes: list[Any], refused: Fault | None) -> None:
-    votes = GrantVotes(3)
-    votes.outcomes = outcomes
-    assert votes.refused_for_good() is refused
+    ]
+    for outcomes, refused in cases:
+        with case(outcomes, refused):
+            votes = GrantVotes(3)
+            votes.outcomes = outcomes
+            assert votes.refused_for_good() is refused

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 import pawlock
 from pawlock.core.protocol.names import MAX_NAME_BYTES, check_namespace, helper_key, key_of, wake_prefix
+from tests.support.refusal import case
 
 TRICKY = st.text(alphabet="ab:%{}27BD5C\n\0 é\u2028é", max_size=12)
 NAMES = st.one_of(TRICKY, st.text(max_size=30)).filter(lambda text: 0 < _size(text) <= MAX_NAME_BYTES)
@@ -66,26 +66,27 @@ def test_a_namespace_has_nothing_that_nobody_sees(space: str) -> None:
         check_namespace(space)
 
 
-@pytest.mark.parametrize("written", ["billing\r", "billing\r\n", " billing", "billing ", "\tbilling\n"])
-@pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
-def test_the_variable_may_come_from_any_file(
-    monkeypatch: pytest.MonkeyPatch, connect: Callable[..., object], written: str
-) -> None:
+def test_the_variable_may_come_from_any_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file with the ends of lines that Windows writes, or blanks: the same locks as without."""
-    monkeypatch.setenv("PAWLOCK_NAMESPACE", written)
-    assert repr(connect("redis://127.0.0.1:1")) == repr(connect("redis://127.0.0.1:1", namespace="billing"))
-    with pytest.raises(pawlock.ConfigurationError, match="remove it"):
-        connect("redis://127.0.0.1:1", namespace=written)
-
-
-@pytest.mark.parametrize("written", [" ", "\r\n", "a\rb", "a\x00b", "a\x1b[0m"])
-def test_a_variable_that_nobody_can_mean_is_refused(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
-    if "\x00" not in written:  # no environment has it
+    for written in ("billing\r", "billing\r\n", " billing", "billing ", "\tbilling\n"):
         monkeypatch.setenv("PAWLOCK_NAMESPACE", written)
-        with pytest.raises(pawlock.ConfigurationError, match=r"PAWLOCK_NAMESPACE .* remove it"):
-            pawlock.connect("redis://127.0.0.1:1")
-    with pytest.raises(pawlock.ConfigurationError, match="remove it"):
-        pawlock.connect("redis://127.0.0.1:1", namespace=written)
+        for connect in (pawlock.connect, pawlock.connect_async):
+            with case(written):
+                named = connect("redis://127.0.0.1:1", namespace="billing")
+                assert repr(connect("redis://127.0.0.1:1")) == repr(named)
+                with pytest.raises(pawlock.ConfigurationError, match="remove it"):
+                    connect("redis://127.0.0.1:1", namespace=written)
+
+
+def test_a_variable_that_nobody_can_mean_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for written in (" ", "\r\n", "a\rb", "a\x00b", "a\x1b[0m"):
+        with case(written):
+            if "\x00" not in written:  # no environment has it
+                monkeypatch.setenv("PAWLOCK_NAMESPACE", written)
+                with pytest.raises(pawlock.ConfigurationError, match=r"PAWLOCK_NAMESPACE .* remove it"):
+                    pawlock.connect("redis://127.0.0.1:1")
+            with pytest.raises(pawlock.ConfigurationError, match="remove it"):
+                pawlock.connect("redis://127.0.0.1:1", namespace=written)
 
 
 @given(NAMESPACES, NAMES)
@@ -131,10 +132,10 @@ def test_helper_keys_without_a_namespace(name: str, other: str, suffix: str, oth
         key_of("", helper)
 
 
-@pytest.mark.parametrize("name", ["a{b", "b}", "{}", "a{}b", "}{", "{a}{b}", "{{a}}", "{a", "a{b}%"])
-def test_braces_that_make_no_tag_are_refused_without_a_namespace(name: str) -> None:
-    with pytest.raises(pawlock.ConfigurationError, match="needs escaping"):
-        key_of("", name)
+def test_braces_that_make_no_tag_are_refused_without_a_namespace() -> None:
+    for name in ("a{b", "b}", "{}", "a{}b", "}{", "{a}{b}", "{{a}}", "{a", "a{b}%"):
+        with case(name), pytest.raises(pawlock.ConfigurationError, match="needs escaping"):
+            key_of("", name)
 
 
 @given(NAMESPACES, NAMESPACES)
@@ -144,18 +145,17 @@ def test_namespaces_do_not_share_a_channel(space: str, other: str) -> None:
     assert not re.search(r"[*?\[\] ]", mine), "nor could it be a pattern"
 
 
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
+def test_keys() -> None:
+    cases: list[tuple[str, str]] = [
         ("order:42", "pawlock:order:42"),
         ("a{b}", "pawlock:a%7Bb%7D"),
         ("100%", "pawlock:100%25"),
         ("\n", "pawlock:%0A"),
         ("\x85", "pawlock:%C2%85"),
-    ],
-)
-def test_keys(name: str, key: str) -> None:
-    assert key_of("pawlock", name) == key
+    ]
+    for name, key in cases:
+        with case(name, key):
+            assert key_of("pawlock", name) == key
 
 
 def test_the_longest_name() -> None:

@@ -11,6 +11,8 @@ import pytest
 from pawlock.transport.one_sleeper import OneSleeper
 from tests.faults.steps import Struck
 
+pytestmark = pytest.mark.slow
+
 
 class _OfAHandler(Exception):
     pass

@@ -21,6 +21,7 @@ from pawlock.core.protocol.options import (
     seconds,
 )
 from pawlock.core.protocol.terms import RUN, Terms
+from tests.support.refusal import case
 
 OK, BAD = True, False
 STRANGE: dict[str, Any] = {
@@ -61,21 +62,22 @@ TABLE: dict[str, list[bool]] = {
     "on_unavailable":    [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
     "on_contended":      [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
 }  # fmt: skip
-CASES = [
-    pytest.param(option, STRANGE[column], good, id=f"{option}={column}")
+CASES: list[tuple[str, Any, bool]] = [
+    (option, STRANGE[column], good)
     for option, row in TABLE.items()
     for column, good in zip(COLUMNS, row, strict=True)
 ]
 
 
-@pytest.mark.parametrize(("option", "value", "good"), CASES)
-def test_each_option_with_each_value(option: str, value: Any, good: bool) -> None:  # noqa: FBT001 - a table
-    given: dict[str, Any] = {option: value}
-    if good:
-        LockOptions(**given)
-    else:
-        with pytest.raises(pawlock.ConfigurationError, match=option):
-            LockOptions(**given)
+def test_each_option_with_each_value() -> None:
+    for option, value, good in CASES:
+        with case(option, value, good):
+            given: dict[str, Any] = {option: value}
+            if good:
+                LockOptions(**given)
+            else:
+                with pytest.raises(pawlock.ConfigurationError, match=option):
+                    LockOptions(**given)
 
 
 def test_the_table_has_every_option() -> None:
@@ -92,21 +94,23 @@ def test_defaults() -> None:
     assert options.on_exit == "raise"
 
 
-@pytest.mark.parametrize("ttl", [0.05, 0.3, 1.0, 3.0, 30.0, 86400.0, 366 * 86400.0, timedelta(minutes=1)])
-def test_what_follows_from_a_ttl(ttl: Any) -> None:
-    options = LockOptions(ttl=ttl)
-    terms = Terms(options)
-    assert isinstance(options.ttl, float)
-    assert options.renew_every == options.ttl / 3
-    assert options.ticket_ttl == min(3.0, options.ttl)
-    assert terms.request_timeout <= terms.ticket_ttl / 3, "two tries fit into a ticket"
-    assert terms.ttl_ms >= options.ttl * 1000, "the server keeps it no shorter"
+def test_what_follows_from_a_ttl() -> None:
+    ttls: tuple[Any, ...] = (0.05, 0.3, 1.0, 3.0, 30.0, 86400.0, 366 * 86400.0, timedelta(minutes=1))
+    for ttl in ttls:
+        with case(ttl):
+            options = LockOptions(ttl=ttl)
+            terms = Terms(options)
+            assert isinstance(options.ttl, float)
+            assert options.renew_every == options.ttl / 3
+            assert options.ticket_ttl == min(3.0, options.ttl)
+            assert terms.request_timeout <= terms.ticket_ttl / 3, "two tries fit into a ticket"
+            assert terms.ttl_ms >= options.ttl * 1000, "the server keeps it no shorter"
 
 
-@pytest.mark.parametrize("ttl", [0.0499, 0, -1, 366 * 86400 + 1, inf, -inf, nan, 1e308])
-def test_ttls_out_of_bounds(ttl: float) -> None:
-    with pytest.raises(pawlock.ConfigurationError, match="ttl"):
-        check_ttl(ttl)
+def test_ttls_out_of_bounds() -> None:
+    for ttl in (0.0499, 0, -1, 366 * 86400 + 1, inf, -inf, nan, 1e308):
+        with case(ttl), pytest.raises(pawlock.ConfigurationError, match="ttl"):
+            check_ttl(ttl)
 
 
 def test_infinite_timeouts_wait_for_ever() -> None:
@@ -116,16 +120,20 @@ def test_infinite_timeouts_wait_for_ever() -> None:
     assert LockOptions(timeout=inf).timeout is None
 
 
-@pytest.mark.parametrize(
-    ("every", "ttl", "good"),
-    [(9.9, 20.0, True), (10.0, 20.0, False), (10.1, 20.0, False), (0.02, 0.05, True)],
-)
-def test_renewal_must_come_twice_in_a_ttl(every: float, ttl: float, good: bool) -> None:  # noqa: FBT001 - a table
-    if good:
-        assert LockOptions(ttl=ttl, renew_every=every).renew_every == every
-    else:
-        with pytest.raises(pawlock.ConfigurationError, match="half the TTL"):
-            LockOptions(ttl=ttl, renew_every=every)
+def test_renewal_must_come_twice_in_a_ttl() -> None:
+    cases: list[tuple[float, float, bool]] = [
+        (9.9, 20.0, True),
+        (10.0, 20.0, False),
+        (10.1, 20.0, False),
+        (0.02, 0.05, True),
+    ]
+    for every, ttl, good in cases:
+        with case(every, ttl, good):
+            if good:
+                assert LockOptions(ttl=ttl, renew_every=every).renew_every == every
+            else:
+                with pytest.raises(pawlock.ConfigurationError, match="half the TTL"):
+                    LockOptions(ttl=ttl, renew_every=every)
 
 
 def test_a_ticket_is_a_lease_too() -> None:
@@ -139,14 +147,18 @@ def test_max_hold_needs_renewal() -> None:
         LockOptions(max_hold=5.0, renew=False)
 
 
-@pytest.mark.parametrize(
-    ("options", "hands"),
-    [({}, True), ({"handover": 0}, False), ({"renew": False}, False), ({"min_hold": 0.1}, False)],
-)
-def test_who_hands_over(options: dict[str, Any], hands: bool) -> None:  # noqa: FBT001 - a table
-    made = Terms(LockOptions(**options))
-    assert made.hands_over is hands
-    assert made.block == (17 if hands else RUN if made.runs else 1)
+def test_who_hands_over() -> None:
+    cases: list[tuple[dict[str, Any], bool]] = [
+        ({}, True),
+        ({"handover": 0}, False),
+        ({"renew": False}, False),
+        ({"min_hold": 0.1}, False),
+    ]
+    for options, hands in cases:
+        with case(options, hands):
+            made = Terms(LockOptions(**options))
+            assert made.hands_over is hands
+            assert made.block == (17 if hands else RUN if made.runs else 1)
 
 
 def test_a_changed_ttl_brings_its_own_rhythm() -> None:
@@ -197,20 +209,22 @@ def test_callbacks() -> None:
         check_callback("x", may_be_async=True)
 
 
-@pytest.mark.parametrize("how", ["skip", "raise"])
-def test_who_does_not_want_to_wait_does_not(how: str) -> None:
-    assert LockOptions(on_contended=how).timeout == 0.0
-    assert LockOptions(on_contended=how, timeout=0).timeout == 0.0
+def test_who_does_not_want_to_wait_does_not() -> None:
+    for how in ("skip", "raise"):
+        with case(how):
+            assert LockOptions(on_contended=how).timeout == 0.0
+            assert LockOptions(on_contended=how, timeout=0).timeout == 0.0
 
 
-@pytest.mark.parametrize("how", ["skip", "raise"])
-def test_who_is_to_wait_after_all_waits(how: str) -> None:
-    client = LockOptions(on_contended=how)
-    assert client.but(on_contended="wait").timeout is None
-    assert client.but(on_contended="wait", timeout=3).timeout == 3
-    assert client.but(ttl=3).timeout == 0.0
-    assert LockOptions(timeout=3).but(on_contended=how).timeout == 0.0
-    assert LockOptions(timeout=3).but(on_contended="wait").timeout == 3
+def test_who_is_to_wait_after_all_waits() -> None:
+    for how in ("skip", "raise"):
+        with case(how):
+            client = LockOptions(on_contended=how)
+            assert client.but(on_contended="wait").timeout is None
+            assert client.but(on_contended="wait", timeout=3).timeout == 3
+            assert client.but(ttl=3).timeout == 0.0
+            assert LockOptions(timeout=3).but(on_contended=how).timeout == 0.0
+            assert LockOptions(timeout=3).but(on_contended="wait").timeout == 3
 
 
 def test_what_was_found_good_is_remembered_and_nothing_that_is_not_the_same() -> None:

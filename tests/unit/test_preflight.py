@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from pawlock.preflight.server import Facts, Severity, check_server, facts_of_info, fields_of
+from tests.support.refusal import case
 
 GOOD: dict[str, Any] = {
     "product": "valkey", "version": "9.1.2", "role": "master", "mode": "standalone", "maxmemory": 0,
@@ -45,30 +44,32 @@ CASES: list[tuple[dict[str, Any], str, Severity, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changed", "check", "severity", "word"), CASES, ids=lambda case: f"{case!r:.30}")
-def test_each_finding(changed: dict[str, Any], check: str, severity: Severity, word: str) -> None:
-    found = {finding.check: finding for finding in check_server(Facts(**{**GOOD, **changed}))}
-    assert found[check].severity is severity
-    assert word in found[check].text
-    if severity in (Severity.WARNING, Severity.ERROR):
-        assert found[check].promise
-        assert found[check].fix
-    assert {f.severity for name, f in found.items() if name != check} == {Severity.OK}
+def test_each_finding() -> None:
+    for changed, check, severity, word in CASES:
+        with case(changed, check, severity, word):
+            found = {finding.check: finding for finding in check_server(Facts(**{**GOOD, **changed}))}
+            assert found[check].severity is severity
+            assert word in found[check].text
+            if severity in (Severity.WARNING, Severity.ERROR):
+                assert found[check].promise
+                assert found[check].fix
+            assert {f.severity for name, f in found.items() if name != check} == {Severity.OK}
 
 
-@pytest.mark.parametrize(
-    ("offset", "text"),
-    [
+def test_how_far_a_clock_is_away_is_readable() -> None:
+    cases: list[tuple[float, str]] = [
         (1.47e-05, "within 1 ms of this machine"),
         (-0.0004, "within 1 ms of this machine"),
         (0.0123, "12 ms ahead of this machine"),
         (-1.25, "1.2 s behind this machine"),
         (2_500_000.0, "2,500,000.0 s ahead of this machine"),
-    ],
-)
-def test_how_far_a_clock_is_away_is_readable(offset: float, text: str) -> None:
-    found = {finding.check: finding for finding in check_server(Facts(**{**GOOD, "clock_offset": offset}))}
-    assert text in found["clock"].text
+    ]
+    for offset, text in cases:
+        with case(offset, text):
+            found = {
+                finding.check: finding for finding in check_server(Facts(**{**GOOD, "clock_offset": offset}))
+            }
+            assert text in found["clock"].text
 
 
 def test_a_server_that_tells_nothing_is_unknown_and_never_at_fault() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from pawlock.preflight.group import check_masters, check_sentinels
 from pawlock.preflight.server import Facts, Finding, Severity
+from tests.support.refusal import case
 
 THREE = ("redis://a", "redis://b", "redis://c")
 GOOD = [Facts(role="master", run_id=name, clock_offset=0.01) for name in "abc"]
@@ -23,9 +22,8 @@ def test_masters_that_are_well() -> None:
     assert "3 of 3 masters have a vote; 2 are needed" in by_check(found)["majority"].text
 
 
-@pytest.mark.parametrize(
-    ("facts", "check", "severity", "word"),
-    [
+def test_masters_of_which_some_are_not() -> None:
+    cases: list[tuple[list[Facts | None], str, Severity, str]] = [
         ([*GOOD[:2], None], "majority", Severity.WARNING, "2 of 3"),
         ([GOOD[0], None, None], "majority", Severity.ERROR, "1 of 3"),
         ([*GOOD[:2], replace(GOOD[2], role="slave")], "majority", Severity.WARNING, "2 of 3"),
@@ -40,14 +38,12 @@ def test_masters_that_are_well() -> None:
             "at most 60 s",
         ),
         ([GOOD[0], None, None], "clocks", Severity.UNKNOWN, "too few"),
-    ],
-)
-def test_masters_of_which_some_are_not(
-    facts: list[Facts | None], check: str, severity: Severity, word: str
-) -> None:
-    found = by_check(check_masters(THREE, facts, None))[check]
-    assert found.severity is severity
-    assert word in found.text
+    ]
+    for facts, check, severity, word in cases:
+        with case(facts, check, severity, word):
+            found = by_check(check_masters(THREE, facts, None))[check]
+            assert found.severity is severity
+            assert word in found.text
 
 
 def test_a_number_that_is_poor() -> None:
@@ -55,9 +51,8 @@ def test_a_number_that_is_poor() -> None:
     assert (found.severity, found.text) == (Severity.WARNING, "two need both")
 
 
-@pytest.mark.parametrize(
-    ("told", "severity", "word"),
-    [
+def test_sentinels() -> None:
+    cases: list[tuple[list[tuple[str, str | None, str]], Severity, str]] = [
         ([("s1", "h:1", ""), ("s2", "h:1", ""), ("s3", "h:1", "")], Severity.OK, "3 of 3"),
         (
             [("s1", "h:1", ""), ("s2", "h:1", ""), ("s3", None, "refused")],
@@ -67,9 +62,9 @@ def test_a_number_that_is_poor() -> None:
         ([("s1", "h:1", ""), ("s2", None, "x"), ("s3", None, "x")], Severity.ERROR, "1 of 3"),
         ([("s1", "h:1", ""), ("s2", "h:2", "")], Severity.WARNING, "do not agree"),
         ([("s1", None, "it knows no such master")], Severity.ERROR, "'main'"),
-    ],
-)
-def test_sentinels(told: list[tuple[str, str | None, str]], severity: Severity, word: str) -> None:
-    (found,) = check_sentinels("main", told)
-    assert found.severity is severity
-    assert word in found.text
+    ]
+    for told, severity, word in cases:
+        with case(told, severity, word):
+            (found,) = check_sentinels("main", told)
+            assert found.severity is severity
+            assert word in found.text

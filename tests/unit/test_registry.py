@@ -10,9 +10,9 @@ import pytest
 
 import pawlock
 from pawlock.primitives.registry import REGISTRY, Entry, register, unregister
+from tests.support.refusal import case
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ENTRIES = pytest.mark.parametrize("entry", REGISTRY.values(), ids=REGISTRY)
 
 
 @pytest.fixture
@@ -22,21 +22,18 @@ def toy() -> Iterator[Entry]:
     unregister("toy")
 
 
-@ENTRIES
-def test_an_entry_is_made_by_both_clients(entry: Entry) -> None:
-    assert isinstance(entry.factory, str)
-    for door in (pawlock.connect, pawlock.connect_async):
-        client = door("redis://127.0.0.1:1/0")
-        made = entry.make(client, "some name")
-        assert hasattr(made, "acquire") or not entry.leases
-        assert "some name" in repr(made)
-
-
-@ENTRIES
-def test_what_an_entry_points_at_exists(entry: Entry) -> None:
-    assert [item.name for item in files(entry.scripts).iterdir() if item.name.endswith(".lua")]
-    assert (ROOT / "docs" / entry.page).is_file()
-    assert entry.summary.endswith(".")
+def test_an_entry_is_made_by_both_clients_and_what_it_points_at_exists() -> None:
+    for entry in REGISTRY.values():
+        with case(entry.kind):
+            assert isinstance(entry.factory, str)
+            for door in (pawlock.connect, pawlock.connect_async):
+                client = door("redis://127.0.0.1:1/0")
+                made = entry.make(client, "some name")
+                assert hasattr(made, "acquire") or not entry.leases
+                assert "some name" in repr(made)
+            assert [item.name for item in files(entry.scripts).iterdir() if item.name.endswith(".lua")]
+            assert (ROOT / "docs" / entry.page).is_file()
+            assert entry.summary.endswith(".")
 
 
 def test_every_folder_of_primitives_is_named_by_an_entry() -> None:
@@ -71,17 +68,15 @@ def test_options_and_names_reach_the_factory() -> None:
     assert hash(toy) == hash(replace(toy))
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
+def test_an_entry_that_contradicts_itself_is_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"kind": "a b"}, "word of letters"),
         ({"kind": ""}, "word of letters"),
         ({"names": 0}, "at least 1"),
         ({"capacity": 0, "exclusive": False}, "at least 1"),
         ({"capacity": 2}, "capacity of 1"),
         ({"capacity": None}, "capacity of 1"),
-    ],
-)
-def test_an_entry_that_contradicts_itself_is_refused(change: dict[str, Any], says: str) -> None:
-    with pytest.raises(pawlock.ConfigurationError, match=says):
-        replace(REGISTRY["lock"], **change)
+    ]
+    for change, says in cases:
+        with case(change, says), pytest.raises(pawlock.ConfigurationError, match=says):
+            replace(REGISTRY["lock"], **change)

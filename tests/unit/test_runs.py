@@ -18,6 +18,8 @@ from pawlock.core.state.strict_handover import enlist, pass_on
 from pawlock.model import LeaseState
 from tests.unit.scripted import Rig, held
 
+pytestmark = pytest.mark.slow
+
 
 class Line:
     """A lease of a strict lock, and waiters that stand behind it."""

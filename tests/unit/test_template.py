@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pawlock
 from pawlock._template import Template, escape, plain
-from tests.support.refusal import refused
+from tests.support.refusal import case, refused
 
 TEXT = st.text(alphabet="ab{}.[]!:0é", max_size=14)
 
@@ -54,9 +54,8 @@ def test_what_python_formats_is_formatted_alike(text: str, value: str) -> None:
         assert plain(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
+def test_filling() -> None:
+    cases: list[tuple[str, str]] = [
         ("a:{x}", "a:7"),
         ("{x}{x}", "77"),
         ("{{{x}}}", "{7}"),
@@ -66,27 +65,26 @@ def test_what_python_formats_is_formatted_alike(text: str, value: str) -> None:
         ("{ {x} }", "{ 7 }"),
         ("é{größe}", "é5"),
         ("{table[a]}", "b"),
-    ],
-)
-def test_filling(text: str, name: str) -> None:
-    arguments = {"x": 7, "order": Order(3), "day": date(2026, 3, 1), "größe": 5, "table": {"a": "b"}}
-    assert plain(text) is None
-    assert Template(text).fill(arguments) == name
+    ]
+    for text, name in cases:
+        with case(text, name):
+            arguments = {"x": 7, "order": Order(3), "day": date(2026, 3, 1), "größe": 5, "table": {"a": "b"}}
+            assert plain(text) is None
+            assert Template(text).fill(arguments) == name
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
+def test_what_cannot_be_filled() -> None:
+    cases: list[tuple[str, str]] = [
         ("{y}", "KeyError 'y'"),
         ("{order.number}", "AttributeError"),
         ("{order.rows[3]}", "IndexError"),
         ("{order[3]}", "TypeError"),
         ("{x:%Q}", "ValueError"),
         ("{nameless}", "a Nameless has no usable text"),
-    ],
-)
-def test_what_cannot_be_filled(text: str, word: str) -> None:
-    refused(lambda: Template(text).fill({"x": 7, "order": Order(3), "nameless": Nameless()}), word)
+    ]
+    for text, word in cases:
+        with case(text, word):
+            refused(lambda: Template(text).fill({"x": 7, "order": Order(3), "nameless": Nameless()}), word)
 
 
 def test_a_field_needs_a_name() -> None:

@@ -39,6 +39,7 @@ from pawlock.core.state.session import SessionPublisher, Wait
 from pawlock.errors import ScriptError
 from pawlock.model import LeaseState, LossReason
 from pawlock.primitives.session import SessionKeys
+from tests.support.refusal import case
 from tests.unit.scripted import NOW_MS, RELEASED, START, Rig, absent, held, queued, run, unanswered, unknown
 
 
@@ -64,15 +65,20 @@ def test_an_extended_lease_is_renewed_in_its_new_rhythm() -> None:
     assert due_of(server_lease_of(rig)) == pytest.approx(START + 5.0)
 
 
-@pytest.mark.parametrize(("left", "at_once"), [(3.0, False), (0.05, True)])
-def test_a_grant_by_hand_over_is_confirmed_soon_or_at_once(left: float, *, at_once: bool) -> None:
-    rig = Rig(held())
-    rig.acquire()
-    server_lease = server_lease_of(rig)
-    rig.engine.leases.schedule.discard(server_lease)
-    server_lease.valid_until = START + left
-    rig.engine.plan_service(server_lease, server_lease.owner.granted_at, confirmed=False)
-    assert due_of(server_lease) == START if at_once else START < due_of(server_lease) < START + left
+def test_a_grant_by_hand_over_is_confirmed_soon_or_at_once() -> None:
+    cases: list[tuple[float, bool]] = [
+        (3.0, False),
+        (0.05, True),
+    ]
+    for left, at_once in cases:
+        with case(left, at_once):
+            rig = Rig(held())
+            rig.acquire()
+            server_lease = server_lease_of(rig)
+            rig.engine.leases.schedule.discard(server_lease)
+            server_lease.valid_until = START + left
+            rig.engine.plan_service(server_lease, server_lease.owner.granted_at, confirmed=False)
+            assert due_of(server_lease) == START if at_once else START < due_of(server_lease) < START + left
 
 
 def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_lease() -> None:
@@ -87,18 +93,19 @@ def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_l
         assert (lease.state is LeaseState.LOST) is bool(asks)
 
 
-@pytest.mark.parametrize("before", LeaseState)
-def test_another_thread_loses_only_what_is_held(before: LeaseState) -> None:
-    rig = Rig(held())
-    rig.acquire()
-    server_lease = server_lease_of(rig)
-    server_lease.state = before
-    rig.engine.lose(server_lease, LossReason.TAKEN, afar=True)
-    lost = before in (LeaseState.HELD, LeaseState.SUSPECT)
-    assert (server_lease.state, server_lease.reason) == (
-        (LeaseState.LOST, LossReason.TAKEN) if lost else (before, None)
-    )
-    assert rig.engine.reports.counters["lost_taken"] == lost
+def test_another_thread_loses_only_what_is_held() -> None:
+    for before in LeaseState:
+        with case(before):
+            rig = Rig(held())
+            rig.acquire()
+            server_lease = server_lease_of(rig)
+            server_lease.state = before
+            rig.engine.lose(server_lease, LossReason.TAKEN, afar=True)
+            lost = before in (LeaseState.HELD, LeaseState.SUSPECT)
+            assert (server_lease.state, server_lease.reason) == (
+                (LeaseState.LOST, LossReason.TAKEN) if lost else (before, None)
+            )
+            assert rig.engine.reports.counters["lost_taken"] == lost
 
 
 def test_what_was_in_hand_is_served_again_after_an_accident() -> None:
@@ -163,11 +170,16 @@ def test_a_swap_without_an_answer_is_sent_again_with_a_tombstone_for_the_old_tok
     assert [sent.args[1] for sent in rig.runtime.sent if sent.script == "swap"] == ["0", str(TOMB_MS)]
 
 
-@pytest.mark.parametrize(("left_ms", "asks"), [(3000, 3), (3001, 2)])
-def test_a_grant_that_lives_on_its_ticket_is_confirmed_first(left_ms: int, asks: int) -> None:
-    rig = Rig(queued(), held(left_ms=left_ms), held())
-    rig.acquire()
-    assert len(rig.sent) == asks
+def test_a_grant_that_lives_on_its_ticket_is_confirmed_first() -> None:
+    cases: list[tuple[int, int]] = [
+        (3000, 3),
+        (3001, 2),
+    ]
+    for left_ms, asks in cases:
+        with case(left_ms, asks):
+            rig = Rig(queued(), held(left_ms=left_ms), held())
+            rig.acquire()
+            assert len(rig.sent) == asks
 
 
 def test_a_block_ends_what_its_own_thread_entered_last() -> None:
@@ -249,24 +261,30 @@ def test_an_observer_that_came_after_the_grant_hears_of_the_loss_too() -> None:
     assert (first.losses, late.losses) == (["span"], [None])
 
 
-@pytest.mark.parametrize(("left_ms", "pause"), [(1500, 1.501), (-1, None), (0, 0.001)])
-def test_a_follower_looks_again_when_the_leader_may_be_gone(left_ms: int, pause: float | None) -> None:
-    pauses: list[float | None] = []
-    engine = SimpleNamespace(activity=SimpleNamespace(closed=False))
-    watch: Any = SimpleNamespace(_closed=False, _engine=engine, _reported=ENDED, _call=None)
-    watch._ballot = SimpleNamespace(name="x")
+def test_a_follower_looks_again_when_the_leader_may_be_gone() -> None:
+    cases: list[tuple[int, float | None]] = [
+        (1500, 1.501),
+        (-1, None),
+        (0, 0.001),
+    ]
+    for left_ms, pause in cases:
+        with case(left_ms, pause):
+            pauses: list[float | None] = []
+            engine = SimpleNamespace(activity=SimpleNamespace(closed=False))
+            watch: Any = SimpleNamespace(_closed=False, _engine=engine, _reported=ENDED, _call=None)
+            watch._ballot = SimpleNamespace(name="x")
 
-    async def ask(_call: object) -> Leading:
-        return Leading("h:1/a", left_ms, 7)
+            async def ask(_call: object) -> Leading:
+                return Leading("h:1/a", left_ms, 7)
 
-    async def listen(seconds: float | None) -> None:
-        pauses.append(seconds)
-        watch._closed = True
+            async def listen(seconds: float | None) -> None:
+                pauses.append(seconds)
+                watch._closed = True
 
-    watch._wait = SimpleNamespace(ask=ask, listen=listen)
-    assert run(Watch._next(watch)) is not ENDED
-    assert run(Watch._next(watch)) is ENDED
-    assert pauses == [pause]
+            watch._wait = SimpleNamespace(ask=ask, listen=listen)
+            assert run(Watch._next(watch)) is not ENDED
+            assert run(Watch._next(watch)) is ENDED
+            assert pauses == [pause]
 
 
 def test_a_call_may_be_read() -> None:

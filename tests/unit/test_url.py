@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pawlock.errors import ConfigurationError
 from pawlock.topology.endpoint import ClusterNodes, Sentinels
 from pawlock.topology.url import parse_target, parse_url
+from tests.support.refusal import case
 
 GOOD: list[tuple[str, dict[str, Any], str]] = [
     ("redis://h", {"host": "h", "port": 6379}, "redis://h:6379/0"),
@@ -48,12 +49,13 @@ GOOD: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("url", "settings", "shown"), GOOD, ids=[row[0] for row in GOOD])
-def test_parts(url: str, settings: dict[str, Any], shown: str) -> None:
-    endpoint = parse_url(url)
-    assert endpoint.settings == settings
-    assert endpoint.shown == shown
-    assert "password" not in repr(endpoint)
+def test_parts() -> None:
+    for url, settings, shown in GOOD:
+        with case(url, settings, shown):
+            endpoint = parse_url(url)
+            assert endpoint.settings == settings
+            assert endpoint.shown == shown
+            assert "password" not in repr(endpoint)
 
 
 @given(st.text(min_size=1, max_size=30).filter(lambda text: text.isprintable()))
@@ -85,21 +87,20 @@ SENTINELS: list[tuple[str, list[tuple[str, int]], str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("url", "addresses", "service", "settings"), SENTINELS)
-def test_sentinels(
-    url: str, addresses: list[tuple[str, int]], service: str, settings: dict[str, Any]
-) -> None:
-    found = parse_target(url)
-    assert isinstance(found, Sentinels)
-    assert [(s.settings["host"], s.settings["port"]) for s in found.sentinels] == addresses
-    assert found.service == service
-    assert found.master.settings == settings
-    assert all("password" not in sentinel.settings for sentinel in found.sentinels)
-    assert not found.master.fixed
-    assert "p/" not in repr(found)
-    there = found.master.at("10.0.0.1", 7)
-    assert there.settings == {**settings, "host": "10.0.0.1", "port": 7}
-    assert there.shown == f"redis://10.0.0.1:7/{settings.get('db', 0)}"
+def test_sentinels() -> None:
+    for url, addresses, service, settings in SENTINELS:
+        with case(url, addresses, service, settings):
+            found = parse_target(url)
+            assert isinstance(found, Sentinels)
+            assert [(s.settings["host"], s.settings["port"]) for s in found.sentinels] == addresses
+            assert found.service == service
+            assert found.master.settings == settings
+            assert all("password" not in sentinel.settings for sentinel in found.sentinels)
+            assert not found.master.fixed
+            assert "p/" not in repr(found)
+            there = found.master.at("10.0.0.1", 7)
+            assert there.settings == {**settings, "host": "10.0.0.1", "port": 7}
+            assert there.shown == f"redis://10.0.0.1:7/{settings.get('db', 0)}"
 
 
 def test_sentinels_have_a_login_of_their_own() -> None:
@@ -116,17 +117,20 @@ def test_sentinels_have_a_login_of_their_own() -> None:
     assert found.master.scheme == "rediss"
 
 
-@pytest.mark.parametrize("scheme", ["redis", "rediss"])
-def test_cluster(scheme: str) -> None:
-    found = parse_target(f"{scheme}+cluster://u:p@a,b:7?client_name=n")
-    assert isinstance(found, ClusterNodes)
-    assert found.shown == f"{scheme}+cluster://a:6379,b:7"
-    common = {"username": "u", "password": "p", "client_name": "n"}
-    assert [node.settings for node in found.nodes] == [
-        {**common, "host": "a", "port": 6379},
-        {**common, "host": "b", "port": 7},
-    ]
-    assert {(node.scheme, node.mode, node.fixed) for node in found.nodes} == {(scheme, "cluster", False)}
+def test_cluster() -> None:
+    for scheme in ("redis", "rediss"):
+        with case(scheme):
+            found = parse_target(f"{scheme}+cluster://u:p@a,b:7?client_name=n")
+            assert isinstance(found, ClusterNodes)
+            assert found.shown == f"{scheme}+cluster://a:6379,b:7"
+            common = {"username": "u", "password": "p", "client_name": "n"}
+            assert [node.settings for node in found.nodes] == [
+                {**common, "host": "a", "port": 6379},
+                {**common, "host": "b", "port": 7},
+            ]
+            assert {(node.scheme, node.mode, node.fixed) for node in found.nodes} == {
+                (scheme, "cluster", False)
+            }
 
 
 def test_several_nodes_are_not_one_server() -> None:

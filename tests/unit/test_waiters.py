@@ -21,6 +21,7 @@ from pawlock.core.protocol.runtime import Fault, FaultKind, Wakeup
 from pawlock.core.state.local_queue import LocalWaiter
 from pawlock.core.state.records import NEXT, Former, ServerLease, Ticket, Waiter, WaiterState
 from pawlock.model import LeaseState
+from tests.support.refusal import case
 from tests.unit.scripted import (
     GONE,
     NOW_MS,
@@ -246,40 +247,46 @@ FINAL: list[tuple[FaultKind, type[pawlock.PawlockError]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "error"), FINAL)
-def test_a_fault_that_does_not_pass_is_told_at_once(
-    kind: FaultKind, error: type[pawlock.PawlockError]
-) -> None:
-    # `ask_once` leaves a fault to the loop that can judge it, so there is one more question.
-    rig = Rig(Fault(kind, "no"), Fault(kind, "no"))
-    with pytest.raises(error):
-        rig.acquire()
-    assert rig.runtime.clock == START
+def test_a_fault_that_does_not_pass_is_told_at_once() -> None:
+    for kind, error in FINAL:
+        with case(kind, error):
+            # `ask_once` leaves a fault to the loop that can judge it, so there is one more question.
+            rig = Rig(Fault(kind, "no"), Fault(kind, "no"))
+            with pytest.raises(error):
+                rig.acquire()
+            assert rig.runtime.clock == START
 
 
-@pytest.mark.parametrize(
-    "kind", [FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY, FaultKind.READ_ONLY]
-)
-def test_a_fault_that_passes_is_borne_as_long_as_was_asked(kind: FaultKind) -> None:
-    def down() -> Any:
-        return After(0.2, Fault(kind, "down"))
+def test_a_fault_that_passes_is_borne_as_long_as_was_asked() -> None:
+    cases: list[FaultKind] = [
+        FaultKind.UNREACHABLE,
+        FaultKind.UNANSWERED,
+        FaultKind.NOT_READY,
+        FaultKind.READ_ONLY,
+    ]
+    for kind in cases:
+        with case(kind):
 
-    rig = Rig(*[down] * 1000, unavailable_after=4.0)
-    with pytest.raises((pawlock.BackendUnavailable, pawlock.BackendReadOnly)):
-        rig.acquire()
-    assert 3.0 <= rig.runtime.clock - START <= 4.5
-    recovered = Rig(*[down] * 10, held(), unavailable_after=10.0)
-    recovered.acquire()
+            def down() -> Any:
+                return After(0.2, Fault(kind, "down"))
+
+            rig = Rig(*[down] * 1000, unavailable_after=4.0)
+            with pytest.raises((pawlock.BackendUnavailable, pawlock.BackendReadOnly)):
+                rig.acquire()
+            assert 3.0 <= rig.runtime.clock - START <= 4.5
+            recovered = Rig(*[down] * 10, held(), unavailable_after=10.0)
+            recovered.acquire()
 
 
-@pytest.mark.parametrize("after", [0.2, 1.5, 4.0])
-def test_a_hung_server_is_unreachable_since_the_first_request(after: float) -> None:
+def test_a_hung_server_is_unreachable_since_the_first_request() -> None:
     """Each request takes a second to fail. The first of them counts, and one more is always made."""
-    rig = Rig(*[lambda: After(1.0, unanswered())] * 20, unavailable_after=after)
-    with pytest.raises(pawlock.BackendUnavailable):
-        rig.acquire()
-    assert len(rig.sent) >= 2
-    assert rig.runtime.clock - START <= max(2.0, after + 1.0)
+    for after in (0.2, 1.5, 4.0):
+        with case(after):
+            rig = Rig(*[lambda: After(1.0, unanswered())] * 20, unavailable_after=after)
+            with pytest.raises(pawlock.BackendUnavailable):
+                rig.acquire()
+            assert len(rig.sent) >= 2
+            assert rig.runtime.clock - START <= max(2.0, after + 1.0)
 
 
 # Rule 5: patience --------------------------------------------------------------------------------------------
@@ -295,11 +302,12 @@ PATIENCE: list[tuple[Callable[[], Any], dict[str, Any], float]] = [
 ]
 
 
-@pytest.mark.parametrize(("reply", "options", "wait"), PATIENCE)
-def test_a_waiter_looks_again_in_time(reply: Callable[[], Any], options: dict[str, Any], wait: float) -> None:
-    rig = Rig(reply(), held(), **options)
-    rig.acquire()
-    assert rig.runtime.waits[0] == pytest.approx(wait, rel=0.05)
+def test_a_waiter_looks_again_in_time() -> None:
+    for reply, options, wait in PATIENCE:
+        with case(reply, options, wait):
+            rig = Rig(reply(), held(), **options)
+            rig.acquire()
+            assert rig.runtime.waits[0] == pytest.approx(wait, rel=0.05)
 
 
 def test_the_head_polls_a_foreign_holder() -> None:
@@ -310,13 +318,17 @@ def test_the_head_polls_a_foreign_holder() -> None:
     assert rig.runtime.waits[1] == pytest.approx(1.0, rel=0.05), "those behind it do not"
 
 
-@pytest.mark.parametrize(
-    ("options", "deadline"), [({}, 1.0), ({"ticket_ttl": 0.9}, 0.3), ({"ttl": 0.3}, 0.1)]
-)
-def test_two_tries_fit_into_a_ticket(options: dict[str, Any], deadline: float) -> None:
-    rig = Rig(held(left_ms=100), **options)
-    rig.acquire()
-    assert rig.runtime.sent[0].timeout == pytest.approx(deadline)
+def test_two_tries_fit_into_a_ticket() -> None:
+    cases: list[tuple[dict[str, Any], float]] = [
+        ({}, 1.0),
+        ({"ticket_ttl": 0.9}, 0.3),
+        ({"ttl": 0.3}, 0.1),
+    ]
+    for options, deadline in cases:
+        with case(options, deadline):
+            rig = Rig(held(left_ms=100), **options)
+            rig.acquire()
+            assert rig.runtime.sent[0].timeout == pytest.approx(deadline)
 
 
 def test_the_last_request_before_the_timeout_is_not_longer_than_what_is_left() -> None:
@@ -370,11 +382,12 @@ def test_a_lease_that_needed_a_second_question_goes_when_it_is_dropped() -> None
 # What is told --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reply", [queued(holder_ms=-1, foreign=1), queued(rank=3, holder_ms=-1, foreign=1)])
-def test_a_holder_that_nothing_ends_is_counted_once(reply: list[Any]) -> None:
-    rig = Rig(reply, reply, held())
-    rig.acquire()
-    assert rig.engine.reports.counters["endless"] == 1
+def test_a_holder_that_nothing_ends_is_counted_once() -> None:
+    for reply in (queued(holder_ms=-1, foreign=1), queued(rank=3, holder_ms=-1, foreign=1)):
+        with case(reply):
+            rig = Rig(reply, reply, held())
+            rig.acquire()
+            assert rig.engine.reports.counters["endless"] == 1
 
 
 def test_a_try_counts_a_holder_that_nothing_ends() -> None:
@@ -384,38 +397,53 @@ def test_a_try_counts_a_holder_that_nothing_ends() -> None:
     assert rig.engine.reports.counters["endless"] == 1
 
 
-@pytest.mark.parametrize("before", [[], [queued()]], ids=["at once", "after a wait"])
-def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(before: list[Any]) -> None:
-    rig = Rig(*before, held())
+def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told() -> None:
+    cases: list[list[Any]] = [
+        # at once
+        [],
+        # after a wait
+        [queued()],
+    ]
+    for before in cases:
+        with case(before):
+            rig = Rig(*before, held())
 
-    def broken(
-        engine: Engine, server_lease: ServerLease | None, fence: int, who: object, levels: int
-    ) -> HeldLease:
-        if server_lease is not None:
-            raise KeyboardInterrupt
-        return HeldLease(engine, server_lease, fence, who, levels)
+            def broken(
+                engine: Engine, server_lease: ServerLease | None, fence: int, who: object, levels: int
+            ) -> HeldLease:
+                if server_lease is not None:
+                    raise KeyboardInterrupt
+                return HeldLease(engine, server_lease, fence, who, levels)
 
-    with (
-        patch("pawlock.core.lease.factory.HeldLease", broken),
-        pytest.raises(KeyboardInterrupt),
-    ):
-        run(acquire(rig.engine, rig.plan, None))
-    assert [token for token, _ in rig.departed()] == [rig.runtime.sent[0].token]
-    assert rig.engine.leases.held == {}
-    assert rig.engine.leases.schedule.all() == []
+            with (
+                patch("pawlock.core.lease.factory.HeldLease", broken),
+                pytest.raises(KeyboardInterrupt),
+            ):
+                run(acquire(rig.engine, rig.plan, None))
+            assert [token for token, _ in rig.departed()] == [rig.runtime.sent[0].token]
+            assert rig.engine.leases.held == {}
+            assert rig.engine.leases.schedule.all() == []
 
 
-@pytest.mark.parametrize("before", [[], [queued()]], ids=["at once", "after a wait"])
-def test_nobody_gets_a_lock_that_was_granted_while_the_client_was_closed(before: list[Any]) -> None:
-    def grant() -> Any:
-        rig.engine.activity.closed = True
-        return held()
+def test_nobody_gets_a_lock_that_was_granted_while_the_client_was_closed() -> None:
+    cases: list[list[Any]] = [
+        # at once
+        [],
+        # after a wait
+        [queued()],
+    ]
+    for before in cases:
+        with case(before):
 
-    rig = Rig(*before, grant)
-    with pytest.raises(pawlock.ClientClosed):
-        run(acquire(rig.engine, rig.plan, None))
-    assert [token for token, _ in rig.departed()] == [rig.runtime.sent[0].token]
-    assert rig.engine.leases.held == {}
+            def grant() -> Any:
+                rig.engine.activity.closed = True
+                return held()
+
+            rig = Rig(*before, grant)
+            with pytest.raises(pawlock.ClientClosed):
+                run(acquire(rig.engine, rig.plan, None))
+            assert [token for token, _ in rig.departed()] == [rig.runtime.sent[0].token]
+            assert rig.engine.leases.held == {}
 
 
 def test_a_wait_for_the_loss_ends_with_its_time() -> None:
@@ -428,23 +456,24 @@ def test_a_wait_for_the_loss_ends_with_its_time() -> None:
     assert rig.runtime.clock == pytest.approx(lease.valid_until)
 
 
-@pytest.mark.parametrize("state", list(WaiterState))
-def test_a_waiter_changes_its_state_as_the_table_says(state: WaiterState) -> None:
-    for after in WaiterState:
-        waiter = Waiter("w")
-        waiter.state = state
-        if after is state or after in NEXT[state]:
-            waiter.become(after)
-            assert waiter.state is after
-        else:
-            with pytest.raises(AssertionError, match=f"from {state.name} to {after.name}"):
-                waiter.become(after)
-            assert waiter.state is state
-    waiter = Waiter("w")
-    waiter.state = state
-    waiter.asks()
-    assert waiter.state is state or waiter.state in NEXT[state]
-    assert waiter.sent
+def test_a_waiter_changes_its_state_as_the_table_says() -> None:
+    for state in list(WaiterState):
+        with case(state):
+            for after in WaiterState:
+                waiter = Waiter("w")
+                waiter.state = state
+                if after is state or after in NEXT[state]:
+                    waiter.become(after)
+                    assert waiter.state is after
+                else:
+                    with pytest.raises(AssertionError, match=f"from {state.name} to {after.name}"):
+                        waiter.become(after)
+                    assert waiter.state is state
+            waiter = Waiter("w")
+            waiter.state = state
+            waiter.asks()
+            assert waiter.state is state or waiter.state in NEXT[state]
+            assert waiter.sent
 
 
 def test_a_waiter_that_did_not_sit_down_has_no_part_to_write_to() -> None:

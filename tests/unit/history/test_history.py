@@ -20,6 +20,8 @@ from tests.contract.edges.helpers import Script, script_calls
 from tests.contract.sessions.rig import eventually
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.slow
+
 KEY = "{pawlock:job}:1:history"
 HERE = f"{socket.gethostname()}:{os.getpid()}"
 
