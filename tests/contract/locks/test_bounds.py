@@ -27,13 +27,13 @@ def ends(server: Server, key: str) -> int:
 def test_short_lived_names_leave_only_small_fences(valkey: Server) -> None:
     valkey.command("FLUSHALL")
     with pawlock.connect(valkey.url) as client:
-        for number in range(10_000):
+        for number in range(2000):
             client.lock(f"order:{number}").acquire().release()
     keys = texts(valkey.command("KEYS", "*"))
-    assert len(keys) == 10_000
+    assert len(keys) == 2000
     assert all(key.endswith(":fence") for key in keys)
     sizes = []
-    for key in keys[::50]:
+    for key in keys[::10]:
         assert 0 < ends(valkey, key) <= DAY_MS
         size = valkey.command("MEMORY", "USAGE", key)
         assert isinstance(size, int)
@@ -97,7 +97,7 @@ def test_a_lock_may_keep_its_fence_for_another_time_than_its_client(server: Serv
 def test_a_lease_that_is_renewed_past_the_fences_time_keeps_it(server: Server, api: Api) -> None:
     server.command("FLUSHALL")
     client = api.connect(server.url, fence_ttl=0.2)
-    lease = client.lock(ttl=0.6).acquire()
+    lease = client.lock(ttl=1.0).acquire()
     time.sleep(1.5)
     assert client.inspect().fence == lease.fence
     assert ends(server, "{pawlock:n}:fence") > 200

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 import pawlock
 from pawlock.metrics.prometheus import instrument
-from tests.support.refusal import refused
+from tests.support.refusal import case, refused
 from tests.support.servers import Server
 
 KINDS = ["lock", "rlock", "fair_lock"]
@@ -282,10 +282,11 @@ BAD_FUNCTIONS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "word"), BAD_FUNCTIONS, ids=lambda case: str(case)[:20])
-@pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
-def test_what_is_no_function(connect: Any, wrong: Any, word: str) -> None:
-    refused(lambda: connect(NOWHERE).lock("x")(wrong), word)
+def test_what_is_no_function() -> None:
+    for connect in (pawlock.connect, pawlock.connect_async):
+        for wrong, word in BAD_FUNCTIONS:
+            with case(wrong):
+                refused(lambda: connect(NOWHERE).lock("x")(wrong), word)
 
 
 def test_unknown_fields_are_told_at_the_decoration() -> None:

@@ -77,7 +77,7 @@ def test_one_that_ended(valkey: Server) -> None:
         time.sleep(0.25)
         assert not lock.held_by_me()
         del kept
-        renewed = client.lock("m", ttl=0.3)
+        renewed = client.lock("m", ttl=1.0)
         lease = renewed.acquire()
         valkey.command("SET", "pawlock:m", "other")
         until(lambda: lease.state == "lost", what="the loss")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import pawlock
 from tests.faults.rig import Api, Client
+from tests.support.refusal import case
 
-LOCKS = {
+LOCKS: dict[str, Callable[[Any], Any]] = {
     "lock": lambda client: client.lock("a"),
     "rlock": lambda client: client.rlock("a"),
     "fair_lock": lambda client: client.fair_lock("a"),
@@ -22,14 +24,8 @@ LOCKS = {
 }
 
 
-@pytest.fixture(params=LOCKS)
-def lock(request: pytest.FixtureRequest, pair: list[Client]) -> Any:
-    return LOCKS[request.param](pair[0].raw)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
+def test_an_attribute_of_the_lease_is_not_one_of_the_lock(pair: list[Client]) -> None:
+    hints = (
         ("release", "release the lease that acquire() returned"),
         ("extend", "extend the lease that acquire() returned"),
         ("fence", "fence of the lease that acquire() returned"),
@@ -37,36 +33,33 @@ def lock(request: pytest.FixtureRequest, pair: list[Client]) -> Any:
         ("reacquire", "extend(lease.ttl)"),
         ("owned", "bool(lease)"),
         ("nonsense", "object has no attribute 'nonsense'"),
-    ],
-)
-def test_an_attribute_of_the_lease_is_not_one_of_the_lock(lock: Any, name: str, words: str) -> None:
-    assert not hasattr(lock, name)
-    with pytest.raises(AttributeError) as caught:
-        getattr(lock, name)
-    assert words in str(caught.value)
-    assert type(lock).__name__ in str(caught.value)
-    assert caught.value.name == name
+    )
+    for make in LOCKS.values():
+        lock = make(pair[0].raw)
+        for name, words in hints:
+            with case(lock, name):
+                assert not hasattr(lock, name)
+                with pytest.raises(AttributeError) as caught:
+                    getattr(lock, name)
+                assert words in str(caught.value)
+                assert type(lock).__name__ in str(caught.value)
+                assert caught.value.name == name
 
 
-@pytest.mark.parametrize(
-    ("word", "value", "said"),
-    [
+def test_an_argument_of_another_library_is_refused_with_ours(api: Api, pair: list[Client]) -> None:
+    arguments: list[tuple[str, object, str]] = [
         ("blocking", False, "try_acquire()"),
         ("blocking_timeout", 5, "blocking_timeout is timeout"),
         ("nonsense", 1, "unexpected keyword argument 'nonsense'"),
-    ],
-)
-def test_an_argument_of_another_library_is_refused_with_ours(
-    api: Api,
-    lock: Any,
-    word: str,
-    value: object,
-    said: str,
-) -> None:
-    with pytest.raises(TypeError) as caught:
-        api.run(lambda: lock.acquire(**{word: value}))
-    assert said in str(caught.value)
-    assert repr(word) in str(caught.value)
+    ]
+    for make in LOCKS.values():
+        lock = make(pair[0].raw)
+        for word, value, said in arguments:
+            with case(lock, word):
+                with pytest.raises(TypeError) as caught:
+                    api.run(lambda: lock.acquire(**{word: value}))
+                assert said in str(caught.value)
+                assert repr(word) in str(caught.value)
 
 
 def test_an_option_of_another_library_is_refused_with_ours(pair: list[Client]) -> None:
@@ -74,6 +67,8 @@ def test_an_option_of_another_library_is_refused_with_ours(pair: list[Client]) -
         pair[0].raw.lock("a", blocking_timeout=5)
 
 
-def test_a_lock_is_still_copied_and_pickled(lock: Any) -> None:
-    assert copy.copy(lock).name == copy.deepcopy(lock).name == lock.name
-    assert pickle.loads(pickle.dumps(lock)).name == lock.name
+def test_a_lock_is_still_copied_and_pickled(pair: list[Client]) -> None:
+    for make in LOCKS.values():
+        lock = make(pair[0].raw)
+        assert copy.copy(lock).name == copy.deepcopy(lock).name == lock.name
+        assert pickle.loads(pickle.dumps(lock)).name == lock.name

@@ -16,6 +16,8 @@ from tests.faults.test_cancel_sweep import TTL
 from tests.faults.test_interrupt_sweep import struck as interrupted
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["a", "b", "c"]
 
 
@@ -23,13 +25,7 @@ NAMES = ["a", "b", "c"]
 # Interrupted in the middle of redis-py's connect, a socket is closed by the collector.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize(
-    ("what", "steps"),
-    [
-        ("acquire", 9),
-        pytest.param("acquire", 1, marks=pytest.mark.slow),
-        pytest.param("acquire, one is held", 5, marks=pytest.mark.slow),
-        pytest.param("release", 1, marks=pytest.mark.slow),
-    ],
+    ("what", "steps"), [("acquire", 9), ("acquire", 1), ("acquire, one is held", 5), ("release", 1)]
 )
 def test_an_interrupt_at_every_step_leaves_nothing(valkey: Server, what: str, steps: int) -> None:
     """KeyboardInterrupt wherever a signal handler may run; of those that take long, not at every place."""

@@ -7,30 +7,24 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import redis
 
 import pawlock
-from pawlock._doctor import acl_rules
 from tests.contract.edges.helpers import eventually
-from tests.faults.rig import APIS, Api
+from tests.faults.rig import Api
 from tests.support.groups import ClusterGroup, SentinelGroup
+from tests.support.refusal import case
 from tests.support.servers import Server
 
 ROOT = Path(pawlock.__file__).parent.parent.parent
 JAVA = "6f1c1f06-9d6e-4a3f-8f0b-0d5f5a1c2b3d:31"
 KEY = pawlock.Key.redisson("order:42")
 FENCED = pawlock.Key.redisson("order:42", fenced=True)
-
-
-@pytest.fixture(params=APIS)
-def api(request: pytest.FixtureRequest) -> Iterator[Api]:
-    """Threads, then asyncio."""
-    with Api(request.param) as api:
-        yield api
 
 
 def number(server: Server, *words: str) -> int:
@@ -79,6 +73,7 @@ def test_a_lock_of_java_is_waited_for(server: Server, api: Api) -> None:
     api.run(lease.release)
 
 
+@pytest.mark.slow
 def test_an_owner_may_enter_from_anywhere(server: Server, api: Api) -> None:
     raw = api.connect(server.url).raw
     lock = raw.rlock(KEY, owner="job")
@@ -121,11 +116,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("value", REFUSED)
-def test_what_is_no_lock_of_redisson_is_refused_and_named(server: Server, api: Api, value: str) -> None:
-    words, told = REFUSED[value]
-    server.command(*words)
-    before = server.command("DUMP", "order:42")
+def test_what_is_no_lock_of_redisson_is_refused_and_named(server: Server, api: Api) -> None:
     raw = api.connect(server.url).raw
     attempts: list[Callable[[], object]] = [
         raw.lock(KEY).acquire,
@@ -135,11 +126,16 @@ def test_what_is_no_lock_of_redisson_is_refused_and_named(server: Server, api: A
         lambda: raw.inspect(KEY),
         lambda: raw.force_release(KEY, reason="a test"),
     ]
-    for attempt in attempts:
-        with pytest.raises(pawlock.WrongKey, match=told):
-            api.run(attempt)
-    assert server.command("DUMP", "order:42") == before
-    assert server.command("EXISTS", "one") == 0
+    for value, (words, told) in REFUSED.items():
+        server.command("DEL", "order:42")
+        server.command(*words)
+        before = server.command("DUMP", "order:42")
+        with case(value):
+            for attempt in attempts:
+                with pytest.raises(pawlock.WrongKey, match=told):
+                    api.run(attempt)
+            assert server.command("DUMP", "order:42") == before
+            assert server.command("EXISTS", "one") == 0
 
 
 def test_two_wires_on_one_name_are_told_of_each_other(server: Server, api: Api) -> None:
@@ -160,7 +156,8 @@ def test_it_is_refused_on_independent_masters(server: Server, api: Api) -> None:
 def test_a_user_with_the_rules_that_the_page_names(own_server: Server) -> None:
     page = (ROOT / "docs/how-to/share-names.md").read_text()
     (more,) = re.findall(r"`(\+lindex [^`]+)`", page)
-    words = acl_rules().replace("CHANGE-THIS-PASSWORD", "secret").split()[1:]
+    rules = files("pawlock").joinpath("pawlock.acl").read_text()
+    words = rules.replace("CHANGE-THIS-PASSWORD", "secret").split()[1:]
     own_server.command("ACL", "SETUSER", *words)
     own_server.command("ACL", "SETUSER", "pawlock", *more.split())
     with redis.Redis.from_url(own_server.url) as plain, plain.pubsub() as ear:
@@ -194,6 +191,7 @@ def test_it_is_listed_as_held(server: Server, api: Api) -> None:
     assert listed() == []
 
 
+@pytest.mark.slow
 def test_the_command_shows_a_lock_of_java_and_takes_it(server: Server) -> None:
     server.command("HSET", "order:42", JAVA, "1")
     server.command("PEXPIRE", "order:42", "60000")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.faults.rig import Api
 from tests.support.servers import Server
+
+pytestmark = pytest.mark.slow
 
 
 def test_each_hold_of_an_owner_counts_those_before(valkey: Server, api: Api) -> None:

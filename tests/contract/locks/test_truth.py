@@ -9,38 +9,41 @@ import pytest
 
 import pawlock
 from tests.faults.rig import Api, Client, until
+from tests.support.refusal import case
 from tests.support.servers import Server
 
 TAKEN: dict[str, Callable[[Any], Any]] = {
     "lock": lambda client: client.lock("a", ttl=1.0),
-    "rlock": lambda client: client.rlock("a", ttl=1.0),
-    "write": lambda client: client.rwlock("a", ttl=1.0).write,
-    "semaphore": lambda client: client.semaphore("a", permits=2, ttl=1.0),
-    "multi_lock": lambda client: client.multi_lock(["a", "b"], ttl=1.0),
+    "rlock": lambda client: client.rlock("b", ttl=1.0),
+    "write": lambda client: client.rwlock("c", ttl=1.0).write,
+    "semaphore": lambda client: client.semaphore("d", permits=2, ttl=1.0),
+    "multi_lock": lambda client: client.multi_lock(["e", "f"], ttl=1.0),
 }
 
 
-@pytest.mark.parametrize("kind", TAKEN)
-def test_a_lease_is_true_until_it_is_released(api: Api, pair: list[Client], kind: str) -> None:
-    lock = TAKEN[kind](pair[0].raw)
-    lease = api.run(lock.try_acquire)
-    assert lease is not None
-    assert api.run(lambda: bool(lease)) is True
-    api.run(lease.release)
-    assert api.run(lambda: bool(lease)) is False
-    assert lease.state == "released"
+def test_a_lease_is_true_until_it_is_released(api: Api, pair: list[Client]) -> None:
+    for kind, make in TAKEN.items():
+        with case(kind):
+            lease = api.run(make(pair[0].raw).try_acquire)
+            assert lease is not None
+            assert api.run(lambda: bool(lease)) is True
+            api.run(lease.release)
+            assert api.run(lambda: bool(lease)) is False
+            assert lease.state == "released"
 
 
-@pytest.mark.parametrize("kind", TAKEN)
-def test_a_lease_is_false_once_it_is_lost(api: Api, pair: list[Client], valkey: Server, kind: str) -> None:
-    lease = api.run(TAKEN[kind](pair[0].raw).acquire)
-    assert api.run(lambda: bool(lease)) is True
+def test_a_lease_is_false_once_it_is_lost(api: Api, pair: list[Client], valkey: Server) -> None:
+    leases = {kind: api.run(make(pair[0].raw).acquire) for kind, make in TAKEN.items()}
+    for lease in leases.values():
+        assert api.run(lambda: bool(lease)) is True
     valkey.command("FLUSHALL")
-    until(lambda: not api.run(lambda: bool(lease)), what="a loop over the lease ends")
-    assert lease.lost
-    with pytest.raises(pawlock.NotHeld):
-        api.run(lease.release)
-    assert api.run(lambda: bool(lease)) is False
+    for kind, lease in leases.items():
+        with case(kind):
+            until(lambda: not api.run(lambda: bool(lease)), what="a loop over the lease ends")
+            assert lease.lost
+            with pytest.raises(pawlock.NotHeld):
+                api.run(lease.release)
+            assert api.run(lambda: bool(lease)) is False
 
 
 def test_a_suspect_lease_is_true(api: Api, pair: list[Client]) -> None:
