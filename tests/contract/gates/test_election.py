@@ -112,13 +112,10 @@ def test_a_lock_of_the_same_name_is_another_thing(clean: Server, api: Api) -> No
 @pytest.mark.parametrize(
     ("what", "kinds"),
     [
-        pytest.param(what, kinds, id=f"{what.name}-{kinds[0]}", marks=[pytest.mark.slow] if more else [])
-        for what, kinds, more in (
-            (signal.SIGKILL, ("threads", "tasks"), False),
-            (signal.SIGSTOP, ("tasks", "threads"), False),
-            (signal.SIGKILL, ("tasks", "threads"), True),
-            (signal.SIGSTOP, ("threads", "tasks"), True),
-        )
+        pytest.param(signal.SIGKILL, ("threads", "tasks"), id="SIGKILL-threads"),
+        pytest.param(signal.SIGSTOP, ("tasks", "threads"), id="SIGSTOP-tasks"),
+        pytest.param(signal.SIGKILL, ("tasks", "threads"), id="SIGKILL-tasks", marks=pytest.mark.slow),
+        pytest.param(signal.SIGSTOP, ("threads", "tasks"), id="SIGSTOP-threads", marks=pytest.mark.slow),
     ],
 )
 def test_the_next_leads_within_the_ttl_and_a_second(
@@ -249,7 +246,7 @@ def test_a_result_of_a_leader_that_was_lost_meanwhile_is_not_given(clean: Server
 @pytest.mark.fault
 async def test_a_loss_cancels_a_coroutine_that_only_the_leader_may_run(clean: Server) -> None:
     async with pawlock.connect_async(clean.url) as client:
-        election = client.election("n", ttl=0.3)
+        election = client.election("n", ttl=1.0)
         lease = await election.campaign()
         reached = []
 

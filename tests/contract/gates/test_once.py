@@ -14,6 +14,7 @@ from tests.contract.gates.rig import Made, endless, make, number, waiting
 from tests.faults.rig import Api, remains, until
 from tests.support.proxy import Proxy
 from tests.support.published import runs
+from tests.support.refusal import case
 from tests.support.servers import Server
 
 DONE = "{pawlock:%once:n}:1:done"
@@ -55,15 +56,17 @@ def scripts_run(server: Server) -> int:
 VALUES = [None, b"", b"\x00\xff", "", "grüße \ud800", 0, True, 1.5, [1, [2]], {"a": {"b": None}}, "x" * 65536]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
-def test_everybody_gets_the_value_as_it_was(clean: Server, once: Made, other: Made, value: object) -> None:
-    state = begun(once)
-    finish(once.api, state, value)
-    for found in (begun(other), begun(once), begun(once, wait=True)):
-        assert isinstance(found, pawlock.Done)
-        assert (found.value, type(found.value), found.fence) == (value, type(value), state.fence)
-    assert 0 < number(clean, "PTTL", DONE) <= 86_400_000
-    assert not endless(clean)
+def test_everybody_gets_the_value_as_it_was(clean: Server, once: Made, other: Made) -> None:
+    for value in VALUES:
+        with case(value):
+            state = begun(once)
+            finish(once.api, state, value)
+            for found in (begun(other), begun(once), begun(once, wait=True)):
+                assert isinstance(found, pawlock.Done)
+                assert (found.value, type(found.value), found.fence) == (value, type(value), state.fence)
+            assert 0 < number(clean, "PTTL", DONE) <= 86_400_000
+            assert not endless(clean)
+            once.do("forget")
 
 
 def test_it_takes_two_commands(clean: Server, once: Made) -> None:
@@ -168,20 +171,21 @@ def test_force_release_ends_it_without_a_result(clean: Server, once: Made) -> No
     assert not number(clean, "EXISTS", DONE)
 
 
-@pytest.mark.parametrize(
-    "fault", ["swallow_reply", "kill_on_reply", "reset", "drop_request", "duplicate_request"]
-)
 def test_a_finish_whose_request_or_reply_is_lost_is_recorded_once(
-    clean: Server, api: Api, proxy: Proxy, fault: str
+    clean: Server, api: Api, proxy: Proxy
 ) -> None:
-    far = make(api.connect(proxy.url), "once", "n", ttl=20)
-    state = begun(far)
-    getattr(proxy, fault)(runs("once/finish"))
-    finish(api, state, "once")
-    found = begun(make(api.connect(clean.url), "once", "n"))
-    assert isinstance(found, pawlock.Done)
-    assert (found.value, found.fence) == ("once", state.fence)
-    assert not number(clean, "EXISTS", KEY)
+    far, near = (make(api.connect(url), "once", "n", ttl=20) for url in (proxy.url, clean.url))
+    for fault in ("swallow_reply", "kill_on_reply", "reset", "drop_request", "duplicate_request"):
+        with case(fault):
+            state = begun(far)
+            getattr(proxy, fault)(runs("once/finish"))
+            finish(api, state, "once")
+            found = begun(near)
+            assert isinstance(found, pawlock.Done)
+            assert (found.value, found.fence) == ("once", state.fence)
+            assert not number(clean, "EXISTS", KEY)
+            proxy.clear()
+            near.do("forget")
 
 
 def test_a_late_copy_of_a_finish_does_not_end_the_next_one(clean: Server, api: Api, proxy: Proxy) -> None:
@@ -234,28 +238,25 @@ def test_a_full_server_refuses_the_result_and_the_lease_is_kept(own_server: Serv
     assert found.value == "no room"
 
 
-@pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}, "x" * 65537, ["x" * 65530, "y"]], ids=type)
-def test_a_value_that_cannot_be_kept_is_refused_and_the_lease_goes_on(once: Made, value: object) -> None:
+def test_a_value_that_cannot_be_kept_is_refused_and_the_lease_goes_on(once: Made) -> None:
     state = begun(once)
-    with pytest.raises(pawlock.ConfigurationError):
-        finish(once.api, state, value)
-    assert state.lease.remaining() > 0
+    for value in (object(), float("nan"), {1, 2}, "x" * 65537, ["x" * 65530, "y"]):
+        with case(type(value)), pytest.raises(pawlock.ConfigurationError):
+            finish(once.api, state, value)
+        assert state.lease.remaining() > 0
     finish(once.api, state, "smaller")
     assert begun(once).value == "smaller"
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_a_wrong_option_is_refused_where_it_is_given(clean: Server, api: Api) -> None:
+    client = api.connect(clean.url)
+    options: list[dict[str, Any]] = [
         {"keep": 0}, {"keep": -1}, {"keep": 367 * 86400}, {"keep": "1d"}, {"wait": 1}, {"handover": 3},
         {"min_hold": 1}, {"replicas": 1}, {"ttl": 0}, {"strict": True},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_wrong_option_is_refused_where_it_is_given(clean: Server, api: Api, given: dict[str, Any]) -> None:
-    client = api.connect(clean.url)
-    with pytest.raises(pawlock.ConfigurationError):
-        client.raw.once("n", **given)
+    ]  # fmt: skip
+    for given in options:
+        with case(given), pytest.raises(pawlock.ConfigurationError):
+            client.raw.once("n", **given)
 
 
 def test_a_name_with_fields_needs_a_function(clean: Server, api: Api) -> None:
@@ -285,6 +286,7 @@ def test_waiting_ends_in_time_and_at_stop(once: Made, other: Made) -> None:
     abandon(once.api, state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["skip", "raise"])
 def test_what_waits_does_so_with_a_client_whose_locks_do_not(clean: Server, api: Api, how: str) -> None:
     client = api.connect(clean.url, on_contended=how)

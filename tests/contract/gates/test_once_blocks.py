@@ -82,7 +82,7 @@ async def test_an_async_block_finishes_or_abandons(clean: Server) -> None:
 
 
 async def test_a_loss_cancels_an_async_block(clean: Server) -> None:
-    async with pawlock.connect_async(clean.url, ttl=0.5) as client:
+    async with pawlock.connect_async(clean.url, ttl=1.0) as client:
         with pytest.raises(pawlock.LeaseLost):  # noqa: PT012 - the block is what is tested
             async with client.once("n") as state:
                 assert isinstance(state, pawlock.AsyncStarted)
@@ -92,7 +92,7 @@ async def test_a_loss_cancels_an_async_block(clean: Server) -> None:
 
 
 def test_a_loss_in_a_block_of_threads_is_raised_at_its_end(clean: Server) -> None:
-    with pawlock.connect(clean.url, ttl=0.5) as client:
+    with pawlock.connect(clean.url, ttl=1.0) as client:
         with pytest.raises(pawlock.LeaseLost), client.once("n") as state:  # noqa: PT012 - the block is what is tested
             assert isinstance(state, pawlock.Started)
             clean.command("DEL", KEY)

@@ -85,7 +85,12 @@ def test_a_killed_starter_frees_it(clean: Server, once: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("processes", "keys", "kills"), [(4, 40, 6), pytest.param(50, 1000, 100, marks=pytest.mark.slow)]
+    ("processes", "keys", "kills"),
+    [
+        (2, 20, 1),
+        pytest.param(4, 40, 6, marks=pytest.mark.slow),
+        pytest.param(50, 1000, 100, marks=pytest.mark.slow),
+    ],
 )
 def test_every_key_is_finished_once_and_everybody_gets_that_value(
     clean: Server, processes: int, keys: int, kills: int

@@ -14,6 +14,8 @@ import pytest
 
 import pawlock
 from tests.support.pace import pace
+from tests.support.proxy import Proxy
+from tests.support.published import runs
 from tests.support.refusal import refused
 from tests.support.servers import Server
 
@@ -95,7 +97,7 @@ def test_a_writer_that_waits_stops_later_readers_and_those_behind_it_enter_toget
 
 
 def test_a_dead_reader_frees_only_itself(client: pawlock.Client) -> None:
-    book, dying = client.rwlock("book", ttl=0.4), client.rwlock("book", ttl=0.4, renew=False)
+    book, dying = client.rwlock("book", ttl=1.0), client.rwlock("book", ttl=0.4, renew=False)
     with ThreadPoolExecutor(4) as pool:
         living = Elsewhere(pool, book).read().result()
         dead = Elsewhere(pool, dying).read().result()
@@ -316,25 +318,21 @@ def test_as_decorators(client: pawlock.Client) -> None:
     assert (change(7), show(7)) == (["write"], ["read"])
 
 
-def test_a_downgrade_that_got_no_answer_comes_true_with_the_next_renewal(
-    client: pawlock.Client, valkey: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pawlock.core.protocol.runtime import Fault, FaultKind
-
-    book = client.rwlock("book", ttl=1.5, unavailable_after=0.0)
-    with ThreadPoolExecutor(1) as pool, book.write as writer:
-        call = client._runtime.call
-
-        async def lost(*_: object) -> None:
-            raise Fault(FaultKind.UNANSWERED, "lost on the way", maybe_applied=True)
-
-        monkeypatch.setattr(type(client._runtime), "call", lost)
-        with pytest.raises(pawlock.BackendUnavailable):
-            writer.downgrade()
-        monkeypatch.undo()
-        assert client._runtime.call == call
-        assert not writer.writing
-        assert [one.mode for one in book.inspect().holders] == ["write"]
-        # The server has not heard of it; the renewal of the lease tells it.
-        Elsewhere(pool, book).read(3).result().release()
-        writer.check()
+def test_a_downgrade_that_got_no_answer_comes_true_with_the_next_renewal(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    with (
+        Proxy(valkey) as proxy,
+        pawlock.connect(proxy.url) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        book = client.rwlock("book", ttl=1.5, unavailable_after=0.0)
+        with book.write as writer:
+            lost = proxy.drop_request(runs("permits/renew"), times=None)
+            with pytest.raises(pawlock.BackendUnavailable):
+                writer.downgrade()
+            assert not writer.writing
+            assert [one.mode for one in book.inspect().holders] == ["write"]
+            lost.remove()
+            # The server has not heard of it; the renewal of the lease tells it.
+            Elsewhere(pool, book).read(3).result().release()
+            writer.check()

@@ -113,7 +113,7 @@ def test_weights_count_and_wait_in_order(client: pawlock.Client, valkey: Server)
 
 
 def test_a_lease_that_runs_out_gives_its_permits_back(client: pawlock.Client) -> None:
-    pool = client.semaphore("pool", permits=2, ttl=0.3)
+    pool = client.semaphore("pool", permits=2, ttl=1.0)
     kept = pool.acquire()
     dead = client.semaphore("pool", permits=2, ttl=0.3, renew=False).acquire()
     began = time.monotonic()

@@ -8,13 +8,16 @@ import random
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pawlock
-from pawlock.runtimes.shared import now
 from tests.contract.contention.worker import Order, Work
 
 PERMITS = 4
+
+now = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+"""The clock of ``lease.valid_until``."""
 
 
 def acquirer(client: Any, order: Order) -> Any:
