@@ -22,6 +22,7 @@ def evicting() -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.slow
 @each_api
 def test_strict_refuses_and_says_what_to_do(evicting: Server, api: str) -> None:
     async def scenario() -> None:
@@ -39,6 +40,7 @@ def test_strict_refuses_and_says_what_to_do(evicting: Server, api: str) -> None:
     play(api, scenario)
 
 
+@pytest.mark.slow
 @each_api
 def test_strict_lets_a_good_server_pass_and_asks_once(valkey: Server, api: str) -> None:
     async def scenario() -> None:
@@ -60,6 +62,7 @@ def test_without_strict_it_is_said_in_the_log(evicting: Server, caplog: pytest.L
     assert "noeviction" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [1, "yes", None, 0])
 def test_strict_is_a_bool(strict: object) -> None:
     if strict is None:

@@ -10,11 +10,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 import pawlock
 from tests.support.pace import pace
 from tests.support.servers import Server
 
-__all__ = ["AFTER", "Party", "eventually", "record_keys", "run_tasks", "run_threads", "session_texts"]
+__all__ = [
+    "AFTER",
+    "Party",
+    "eventually",
+    "record_keys",
+    "run_tasks",
+    "run_threads",
+    "session_texts",
+    "wait_in_vain",
+]
 
 AFTER = 0.1
 """How long a waiter waits before it looks for a cycle, in tests."""
@@ -118,3 +129,9 @@ def session_texts(server: Server) -> str:
     """All that is written in records."""
     texts = [server.command("GET", key) for key in record_keys(server)]
     return "\n".join(bytes(text).decode() for text in texts if isinstance(text, bytes))
+
+
+def wait_in_vain(client: pawlock.Client, name: str, timeout: float) -> None:
+    """Wait for a name that is not given back."""
+    with pytest.raises(pawlock.AcquireTimeout):
+        client.lock(name).acquire(timeout=timeout)

@@ -160,6 +160,7 @@ def test_local_waiters_behind_each_other(client: pawlock.Client) -> None:
     assert behind.is_set()
 
 
+@pytest.mark.slow
 def test_processes(clean: Server) -> None:
     text = """
         import sys, time, pawlock

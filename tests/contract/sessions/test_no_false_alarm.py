@@ -116,7 +116,7 @@ def judge(runs: list[Run]) -> None:
 
 
 @pytest.mark.parametrize(
-    "count", [30, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(400)])]
+    "count", [12, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(400)])]
 )
 def test_threads(clients: list[pawlock.Client], count: int) -> None:
     runs = [Run(seed) for seed in range(count)]
@@ -128,7 +128,7 @@ def test_threads(clients: list[pawlock.Client], count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "count", [30, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(400)])]
+    "count", [12, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(400)])]
 )
 async def test_tasks(valkey: Server, count: int) -> None:
     valkey.command("FLUSHALL")

@@ -15,9 +15,11 @@ import pytest
 import pawlock
 from pawlock.testing import Sim
 from tests.contract.edges.helpers import Script, script_calls
-from tests.contract.sessions.rig import eventually, record_keys, run_threads, session_texts
+from tests.contract.sessions.rig import eventually, record_keys, run_threads, session_texts, wait_in_vain
 from tests.support.pace import pace
 from tests.support.servers import Server
+
+pytestmark = pytest.mark.slow
 
 
 def records(server: Server) -> list[dict[str, list[list[object]]]]:
@@ -94,11 +96,6 @@ def test_short_holds_cost_no_command(clean: Server) -> None:
     assert record_keys(clean) == []
 
 
-def wait_in_vain(client: pawlock.Client, name: str, timeout: float) -> None:
-    with pytest.raises(pawlock.AcquireTimeout):
-        client.lock(name).acquire(timeout=timeout)
-
-
 def test_a_waiter_is_told_with_its_thread(clean: Server) -> None:
     with pawlock.connect(clean.url, deadlock_after=0.1) as client, client.lock("busy"):
         threads = [
@@ -115,22 +112,16 @@ def test_a_waiter_is_told_with_its_thread(clean: Server) -> None:
         eventually(lambda: not any(record["w"] for record in records(clean)), "they gave up", timeout=5)
 
 
-@pytest.mark.parametrize("ttl", [3, pytest.param(15, marks=pytest.mark.slow)])
-def test_a_killed_client_is_forgotten_within_its_ttl(
-    clean: Server, ttl: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pawlock.core.state.session._REFRESH", ttl / 3)
+def test_a_killed_client_is_forgotten_within_its_ttl(clean: Server) -> None:
+    ttl = 15
     text = """
         import sys, time, pawlock
-        import pawlock.core.state.session as sessions
-        if sys.argv[2] != "15":
-            sessions.SESSION_TTL_MS, sessions._REFRESH = int(sys.argv[2]) * 1000, 1.0
         client = pawlock.connect(sys.argv[1])
         with client.lock("dead", ttl=60):
             print("ready", flush=True)
             time.sleep(60)
     """
-    with Script(text, clean.url, str(ttl)) as script, pawlock.connect(clean.url) as client:
+    with Script(text, clean.url) as script, pawlock.connect(clean.url) as client:
         assert script.line() == "ready"
         eventually(lambda: held_names(clean) == {"dead"}, "it is told", timeout=5)
         os.kill(script.process.pid, signal.SIGKILL)

@@ -1,0 +1,34 @@
+"""A name that is taken from its holder, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import pawlock
+from pawlock.core.observe import operator
+from tests.support.servers import Server
+
+
+def test_a_name_that_changes_hands_each_time_is_not_called_free(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as other:
+        holds = [client.lock("quick", handover=0).acquire()]
+        real = operator._processes_of
+
+        async def passed_on(*given: Any) -> set[str]:
+            holds.pop().release()
+            holds.append(client.lock("quick", handover=0).acquire(timeout=0))
+            return await real(*given)
+
+        monkeypatch.setattr(operator, "_processes_of", passed_on)
+        forced = other.force_release("quick", reason="stuck")
+        assert (forced.released, forced.fence) == (False, None)
+        assert forced.holder == client.inspect("quick").holder != ""
+        assert (other.audit()[0].outcome, other.audit()[0].holder) == ("changed", forced.holder)
+        monkeypatch.undo()
+        assert other.force_release("quick", reason="stuck")
+        with pytest.raises(pawlock.NotHeld):
+            holds.pop().release()
