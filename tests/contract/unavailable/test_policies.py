@@ -16,6 +16,7 @@ from tests.contract.edges.helpers import eventually
 from tests.contract.redlock.apis import APIS, connect, done, play
 from tests.faults.rig import in_thread
 from tests.support.pace import pace
+from tests.support.refusal import case
 from tests.support.servers import Server
 
 each_api = pytest.mark.parametrize("api", APIS)
@@ -257,8 +258,15 @@ def test_a_degraded_lease_that_is_extended_keeps_the_others_out_and_ends_with_it
 
 
 @each_api
-@pytest.mark.parametrize("policy", ["local", "open"])
-@pytest.mark.parametrize("back", [False, True], ids=["the server is away", "the server is back"])
+@pytest.mark.parametrize(
+    ("policy", "back"),
+    [
+        pytest.param("local", False, id="local-the server is away"),
+        pytest.param("open", True, id="open-the server is back"),
+        pytest.param("local", True, id="local-the server is back", marks=pytest.mark.slow),
+        pytest.param("open", False, id="open-the server is away", marks=pytest.mark.slow),
+    ],
+)
 def test_a_beat_prolongs_a_degraded_lease_without_the_server(
     own: Server, api: str, policy: str, *, back: bool
 ) -> None:
@@ -308,7 +316,8 @@ def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, api: str) -> Non
     play(api, scenario)
 
 
-@pytest.mark.parametrize("policy", ["", "Raise", "closed", None, True, 1])
-def test_policies_that_are_none(policy: object) -> None:
-    with pytest.raises(pawlock.ConfigurationError, match="on_unavailable"):
-        pawlock.connect("redis://127.0.0.1:1").lock("x", on_unavailable=policy)  # type: ignore[call-overload]
+def test_policies_that_are_none() -> None:
+    policies: list[Any] = ["", "Raise", "closed", None, True, 1]
+    for policy in policies:
+        with case(policy), pytest.raises(pawlock.ConfigurationError, match="on_unavailable"):
+            pawlock.connect("redis://127.0.0.1:1").lock("x", on_unavailable=policy)

@@ -19,6 +19,7 @@ from pawlock.core.keep.engine import Engine
 from tests.contract.edges.helpers import eventually
 from tests.contract.redlock.apis import connect, done, play
 from tests.contract.unavailable.test_policies import each_api, mended, nap
+from tests.support.refusal import case
 from tests.support.servers import Server
 
 LOCAL: dict[str, Any] = {"on_unavailable": "local", "unavailable_after": 0.3, "ttl": 5}
@@ -76,12 +77,8 @@ def in_thread(step: Callable[[], Any]) -> Future[Any]:
 
 
 @each_api
-@pytest.mark.parametrize("pair", PAIRS)
-def test_nobody_waits_for_itself(own: Server, api: str, pair: str) -> None:
-    outer, inner, granted = PAIRS[pair]
-
-    async def scenario() -> None:
-        own.kill()
+def test_nobody_waits_for_itself(own: Server, api: str) -> None:
+    async def scenario(outer: Make, inner: Make, *, granted: bool) -> None:
         client = connect(api, own.url)
         first = await done(outer(client).acquire())
         assert first.degraded == "local"
@@ -102,8 +99,12 @@ def test_nobody_waits_for_itself(own: Server, api: str, pair: str) -> None:
         await done(client.close())
         await done(other.close())
 
-    ended = in_thread(lambda: play(api, scenario))
-    ended.result(30)
+    own.kill()
+    for pair, (outer, inner, granted) in PAIRS.items():
+        with case(pair):
+            ended = in_thread(lambda: play(api, lambda: scenario(outer, inner, granted=granted)))
+            ended.result(30)
+            assert not degraded._lines
 
 
 @each_api
@@ -210,11 +211,9 @@ class Stranger:
 
 
 @each_api
-@pytest.mark.parametrize("policy", ["local", "open"])
 @pytest.mark.parametrize("what", ["http", "plain port", "replica", "masters"])
-def test_a_mistake_is_no_outage(own: Server, api: str, policy: str, what: str) -> None:
+def test_a_mistake_is_no_outage(own: Server, api: str, what: str) -> None:
     """Whoever names a wrong port, TLS where there is none, or a replica, is told so: a retry would never help."""
-    options: dict[str, Any] = {**LOCAL, "on_unavailable": policy}
     with ExitStack() as stack:
         url: str | list[str]
         if what in {"http", "masters"}:
@@ -232,14 +231,17 @@ def test_a_mistake_is_no_outage(own: Server, api: str, policy: str, what: str) -
 
         async def scenario() -> None:
             client = connect(api, url)
-            with pytest.raises(pawlock.PawlockError) as caught:
-                await done(client.lock("x", **options).acquire(timeout=5))
-            assert not isinstance(caught.value, pawlock.AcquireTimeout)
+            for policy in ("local", "open"):
+                lock = client.lock("x", **{**LOCAL, "on_unavailable": policy})
+                with case(policy), pytest.raises(pawlock.PawlockError) as caught:
+                    await done(lock.acquire(timeout=5))
+                assert not isinstance(caught.value, pawlock.AcquireTimeout), policy
             await done(client.close())
 
         play(api, scenario)
 
 
+@pytest.mark.slow
 def test_a_degraded_lease_that_a_signal_kept_from_its_caller_is_freed(own: Server) -> None:
     """Ctrl-C between the grant and the return of acquire: the lease is nobody's, and its name free again."""
     own.kill()
