@@ -1,12 +1,19 @@
 """Clients that look for deadlocks soon; closed at the end, whatever the test did."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import pawlock
 from tests.contract.sessions.rig import AFTER
+from tests.support.one_api import in_one_api
 from tests.support.servers import Server
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run each case in one API; in both in the full run."""
+    in_one_api(items, Path(__file__).parent)
 
 
 @pytest.fixture
