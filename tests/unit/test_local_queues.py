@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from pawlock.core.state.local_queue import LocalQueue, LocalQueues, LocalWaiter
 from pawlock.core.state.plan import Attempt
 from pawlock.core.state.records import ServerLease, Turn, Waiter
 from pawlock.model import LeaseState, LossReason, Release
+from tests.support.refusal import case
 from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, unanswered
 
 
@@ -93,22 +93,23 @@ FORBIDDEN: list[tuple[str, Callable[[Rig], object]]] = [
 ]
 
 
-@pytest.mark.parametrize("spoil", [case[1] for case in FORBIDDEN], ids=[case[0] for case in FORBIDDEN])
-def test_s9_what_may_not_be_handed_over(spoil: Callable[[Rig], object]) -> None:
-    rig = Rig(held())
-    lease = rig.acquire()
-    rig.runtime.clock += 10.0
-    _, [first, _] = local_waiters(rig, 2)
-    server_lease = owner(rig)
-    spoil(rig)
-    assert rig.release(lease) is Release.RELEASED
-    assert first.server_lease is None
-    assert first.waiter is not None
-    assert first.waiter.old is not None
-    assert first.waiter.old.token == server_lease.token
-    assert first.waiter.token != server_lease.token, "a token that was ever left is dead"
-    assert server_lease.state is LeaseState.RELEASED
-    assert rig.engine.leases.schedule.all() == [], "it is renewed no more"
+def test_s9_what_may_not_be_handed_over() -> None:
+    for what, spoil in FORBIDDEN:
+        with case(what):
+            rig = Rig(held())
+            lease = rig.acquire()
+            rig.runtime.clock += 10.0
+            _, [first, _] = local_waiters(rig, 2)
+            server_lease = owner(rig)
+            spoil(rig)
+            assert rig.release(lease) is Release.RELEASED
+            assert first.server_lease is None
+            assert first.waiter is not None
+            assert first.waiter.old is not None
+            assert first.waiter.old.token == server_lease.token
+            assert first.waiter.token != server_lease.token, "a token that was ever left is dead"
+            assert server_lease.state is LeaseState.RELEASED
+            assert rig.engine.leases.schedule.all() == [], "it is renewed no more"
 
 
 def test_a_run_of_hand_overs_is_short() -> None:
@@ -125,25 +126,27 @@ def test_a_run_of_hand_overs_is_short() -> None:
     assert [local_waiter.fence for local_waiter in them[:4]] == [101, 102, 103, 104]
 
 
-@pytest.mark.parametrize("handover", [1, 3, 16])
-def test_a_run_of_hand_overs_has_few_members(handover: int) -> None:
-    rig = Rig(held(), handover=handover)
-    rig.acquire()
-    place, _ = local_waiters(rig, 20)
-    server_lease = owner(rig)
-    turns = [place.hand_over(server_lease, rig.runtime.clock) for _ in range(20)]
-    assert turns.count(Turn.HANDED) == handover
-    assert rig.options.block == handover + 1, "a fence for each of them, and for the first owner"
+def test_a_run_of_hand_overs_has_few_members() -> None:
+    for handover in (1, 3, 16):
+        with case(handover):
+            rig = Rig(held(), handover=handover)
+            rig.acquire()
+            place, _ = local_waiters(rig, 20)
+            server_lease = owner(rig)
+            turns = [place.hand_over(server_lease, rig.runtime.clock) for _ in range(20)]
+            assert turns.count(Turn.HANDED) == handover
+            assert rig.options.block == handover + 1, "a fence for each of them, and for the first owner"
 
 
-@pytest.mark.parametrize("options", [{"handover": 0}, {"renew": False}, {"min_hold": 1.0}])
-def test_s9_locks_that_never_hand_over(options: dict[str, Any]) -> None:
-    rig = Rig(held(), **options)
-    assert rig.plan.alone
-    assert rig.options.block == (RUN if rig.options.runs else 1)
-    lease = rig.acquire()
-    assert lease.server_lease.local_queue is None
-    assert len(rig.engine.queues.local) == 0
+def test_s9_locks_that_never_hand_over() -> None:
+    for options in ({"handover": 0}, {"renew": False}, {"min_hold": 1.0}):
+        with case(options):
+            rig = Rig(held(), **options)
+            assert rig.plan.alone
+            assert rig.options.block == (RUN if rig.options.runs else 1)
+            lease = rig.acquire()
+            assert lease.server_lease.local_queue is None
+            assert len(rig.engine.queues.local) == 0
 
 
 def test_a_lost_tenure_is_not_handed_over() -> None:
@@ -185,19 +188,24 @@ def test_the_next_speaker_gives_back_and_queues_in_one_script() -> None:
     assert waiter.old is None, "it is given back once"
 
 
-@pytest.mark.parametrize(("lone", "more"), [(True, True), (False, False)])
-def test_who_comes_back_in_a_run_waits_for_those_elsewhere(*, lone: bool, more: bool) -> None:
-    rig = Rig(held())
-    rig.acquire()
-    server_lease = owner(rig)
-    server_lease.uncontended = lone
-    place, [first, second] = local_waiters(rig, 2)
-    assert place.hand_over(server_lease, START) is Turn.HANDED
-    local_waiters(rig, 1)
-    assert place.hand_over(server_lease, START) is Turn.HANDED
-    assert first.served
-    assert second.served, "each of those who were there is served"
-    assert (place.hand_over(server_lease, START) is Turn.HANDED) is more
+def test_who_comes_back_in_a_run_waits_for_those_elsewhere() -> None:
+    cases: list[tuple[bool, bool]] = [
+        (True, True),
+        (False, False),
+    ]
+    for lone, more in cases:
+        with case(lone, more):
+            rig = Rig(held())
+            rig.acquire()
+            server_lease = owner(rig)
+            server_lease.uncontended = lone
+            place, [first, second] = local_waiters(rig, 2)
+            assert place.hand_over(server_lease, START) is Turn.HANDED
+            local_waiters(rig, 1)
+            assert place.hand_over(server_lease, START) is Turn.HANDED
+            assert first.served
+            assert second.served, "each of those who were there is served"
+            assert (place.hand_over(server_lease, START) is Turn.HANDED) is more
 
 
 @pytest.mark.parametrize("elsewhere", [True, False])

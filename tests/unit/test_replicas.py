@@ -13,6 +13,7 @@ from pawlock.core.protocol.outcomes import Expiry, Gone, Granted, Outcome
 from pawlock.core.protocol.runtime import Call, Fault
 from pawlock.errors import NotReplicated
 from pawlock.transport.durable import touch
+from tests.support.refusal import case
 from tests.unit.scripted import NOW_MS, Rig, held, run
 
 
@@ -27,17 +28,21 @@ def engine_of(outcome: Outcome | None, count: int, sent: list[Call]) -> Engine:
     return cast("Engine", SimpleNamespace(runtime=runtime))
 
 
-@pytest.mark.parametrize(
-    ("expiry_ms", "counts"), [(NOW_MS + 30_000, True), (NOW_MS + 20_000, False), (0, False)]
-)
-def test_a_renewal_counts_on_the_server_that_has_it(expiry_ms: int, *, counts: bool) -> None:
-    rig = Rig(held(), replicas=1)
-    server_lease = SimpleNamespace(options=rig.options, primitive=rig.plan.primitive)
-    outcomes: list[Outcome | Fault] = [Granted(7, 30_000, NOW_MS)]
-    engine = engine_of(Expiry(expiry_ms), 1, [])
-    call = rig.plan.primitive.renew("t@h", 30_000, 3_000, "")
-    run(check_renewals(engine, [cast("Any", server_lease)], [call], outcomes, 1.0))
-    assert isinstance(outcomes[0], Fault) is not counts
+def test_a_renewal_counts_on_the_server_that_has_it() -> None:
+    cases: list[tuple[int, bool]] = [
+        (NOW_MS + 30_000, True),
+        (NOW_MS + 20_000, False),
+        (0, False),
+    ]
+    for expiry_ms, counts in cases:
+        with case(expiry_ms, counts):
+            rig = Rig(held(), replicas=1)
+            server_lease = SimpleNamespace(options=rig.options, primitive=rig.plan.primitive)
+            outcomes: list[Outcome | Fault] = [Granted(7, 30_000, NOW_MS)]
+            engine = engine_of(Expiry(expiry_ms), 1, [])
+            call = rig.plan.primitive.renew("t@h", 30_000, 3_000, "")
+            run(check_renewals(engine, [cast("Any", server_lease)], [call], outcomes, 1.0))
+            assert isinstance(outcomes[0], Fault) is not counts
 
 
 def test_what_was_adopted_is_asked_for_where_the_replicas_are_waited_for() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-import pytest
-
 from pawlock.core.observe.wait_graph import Held, Name, Queued, Waiter, WaitGraph, Who
+from tests.support.refusal import case
 
 
 @dataclass
@@ -142,16 +141,19 @@ def test_what_no_record_tells_is_about_to_go() -> None:
         assert all(deadlocks.containing(who) <= stuck | tickets for who in known), f"seed {seed}"
 
 
-@pytest.mark.parametrize("old", [True, False])
-def test_a_young_ticket_of_nobody_is_in_nobodys_way(*, old: bool) -> None:
-    graph = WaitGraph()
-    one, two = ("a", "1"), ("b", "2")
-    queue = Queued("w", "x", beside=False, old=old), Queued("t2", "1", beside=False, old=False)
-    graph.names["rw"] = Name(shared=True, limit=0, held=(Held(one, 1, 0, "1", bound=True),), queue=queue)
-    graph.names["l"] = Name(shared=False, limit=0, held=(Held(two, 2, 0, "", bound=False),), queue=())
-    graph.waits[one] = Waiter(one, "one", 1, 1, "l", "l", "")
-    graph.waits[two] = Waiter(two, "two", 1, 2, "rw", "rw", "t2")
-    deadlock = graph.deadlocks().containing(one)
-    assert deadlock == ({one, two, ("?", "w")} if old else frozenset())
-    if old:
-        assert [w.name for w in graph.deadlocks().cycle(two, deadlock)] == ["rw", "rw", "l"]
+def test_a_young_ticket_of_nobody_is_in_nobodys_way() -> None:
+    for old in (True, False):
+        with case(old):
+            graph = WaitGraph()
+            one, two = ("a", "1"), ("b", "2")
+            queue = Queued("w", "x", beside=False, old=old), Queued("t2", "1", beside=False, old=False)
+            graph.names["rw"] = Name(
+                shared=True, limit=0, held=(Held(one, 1, 0, "1", bound=True),), queue=queue
+            )
+            graph.names["l"] = Name(shared=False, limit=0, held=(Held(two, 2, 0, "", bound=False),), queue=())
+            graph.waits[one] = Waiter(one, "one", 1, 1, "l", "l", "")
+            graph.waits[two] = Waiter(two, "two", 1, 2, "rw", "rw", "t2")
+            deadlock = graph.deadlocks().containing(one)
+            assert deadlock == ({one, two, ("?", "w")} if old else frozenset())
+            if old:
+                assert [w.name for w in graph.deadlocks().cycle(two, deadlock)] == ["rw", "rw", "l"]
