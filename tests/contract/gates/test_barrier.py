@@ -106,6 +106,7 @@ def test_a_killed_party_is_not_counted_longer_than_its_ticket(clean: Server, api
         assert sorted([*results(waits), int(says(crowd[1]).split()[1])]) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_party_that_was_stopped_arrives_anew(clean: Server, api: Api) -> None:
     with program(PARTY, clean.url, "threads", "1", str(TICKET)) as process:

@@ -113,7 +113,7 @@ def test_a_lock_of_the_same_name_is_another_thing(clean: Server, api: Api) -> No
     ("what", "kinds"),
     [
         pytest.param(signal.SIGKILL, ("threads", "tasks"), id="SIGKILL-threads"),
-        pytest.param(signal.SIGSTOP, ("tasks", "threads"), id="SIGSTOP-tasks"),
+        pytest.param(signal.SIGSTOP, ("tasks", "threads"), id="SIGSTOP-tasks", marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, ("tasks", "threads"), id="SIGKILL-tasks", marks=pytest.mark.slow),
         pytest.param(signal.SIGSTOP, ("threads", "tasks"), id="SIGSTOP-threads", marks=pytest.mark.slow),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pawlock.model import LeaseState, LossReason
 from tests.faults.rig import Client, until
-from tests.support.published import script
+from tests.support.scripts import published
 from tests.support.servers import Server
 
 TTL = 1.2
@@ -22,7 +22,7 @@ def test_one_script_renews_several_names(pair: list[Client], valkey: Server) -> 
     leases = [pair[0].lock(name, ttl=TTL).acquire(5) for name in NAMES]
     valkey.command("SCRIPT", "FLUSH")
     # The first time, in threads, each is asked for by itself: the maintenance has no connection yet.
-    until(lambda: valkey.command("SCRIPT", "EXISTS", script("mutex/renew_all")[0]) == [1])
+    until(lambda: valkey.command("SCRIPT", "EXISTS", published("mutex/renew_all").sha) == [1])
     before = [expires_at(valkey, name) for name in NAMES]
     until(lambda: all(expires_at(valkey, name) > at + 100 for name, at in zip(NAMES, before, strict=True)))
     assert [lease.state for lease in leases] == [LeaseState.HELD] * len(NAMES)

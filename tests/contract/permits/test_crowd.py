@@ -84,7 +84,7 @@ def test_some_are_killed_and_one_is_stopped_past_its_ttl(
 ) -> None:
     valkey.command("FLUSHALL")
     orders: dict[str, Any] = {"crowd": 5, "turns": 15, "ttl": TTL, "hold": 0.01, "options": json.dumps({})}
-    with Crowd(valkey, tmp_path, [api] * 5, [kind] * 5, worker=WORKER, **orders) as crowd:
+    with Crowd(valkey, tmp_path, [api] * 4, [kind] * 4, worker=WORKER, **orders) as crowd:
         crowd.go()
         eventually(lambda: inside(crowd, 0), "the first one is inside")
         send(crowd.processes[0], signal.SIGSTOP)
@@ -94,14 +94,14 @@ def test_some_are_killed_and_one_is_stopped_past_its_ttl(
             send(crowd.processes[number], signal.SIGKILL)
         killed_at = now()
         eventually(
-            lambda: any(e["at"] > killed_at + 0.02 for n in (3, 4) for e in crowd.journal(n)),
-            "others go on",
+            lambda: any(e["at"] > killed_at + 0.02 for e in crowd.journal(3)),
+            "the other one goes on",
             timeout=TTL + 3.0 / 3 + 1.0,
         )
         time.sleep(TTL)
         send(crowd.processes[0], signal.SIGCONT)
-        done = [_finish(crowd, number) for number in (0, 3, 4)]
-        assert done[1:] == [75, 75]
+        done = [_finish(crowd, number) for number in (0, 3)]
+        assert done[1:] == [75]
         most, beside = most_at_once(list(spans(crowd)))
         assert most <= PERMITS
         assert not beside
