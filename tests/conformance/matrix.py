@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,12 +174,15 @@ def kinds_of(topology: str) -> list[str]:
     return [kind for kind in REGISTRY if not refused_on(topology, kind)]
 
 
-def play(place: Place, kinds: list[str], apis: tuple[Api, ...] = APIS, parallel: int = 16) -> list[Result]:
+def play(
+    place: Place,
+    kinds: list[str],
+    apis: tuple[Api, ...] = APIS,
+    parallel: int = 6,
+    only: Iterable[str] = CHECKS,
+) -> list[Result]:
     """Carry out every check that applies."""
-    checks = [name for name in CHECKS if not (place.quorum and name in ELSEWHERE)]
-    if place.quorum:
-        # A master that is silent for 0.05 s has no vote: so many threads of one process can take longer in turn.
-        parallel = min(parallel, 6)
+    checks = [name for name in only if not (place.quorum and name in ELSEWHERE)]
     return run(
         place.url, kinds, apis,
         parallel=parallel, nodes=place.nodes, options=place.options, only=checks,

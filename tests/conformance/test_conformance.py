@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from pawlock.primitives.registry import REGISTRY
-from tests.conformance.suite import APIS, CHECKS, Api, Result, checks_of, run
-from tests.conformance.toy import broken, play_calmly
+from tests.conformance.suite import APIS, CHECKS, Api, broken, checks_of, run
 from tests.conftest import started
 from tests.support.servers import EVERY_FLAVOUR, Server
 
@@ -25,29 +24,9 @@ def any_server(request: pytest.FixtureRequest) -> Iterator[Server]:
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("kind", REGISTRY)
 def test_a_primitive_keeps_its_promises(any_server: Server, kind: str, api: Api) -> None:
-    def play(only: Iterable[str] | None, parallel: int) -> list[Result]:
-        return run(any_server.url, [kind], [api], only=only, parallel=parallel)
-
-    results = play_calmly(play, 10)
+    results = run(any_server.url, [kind], [api])
     assert {one.check for one in results} == {one.name for one in checks_of(REGISTRY[kind])}
     assert not broken(results), broken(results)
-
-
-@pytest.mark.parametrize("broken_always", [set[str](), {"first_come_first_served"}, {"renewal_keeps_it"}])
-def test_what_is_broken_is_so_also_alone(broken_always: set[str]) -> None:
-    played: list[int] = []
-
-    def play(only: Iterable[str] | None, parallel: int) -> list[Result]:
-        played.append(parallel)
-        bad = broken_always | ({"renewal_keeps_it"} if len(played) == 1 else set())
-        names = CHECKS if only is None else only
-        return [Result("lock", "threads", one, AssertionError(one) if one in bad else None) for one in names]
-
-    results = play_calmly(play, 10)
-    assert {one.check for one in results if one.error is not None} == broken_always
-    assert sorted(one.check for one in results) == sorted(CHECKS)
-    assert played[0] == 10
-    assert set(played[1:]) == {1}
 
 
 def test_every_primitive_and_every_check_has_work() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from pawlock import Key
 from pawlock.primitives.registry import REGISTRY
-from tests.conformance.suite import APIS, Api, Result, checks_of, run
-from tests.conformance.toy import broken, play_calmly
+from tests.conformance.suite import APIS, Api, broken, checks_of, run
 from tests.service.rig import Instance, Tokens
 from tests.service.test_client import url
 from tests.support.servers import Server
@@ -22,19 +21,20 @@ WIRES: dict[str, Callable[[str], Key]] = {
     "spring": lambda name: Key.spring("locks", name),
     "python-redis-lock": Key.python_redis_lock,
 }
-FAST = {("lock", "plain"), ("lock", "redisson"), ("rlock", "fenced"), ("multi_lock", "redisson")}
+FAST = {("lock", "plain", "threads"), ("lock", "redisson", "asyncio")}
 CASES = [
-    pytest.param(kind, wire, marks=() if (kind, wire) in FAST else pytest.mark.slow)
+    pytest.param(kind, wire, api, marks=() if (kind, wire, api) in FAST else pytest.mark.slow)
     for kind in ("lock", "rlock", "multi_lock")
     for wire in WIRES
+    for api in APIS
 ]
 OVER_HTTP = [
     ("lock", "redisson"),
-    pytest.param("lock", "spring", marks=pytest.mark.slow),
-    pytest.param("lock", "python-redis-lock", marks=pytest.mark.slow),
-    pytest.param("rlock", "plain", marks=pytest.mark.slow),
-    pytest.param("rlock", "fenced", marks=pytest.mark.slow),
-    pytest.param("multi_lock", "redisson", marks=pytest.mark.slow),
+    ("lock", "spring"),
+    ("lock", "python-redis-lock"),
+    ("rlock", "plain"),
+    ("rlock", "fenced"),
+    ("multi_lock", "redisson"),
 ]
 CUT_OR_KILLED = {
     "a_crowd_is_never_inside_together", "a_dead_holder_frees_it", "a_late_copy_revives_nothing",
@@ -45,12 +45,12 @@ CUT_OR_KILLED = {
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize(("kind", "wire"), CASES)
+@pytest.mark.parametrize(("kind", "wire", "api"), CASES)
 def test_a_lock_keeps_its_promises_on_a_shared_key(valkey: Server, kind: str, wire: str, api: Api) -> None:
     assert played(valkey.url, kind, wire, api) == checks_on(kind, wire)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("kind", "wire"), OVER_HTTP)
@@ -79,11 +79,7 @@ def checks_on(kind: str, wire: str) -> set[str]:
 
 def played(at: str, kind: str, wire: str, api: Api, nodes: Sequence[str] | None = None) -> set[str]:
     """Carry out the checks; gives which ones were."""
-
-    def play(only: Iterable[str] | None, parallel: int) -> list[Result]:
-        checks, traits, keys = only or checks_on(kind, wire), {"family": ""}, WIRES[wire]
-        return run(at, [kind], [api], only=checks, parallel=parallel, nodes=nodes, traits=traits, keys=keys)
-
-    results = play_calmly(play, 10)
+    checks, traits, keys = checks_on(kind, wire), {"family": ""}, WIRES[wire]
+    results = run(at, [kind], [api], only=checks, nodes=nodes, traits=traits, keys=keys)
     assert not broken(results), broken(results)
     return {one.check for one in results}

@@ -34,6 +34,7 @@ __all__ = [
     "NeedsOneServerError",
     "Result",
     "World",
+    "broken",
     "checks_of",
     "conduct",
     "main",
@@ -233,6 +234,11 @@ def suite(
             conduct(url() if callable(url) else url, entry, api, check)
 
     return TestConformance
+
+
+def broken(results: Iterable[Result]) -> str:
+    """What is not kept, for a person to read."""
+    return "\n".join(str(result) for result in results if result.error is not None)
 
 
 def report(results: Iterable[Result]) -> Iterator[str]:

@@ -117,6 +117,10 @@ class Backend(Protocol):
         """
         ...
 
+    def uptime(self) -> int:
+        """For how many seconds the server has run, or the youngest of several."""
+        ...
+
     def close(self) -> None:
         """Disconnect from the servers."""
         ...
@@ -175,6 +179,10 @@ class RedisBackend:
         """See ``Backend``."""
         for raw in self._raw:
             raw.script_flush()
+
+    def uptime(self) -> int:
+        """See ``Backend``."""
+        return min(raw.info("server")["uptime_in_seconds"] for raw in self._raw)
 
     def close(self) -> None:
         """See ``Backend``."""

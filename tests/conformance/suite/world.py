@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from pawlock._connect import connect, connect_async
+from pawlock import connect, connect_async
 from pawlock.errors import PawlockError
 from pawlock.primitives.registry import REGISTRY, Entry
 from tests.conformance.suite.backend import Backend, Faulty, RedisBackend
@@ -249,6 +249,10 @@ class World:
     def forget_scripts(self) -> None:
         """Have every server forget every script."""
         self._backend.forget_scripts()
+
+    async def settled(self) -> None:
+        """Wait until the server has run so long that it cannot have restarted since the check began."""
+        await self.until(lambda: self._backend.uptime() >= 3, "a server of some seconds")
 
     # The end ----------------------------------------------------------------------------------------------------
 

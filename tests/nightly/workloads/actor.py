@@ -127,8 +127,8 @@ class Worker:
         """What to take: the lock, what is noted of it by name, what its acquire is given."""
         order, options = self.order, {"ttl": self.order.ttl}
         if order.naive:
-            from tests.conformance.naive import ANYBODY
-            from tests.conformance.toy import Variant
+            from tests.unit.conformance.naive import ANYBODY
+            from tests.unit.conformance.toy import Variant
 
             return Variant(edits=ANYBODY).make(self.client, "n", **options), {"n": {}}, {}
         if order.kind == "rwlock":

@@ -108,8 +108,8 @@ class Soaker(Worker):
     ) -> tuple[Any, dict[str, dict[str, Any]], dict[str, Any]]:
         """One of the locks that exclude each other under one name."""
         if self.order.naive:
-            from tests.conformance.naive import ANYBODY
-            from tests.conformance.toy import Variant
+            from tests.unit.conformance.naive import ANYBODY
+            from tests.unit.conformance.toy import Variant
 
             name = f"naive-{part}"
             return Variant(edits=ANYBODY).make(self.client, name, ttl=self.order.ttl), {name: {}}, {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,9 +10,6 @@ from typing import Any
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import Script, with_source
 from pawlock.primitives.registry import REGISTRY, Entry, register, unregister
-from tests.conformance.suite import Result
-
-_TRIES_ALONE = 2
 
 
 @dataclass(frozen=True)
@@ -97,27 +94,3 @@ def registered(variant: Variant, kind: str = "toy", family: str = "") -> Iterato
         yield register(entry)
     finally:
         unregister(kind)
-
-
-def play_calmly(play: Callable[[Iterable[str] | None, int], list[Result]], parallel: int) -> list[Result]:
-    """Carry out checks, and those that fail once more, each by itself.
-
-    Ten checks at once, with leases of 0.4 s, are more than a busy machine can serve in time. What is broken is so each
-    time, also alone.
-
-    Args:
-        play: Carries out the checks of these names (None: all), so many at one time.
-        parallel: How many at first.
-    """
-    results = play(None, parallel)
-    for _ in range(_TRIES_ALONE):
-        again = {one.check for one in results if one.error is not None}
-        if not again:
-            break
-        results = [one for one in results if one.error is None] + play(again, 1)
-    return results
-
-
-def broken(results: list[Result]) -> str:
-    """What is not kept, for a person to read."""
-    return "\n".join(str(result) for result in results if result.error is not None)

@@ -16,7 +16,7 @@ import pawlock
 from pawlock.aio import AsyncLock
 from pawlock.runtimes.shared import now
 from tests.conformance.suite.world import drive, settle
-from tests.conformance.toy import Edit, Variant
+from tests.unit.conformance.toy import Edit, Variant
 
 __all__ = ["ANYBODY", "NAIVE", "UNSAFE_COUNT"]
 
