@@ -145,7 +145,6 @@ def simulate(
     report = Report()
     began = time.process_time()
     with quiet():
-        gc.freeze()
         for seed in seeds:
             plan = drawn(seed)
             result = runs(plan)
@@ -162,6 +161,5 @@ def simulate(
                 report.seconds = time.process_time() - began
                 if progress is not None:
                     progress(report)
-        gc.unfreeze()
     report.seconds = time.process_time() - began
     return report

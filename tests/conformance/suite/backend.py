@@ -182,7 +182,7 @@ class RedisBackend:
 
     def uptime(self) -> int:
         """See ``Backend``."""
-        return min(raw.info("server")["uptime_in_seconds"] for raw in self._raw)
+        return min(int(raw.info("server")["uptime_in_seconds"]) for raw in self._raw)
 
     def close(self) -> None:
         """See ``Backend``."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from pawlock.core.state.local_queue import LocalQueue
-from pawlock.core.state.records import Turn
-from pawlock.core.state.schedule import Schedule
-from pawlock.primitives.session import SessionKeys
 from tests.simulator import Plan, run, simulate
 from tests.simulator.command import story
 from tests.simulator.crowd import draw_crowd, draw_tangle
+from tests.simulator.mutants.of_crowds import CLIENTS
+from tests.simulator.mutants.of_one import wrong
 from tests.simulator.simulation import quiet
 
 SEEDS = 120
+TANGLES_IN_ALL = 400
 
 TANGLES = range(36, 48)
 """Among them is a plan in which a waiter that is being refused is granted the name at the same time."""
@@ -47,47 +44,29 @@ def test_a_crowd_is_the_same_each_time_and_as_text() -> None:
     assert (first.seconds, first.counts) == (second.seconds, second.counts)
 
 
-def test_a_lease_that_is_known_by_another_fence_after_many_owners_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    hand_over = LocalQueue.hand_over
-
-    def shifted(place: LocalQueue, server_lease: Any, *args: Any, **more: Any) -> Turn:
-        before = server_lease.used
-        turn = hand_over(place, server_lease, *args, **more)
-        if before < server_lease.used == 10:
-            server_lease.fence += 100
-        return turn
-
-    monkeypatch.setattr(LocalQueue, "hand_over", shifted)
-    report = simulate(range(50, 90), drawn=draw_crowd, smallest=False, most_findings=30)
+def test_a_lease_that_is_known_by_another_fence_after_many_owners_is_noticed() -> None:
+    with wrong(CLIENTS["after ten owners a lease is known by another fence"]()):
+        report = simulate(range(50, 90), drawn=draw_crowd, smallest=False, most_findings=30)
     found = {finding.result.violation.split(" ")[2] for finding in report.findings}
     assert {"force:", "deadlock:"} <= found
 
 
-def test_a_wait_that_leaves_no_time_for_other_renewals_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pawlock.core.maintenance.duties._PATIENCE", 60.0)
-    monkeypatch.setattr("pawlock.core.maintenance.renewals._RECORD_PATIENCE", 60.0)
-
-    def never(_: Schedule) -> float:
-        return 1e9
-
-    monkeypatch.setattr(Schedule, "first_need", never)
-    report = simulate(range(SEEDS), drawn=draw_crowd, smallest=False, most_findings=1)
+def test_a_wait_that_leaves_no_time_for_other_renewals_is_noticed() -> None:
+    with wrong(CLIENTS["a wait leaves no time for other renewals"]()):
+        report = simulate(range(SEEDS), drawn=draw_crowd, smallest=False, most_findings=1)
     assert [finding for finding in report.findings if "lone:" in finding.result.violation]
 
 
-@pytest.mark.parametrize("seeds", [TANGLES, pytest.param(range(400), marks=pytest.mark.slow)])
-def test_no_lease_is_lost_to_a_deadlock_nearby(seeds: range) -> None:
+def test_no_lease_is_lost_to_a_deadlock_nearby() -> None:
     """Workers take locks of every kind in any order: many are refused at once, and each refusal serves others."""
-    report = simulate(seeds, drawn=draw_tangle)
+    report = simulate(range(TANGLES_IN_ALL), drawn=draw_tangle)
     for finding in report.findings:
         print(story(finding.result.trace, 60))
         pytest.fail(f"tangle {finding.seed}: {finding.result.violation}\n{finding.smallest.to_json()}")
-    assert report.counts["circle found"] >= 5 * len(seeds)
+    assert report.counts["circle found"] >= 5 * TANGLES_IN_ALL
 
 
-def test_a_wake_up_that_ends_a_lease_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SessionKeys, "wake", SessionKeys.tell)
-    report = simulate(TANGLES, drawn=draw_tangle, smallest=False, most_findings=1)
+def test_a_wake_up_that_ends_a_lease_is_noticed() -> None:
+    with wrong(CLIENTS["a wake-up ends a lease"]()):
+        report = simulate(TANGLES, drawn=draw_tangle, smallest=False, most_findings=1)
     assert [finding for finding in report.findings if "lone:" in finding.result.violation]

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pawlock.core.protocol.runtime import Call
 from pawlock.testing.memory.store import ZSet
 from tests.simulator import Plan, draw
 from tests.simulator import node as sim_node
@@ -89,14 +88,14 @@ class Recording:
     def _listen(self, node: Node) -> None:
         judge, steps = node.judge, self.steps.setdefault(node.name, [])
 
-        def ran(call: Call, words: list[bytes], reply: Any, *, changed: bool) -> None:
+        def ran(call: Any, words: list[bytes], reply: Any, *, changed: bool) -> None:
             steps.append(_step(node, call, words, reply))
             judge(call, words, reply, changed=changed)
 
         node.judge = ran
 
 
-def _step(node: Node, call: Call, words: Sequence[bytes], reply: Any) -> Step:
+def _step(node: Node, call: Any, words: Sequence[bytes], reply: Any) -> Step:
     store, count = node.store, call.script.numkeys
     texts = [word.decode() for word in words]
     after = {

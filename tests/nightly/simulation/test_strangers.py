@@ -6,19 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from pawlock.core.protocol.runtime import Call
-from pawlock.primitives.key import KeyMutex, redisson_word, shared_word
-from pawlock.testing.memory.lua import Interpreter
-from tests.simulator.node import Node
+from tests.simulator.mutants.of_one import edit
 from tests.simulator.plan import Client, Operation, Plan, Visitor
 from tests.simulator.shared import draw_plain, draw_redisson
 from tests.simulator.simulation import run
-from tests.simulator.world import World
 
 DRAWN: dict[str, Callable[[int], Plan]] = {"plain": draw_plain, "redisson": draw_redisson}
 SEEDS = 40
 MOST = 400
-Edit = Callable[[str, bytes], bytes]
 
 
 @pytest.mark.parametrize("wire", DRAWN)
@@ -36,15 +31,6 @@ def test_a_plan_with_strangers_is_text_and_back() -> None:
     assert plan.visitors
     assert Plan.from_json(plan.to_json()) == plan
     assert any(len(smaller.visitors) < len(plan.visitors) for smaller in plan.smaller())
-
-
-def wrong(old: str, new: str) -> Edit:
-    """Changes a line of the scripts that have it."""
-
-    def edit(_: str, source: bytes) -> bytes:
-        return source.replace(old.encode(), new.encode())
-
-    return edit
 
 
 MUTANTS: dict[str, tuple[str, str, str]] = {
@@ -77,9 +63,9 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_script_of_a_shared_key_is_found(name: str) -> None:
     wire, old, new = MUTANTS[name]
-    edit = wrong(old, new)
+    change = edit(old, new)
     for seed in range(MOST):
-        if violation := run(DRAWN[wire](seed), edit).violation:
+        if violation := run(DRAWN[wire](seed), change).violation:
             print(name, "-> seed", seed, violation)
             return
     pytest.fail(f"nothing was wrong in {MOST} seeds")
@@ -101,49 +87,5 @@ def test_a_stranger_gets_turns_between_clients_of_pawlock_that_never_rest(wire: 
     result = run(crowded(wire))
     assert not result.violation
     assert result.counts["stranger"] == 5
-    never = wrong("  return noted[1] and (passed_ms", "  return false and (passed_ms")
+    never = edit("  return noted[1] and (passed_ms", "  return false and (passed_ms")
     assert "starved" in run(crowded(wire), never).violation
-
-
-# Shapes that no well-behaved stranger writes ------------------------------------------------------------------------
-
-
-def acquire(wire: str, token: str) -> Call:
-    redisson = redisson_word(sharded=False, fenced=False, unheard=False)
-    word = shared_word(250, 60, redisson if wire == "redisson" else "-")
-    mutex = KeyMutex("lock", "key:k", "k", wire=wire, shared=word)
-    return mutex.acquire(token, 5000, 3000, wait=True, block=4, channel="c", max_waiters=9)
-
-
-def node_with(edit: Edit | None, *commands: tuple[bytes, ...]) -> Node:
-    node = Node(World(1), "n")
-    node.edit = edit
-    node.store.begin(node.us_at(0.0))
-    for command in commands:
-        Interpreter.shared().command(node.store, *command)
-    return node
-
-
-TWO = (b"HSET", b"k", b"java:1", b"1", b"java:2", b"1")
-
-
-def test_a_hash_of_two_fields_is_nobody_s_lock() -> None:
-    assert "WRONGTYPE" in str(node_with(None, TWO).execute("c", acquire("redisson", "t@h"), 1, by_text=True))
-    taken = node_with(wrong("if #found > 2 or", "if false or"), TWO)
-    assert isinstance(taken.execute("c", acquire("redisson", "t@h"), 1, by_text=True), list), (
-        "it was no mutant"
-    )
-
-
-def test_who_waits_on_one_wire_is_not_passed_on_the_other() -> None:
-    def race(edit: Edit | None) -> object:
-        node = node_with(edit)
-        assert isinstance(node.execute("a", acquire("plain", "a@h"), 1, by_text=True), list)
-        assert isinstance(node.execute("b", acquire("plain", "b@h"), 2, by_text=True), list)
-        # Its holder's key is deleted by hand, and its waiter stands in the queue.
-        node.forget(b"k")
-        return node.execute("c", acquire("redisson", "c@h"), 3, by_text=True)
-
-    assert "two wires on one name" in str(race(None))
-    ignored = wrong("found[at] = redis.call('ZCARD', QUEUE) > 0 and CLASH or '1'", "found[at] = '1'")
-    assert isinstance(race(ignored), list), "it was no mutant"

@@ -66,6 +66,8 @@ HOLES: dict[str, str] = {
 }
 
 ELSEWHERE: dict[str, str] = {
-    "the forked child releases": "contract/edges/test_fork.py::test_a_child_that_forgets_nothing_ends_its_parents_lease",
+    "the forked child releases": (
+        "tests/contract/edges/test_fork.py::test_a_child_that_forgets_nothing_ends_its_parents_lease"
+    ),
 }
 """What needs a real process: the test that finds it, as path::function."""

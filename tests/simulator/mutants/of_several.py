@@ -18,7 +18,7 @@ from pawlock.core.quorum.nodes import Incarnation, Incarnations
 from pawlock.core.quorum.votes import GrantVotes, LeaveVotes, MergedVotes
 from pawlock.core.state.records import WaiterState
 from pawlock.primitives.mutex import Mutex
-from tests.nightly.simulation.mutants import time_of_the_process, watching_time
+from tests.simulator.mutants.of_one import time_of_the_process, watching_time
 from tests.simulator.quorum import QuorumSimRuntime
 from tests.simulator.runtime import SimRuntime
 from tests.unit.scripts.test_multi import MUTANTS as MULTI

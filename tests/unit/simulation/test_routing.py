@@ -17,7 +17,7 @@ from pawlock.core.protocol.faults import classify
 from pawlock.core.protocol.outcomes import Absent, Expiry, Granted, Outcome, Released
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.primitives.mutex import Mutex
-from pawlock.topology.cluster import Address, first_key, slot_of
+from pawlock.topology.cluster import Address, Range, SlotMap, first_key, slot_of
 from pawlock.topology.endpoint import ClusterNodes, Endpoint
 from pawlock.topology.url import parse_url
 from pawlock.transport.durable import touch
@@ -313,3 +313,65 @@ def test_a_node_that_serves_what_it_gave_away_is_found(monkeypatch: pytest.Monke
     monkeypatch.setattr(Cluster, "refusal", stale)
     with pytest.raises(Violation, match=r"hold|lost|fence"):
         _some(SEEDS)
+
+
+# The router alone ----------------------------------------------------------------------------------------------------
+
+
+class _Deaf(Router):
+    """Before nodes that never answer, each of which is waited for as long as it is allowed to take."""
+
+    def __init__(self, nodes: int) -> None:
+        model = Endpoint("redis", "", {}, "cluster", fixed=False)
+        target = ClusterNodes(tuple(model.at(f"n{number}", 6379) for number in range(nodes)), "sim")
+        self.time = 1000.0
+        self.asked: list[str] = []
+        super().__init__(target, lambda: self.time, self._wait)
+
+    async def _wait(self, endpoint: Endpoint, _: tuple[str, ...], timeout: float) -> Any:
+        self.asked.append(endpoint.settings["host"])
+        self.time += timeout
+        raise Fault(FaultKind.UNREACHABLE, "timed out")
+
+    async def send(self, address: Address, call: Call, timeout: float) -> Any:
+        raise AssertionError(address, call, timeout)
+
+    async def send_groups(self, groups: dict[Address, list[Call]], timeout: float) -> Any:
+        raise AssertionError(groups, timeout)
+
+    def moved(self) -> None:
+        raise AssertionError
+
+
+def _finish(operation: Any) -> None:
+    with pytest.raises(StopIteration):
+        operation.send(None)
+
+
+def test_nodes_that_say_nothing_take_no_longer_than_who_asks_has() -> None:
+    """All of them together: behind them a maintenance thread has the end of a lease to tell."""
+    for timeout in (0.05, 0.1, 0.5):
+        router = _Deaf(5)
+        router.slots.load([Range(0, 16383, ("n0", 6379))], router.time)
+        asked: set[str] = set()
+        for _ in range(5):
+            router.slots.stale, router.asked = True, []
+            router.time += 1
+            began = router.time
+            _finish(router.refresh(timeout))
+            assert router.time - began <= timeout + 1e-9, timeout
+            asked.update(router.asked)
+        assert len(asked) == 5, f"{timeout} s: each has its turn"
+
+
+def test_a_map_that_says_what_it_said_is_not_made_again() -> None:
+    slots, ranges = SlotMap(), [Range(0, 8000, ("a", 1)), Range(8001, 16383, ("b", 1))]
+    assert not slots.load(ranges, 1.0)
+    slots.stale = True
+    assert not slots.load(iter(ranges), 2.0)
+    assert (slots.stale, slots.loaded_at) == (False, 2.0)
+    slots.assign(5, ("b", 1))
+    assert slots.owner(5) == ("b", 1)
+    assert not slots.load(ranges, 3.0)
+    assert slots.owner(5) == ("a", 1)
+    assert slots.load([Range(0, 16383, ("b", 1))], 4.0), "a master of before serves nothing any more"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import product
 
 from tests.simulator import Client, Operation, Plan, run
 from tests.simulator.plan import Fault
@@ -26,13 +26,11 @@ def plan_of(kind: str, api: str, seconds: float, seed: int) -> Plan:
     )
 
 
-@pytest.mark.parametrize("seconds", [0.02, 0.075, 0.3])
-@pytest.mark.parametrize("api", ["threads", "tasks"])
-@pytest.mark.parametrize("kind", ["lock", "rlock", "multi_lock"])
-def test_a_free_name_is_granted_however_late_masters_become(kind: str, api: str, seconds: float) -> None:
-    for seed in range(2):
-        with quiet():
-            result = run(plan_of(kind, api, seconds, seed))
-        assert not result.violation, f"seed {seed}: {result.violation}"
-        granted = [what for _, *what in result.trace if "granted" in what]
-        assert len(granted) == len(_TRIES), "and none said no"
+def test_a_free_name_is_granted_however_late_masters_become() -> None:
+    kinds = ("lock", "rlock", "multi_lock")
+    with quiet():
+        for case in product(kinds, ("threads", "tasks"), (0.02, 0.075, 0.3), range(2)):
+            result = run(plan_of(*case))
+            assert not result.violation, f"{case}: {result.violation}"
+            granted = [what for _, *what in result.trace if "granted" in what]
+            assert len(granted) == len(_TRIES), f"{case}: one said no"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 from pawlock.core.protocol import faults
 from pawlock.core.protocol.runtime import Call, Fault
-from pawlock.topology.cluster import Address, read_ranges
-from pawlock.transport.routing import Router
+from pawlock.topology.cluster import Address, read_ranges, slot_of
+from pawlock.transport.routing import Asking, Router
 from tests.simulator.cluster import Cluster
 from tests.simulator.network import token_of
 
-__all__ = ["CLIENTS", "FAULTS", "SCRIPTS", "WHERE"]
+__all__ = ["CLIENTS", "FAULTS", "SCRIPTS", "WHERE", "counting_let_in", "does_not_ask_to_be_let_in"]
 
 
 async def _loads_once(self: Router, timeout: float) -> None:
@@ -67,6 +69,28 @@ _half = Cluster._half
 
 def _without(*prefixes: str) -> dict[str, Any]:
     return {prefix: kind for prefix, kind in faults._BY_PREFIX.items() if prefix not in prefixes}
+
+
+@contextmanager
+def does_not_ask_to_be_let_in() -> Generator[None]:
+    """A client that follows a slot on its way with the plain request: it breaks no promise, and waits."""
+    with patch.object(
+        Router, "_follow", lambda self, call, asked, fault: (_follow(self, call, asked, fault)[0], call)
+    ):
+        yield
+
+
+@contextmanager
+def counting_let_in(said: Counter[str]) -> Generator[None]:
+    """Count as "let in" each request that a node serves since it asks to be let in."""
+
+    def counted(self: Cluster, node: Any, call: Call) -> str:
+        found = _refusal(self, node, call)
+        said["let in"] += not found and isinstance(call, Asking) and slot_of(call.words()[0]) in self.moving
+        return found
+
+    with patch.object(Cluster, "refusal", counted):
+        yield
 
 
 CLIENTS: dict[str, Callable[[], list[Any]]] = {

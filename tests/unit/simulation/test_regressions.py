@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from unittest.mock import patch
 
-import pytest
-
 from pawlock.core.acquire import queue
 from pawlock.core.keep.engine import Engine
 from pawlock.core.maintenance import loop
@@ -16,21 +14,20 @@ from pawlock.core.protocol.terms import Terms
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.state.records import Waiter
 from pawlock.model import Grant
-from tests.nightly.simulation.mutants import edit, wrong
-from tests.nightly.simulation.mutants_cluster import CLIENTS
-from tests.simulator import Client, Fault, Operation, Plan, Result, draw, run, shrink
-from tests.simulator.shrink import kind_of
+from tests.simulator import Client, Fault, Operation, Plan, run
+from tests.simulator.mutants.of_cluster import CLIENTS
+from tests.simulator.mutants.of_one import edit, wrong
 from tests.simulator.simulation import Simulation, quiet
 
 KEPT_IN = Path(__file__).parent / "regressions"
 KEPT = sorted(KEPT_IN.glob("*.json"))
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
-def test_a_kept_plan_breaks_nothing(path: Path) -> None:
+def test_a_kept_plan_breaks_nothing() -> None:
+    assert len(KEPT) > 20
     with quiet():
-        result = run(Plan.from_json(path.read_text()))
-    assert not result.violation
+        for path in KEPT:
+            assert not run(Plan.from_json(path.read_text())).violation, path.stem
 
 
 def _after_a_suspend() -> Plan:
@@ -123,17 +120,3 @@ def test_a_failover_is_excused_only_where_the_clocks_differ() -> None:
     assert _within([time for time in times if time >= 3], 4.3, 6.0)
     # Put right before the failover, the clocks are one again.
     assert _within(_excuses(back, forward, failover), 0.5, 2.2)
-
-
-def test_a_failing_plan_is_made_smaller() -> None:
-    wrong = edit("if left < ttl_ms then", "if true then")
-
-    def runs(plan: Plan) -> Result:
-        return run(plan, wrong)
-
-    with quiet():
-        plan = next(plan for plan in map(draw, range(300)) if runs(plan).violation)
-        smallest = shrink(plan, runs, most=300)
-        assert kind_of(runs(smallest).violation) == kind_of(runs(plan).violation)
-    assert smallest.operations < plan.operations / 2
-    assert len(smallest.faults) <= len(plan.faults)

@@ -1,4 +1,7 @@
-"""All wrong protocols in one list, and the seeds that find them."""
+"""All wrong protocols in one list, and the seeds that find them.
+
+``python -m tests.simulator.mutants.hunt`` looks for these seeds and writes them down.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.nightly.simulation import mutants as of_one
-from tests.nightly.simulation import mutants_cluster as of_cluster
-from tests.nightly.simulation import mutants_once as of_once
-from tests.nightly.simulation import mutants_several as of_several
-from tests.nightly.simulation.mutants import Edit, edit, wrong
 from tests.simulator import draw, run
+from tests.simulator.mutants import of_cluster, of_once, of_one, of_several
+from tests.simulator.mutants.of_one import Edit, edit, wrong
 from tests.simulator.simulation import quiet
 from tests.unit.scripts.test_fuzz import MUTANTS as FUZZED
 
-__all__ = ["MOST", "MUTANTS", "SEEDS", "Mutant", "hunt", "known"]
+__all__ = ["LONG", "MOST", "MUTANTS", "SEEDS", "Mutant", "hunt", "known"]
 
 MOST = 600
 """Seeds until a mutant counts as missed."""
 
 SEEDS = Path(__file__).parent / "seeds.json"
-"""The seed that finds each; ``tools/mutant_table.py`` writes it."""
+"""The seed that finds each."""
+
+LONG = ("a far master has no more time than a near one", "a token that was taken back is used by the next")
+"""Those whose runs take a second or more: somebody waits until the run is given up."""
 
 
 class Mutant(NamedTuple):
@@ -94,3 +97,8 @@ def hunt(name: str, first: int | None = None) -> tuple[int, str]:
             if violation:
                 return seed, violation
     return -1, ""
+
+
+if __name__ == "__main__":
+    found = {name: hunt(name, known().get(name))[0] for name in MUTANTS}
+    SEEDS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

@@ -1,12 +1,10 @@
 """A cancel at each place where an operation waits, one after the other: nothing is left behind.
 
-For every operation of every primitive: the n-th wait for all n, up to the last. One operation or two of each run
-always, in one API; all of them in both with the slow tests.
+For every operation of every primitive: the n-th wait for all n, up to the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,8 +12,8 @@ import pytest
 
 from pawlock.primitives.registry import REGISTRY
 from pawlock.testing.memory.store import Value, ZSet
-from tests.nightly.simulation.mutants import CLIENTS, wrong
 from tests.simulator import Client, Operation, Plan
+from tests.simulator.mutants.of_one import CLIENTS, wrong
 from tests.simulator.simulation import Simulation, quiet
 from tests.simulator.world import Violation
 
@@ -82,8 +80,6 @@ _FORMS: dict[str, Form] = {
     ),
     "barrier": Form("barrier", {}, {"wait": _WAIT, "inspect": _INSPECT}, _WAIT),
 }  # fmt: skip
-_ALWAYS = {"acquire", "begin", "wait", "count", "reset", "downgrade"}
-"""What is swept in each run of the tests."""
 _LEAST_TICKET = 3.0
 """For how long a ticket that nobody took back keeps others waiting. Without one all is done long before."""
 _REMEMBERED = b":seen", b":passed", b":fence", b":done"
@@ -120,7 +116,7 @@ def _parts(value: Value) -> list[bytes]:
     return value
 
 
-def _sweep(plan: Plan) -> int:
+def _sweep(plan: Plan, what: str) -> int:
     """Cancel the first worker at its n-th wait, for each n; how many waits there were."""
     step = plan.clients[0].workers[0][0]
     for wait in range(MOST):
@@ -133,38 +129,31 @@ def _sweep(plan: Plan) -> int:
         for member in sim.members:
             member.kill()
         if not sim.loose:
-            assert not left, f"cancelled at wait {wait}"
+            assert not left, f"{what}, cancelled at wait {wait}"
             assert sim.world.now < _LEAST_TICKET + step.hold, (
-                f"cancelled at wait {wait}, and it kept others waiting"
+                f"{what}, cancelled at wait {wait}, and it kept others waiting"
             )
         if not cancelled:
             return wait
-    raise AssertionError(f"more than {MOST} waits")
+    raise AssertionError(f"{what}: more than {MOST} waits")
 
 
-def _cases() -> Iterator[Any]:
-    for name, form in _FORMS.items():
-        for step in form.steps:
-            for api in ("tasks", "threads"):
-                slow = api == "threads" or step not in _ALWAYS
-                marks = (pytest.mark.slow,) if slow else ()
-                yield pytest.param(name, step, api, marks=marks, id=f"{name}-{step}-{api}")
-
-
-@pytest.mark.parametrize(("name", "step", "api"), list(_cases()))
-def test_a_cancel_at_any_wait_leaves_nothing(name: str, step: str, api: str) -> None:
+@pytest.mark.parametrize("name", _FORMS)
+def test_a_cancel_at_any_wait_leaves_nothing(name: str) -> None:
     form = _FORMS[name]
     with quiet():
-        waits = _sweep(_plan(form, form.steps[step], api))
-    assert waits >= 1
+        for what, step in form.steps.items():
+            for api in ("tasks", "threads"):
+                assert _sweep(_plan(form, step, api), f"{what} in {api}") >= 1
 
 
-@pytest.mark.parametrize("name", ["fixed", "semaphore", "writer", "multi_lock", "election"])
-def test_a_sweep_sees_what_is_left(name: str) -> None:
+def test_a_sweep_sees_what_is_left() -> None:
     """By a client whose cancelled acquire takes its token back nowhere."""
     patches = CLIENTS["a cancelled acquire leaves its token"]()
-    with quiet(), wrong(patches), pytest.raises((AssertionError, Violation)):
-        _sweep(_plan(_FORMS[name], _BLOCK, "tasks"))
+    with quiet(), wrong(patches):
+        for name in ("fixed", "semaphore", "writer", "multi_lock", "election"):
+            with pytest.raises((AssertionError, Violation)):
+                _sweep(_plan(_FORMS[name], _BLOCK, "tasks"), name)
 
 
 def test_every_primitive_is_swept() -> None:

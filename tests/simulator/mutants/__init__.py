@@ -1,0 +1,1 @@
+"""Protocols that are wrong on purpose; each must be found by a seed of the simulator."""
