@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.faults.rig import APIS, Api, Client, teach
+from tests.support.one_api import in_one_api
 from tests.support.proxy import Proxy
 from tests.support.servers import FLAVOURS, Server, available
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run each row in one API; in both in the full run."""
+    in_one_api(items, Path(__file__).parent)
 
 
 def start(flavour: str, *args: str, persist: bool = False) -> Server:

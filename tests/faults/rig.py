@@ -11,16 +11,15 @@ from concurrent.futures import Future
 from typing import Any, Self, TypeVar, cast
 
 import pawlock
-from pawlock.core.protocol.scripts import load
 from tests.support.pace import pace
 from tests.support.proxy import Request
 from tests.support.resp import ReplyError, texts
+from tests.support.scripts import published
 from tests.support.servers import Server
 
 T = TypeVar("T")
 APIS = ("threads", "asyncio")
 
-_MUTEX = "pawlock.primitives.mutex"
 _SCRIPTS = (
     "acquire",
     "renew",
@@ -38,12 +37,13 @@ _SCRIPTS = (
 def teach(server: Server) -> None:
     """Load all scripts, so that the n-th request of a kind is the n-th that a test thinks of."""
     for name in _SCRIPTS:
-        server.command("SCRIPT", "LOAD", load(_MUTEX, name).source)
+        server.command("SCRIPT", "LOAD", published(f"mutex/{name}").source)
 
 
 def script(*names: str) -> Callable[[Request], bool]:
     """Requests that run one of these scripts, by hash or by text."""
-    words = {word for name in names for word in (load(_MUTEX, name).sha.encode(), load(_MUTEX, name).source)}
+    scripts = [published(f"mutex/{name}") for name in names]
+    words = {word for script in scripts for word in (script.sha.encode(), script.source)}
     return lambda request: request.command in {"EVALSHA", "EVAL"} and request.args[1] in words
 
 

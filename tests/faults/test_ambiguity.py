@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from traceback import format_exception
 from typing import Any
 
 import pytest
 import redis
 
 import pawlock
-from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.connect import make_async, make_sync
-from tests.faults.rig import Api, Client, Lease, helper, key, remains, script, until, waiters
+from tests.faults.conftest import warm
+from tests.faults.rig import Api, Client, Lease, Lock, helper, in_thread, key, remains, script, until, waiters
 from tests.support.pace import pace
 from tests.support.proxy import Action, Proxy, Request, Rule
 from tests.support.servers import Server
@@ -33,8 +36,6 @@ FAULTS: dict[str, Callable[[Proxy, Any], Rule]] = {
     "request doubled late": lambda proxy, match: proxy.duplicate_request_late(match, seconds=0.2),
 }
 
-fault = pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-
 
 def holder(server: Server, name: str = "n") -> str | None:
     value = server.command("GET", key(name))
@@ -50,104 +51,144 @@ def tokens_of(proxy: Proxy, name: str) -> set[bytes]:
     return {request.args[3 + int(request.args[2])] for request in proxy.requests(script(name))}
 
 
-def is_free(server: Server) -> bool:
-    return remains(server) == []
+def is_free(server: Server, name: str = "") -> bool:
+    """Whether nothing is kept of a name, or of any."""
+    return not [key for key in remains(server) if name in key]
 
 
-@fault
-def test_acquire(fault: Callable[..., Rule], client: Client, proxy: Proxy, server: Server) -> None:
-    rule = fault(proxy, script("acquire"))
-    lease = client.lock(**QUICK).acquire(5)
-    rule.wait()
-    assert holder(server) == lease.token
-    assert fence_of(server) == lease.fence
-    assert len(tokens_of(proxy, "acquire")) == 1
-    assert 0 < lease.remaining() <= 20
-    if rule.action is Action.DUPLICATE_REQUEST_LATE:
-        # No client ever sends a request once more after its reply, and TCP does not double it.
-        rule.wait(hits=1)
-    lease.release()
-    until(lambda: is_free(server), what="a free name")
-    # A late copy must not take the name again.
-    time.sleep(0.4)
-    assert is_free(server)
+@dataclass
+class Trial:
+    """One fault: a client behind a proxy of its own, a rival straight at the server, and a name."""
+
+    name: str
+    fault: Callable[[Proxy, Any], Rule]
+    proxy: Proxy
+    client: Client
+    rival: Client
+    server: Server
+
+    def lock(self, client: Client | None = None, **options: Any) -> Lock:
+        return (client or self.client).lock(self.name, **QUICK, **options)
+
+    def until_free(self) -> None:
+        until(lambda: is_free(self.server, self.name), what="a free name and an empty queue")
 
 
-@fault
-def test_release(fault: Callable[..., Rule], client: Client, proxy: Proxy, server: Server) -> None:
-    lease = client.lock(**QUICK).acquire(5)
-    rule = fault(proxy, script("leave"))
-    lease.release()
-    rule.wait()
-    assert is_free(server)
-    with pytest.raises(pawlock.NotHeld):
+def each_fault(api: Api, server: Server, body: Callable[[Trial], None]) -> None:
+    """Carry out a trial for each fault, all at once: most of the time they wait."""
+    with ExitStack() as stack:
+        rival, running = warm(api.connect(server.url)), {}
+        for number, (what, fault) in enumerate(FAULTS.items()):
+            proxy = stack.enter_context(Proxy(server))
+            trial = Trial(f"n{number}", fault, proxy, warm(api.connect(proxy.url)), rival, server)
+            running[what] = in_thread(partial(body, trial))
+        failed = {what: error for what, future in running.items() if (error := future.exception(60))}
+        assert not failed, "\n".join("".join(format_exception(error)) for error in failed.values())
+
+
+def test_acquire(api: Api, server: Server) -> None:
+    def trial(one: Trial) -> None:
+        rule = one.fault(one.proxy, script("acquire"))
+        lease = one.lock().acquire(5)
+        rule.wait()
+        assert holder(server, one.name) == lease.token
+        assert fence_of(server, one.name) == lease.fence
+        assert len(tokens_of(one.proxy, "acquire")) == 1
+        assert 0 < lease.remaining() <= 20
+        if rule.action is Action.DUPLICATE_REQUEST_LATE:
+            # No client ever sends a request once more after its reply, and TCP does not double it.
+            rule.wait(hits=1)
         lease.release()
-    second = client.lock(**QUICK).acquire(5)
-    time.sleep(0.3)
-    assert holder(server) == second.token
-    assert second.fence > lease.fence
+        one.until_free()
+        # A late copy must not take the name again.
+        time.sleep(0.4)
+        assert is_free(server, one.name)
+
+    each_fault(api, server, trial)
 
 
-@fault
-def test_extend(fault: Callable[..., Rule], client: Client, proxy: Proxy, server: Server) -> None:
-    lease = client.lock(**QUICK, renew=False).acquire(5)
-    rule = fault(proxy, script("renew"))
-    lease.extend(40)
-    rule.wait()
-    assert 20_000 < int(str(server.command("PTTL", key("n")))) <= 40_000
-    assert 20 < lease.remaining() < 40
-    assert holder(server) == lease.token
-    lease.release()
-    assert is_free(server)
+def test_release(api: Api, server: Server) -> None:
+    def trial(one: Trial) -> None:
+        lease = one.lock().acquire(5)
+        rule = one.fault(one.proxy, script("leave"))
+        lease.release()
+        rule.wait()
+        assert is_free(server, one.name)
+        with pytest.raises(pawlock.NotHeld):
+            lease.release()
+        second = one.lock().acquire(5)
+        time.sleep(0.3)
+        assert holder(server, one.name) == second.token
+        assert second.fence > lease.fence
+        second.release()
+
+    each_fault(api, server, trial)
 
 
-@fault
-def test_renewal(fault: Callable[..., Rule], client: Client, proxy: Proxy, server: Server) -> None:
-    rule = fault(proxy, script("renew"))
-    lease = client.lock(**QUICK, renew_every=0.15).acquire(5)
-    rule.wait()
-    before = lease.raw.valid_until
-    until(lambda: lease.raw.valid_until > before, what="a good renewal after the bad one")
-    assert lease.state == "held"
-    assert holder(server) == lease.token
-    lease.release()
-    assert is_free(server)
+def test_extend(api: Api, server: Server) -> None:
+    def trial(one: Trial) -> None:
+        lease = one.lock(renew=False).acquire(5)
+        rule = one.fault(one.proxy, script("renew"))
+        lease.extend(40)
+        rule.wait()
+        assert 20_000 < int(str(server.command("PTTL", key(one.name)))) <= 40_000
+        assert 20 < lease.remaining() < 40
+        assert holder(server, one.name) == lease.token
+        lease.release()
+        assert is_free(server, one.name)
+
+    each_fault(api, server, trial)
 
 
-@fault
-def test_ticket(
-    fault: Callable[..., Rule], client: Client, rival: Client, proxy: Proxy, server: Server
-) -> None:
-    held = rival.lock(**QUICK).acquire(5)
-    rule = fault(proxy, script("renew"))
-    waiting = client.lock(**QUICK).start(20)
-    rule.wait(10)
-    time.sleep(0.3)
-    held.release()
-    lease = waiting.result(10)
-    assert holder(server) == lease.token
-    assert lease.fence > held.fence
-    lease.check()
-    lease.release()
-    until(lambda: is_free(server), what="a free name and an empty queue")
+def test_renewal(api: Api, server: Server) -> None:
+    def trial(one: Trial) -> None:
+        rule = one.fault(one.proxy, script("renew"))
+        lease = one.lock(renew_every=0.15).acquire(5)
+        rule.wait()
+        before = lease.raw.valid_until
+        until(lambda: lease.raw.valid_until > before, what="a good renewal after the bad one")
+        assert lease.state == "held"
+        assert holder(server, one.name) == lease.token
+        lease.release()
+        assert is_free(server, one.name)
+
+    each_fault(api, server, trial)
 
 
-@fault
-def test_queueing(
-    fault: Callable[..., Rule], client: Client, rival: Client, proxy: Proxy, server: Server
-) -> None:
-    held = rival.lock(**QUICK).acquire(5)
-    rule = fault(proxy, script("acquire"))
-    waiting = client.lock(**QUICK).start(20)
-    rule.wait()
-    until(lambda: waiters(server, "n") == 1, what="the waiter's ticket")
-    held.release()
-    lease = waiting.result(10)
-    assert holder(server) == lease.token
-    assert waiters(server, "n") == 0
-    lease.release()
-    time.sleep(0.3)
-    until(lambda: is_free(server), what="a free name and an empty queue")
+def test_ticket(api: Api, server: Server) -> None:
+    def trial(one: Trial) -> None:
+        held = one.lock(one.rival).acquire(5)
+        rule = one.fault(one.proxy, script("renew"))
+        waiting = one.lock().start(20)
+        rule.wait(10)
+        time.sleep(0.3)
+        held.release()
+        lease = waiting.result(10)
+        assert holder(server, one.name) == lease.token
+        assert lease.fence > held.fence
+        lease.check()
+        lease.release()
+        one.until_free()
+
+    each_fault(api, server, trial)
+
+
+def test_queueing(api: Api, server: Server) -> None:
+    def trial(one: Trial) -> None:
+        held = one.lock(one.rival).acquire(5)
+        rule = one.fault(one.proxy, script("acquire"))
+        waiting = one.lock().start(20)
+        rule.wait()
+        until(lambda: waiters(server, one.name) == 1, what="the waiter's ticket")
+        held.release()
+        lease = waiting.result(10)
+        assert holder(server, one.name) == lease.token
+        assert waiters(server, one.name) == 0
+        lease.release()
+        time.sleep(0.3)
+        one.until_free()
+
+    each_fault(api, server, trial)
 
 
 # The rows of the fault list ---------------------------------------------------------------------------------------
@@ -180,13 +221,6 @@ def test_row_02_without_any_answer_it_is_unknown_and_undone(
     rule.wait()
     until(lambda: is_free(server), what="the undo")
     assert len(tokens_of(proxy, "acquire")) == 1
-
-
-def test_row_03_the_redis_client_makes_no_retries() -> None:
-    endpoint = Endpoint("redis", "redis://x", {"host": "127.0.0.1", "port": 1})
-    for made in (make_sync(endpoint, 0.5), make_async(endpoint, 0.5)):
-        assert made.retry.get_retries() == 0
-        assert made.socket_timeout == made.socket_connect_timeout == 0.5
 
 
 def test_row_03_a_timeout_ends_the_wait_for_a_silent_server(client: Client, proxy: Proxy) -> None:

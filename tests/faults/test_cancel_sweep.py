@@ -188,7 +188,14 @@ async def pair(server: Server) -> AsyncIterator[tuple[pawlock.AsyncClient, pawlo
 @kinds
 @situations
 @pytest.mark.parametrize(
-    "way", ["acquire", "acquire with a timeout", "async with lock", "async with acquire", "rlock"]
+    "way",
+    [
+        "async with lock",
+        *[
+            pytest.param(way, marks=pytest.mark.slow)
+            for way in ("acquire", "acquire with a timeout", "async with acquire", "rlock")
+        ],
+    ],
 )
 async def test_row_10_cancel_at_every_await_of_acquire(
     *,
@@ -292,7 +299,9 @@ async def test_row_10_cancel_during_connect(
     assert most >= 1
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.002, 0.01])
+@pytest.mark.parametrize(
+    "delay", [0.002, *[pytest.param(delay, marks=pytest.mark.slow) for delay in (0.0, 0.01)]]
+)
 async def test_row_10_cancel_during_connect_by_time(delay: float, server: Server) -> None:
     """The connecting is shared: one task's cancel ends neither the others' nor the next one's."""
     with Proxy(server) as proxy:
@@ -327,8 +336,16 @@ async def restless() -> AsyncIterator[None]:
     turning.cancel()
 
 
-@pytest.mark.parametrize("how", ["timeout", "wait_for"])
-@pytest.mark.parametrize("contended", [False, True], ids=["free", "contended"])
+@pytest.mark.parametrize(
+    ("how", "contended"),
+    [
+        ("timeout", False),
+        *[
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("timeout", True), ("wait_for", False), ("wait_for", True))
+        ],
+    ],
+)
 async def test_row_14_a_timeout_around_acquire_is_held_or_clean(
     *, how: str, contended: bool, pair: tuple[pawlock.AsyncClient, pawlock.AsyncClient], server: Server
 ) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 import pawlock
-from pawlock.core.protocol.outcomes import Granted
-from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.runtimes.threads import run
 from tests.faults.rig import key
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
@@ -59,23 +56,3 @@ def test_after_a_lost_reply_no_task_gets_the_error_of_another(
             assert is_wrong(found[1], "bad")
 
     asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("behind", [0, 1])
-def test_after_a_lost_reply_no_call_of_a_batch_gets_the_error_of_another(
-    proxy: Proxy, server: Server, behind: int
-) -> None:
-    server.command("LPUSH", key("bad"), "x")
-    with pawlock.connect(proxy.url) as client:
-        leases = [client.lock(name).acquire() for name in ("good", "bystander")[: 1 + behind]]
-        bad = cast("Any", client.lock("bad"))._plan.primitive
-        calls = [
-            lease._record.server_lease.primitive.renew(lease.token, 30_000, 3000, "") for lease in leases
-        ]
-        calls.insert(1, bad.renew("x" * 22, 30_000, 3000, ""))
-        proxy.swallow_reply(lambda request: request.contains("pawlock:good"))
-        first, second, *rest = run(client._engine.runtime.call_many(calls, 0.5))
-        for outcome in (first, second):
-            assert isinstance(outcome, Fault)
-            assert outcome.kind is FaultKind.UNANSWERED
-        assert [type(outcome) for outcome in rest] == [Granted] * behind

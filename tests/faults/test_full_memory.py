@@ -11,13 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 import pawlock
+from tests.conftest import started
 from tests.faults.rig import until
-from tests.support.servers import Server
+from tests.support.servers import FLAVOURS, Server
 
 # The rows are for both APIs: what they call has the same name in both, and is awaited in one.
 Do = Callable[[Any], Any]
@@ -60,20 +62,33 @@ async def _connected(url: str) -> pawlock.AsyncClient:
     return pawlock.connect_async(url, deadlock_after=60)
 
 
-@pytest.fixture(params=["threads", "asyncio"])
-def side(request: pytest.FixtureRequest, own_server: Server) -> Iterator[Side]:
-    made = Side(request.param, own_server.url)
-    yield made
-    own_server.command("CONFIG", "SET", "maxmemory", "0")
-    made.close()
+@pytest.fixture(scope="module", params=FLAVOURS)
+def flavoured(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with started(request.param) as server:
+        yield server
 
 
 @pytest.fixture
-def other(own_server: Server) -> Iterator[pawlock.Client]:
+def small(flavoured: Server) -> Iterator[Server]:
+    """An empty server whose memory a test may take away."""
+    flavoured.command("FLUSHALL")
+    yield flavoured
+    flavoured.command("CONFIG", "SET", "maxmemory", "0")
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def side(request: pytest.FixtureRequest, small: Server) -> Iterator[Side]:
+    with closing(Side(request.param, small.url)) as made:
+        yield made
+        small.command("CONFIG", "SET", "maxmemory", "0")
+
+
+@pytest.fixture
+def other(small: Server) -> Iterator[pawlock.Client]:
     """Who was there before."""
-    with pawlock.connect(own_server.url, deadlock_after=60) as client:
+    with pawlock.connect(small.url, deadlock_after=60) as client:
         yield client
-        own_server.command("CONFIG", "SET", "maxmemory", "0")
+        small.command("CONFIG", "SET", "maxmemory", "0")
 
 
 def nothing(_: pawlock.Client) -> None:
@@ -167,52 +182,59 @@ NEW: dict[str, tuple[Do, Do]] = {
 }
 
 
-@pytest.mark.parametrize("row", NEW)
-def test_nothing_new_is_granted(row: str, side: Side, other: pawlock.Client, own_server: Server) -> None:
-    prepare, act = NEW[row]
-    keep = prepare(other)
-    full(own_server)
-    with pytest.raises(pawlock.BackendOutOfMemory):
-        side.do(lambda: act(side.client))
-    own_server.command("CONFIG", "SET", "maxmemory", "0")
-    if hasattr(keep, "release"):
-        keep.release()
+@pytest.mark.parametrize("api", ["threads", "asyncio"])
+def test_nothing_new_is_granted(api: str, small: Server) -> None:
+    for row, (prepare, act) in NEW.items():
+        small.command("FLUSHALL")
+        with pawlock.connect(small.url, deadlock_after=60) as other, closing(Side(api, small.url)) as side:
+            keep = prepare(other)
+            full(small)
+            try:
+                side.do(lambda act=act, side=side: act(side.client))  # type: ignore[misc]
+            except pawlock.BackendOutOfMemory:
+                granted = False
+            else:
+                granted = True
+            small.command("CONFIG", "SET", "maxmemory", "0")
+            assert not granted, row
+            if hasattr(keep, "release"):
+                keep.release()
 
 
-DEAD = {
-    "a lock": ("client.lock('n', ttl=0.4, ticket_ttl=0.3)", slow(lock)),
-    "an owner's lock": ("client.rlock('n', owner='job', ttl=0.4, ticket_ttl=0.3)", slow(owner)),
-    "a permit": (
-        "client.semaphore('n', permits=1, ttl=0.4, ticket_ttl=0.3)",
-        slow(lambda client: client.semaphore("n", permits=1)),
-    ),
-    "a writer's lock": ("client.rwlock('n', ttl=0.4, ticket_ttl=0.3).write", slow(write)),
+DEAD: dict[str, Callable[[Any, str], Any]] = {
+    "lock": lambda client, name: client.lock(name),
+    "owner": lambda client, name: client.rlock(name, owner="job"),
+    "permit": lambda client, name: client.semaphore(name, permits=1),
+    "writer": lambda client, name: client.rwlock(name).write,
 }
 """What a holder and a waiter leave behind that die: what is taken out of the way first must not open the way."""
 
 
-@pytest.mark.parametrize("row", DEAD)
-def test_nothing_new_is_granted_where_the_dead_are_swept(row: str, side: Side, own_server: Server) -> None:
-    make, act = DEAD[row]
-    died = subprocess.Popen([sys.executable, "-c", HOLDS.format(make=make), own_server.url])
-    until(lambda: bool(_queue(own_server)), timeout=60, what="the waiter's ticket")
+def test_nothing_new_is_granted_where_the_dead_are_swept(side: Side, small: Server) -> None:
+    died = subprocess.Popen([sys.executable, "-c", HOLDS, small.url])
+    until(lambda: len(_queue(small)) == len(DEAD), timeout=60, what="a waiter's ticket in each queue")
     died.kill()
     died.wait(60)
     time.sleep(1.5)
-    full(own_server)
-    with pytest.raises(pawlock.BackendOutOfMemory):
-        side.do(lambda: act(side.client))
+    full(small)
+    for name, make in DEAD.items():
+        with pytest.raises(pawlock.BackendOutOfMemory):
+            side.do(lambda make=make, name=name: make(side.client, name).acquire(timeout=5))  # type: ignore[misc]
 
 
 HOLDS = """
-import sys
+import sys, threading
 import pawlock
-def make(client):
-    return {make}
-lease = make(pawlock.connect(sys.argv[1])).acquire(timeout=20)
+client = pawlock.connect(sys.argv[1], ttl=0.4)
+soon = {"ttl": 0.4, "ticket_ttl": 0.3}
+def lock(): return client.lock("lock", **soon)
+def owner(who): return client.rlock("owner", owner=who, **soon)
+def permit(): return client.semaphore("permit", permits=1, **soon)
+def writer(): return client.rwlock("writer", **soon).write
+held = [lock().acquire(), owner("job").acquire(), permit().acquire(), writer().acquire()]
 client = pawlock.connect(sys.argv[1])
-other = client.rlock("n", owner="another", ttl=0.4, ticket_ttl=0.3) if "owner" in {make!r} else make(client)
-other.acquire(timeout=60)
+for waiting in (lock(), owner("another"), permit(), writer()):
+    threading.Thread(target=waiting.acquire, kwargs={"timeout": 60}).start()
 """
 """A process that holds and waits, until it is killed."""
 
@@ -238,15 +260,15 @@ HELD: dict[str, tuple[Do, Do]] = {
 
 @pytest.mark.parametrize("row", HELD)
 def test_what_is_there_is_renewed_released_and_passed_on(
-    row: str, side: Side, other: pawlock.Client, own_server: Server
+    row: str, side: Side, other: pawlock.Client, small: Server
 ) -> None:
     mine, theirs = HELD[row]
     lease = side.do(lambda: mine(side.client).acquire(timeout=5))
     got: list[pawlock.Lease] = []
     waiting = threading.Thread(target=lambda: got.append(theirs(other).acquire(timeout=60)))
     waiting.start()
-    until(lambda: bool(_queue(own_server)), what="the waiter's ticket")
-    full(own_server)
+    until(lambda: bool(_queue(small)), what="the waiter's ticket")
+    full(small)
     side.do(lambda: lease.extend(40))
     side.do(lease.check)
     side.do(lease.release)
@@ -256,13 +278,13 @@ def test_what_is_there_is_renewed_released_and_passed_on(
     got[0].release()
 
 
-def test_a_downgrade_lets_readers_in(side: Side, other: pawlock.Client, own_server: Server) -> None:
+def test_a_downgrade_lets_readers_in(side: Side, other: pawlock.Client, small: Server) -> None:
     lease = side.do(lambda: write(side.client).acquire(timeout=5))
     got: list[pawlock.Lease] = []
     waiting = threading.Thread(target=lambda: got.append(read(other).acquire(timeout=60)))
     waiting.start()
-    until(lambda: bool(_queue(own_server)), what="the waiter's ticket")
-    full(own_server)
+    until(lambda: bool(_queue(small)), what="the waiter's ticket")
+    full(small)
     side.do(lease.downgrade)
     waiting.join(60)
     assert got
@@ -271,7 +293,7 @@ def test_a_downgrade_lets_readers_in(side: Side, other: pawlock.Client, own_serv
     side.do(lease.release)
 
 
-def test_a_latch_that_is_there_opens(side: Side, other: pawlock.Client, own_server: Server) -> None:
+def test_a_latch_that_is_there_opens(side: Side, other: pawlock.Client, small: Server) -> None:
     opened: list[bool] = []
 
     def wait() -> None:
@@ -280,8 +302,8 @@ def test_a_latch_that_is_there_opens(side: Side, other: pawlock.Client, own_serv
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    until(lambda: own_server.command("KEYS", "*:waiters") != [], what="the waiter's note")
-    full(own_server)
+    until(lambda: small.command("KEYS", "*:waiters") != [], what="the waiter's note")
+    full(small)
     side.do(lambda: side.client.latch("n", 1).count_down())
     waiting.join(60)
     assert opened

@@ -432,6 +432,13 @@ CASES = [
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
+def test_row_12_a_handler_at_a_few_steps(handler: str, server: Server) -> None:
+    for situation in ("acquire from another thread", "release to threads", "extend"):
+        sweep(server, "lock", situation, handler, first=3, stride=67)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("handler", HANDLERS)
 @pytest.mark.parametrize(("kind", "situation"), CASES)
 def test_row_12_a_handler_at_some_steps(kind: str, situation: str, handler: str, server: Server) -> None:
     """At each 41st step; where it begins differs from case to case, and does not from run to run."""
@@ -439,11 +446,13 @@ def test_row_12_a_handler_at_some_steps(kind: str, situation: str, handler: str,
     sweep(server, kind, situation, handler, first=first, stride=41)
 
 
+@pytest.mark.slow
 def test_row_12_a_release_at_every_step_of_an_extend(server: Server) -> None:
     """Those who wait here go on by themselves from some step on; whoever releases after it leaves the name itself."""
     sweep(server, "lock", "extend", "same name")
 
 
+@pytest.mark.slow
 def test_row_12_a_close_at_every_step_of_an_acquire(server: Server) -> None:
     """Up to the last step before the caller has the lease: of a client that is closed by then, nobody gets one."""
     sweep(server, "lock", "acquire, free", "close")

@@ -238,6 +238,13 @@ def sweep(server: Server, kind: str, situation: str, handler: str, *, first: int
     return at - 1
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_row_12_a_handler_on_top_of_a_loop_at_a_few_steps(server: Server) -> None:
+    for handler in HANDLERS:
+        sweep(server, "lock", "acquire from a thread", handler, first=7, stride=211)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("handler", HANDLERS)
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -295,8 +302,17 @@ async def _once(client: pawlock.AsyncClient, name: str) -> None:
             raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("block", [_lock, _acquisition, _inner, _several, _several_acquired, _once])
+@pytest.mark.parametrize(
+    ("block", "stride"),
+    [
+        (_lock, 29),
+        *[
+            pytest.param(block, stride, marks=pytest.mark.slow)
+            for block in (_lock, _acquisition, _inner, _several, _several_acquired, _once)
+            for stride in (1, 5)
+        ],
+    ],
+)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 async def test_row_12_a_handler_that_raises_in_a_task_leaves_no_block_behind(
     block: Callable[[pawlock.AsyncClient, str], Awaitable[None]], stride: int, server: Server

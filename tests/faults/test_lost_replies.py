@@ -13,9 +13,9 @@ from typing import Self
 import pytest
 
 import pawlock
-from pawlock.core.protocol.scripts import load
 from tests.faults.rig import teach, until
 from tests.support.proxy import Proxy, Request
+from tests.support.scripts import published
 from tests.support.servers import Server
 
 TTL = 0.9
@@ -153,7 +153,7 @@ def scripts_that_run(server: Server) -> list[str]:
 
 def test_a_lost_reply_ends_no_lease_that_it_does_not_concern(server: Server) -> None:
     """To the record of its session, which no lease needs; all the others take longer."""
-    assert not costs(server, load("pawlock.primitives.session", "publish").sha)
+    assert not costs(server, published("session/publish").sha)
 
 
 @pytest.mark.slow

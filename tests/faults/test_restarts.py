@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.core.protocol.scripts import load
 from tests.faults.rig import Api, Client, Lock, in_thread, until, value
 from tests.support.pace import pace
 from tests.support.proxy import Proxy, Request
+from tests.support.scripts import published
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
@@ -45,10 +45,7 @@ def test_row_43_a_restart_without_data_is_told_and_the_fence_rises(api: Api, bro
     second.release()
 
 
-_LEAVE = {
-    load(f"pawlock.primitives.{module}", name)
-    for module, name in (("mutex", "leave"), ("mutex", "own_leave"), ("permits", "leave"))
-}
+_LEAVE = {published(name) for name in ("mutex/leave", "mutex/own_leave", "permits/leave")}
 
 
 def leaves(request: Request) -> bool:
