@@ -17,7 +17,7 @@ from tests.support.proxy import Proxy
 from tests.support.resp import texts
 from tests.support.servers import Server
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 SOME = 6
 TICKET = 1.5

@@ -151,6 +151,7 @@ def scripts_that_run(server: Server) -> list[str]:
     return sorted(ran)
 
 
+@pytest.mark.slow
 def test_a_lost_reply_ends_no_lease_that_it_does_not_concern(server: Server) -> None:
     """To the record of its session, which no lease needs; all the others take longer."""
     assert not costs(server, published("session/publish").sha)

@@ -109,7 +109,7 @@ def test_row_39_loading(api: Api) -> None:
             redis.Redis(unix_socket_path=server.socket_path) as plain,
             plain.pipeline(transaction=False) as pipe,
         ):
-            for i in range(20_000):
+            for i in range(10_000):
                 pipe.set(f"k{i}", i)
             pipe.execute()
         client = api.connect(server.url)

@@ -330,7 +330,7 @@ def test_row_33_reentry_into_a_lost_lease(server: Server) -> None:
             outer.release()
 
 
-@pytest.mark.parametrize("reachable", [True, False])
+@pytest.mark.parametrize("reachable", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_row_15_the_interpreter_ends_while_it_holds(
     *, reachable: bool, api: Api, server: Server, processes: list[Process]
 ) -> None:
