@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pawlock
+from tests.support.one_api import in_one_api
 from tests.support.servers import Server, available
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run each case in one API; in both in the full run."""
+    in_one_api(items, Path(__file__).parent)
+
 
 FRESH = pawlock.RedlockOptions(fresh=True)
 """The servers of a test are younger than any lease."""

@@ -13,14 +13,14 @@ from contextlib import ExitStack
 import pytest
 
 import pawlock
-from pawlock.core.protocol.scripts import load
 from tests.contract.edges.helpers import eventually, local_waiters
 from tests.contract.redlock.apis import APIS, connect, done, nap, play
 from tests.contract.redlock.conftest import FRESH, PATIENT, Cluster
 from tests.support.proxy import Proxy, Request
+from tests.support.scripts import published
 from tests.support.servers import Server
 
-GRANT = load("pawlock.primitives.redlock", "grant")
+GRANT = published("redlock/grant")
 
 
 each_api = pytest.mark.parametrize("api", APIS)

@@ -12,6 +12,8 @@ import pawlock
 from tests.contract.redlock.apis import APIS, connect, done, nap, play
 from tests.contract.redlock.conftest import Cluster
 
+pytestmark = pytest.mark.slow
+
 TTL = 2.0
 OPTIONS = pawlock.RedlockOptions(fresh=True, max_ttl=TTL)
 

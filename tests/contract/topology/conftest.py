@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.faults.rig import APIS, Api
+from tests.support.one_api import in_one_api
 from tests.support.servers import available
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run each case in one API; in both in the full run."""
+    in_one_api(items, Path(__file__).parent)
 
 
 @pytest.fixture(scope="module", autouse=True)

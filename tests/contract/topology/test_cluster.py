@@ -14,11 +14,6 @@ from pathlib import Path
 import pytest
 
 import pawlock
-from pawlock.core.protocol.names import helper_key
-from pawlock.core.protocol.outcomes import Unexpected
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import load, pack_words
-from pawlock.runtimes import threads
 from tests.contract.edges.helpers import in_child
 from tests.faults.rig import Api, in_thread, key, until
 from tests.support.groups import ClusterGroup
@@ -119,7 +114,7 @@ def test_a_key_with_braces_keeps_its_helpers_beside_it(cluster: ClusterGroup, ap
     lease = client.lock("lock:{{order}}:7").acquire()
     node = cluster.owner(cluster.slot_of("order"))
     assert node.command("GET", "lock:{order}:7") == lease.token.encode()
-    assert node.command("EXISTS", helper_key("lock:{order}:7", "fence")) == 1
+    assert node.command("EXISTS", "lock:{order}:7:pawlock:fence") == 1
     waiting = other.lock("lock:{{order}}:7").start()
     until(lambda: client.inspect("lock:{{order}}:7").queue_length == 1, what="it queues")
     lease.release()
@@ -229,30 +224,7 @@ def test_a_release_that_waits_for_a_slot_says_that_an_operator_took_the_lock(
     api.run(second.release)
 
 
-def test_an_asked_node_runs_a_script_it_never_saw(cluster: ClusterGroup, api: Api) -> None:
-    """ASK: ASKING and the script in one go, on a node that does not know it yet."""
-    client = api.connect(cluster.url)
-    slot = cluster.slot_of(key("asked"))
-    source = cluster.owner(slot)
-    target = next(node for node in cluster.nodes if node is not source)
-    client.lock("asked").acquire().release()
-    call = Call(load("tests.contract.topology", "lone_key"), pack_words(key("asked").encode(), b"x"))
-    runtime = api.run(lambda: api.engine(client.raw)).runtime
-    cluster.begin_move(slot, source, target)
-    try:
-        target.command("SCRIPT", "FLUSH")
-        cluster.move_keys(slot, source, target)
-        # The runtime of threads never suspends.
-        reply = api.run(
-            lambda: runtime.call(call, 2.0) if api.is_async else threads.run(runtime.call(call, 2.0))
-        )
-        assert reply == Unexpected([b"K"]), "a script that is none of pawlock's"
-    finally:
-        cluster.move_keys(slot, source, target)
-        cluster.end_move(slot, source, target)
-    assert target.command("GETDEL", key("asked")) == b"x"
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
 def test_slots_move_under_eight_contending_processes(cluster: ClusterGroup, kind: str) -> None:
     """The counter is exact, no error reaches anybody, and no wait is long."""

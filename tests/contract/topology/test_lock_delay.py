@@ -13,7 +13,7 @@ from tests.faults.rig import Api, helper, key, until
 from tests.support.pace import pace
 from tests.support.servers import Server
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -40,32 +41,32 @@ def two_take_turns(first: Callable[[], pawlock.Lease], second: Callable[[], pawl
     assert inside.is_set()
 
 
-@pytest.mark.parametrize("name", NAMES[:3])
-def test_what_one_holds_at_a_time(url: str, name: str) -> None:
+def test_what_one_holds_at_a_time(url: str) -> None:
     with pawlock.connect(url) as one, pawlock.connect(url) as two:
-        for kind in ("lock", "rlock", "fair_lock"):
+        for name in NAMES[:3]:
+            for kind in ("lock", "rlock", "fair_lock"):
+                two_take_turns(
+                    getattr(one, kind)(f"{kind} {name}").acquire, getattr(two, kind)(f"{kind} {name}").acquire
+                )
+            owned = one.rlock(f"owned {name}", owner="job").acquire()
+            again = two.rlock(f"owned {name}", owner="job").acquire()
+            assert again.count == 2
+            again.release()
+            owned.release()
+
+
+def test_what_several_hold(url: str) -> None:
+    with pawlock.connect(url) as one, pawlock.connect(url) as two:
+        for name in NAMES[:3]:
+            other = one.semaphore(f"s {name}", permits=2).acquire()
             two_take_turns(
-                getattr(one, kind)(f"{kind} {name}").acquire, getattr(two, kind)(f"{kind} {name}").acquire
+                one.semaphore(f"s {name}", permits=2).acquire, two.semaphore(f"s {name}", permits=2).acquire
             )
-        owned = one.rlock(f"owned {name}", owner="job").acquire()
-        again = two.rlock(f"owned {name}", owner="job").acquire()
-        assert again.count == 2
-        again.release()
-        owned.release()
-
-
-@pytest.mark.parametrize("name", NAMES[:3])
-def test_what_several_hold(url: str, name: str) -> None:
-    with pawlock.connect(url) as one, pawlock.connect(url) as two:
-        other = one.semaphore(f"s {name}", permits=2).acquire()
-        two_take_turns(
-            one.semaphore(f"s {name}", permits=2).acquire, two.semaphore(f"s {name}", permits=2).acquire
-        )
-        other.release()
-        reader = one.rwlock(f"rw {name}").read.acquire()
-        assert two.rwlock(f"rw {name}").write.try_acquire() is None
-        reader.release()
-        two_take_turns(one.rwlock(f"rw {name}").write.acquire, two.rwlock(f"rw {name}").read.acquire)
+            other.release()
+            reader = one.rwlock(f"rw {name}").read.acquire()
+            assert two.rwlock(f"rw {name}").write.try_acquire() is None
+            reader.release()
+            two_take_turns(one.rwlock(f"rw {name}").write.acquire, two.rwlock(f"rw {name}").read.acquire)
 
 
 def test_several_names_at_once(url: str) -> None:
@@ -81,15 +82,15 @@ def test_several_names_at_once(url: str) -> None:
             assert not one.inspect(name).held
 
 
-@pytest.mark.parametrize("name", NAMES[:3])
-def test_what_is_waited_for(url: str, name: str) -> None:
+def test_what_is_waited_for(url: str) -> None:
     with pawlock.connect(url) as one, pawlock.connect(url) as two:
-        latch = one.latch(f"latch {name}", 2)
-        with started_threads(lambda: two.latch(f"latch {name}", 2).wait(10)):
-            latch.count_down()
-            latch.count_down()
-        with started_threads(lambda: two.barrier(f"barrier {name}", 2).wait(10)):
-            one.barrier(f"barrier {name}", 2).wait(10)
+        for name in NAMES[:3]:
+            latch = one.latch(f"latch {name}", 2)
+            with started_threads(partial(two.latch(f"latch {name}", 2).wait, 10)):
+                latch.count_down()
+                latch.count_down()
+            with started_threads(partial(two.barrier(f"barrier {name}", 2).wait, 10)):
+                one.barrier(f"barrier {name}", 2).wait(10)
 
 
 async def test_tasks(url: str) -> None:

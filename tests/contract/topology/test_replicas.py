@@ -103,6 +103,7 @@ def test_a_lagging_replica_refuses_the_grant(pair: Pair, api: Api) -> None:
     client.lock(replicas=2).acquire().release()
 
 
+@pytest.mark.slow
 def test_an_undo_that_is_lost_is_sent_again(pair: Pair, api: Api) -> None:
     """Two faults in a row: too few replicas, and then the undo of the grant does not arrive."""
     with Proxy(pair.master) as proxy:
@@ -174,6 +175,7 @@ def test_a_renewal_counts_only_where_the_replicas_have_it(pair: Pair, api: Api) 
     plain.release()
 
 
+@pytest.mark.slow
 def test_an_extension_counts_only_where_the_replicas_have_it(pair: Pair, api: Api) -> None:
     client = api.connect(pair.master.url)
     lease = client.lock(replicas=2, ttl=6.0).acquire()
@@ -187,6 +189,7 @@ def test_an_extension_counts_only_where_the_replicas_have_it(pair: Pair, api: Ap
     pair.wait()
 
 
+@pytest.mark.slow
 def test_on_disk(pair: Pair, api: Api) -> None:
     """The second replica writes an append-only file, the first does not."""
     client = api.connect(pair.master.url)
@@ -196,6 +199,7 @@ def test_on_disk(pair: Pair, api: Api) -> None:
         client.lock(replicas=2, replicas_sync="disk", ttl=0.6).acquire()
 
 
+@pytest.mark.slow
 def test_others_are_not_kept_waiting(pair: Pair, api: Api) -> None:
     """WAIT blocks a connection: not the one that the others share."""
     client = api.connect(pair.master.url)
@@ -230,6 +234,7 @@ def test_a_ticket_is_adopted_with_replicas(pair: Pair, api: Api) -> None:
     api.run(lease.release)
 
 
+@pytest.mark.slow
 def test_what_a_failover_would_lose_is_refused(api: Api) -> None:
     """Replication is frozen, the lock is refused; so the failover loses nothing that anybody relies on."""
     with SentinelGroup() as group:
@@ -247,6 +252,7 @@ def test_what_a_failover_would_lose_is_refused(api: Api) -> None:
         until(lambda: kept.state == "suspect", what="without a replica no renewal counts any more")
 
 
+@pytest.mark.slow
 def test_in_a_cluster(api: Api) -> None:
     with ClusterGroup(replicas=1) as cluster:
         client = api.connect(cluster.url)

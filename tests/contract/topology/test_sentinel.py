@@ -108,6 +108,7 @@ def test_a_held_lease_survives_a_failover(group: SentinelGroup, api: Api) -> Non
     assert master.command("GET", key("n")) is None
 
 
+@pytest.mark.slow
 def test_a_lease_is_suspect_while_there_is_no_master(group: SentinelGroup, api: Api) -> None:
     client = api.connect(group.url)
     lease = client.lock(ttl=20.0, renew_every=0.2).acquire()
@@ -158,6 +159,7 @@ def test_what_a_failover_lost_is_told(group: SentinelGroup, api: Api) -> None:
     second.release()
 
 
+@pytest.mark.slow
 def test_an_acquire_during_a_failover_waits_for_the_new_master(group: SentinelGroup, api: Api) -> None:
     client = api.connect(group.url)
     client.lock().acquire().release()
@@ -170,6 +172,7 @@ def test_an_acquire_during_a_failover_waits_for_the_new_master(group: SentinelGr
     lease.release()
 
 
+@pytest.mark.slow
 def test_a_switch_without_a_crash(group: SentinelGroup, api: Api) -> None:
     """The old master lives and answers as a replica: nobody stays with it."""
     client = api.connect(group.url)
@@ -185,6 +188,7 @@ def test_a_switch_without_a_crash(group: SentinelGroup, api: Api) -> None:
     client.lock("again").acquire().release()
 
 
+@pytest.mark.slow
 def test_a_master_that_hangs_is_left(group: SentinelGroup, api: Api) -> None:
     """It would answer again later, and take writes until it hears of its successor: nobody must still be there."""
     client, other = api.connect(group.url), api.connect(group.url)
@@ -215,6 +219,7 @@ def test_the_watch_ends_with_its_client(calm: SentinelGroup, api: Api) -> None:
     until(lambda: watches() == before, what="the end of the watch")
 
 
+@pytest.mark.slow
 def test_the_watch_of_a_client_that_is_dropped_ends(calm: SentinelGroup) -> None:
     before = watches()
     client = pawlock.connect(calm.url)
@@ -234,6 +239,7 @@ def test_a_child_finds_the_master_by_itself(calm: SentinelGroup) -> None:
         client.lock("parent").acquire().release()
 
 
+@pytest.mark.slow
 def test_tls_to_plain_sentinels(calm: SentinelGroup, api: Api) -> None:
     url = calm.url.replace("redis+", "rediss+")
     with pytest.raises(pawlock.BackendUnavailable, match="the port is plain, without TLS"):
