@@ -40,7 +40,7 @@ def block(lease: pawlock.AsyncLease, seconds: float) -> None:
         lease.check()
 
 
-def blocked(url: str | list[str], seconds: float = 1.5, *, ttl: float = 0.5, **options: Any) -> None:
+def blocked(url: str | list[str], seconds: float = 1.6, *, ttl: float = 1.0, **options: Any) -> None:
     """Run a body that blocks its loop from its first line on, for longer than its TTL; then one that does not."""
 
     async def main() -> None:
@@ -49,6 +49,6 @@ def blocked(url: str | list[str], seconds: float = 1.5, *, ttl: float = 0.5, **o
                 block(lease, seconds)
             # It serves leases as before.
             async with client.lock("n", ttl=ttl):
-                await asyncio.sleep(ttl * 1.4)
+                await asyncio.sleep(ttl * 1.2)
 
     asyncio.run(main())

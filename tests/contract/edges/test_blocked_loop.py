@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import pawlock
-import pawlock.runtimes.quorum_aio
-import pawlock.runtimes.quorum_threads
 from tests.contract.edges.blocking import block, blocked, gone_within, relieved
 from tests.contract.edges.helpers import Script, eventually, holder_of, in_child, run_script, wait_for_renewal
 from tests.support.groups import ClusterGroup, SentinelGroup
@@ -31,6 +29,7 @@ def test_a_blocked_body_keeps_its_lease(server: Server, caplog: pytest.LogCaptur
     assert getattr(ended, "pawlock_blocked", 0.0) > 1.0
 
 
+@pytest.mark.slow
 def test_a_body_that_blocks_in_a_log_handler(valkey: Server) -> None:
     """The handler's lock is held all the while: the report of the block waits for it, and the renewal must not."""
     seen: list[str] = []
@@ -62,8 +61,8 @@ def test_it_is_counted(valkey: Server) -> None:
     counted: list[str] = []
 
     async def main() -> None:
-        async with pawlock.connect_async(valkey.url) as client, client.lock("n", ttl=0.3) as lease:
-            block(lease, 0.8)
+        async with pawlock.connect_async(valkey.url) as client, client.lock("n", ttl=0.6) as lease:
+            block(lease, 1.1)
             assert holder_of(valkey, "n") == lease.token
             counters = next(iter(client._known_engines())).reports.counters
             counted.extend(counters.elements())
@@ -73,7 +72,9 @@ def test_it_is_counted(valkey: Server) -> None:
     assert counted.count("renewed_by_thread") >= 2
 
 
-@pytest.mark.parametrize("which", ["lock", "client", "environment"])
+@pytest.mark.parametrize(
+    "which", ["lock", *[pytest.param(one, marks=pytest.mark.slow) for one in ("client", "environment")]]
+)
 def test_it_can_be_left_to_the_loop(valkey: Server, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if which == "environment":
         monkeypatch.setenv("PAWLOCK_RENEW", "loop")
@@ -128,6 +129,7 @@ def test_a_lease_that_is_taken_is_seen_in_the_body(valkey: Server) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_for_a_moment(own_server: Server) -> None:
     async def main() -> None:
         async with pawlock.connect_async(own_server.url) as client, client.lock("n", ttl=1.5) as lease:
@@ -140,6 +142,7 @@ def test_a_server_that_is_away_for_a_moment(own_server: Server) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_ends_it(own_server: Server) -> None:
     async def main() -> None:
         async with pawlock.connect_async(own_server.url) as client:
@@ -177,6 +180,7 @@ def test_many_leases_have_one_thread(valkey: Server) -> None:
     assert gone_within(3)
 
 
+@pytest.mark.slow
 def test_a_close_elsewhere_ends_it(valkey: Server) -> None:
     """A client of two loops: one is blocked, and the client is closed in the other."""
     client = pawlock.connect_async(valkey.url)
@@ -281,7 +285,7 @@ def test_a_process_that_was_stopped_for_too_long_revives_nothing(valkey: Server)
         assert holder_of(valkey, "n") == lease.token
 
 
-@pytest.mark.parametrize("rung", [False, True])
+@pytest.mark.parametrize("rung", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_loop_that_stands_still_is_renewed_when_it_goes_on(valkey: Server, *, rung: bool) -> None:
     """A loop that is run piece by piece: each piece may block from its first line on."""
     loop = asyncio.new_event_loop()
@@ -308,6 +312,7 @@ def test_a_loop_that_stands_still_is_renewed_when_it_goes_on(valkey: Server, *, 
     assert gone_within(3)
 
 
+@pytest.mark.slow
 def test_a_thread_that_ended_idle_is_there_again(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pawlock.runtimes.renewal_thread._IDLE_FOR", 0.0)
 
@@ -393,6 +398,7 @@ async def in_step(client: pawlock.AsyncClient) -> pawlock.AsyncLease:
     raise AssertionError("the replica is not in step")
 
 
+@pytest.mark.slow
 def test_a_replica_must_have_the_renewal(replicated: tuple[Server, Server]) -> None:
     async def main() -> None:
         async with pawlock.connect_async(replicated[0].url, replicas=1) as client:
@@ -406,6 +412,7 @@ def test_a_replica_must_have_the_renewal(replicated: tuple[Server, Server]) -> N
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_unix_socket(valkey: Server) -> None:
     blocked(valkey.unix_url)
 
@@ -453,6 +460,7 @@ class _HandlerError(BaseException):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [False, True])
 def test_row_12_a_handler_that_raises_while_the_thread_is_started(
     valkey: Server, monkeypatch: pytest.MonkeyPatch, *, runs: bool

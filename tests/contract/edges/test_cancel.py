@@ -76,7 +76,7 @@ async def test_an_inner_timeout_stays_inside(aclient: pawlock.AsyncClient) -> No
     await settled()
 
 
-@pytest.mark.parametrize("outer", [True, False])
+@pytest.mark.parametrize("outer", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_a_timeout_and_a_loss_in_one_instant(
     valkey: Server, aclient: pawlock.AsyncClient, outer: bool
 ) -> None:
@@ -166,8 +166,17 @@ async def test_a_shielded_part_runs_on(valkey: Server, aclient: pawlock.AsyncCli
     await settled()
 
 
-@pytest.mark.parametrize("lost", ["outer", "inner", "both"])
-@pytest.mark.parametrize("awaits", [True, False])
+@pytest.mark.parametrize(
+    ("lost", "awaits"),
+    [
+        ("both", True),
+        ("inner", False),
+        *[
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("outer", True), ("inner", True), ("outer", False), ("both", False))
+        ],
+    ],
+)
 async def test_two_blocks_one_in_the_other(
     valkey: Server, aclient: pawlock.AsyncClient, lost: str, awaits: bool
 ) -> None:

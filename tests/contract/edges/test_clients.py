@@ -8,6 +8,7 @@ import importlib.util
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -56,27 +57,27 @@ def pool_use(client: Any) -> int:
     return len(used or ()) + len([c for c in free or () if c is not None])
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: next(iter(s), "plain"))
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_each_api_takes_each_client(valkey: Server, library: str, settings: dict[str, Any]) -> None:
-    valkey.command("FLUSHALL")
-    theirs = make(library, host="127.0.0.1", port=valkey.port, db=3, **settings)
-    before = dict(theirs.connection_pool.connection_kwargs)
-    with pawlock.connect(theirs) as client, client.lock("handed") as lease:
-        keys = valkey.command("INFO", "keyspace")
-        assert isinstance(keys, bytes)
-        assert b"db3" in keys
-        assert b"db0" not in keys
-        lease.extend(9)
+def test_each_api_takes_each_client(valkey: Server, library: str) -> None:
+    for settings in SETTINGS:
+        valkey.command("FLUSHALL")
+        theirs = make(library, host="127.0.0.1", port=valkey.port, db=3, **settings)
+        before = dict(theirs.connection_pool.connection_kwargs)
+        with pawlock.connect(theirs) as client, client.lock("handed") as lease:
+            keys = valkey.command("INFO", "keyspace")
+            assert isinstance(keys, bytes)
+            assert b"db3" in keys
+            assert b"db0" not in keys
+            lease.extend(9)
 
-    async def main() -> None:
-        async with pawlock.connect_async(theirs) as client, client.lock("handed") as lease:
-            await lease.extend(9)
-        await dispose(theirs)
+        async def main(theirs: Any = theirs) -> None:
+            async with pawlock.connect_async(theirs) as client, client.lock("handed") as lease:
+                await lease.extend(9)
+            await dispose(theirs)
 
-    asyncio.run(main())
-    assert pool_use(theirs) == 0, "a connection of the pool was used"
-    assert theirs.connection_pool.connection_kwargs == before
+        asyncio.run(main())
+        assert pool_use(theirs) == 0, f"{settings}: a connection of the pool was used"
+        assert theirs.connection_pool.connection_kwargs == before, settings
 
 
 def test_retries_of_the_client_stay_with_it(valkey: Server) -> None:
@@ -278,15 +279,10 @@ def _bad() -> list[tuple[str, Callable[[], Any], type[pawlock.PawlockError], str
     ]
 
 
-@pytest.mark.parametrize(
-    ("make_it", "error", "word"), [case[1:] for case in _bad()], ids=[c[0] for c in _bad()]
-)
-@pytest.mark.parametrize("connect", [pawlock.connect, pawlock.connect_async])
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning"
 )
-def test_what_is_not_a_client(
-    connect: Callable[[Any], object], make_it: Callable[[], Any], error: type[pawlock.PawlockError], word: str
-) -> None:
-    with pytest.raises(error, match=word):
-        connect(make_it())
+def test_what_is_not_a_client() -> None:
+    for connect, (what, make_it, error, word) in product((pawlock.connect, pawlock.connect_async), _bad()):
+        with pytest.raises(error, match=word):
+            pytest.fail(f"{what}: {connect(make_it())!r} was made")

@@ -7,7 +7,6 @@ import threading
 import pytest
 
 import pawlock
-from pawlock.core.protocol.scripts import load
 from tests.contract.edges.helpers import (
     Script,
     eventually,
@@ -18,6 +17,7 @@ from tests.contract.edges.helpers import (
     wait_for_renewal,
 )
 from tests.support.proxy import Proxy
+from tests.support.scripts import published
 from tests.support.servers import Server
 
 
@@ -122,7 +122,7 @@ def test_detaching_what_cannot_be_given_away(client: pawlock.Client) -> None:
 def test_an_adoption_whose_reply_is_lost_is_asked_again(client: pawlock.Client, valkey: Server) -> None:
     ticket = client.lock("resent").acquire().detach()
     with Proxy(valkey) as proxy, pawlock.connect(proxy.url) as there:
-        proxy.swallow_reply(load("pawlock.primitives.mutex", "adopt").sha)
+        proxy.swallow_reply(published("mutex/adopt").sha)
         with there.adopt(ticket) as lease:
             assert holder_of(valkey, "resent") == lease.token
     assert free(valkey, "resent")
@@ -135,13 +135,14 @@ def test_an_adoption_that_fails_leaves_the_name_to_nobody(client: pawlock.Client
     with Proxy(valkey) as proxy, pawlock.connect(proxy.url) as there:
         with there.lock("warm"):
             pass
-        rule = proxy.swallow_reply(load("pawlock.primitives.mutex", "adopt").sha, times=None)
+        rule = proxy.swallow_reply(published("mutex/adopt").sha, times=None)
         with pytest.raises(pawlock.BackendUnavailable):
             there.adopt(ticket, unavailable_after=0.3)
         assert rule.hits >= 1
         eventually(lambda: free(valkey, "failed"), "the adopted token is left", 1.2)
 
 
+@pytest.mark.slow
 def test_close_waits_for_an_adoption_and_nobody_gets_the_lease(
     client: pawlock.Client, valkey: Server
 ) -> None:

@@ -73,6 +73,7 @@ def test_an_uncaught_error_inside_a_block(valkey: Server) -> None:
     assert free(valkey, "error")
 
 
+@pytest.mark.slow
 def test_os_exit_leaves_the_lease_to_its_ttl(valkey: Server) -> None:
     text = """
         import os, sys, pawlock
@@ -121,7 +122,9 @@ def test_ctrl_c_while_waiting(valkey: Server) -> None:
     assert valkey.command("EXISTS", "{pawlock:waited for}:1:queue", "{pawlock:waited for}:1:tickets") == 0
 
 
-@pytest.mark.parametrize("kind", ["gone", "hung", "frozen network"])
+@pytest.mark.parametrize(
+    "kind", ["gone", *[pytest.param(kind, marks=pytest.mark.slow) for kind in ("hung", "frozen network")]]
+)
 def test_an_exit_without_a_server_does_not_hang(own_server: Server, kind: str) -> None:
     text = """
         import logging, sys, pawlock
@@ -175,6 +178,7 @@ def test_daemon_threads_that_hold_and_that_wait(valkey: Server) -> None:
     assert free(valkey, "daemon's")
 
 
+@pytest.mark.slow
 def test_daemon_threads_on_a_far_server(valkey: Server) -> None:
     """What leaves their tokens goes over a connection that is only opened for it, at several round trips."""
     text = """
@@ -201,6 +205,7 @@ def test_daemon_threads_on_a_far_server(valkey: Server) -> None:
     assert free(valkey, "far")
 
 
+@pytest.mark.slow
 def test_an_ordinary_thread_finishes_its_block_first(valkey: Server) -> None:
     text = """
         import sys, threading, time, pawlock
@@ -222,6 +227,7 @@ def test_an_ordinary_thread_finishes_its_block_first(valkey: Server) -> None:
     assert free(valkey, "ordinary")
 
 
+@pytest.mark.slow
 def test_on_lost_at_the_end_hinders_nothing(valkey: Server) -> None:
     """Starting a thread for the callback is refused by later Pythons once the interpreter ends."""
     text = """
@@ -348,7 +354,11 @@ PROCESSES = """
 
 
 @pytest.mark.parametrize(
-    "end", ["", "sys.exit(0)", "pool.shutdown(wait=False, cancel_futures=True)", "client.close()"]
+    "end",
+    [
+        "pool.shutdown(wait=False, cancel_futures=True)",
+        *[pytest.param(end, marks=pytest.mark.slow) for end in ("", "sys.exit(0)", "client.close()")],
+    ],
 )
 def test_a_pool_of_threads_at_the_end(valkey: Server, end: str) -> None:
     """Its workers hold, and wait for each other: concurrent.futures joins them before the interpreter ends."""
@@ -372,7 +382,7 @@ def test_a_pool_of_processes_at_the_end(valkey: Server, start: str) -> None:
     )
 
 
-@pytest.mark.parametrize("first", ["client", "atexit"])
+@pytest.mark.parametrize("first", ["client", pytest.param("atexit", marks=pytest.mark.slow)])
 def test_a_client_that_atexit_closes(valkey: Server, first: str) -> None:
     """Before or after what pawlock itself does at the end; a thread waits all the while."""
     text = """
@@ -395,6 +405,7 @@ def test_a_client_that_atexit_closes(valkey: Server, first: str) -> None:
     assert free(valkey, "closed by atexit")
 
 
+@pytest.mark.slow
 def test_a_handler_that_closes_and_exits_while_a_multi_lock_waits_for_a_slow_server(valkey: Server) -> None:
     """The server takes the names when it goes on; they must not be held until their TTL for nobody."""
     text = """
@@ -421,7 +432,9 @@ def test_a_handler_that_closes_and_exits_while_a_multi_lock_waits_for_a_slow_ser
         eventually(lambda: not other.inspect("a").held and not other.inspect("b").held, "both are free")
 
 
-@pytest.mark.parametrize("handler", ["signal.signal", "add_signal_handler"])
+@pytest.mark.parametrize(
+    "handler", ["signal.signal", pytest.param("add_signal_handler", marks=pytest.mark.slow)]
+)
 def test_a_handler_that_closes_and_exits_in_asyncio(valkey: Server, handler: str) -> None:
     """`close()` of the sync client and `sys.exit(0)`, out of the loop in the middle of a block of the async one."""
     text = """

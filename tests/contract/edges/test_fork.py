@@ -10,7 +10,6 @@ import time
 import pytest
 
 import pawlock
-from pawlock.core.keep.engine import Engine
 from pawlock.fencing import MemoryFences, http
 from pawlock.integrations.django import _settings as django
 from tests.contract.edges.helpers import (
@@ -51,18 +50,6 @@ def test_a_lease_is_inert_in_the_child(valkey: Server, client: pawlock.Client) -
     lease.check()
     assert holder_of(valkey, "inert") == before
     lease.release()
-
-
-def test_a_child_that_forgets_nothing_ends_its_parents_lease(
-    valkey: Server, client: pawlock.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The wrong protocol that the test above finds."""
-    monkeypatch.setattr(Engine, "after_fork", lambda _: None)
-    lease = client.lock("taken").acquire()
-    assert in_child(lambda: outcome(lease.release)) == "done"
-    assert holder_of(valkey, "taken") is None
-    with pytest.raises(pawlock.NotHeld):
-        lease.release()
 
 
 def test_leaving_the_parents_block_in_the_child_is_silent_and_sends_nothing(
@@ -270,7 +257,9 @@ def test_an_asyncio_client_made_and_used_before_a_fork(valkey: Server) -> None:
     assert run_script(text, valkey.url, PYTHONWARNINGS="ignore::DeprecationWarning") == "0"
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize(
+    "method", ["fork", *[pytest.param(method, marks=pytest.mark.slow) for method in ("forkserver", "spawn")]]
+)
 def test_a_lock_travels_to_the_workers_of_multiprocessing(
     valkey: Server, client: pawlock.Client, method: str
 ) -> None:
@@ -298,10 +287,23 @@ def test_a_lock_travels_to_the_workers_of_multiprocessing(
     assert valkey.command("GET", "m") == b"80"
 
 
-@pytest.mark.parametrize("child_does", ["goes on", "exits"])
 @pytest.mark.parametrize(
-    ("server", "what"),
-    [("answers", "lock"), ("is slow", "lock"), ("is slow", "multi_lock"), ("is slow", "adopt")],
+    ("child_does", "server", "what"),
+    [
+        ("goes on", "answers", "lock"),
+        ("exits", "is slow", "multi_lock"),
+        *[
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("exits", "answers", "lock"),
+                ("goes on", "is slow", "lock"),
+                ("exits", "is slow", "lock"),
+                ("goes on", "is slow", "multi_lock"),
+                ("goes on", "is slow", "adopt"),
+                ("exits", "is slow", "adopt"),
+            )
+        ],
+    ],
 )
 def test_a_signal_handler_forks_inside_an_acquisition(
     valkey: Server, child_does: str, server: str, what: str

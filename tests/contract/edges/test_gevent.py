@@ -68,7 +68,7 @@ GREENLETS = """
 """
 
 
-@pytest.mark.parametrize("order", ["patched first", "pawlock first"])
+@pytest.mark.parametrize("order", ["patched first", pytest.param("pawlock first", marks=pytest.mark.slow)])
 def test_greenlets(valkey: Server, order: str) -> None:
     valkey.command("FLUSHALL")
     patch = "    from gevent import monkey; monkey.patch_all()\n"
@@ -104,6 +104,7 @@ SIGNALS = """
 """
 
 
+@pytest.mark.slow
 def test_greenlets_leave_the_signals_of_the_process_alone(valkey: Server) -> None:
     """The background service is a greenlet of the main thread: what it blocks is blocked for all."""
     text = "    from gevent import monkey; monkey.patch_all()\n    import sys, pawlock\n" + SIGNALS

@@ -28,7 +28,9 @@ found = asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("program", [_SYNC, _ASYNC], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    "program", [pytest.param(_SYNC, id="sync", marks=pytest.mark.slow), pytest.param(_ASYNC, id="async")]
+)
 def test_the_first_lock_imports_nothing(valkey: Server, program: str) -> None:
     text = f"import asyncio, sys, pawlock\nurl = {valkey.url!r}\n{program}\nprint(sorted(found))"
     done = subprocess.run(

@@ -12,13 +12,13 @@ from functools import partial
 import pytest
 
 import pawlock
-from pawlock.core.protocol.scripts import load
 from tests.contract.edges.helpers import eventually, free, holder_of, outcome, started_threads
 from tests.support.pace import pace
 from tests.support.proxy import Proxy
+from tests.support.scripts import published
 from tests.support.servers import Server
 
-RENEW = load("pawlock.primitives.mutex", "renew").sha
+RENEW = published("mutex/renew").sha
 
 
 def left_on_server(server: Server, name: str) -> float:
@@ -267,6 +267,7 @@ def test_a_renewal_on_its_way_brings_nothing_back(valkey: Server) -> None:
         assert lease.state == "released"
 
 
+@pytest.mark.slow
 async def test_a_renewal_never_outlives_a_release_in_tasks(
     aclient: pawlock.AsyncClient, valkey: Server
 ) -> None:

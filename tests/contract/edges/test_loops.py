@@ -242,6 +242,7 @@ def test_the_end_of_a_loop_ends_whoever_waits_for_a_connection() -> None:
         assert time.monotonic() - began < pace() * 15
 
 
+@pytest.mark.slow
 @left_open
 def test_a_loop_ends_after_its_server_has_gone() -> None:
     """The maintenance task of a client that nobody closed is at the release that could not arrive."""

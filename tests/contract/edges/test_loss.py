@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.core.protocol.scripts import load
 from tests.contract.edges.helpers import eventually, free, holder_of, local_waiters, outcome, started_threads
 from tests.support.proxy import Proxy, Rule
+from tests.support.scripts import published
 from tests.support.servers import Server
 
-RENEW = load("pawlock.primitives.mutex", "renew").sha
+RENEW = published("mutex/renew").sha
 REASONS = ["expired", "taken", "unreachable", "max_hold", "closed"]
 
 
@@ -86,7 +86,9 @@ def test_every_reason_at_every_door(valkey: Server, proxy: Proxy, reason: str) -
     client.close(0.2)
 
 
-@pytest.mark.parametrize("reason", REASONS[:4])
+@pytest.mark.parametrize(
+    "reason", [REASONS[0], *[pytest.param(reason, marks=pytest.mark.slow) for reason in REASONS[1:4]]]
+)
 def test_leaving_a_block_whose_lease_is_lost(
     valkey: Server, proxy: Proxy, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.servers import Server
 
 PROGRAM = """
@@ -55,6 +57,7 @@ asyncio.run(tasks())
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_can_open_no_more_files_is_told_so_in_errors_of_pawlock(server: Server) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, server.url], capture_output=True, text=True, timeout=60, check=False

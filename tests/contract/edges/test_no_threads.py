@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.topology.endpoint import Endpoint, Sentinels
-from pawlock.transport.sentinel import MasterWatch
 from tests.support.servers import Server
 
 
@@ -100,16 +98,6 @@ async def test_a_node_that_no_thread_could_look_at_is_looked_at_again(
         while not await is_free(lock):
             assert time.monotonic() < end, "no node is asked any more"
             await asyncio.sleep(0.05)
-
-
-def test_a_failover_is_listened_for_once_a_thread_can_be_started(no_threads: Callable[[], None]) -> None:
-    nowhere = Endpoint("redis", "redis://nowhere", {})
-    watch = MasterWatch(Sentinels("mymaster", (), nowhere, "nowhere"), lambda: None, lambda: True)
-    assert watch.begin() is None
-    no_threads()
-    assert watch.begin() is watch
-    watch.stop()
-    watch.join(10)
 
 
 def test_what_a_handler_raises_while_a_thread_starts_is_raised(

@@ -209,27 +209,25 @@ async def test_no_text_of_a_task_shows_a_token(
 # Passwords
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://:{p}@127.0.0.1:1/0", "redis://user:{p}@127.0.0.1:1/0", "rediss://:{p}@127.0.0.1:1/0",
-        "redis://:{p}@127.0.0.1:99999/0", "redis://:{p}@127.0.0.1:port/0", "redis://:{p}@127.0.0.1:1/database",
-        "redis://:{p}@127.0.0.1:1/0?unknown=1", "redis://127.0.0.1:1/0?password={p}&nonsense=1",
-        "redis://127.0.0.1:1/0?password={p}&db=x", "redis://127.0.0.1:1/0?password={p}", "http://:{p}@127.0.0.1:1/",
-        "redis+sentinel://:{p}@h/m", "unix://:{p}@/nowhere/s", "unix://:{p}@", "redis://:{p}@[::1/0",
-        "{p}@127.0.0.1:6379", ":{p}@127.0.0.1", "user:{p}@127.0.0.1:6379", "redis:/:{p}@h", "redis://:12/{p}@h:1",
-        "redis://:℀{p}@h:1/0", "redis://:{p}#x@h:1/0", "embedded://:{p}@h",
-    ],
-)  # fmt: skip
-def test_no_error_shows_a_password(url: str, everything: pytest.LogCaptureFixture) -> None:
-    for password in ("hunter2", CODED):
-        given = url.format(p=password)
+URLS = [
+    "redis://:{p}@127.0.0.1:1/0", "redis://user:{p}@127.0.0.1:1/0", "rediss://:{p}@127.0.0.1:1/0",
+    "redis://:{p}@127.0.0.1:99999/0", "redis://:{p}@127.0.0.1:port/0", "redis://:{p}@127.0.0.1:1/database",
+    "redis://:{p}@127.0.0.1:1/0?unknown=1", "redis://127.0.0.1:1/0?password={p}&nonsense=1",
+    "redis://127.0.0.1:1/0?password={p}&db=x", "redis://127.0.0.1:1/0?password={p}", "http://:{p}@127.0.0.1:1/",
+    "redis+sentinel://:{p}@h/m", "unix://:{p}@/nowhere/s", "unix://:{p}@", "redis://:{p}@[::1/0",
+    "{p}@127.0.0.1:6379", ":{p}@127.0.0.1", "user:{p}@127.0.0.1:6379", "redis:/:{p}@h", "redis://:12/{p}@h:1",
+    "redis://:℀{p}@h:1/0", "redis://:{p}#x@h:1/0", "embedded://:{p}@h",
+]  # fmt: skip
+
+
+def test_no_error_shows_a_password(everything: pytest.LogCaptureFixture) -> None:
+    for given in [url.format(p=password) for url in URLS for password in ("hunter2", CODED)]:
         with pytest.raises((pawlock.PawlockError, OSError)) as caught:
             pawlock.connect(given, ttl=1).lock("x", unavailable_after=0.05).acquire(timeout=0.05)
         texts = [*traceback.format_exception(caught.value), repr(caught.value), repr(vars(caught.value))]
         # The line of this test that makes the URL stands in the traceback; it shows no value.
         assert "hunter2" not in "\n".join(texts), given
-        assert "hunter2" not in told(everything.records)
+        assert "hunter2" not in told(everything.records), given
 
 
 def test_no_text_of_a_refused_login_shows_the_password(everything: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.core.lease.base import take_entered
 from tests.contract.edges.helpers import Script, eventually, free, outcome, script_calls, started_threads
 from tests.faults.steps import Paused
 from tests.support.servers import Server
@@ -95,26 +94,6 @@ def test_threads_leave_the_blocks_of_one_object_at_once(
         assert not lock._entered
         assert free(valkey, "shared"), f"the others left at {where}"
     assert at > 10
-
-
-def test_a_finaliser_that_runs_others_meanwhile_takes_no_entry_of_theirs() -> None:
-    """One that was looked at has left, and whoever else is in front leaves while its last reference goes."""
-
-    class Gone:
-        def __del__(self) -> None:
-            del entered[0]
-
-    class Entered(list[tuple[object, Any]]):
-        def __getitem__(self, at: Any) -> Any:
-            found = super().__getitem__(at)
-            if isinstance(found[1], Gone):
-                del self[at]
-            return found
-
-    me = object()
-    entered = Entered([("in front", "theirs"), (me, "mine"), ("behind", Gone()), ("last", "theirs too")])
-    assert take_entered(entered, me) == "mine"
-    assert list(entered) == [("last", "theirs too")]
 
 
 async def test_tasks_share_one_lock_object(aclient: pawlock.AsyncClient, valkey: Server) -> None:
@@ -294,6 +273,7 @@ def test_a_lost_rlock_is_not_entered_again(client: pawlock.Client, valkey: Serve
         lease.check()
 
 
+@pytest.mark.slow
 def test_an_owner_is_counted_across_processes(client: pawlock.Client, valkey: Server) -> None:
     """Two processes share the name under one owner; one is killed: its hold ends with its ttl, the other stays."""
     text = """
@@ -324,6 +304,7 @@ def test_an_owner_is_counted_across_processes(client: pawlock.Client, valkey: Se
         pass
 
 
+@pytest.mark.slow
 def test_a_killed_co_owner_frees_the_name_when_it_is_the_last(client: pawlock.Client, valkey: Server) -> None:
     text = """
         import sys, time, pawlock

@@ -93,6 +93,7 @@ def stopped(name: str, valkey: Server, folder: Path, moment: float, *, long: boo
         assert long or "Traceback" not in web.log(), web.log()
 
 
+@pytest.mark.slow
 def test_a_request_that_is_cancelled_by_the_stop_leaves_nothing(valkey: Server, tmp_path: Path) -> None:
     """It holds for longer than the server waits for it, and another one waits for it."""
     stopped("uvicorn, impatient", valkey, tmp_path, 0.05, long=True)

@@ -67,7 +67,7 @@ HOLES: dict[str, str] = {
 
 ELSEWHERE: dict[str, str] = {
     "the forked child releases": (
-        "tests/contract/edges/test_fork.py::test_a_child_that_forgets_nothing_ends_its_parents_lease"
+        "tests/unit/test_forgetful_child.py::test_a_child_that_forgets_nothing_ends_its_parents_lease"
     ),
 }
 """What needs a real process: the test that finds it, as path::function."""
