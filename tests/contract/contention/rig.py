@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pawlock.core.keep.engine import Engine
 from tests.contract.contention.worker import Order
 from tests.support.pace import pace
 from tests.support.servers import Server
@@ -37,7 +36,7 @@ def eventually(condition: Callable[[], object], what: str, timeout: float = 10.0
         time.sleep(0.002)
 
 
-def at_rest(engine: Engine) -> bool:
+def at_rest(engine: Any) -> bool:
     """Whether a client has nothing left to remember or to do."""
     return not (
         len(engine.queues.local)
@@ -48,7 +47,7 @@ def at_rest(engine: Engine) -> bool:
     )
 
 
-def all_at_rest(server: Server, engines: list[Engine], *names: str) -> None:
+def all_at_rest(server: Server, engines: list[Any], *names: str) -> None:
     """Fail unless every client comes to rest, and the server keeps nothing of the names."""
     for number, engine in enumerate(engines):
         eventually(partial(at_rest, engine), f"client {number} is at rest", timeout=5.0)

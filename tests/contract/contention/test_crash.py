@@ -8,12 +8,12 @@ import signal
 import sqlite3
 import time
 from pathlib import Path
+from time import monotonic as now
 from typing import Any
 
 import pytest
 
 import pawlock
-from pawlock.runtimes.shared import now
 from tests.contract.contention.rig import Crowd, eventually, judge, left_over, send
 from tests.support.servers import Server
 
@@ -46,7 +46,9 @@ def stop_in_its_turn(crowd: Crowd, number: int) -> dict[str, Any]:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("apis", APIS.values(), ids=APIS)
+@pytest.mark.parametrize(
+    "apis", [APIS["threads"], pytest.param(APIS["tasks"], marks=pytest.mark.slow)], ids=APIS
+)
 def test_one_is_killed_and_one_is_stopped_past_its_ttl(
     valkey: Server, tmp_path: Path, apis: list[str]
 ) -> None:

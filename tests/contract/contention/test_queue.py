@@ -88,6 +88,7 @@ def processes(server: Server, apis: list[str], **options: Any) -> Iterator[list[
             process.kill()
 
 
+@pytest.mark.slow
 def test_strict_order_across_processes(server: Server) -> None:
     """With handover=0 the order of arrival is the order of the grants, whoever arrives from wherever."""
     dice = random.Random(7)
@@ -115,7 +116,7 @@ def test_strict_order_across_processes(server: Server) -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("api", ["threads", "tasks"])
+@pytest.mark.parametrize("api", ["threads", pytest.param("tasks", marks=pytest.mark.slow)])
 def test_dead_waiters_cost_one_ticket_life_in_all(server: Server, api: str) -> None:
     options: dict[str, Any] = {"ttl": 30.0, "ticket_ttl": 0.9, "handover": 0}
     with processes(server, [api], **options) as [doomed], pawlock.connect(server.url) as client:
@@ -142,7 +143,7 @@ def test_dead_waiters_cost_one_ticket_life_in_all(server: Server, api: str) -> N
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("api", ["threads", "tasks"])
+@pytest.mark.parametrize("api", [pytest.param("threads", marks=pytest.mark.slow), "tasks"])
 def test_a_killed_holder_frees_the_queue_within_its_ttl(server: Server, api: str) -> None:
     ttl, ticket_ttl = 1.5, 0.9
     with (

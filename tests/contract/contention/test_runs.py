@@ -7,14 +7,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
 import pawlock
-from pawlock.core.protocol.terms import Terms
-from pawlock.core.state.records import Waiter
-from pawlock.core.state.strict_handover import resign
 from tests.support.pace import pace
 from tests.support.servers import Server
 
@@ -265,21 +261,6 @@ def test_locks_with_other_options_are_no_followers(valkey: Server, clients: list
     assert crowd.end() == ["a0", "a1", "a2"]
 
 
-def _terms(**options: Any) -> Terms:
-    return Terms(pawlock.LockOptions(**options))
-
-
-def test_who_may_follow() -> None:
-    assert _terms(handover=0).runs
-    assert not _terms(handover=1).runs
-    assert not _terms(handover=0, renew=False).runs
-    assert not _terms(handover=0, min_hold=0.1).runs
-    assert not _terms(handover=0, lock_delay=1.0).runs
-    assert not _terms(handover=0, replicas=1).runs
-    # A ticket that was served stays queued a while: it must not keep others out of a short queue.
-    assert not _terms(handover=0, max_waiters=3).runs
-
-
 def test_a_follower_holds_as_long_as_it_wants(valkey: Server, clients: list[pawlock.Client]) -> None:
     crowd = _Threads(valkey)
     holder = clients[1].fair_lock("n").acquire()
@@ -315,17 +296,3 @@ def test_a_detached_run_frees_the_tickets_it_served(valkey: Server, clients: lis
     clients[1].adopt(tickets[0]).release()
     other.join(10)
     assert not other.is_alive()
-
-
-def test_a_waiter_gets_up_only_between_two_steps_of_a_hand_over(clients: list[pawlock.Client]) -> None:
-    engine = clients[0]._engine
-    waiter = Waiter("token@h")
-    engine.queues.followers[waiter.token] = waiter
-    thread = threading.Thread(target=resign, args=(engine, waiter))
-    with engine.guard:
-        thread.start()
-        thread.join(0.1)
-        # Whoever has the guard may have found it, and serves it: it must still be there.
-        assert engine.queues.followers == {waiter.token: waiter}
-    thread.join(5)
-    assert engine.queues.followers == {}

@@ -1,7 +1,7 @@
 """One process of a crowd: many threads or tasks that take one lock in turn and do something unprotected under it.
 
-Run as a program with a JSON object as its argument; `rig.Crowd` starts it. Each grant is written to a journal by the
-clock that leases are counted by, which is one for all processes of a machine.
+Run as a program with a JSON object as its argument; `rig.Crowd` starts it. Each grant is written to a journal by a
+clock that is one for all processes of a machine.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic as now
 from typing import Any
 
 import pawlock
-from pawlock.runtimes.shared import now
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,12 @@ class Work:
     def note(self, event: str, lease: pawlock.Lease | pawlock.AsyncLease, **more: object) -> None:
         """Write one line of the journal in one step."""
         if self.order.journal:
+            at = now()
             line = {
                 "event": event,
                 "fence": lease.fence,
-                "at": now(),
-                "valid_until": lease.valid_until,
+                "at": at,
+                "valid_until": at + lease.remaining(),
                 **more,
             }
             os.write(self.journal, json.dumps(line).encode() + b"\n")

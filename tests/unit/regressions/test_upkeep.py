@@ -20,10 +20,10 @@ from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.runtime import Call, Fault, Reply
 from pawlock.core.state.client import OutboxEntry
 from pawlock.core.state.local_queue import LocalWaiter
-from tests.contract.regressions.rig import until
 from tests.support.pace import pace
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
+from tests.unit.regressions.rig import until
 
 
 @pytest.mark.maintenance_fails

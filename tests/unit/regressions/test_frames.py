@@ -47,6 +47,7 @@ def play(frames: str, seconds: float) -> str:
     return subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=True).stdout
 
 
+@pytest.mark.slow
 def test_a_look_at_the_frames_of_threads_does_not_stop_the_process() -> None:
     assert play("frames_of_threads", 60) == "looked True\n"
 

@@ -12,9 +12,9 @@ import pawlock
 from pawlock.core.acquire import acquire
 from pawlock.core.acquire.grant import own
 from pawlock.model import LeaseState, LossReason
-from tests.contract.regressions.rig import between, until
 from tests.faults.rig import in_thread
 from tests.support.servers import Server
+from tests.unit.regressions.rig import between, until
 
 
 @pytest.mark.parametrize(("way", "state"), [("decide", LeaseState.HELD), ("pass_turn", LeaseState.SUSPECT)])
