@@ -144,7 +144,11 @@ class JsonLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """See ``logging.Handler``."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        fields = {key[5:]: value for key, value in vars(record).items() if key.startswith("pawlock_")}
+        fields = {
+            key.removeprefix("pawlock_"): value
+            for key, value in vars(record).items()
+            if key.startswith("pawlock_")
+        }
         if "event" not in fields:
             fields = {"event": record.levelname.lower(), "text": self.format(record), **fields}
         self._write(json.dumps({"at": at, **fields}, default=str))
