@@ -26,6 +26,30 @@ def _program(name: str, *folders: str) -> str | None:
     return next((path for path in found if path and os.access(path, os.X_OK)), None)
 
 
+PROGRAMS: dict[str, list[tuple[str, ...]]] = {
+    "postgresql": [
+        ("initdb", "usr/lib/postgresql/*/bin/initdb"), ("postgres", "usr/lib/postgresql/*/bin/postgres")
+    ],
+    "mysql": [("mariadb-install-db",), ("mariadbd", "usr/sbin/mariadbd")],
+}  # fmt: skip
+NAMES = {"postgresql": "PostgreSQL", "mysql": "MariaDB"}
+
+
+def programs(dialect: str) -> list[str]:
+    """The programs of a database; fewer where it is not installed."""
+    return [path for words in PROGRAMS[dialect] if (path := _program(*words))]
+
+
+def missing() -> dict[str, str]:
+    """The dialects without a database on this machine, and why."""
+    return {one: f"no {NAMES[one]} on this machine" for one in PROGRAMS if len(programs(one)) < 2}
+
+
+def _want(dialect: str) -> None:
+    if reason := missing().get(dialect):
+        pytest.skip(reason)
+
+
 def _given_up(folder: Path) -> dict[str, Any]:
     # Neither server runs as root.
     if os.geteuid() != 0:
@@ -74,10 +98,8 @@ def postgresql(folder: Path) -> Iterator[Any]:
     """A connection to a PostgreSQL of its own."""
     import psycopg
 
-    initdb = _program("initdb", "usr/lib/postgresql/*/bin/initdb")
-    server = _program("postgres", "usr/lib/postgresql/*/bin/postgres")
-    if not initdb or not server:
-        pytest.skip("no PostgreSQL on this machine")
+    _want("postgresql")
+    initdb, server = programs("postgresql")
     user = _given_up(folder)
     data = str(folder / "data")
     made = [initdb, "-D", data, "-U", "pawlock", "-A", "trust", "--no-sync", "--no-locale", "-E", "UTF8"]
@@ -94,9 +116,8 @@ def mysql(folder: Path) -> Iterator[Any]:
     """A connection to a MariaDB of its own."""
     import pymysql
 
-    install, server = _program("mariadb-install-db"), _program("mariadbd", "usr/sbin/mariadbd")
-    if not install or not server:
-        pytest.skip("no MariaDB on this machine")
+    _want("mysql")
+    install, server = programs("mysql")
     user = _given_up(folder)
     common = [f"--datadir={folder}/data", "--skip-log-bin", "--innodb-buffer-pool-size=8M"]
     common.append("--innodb-flush-log-at-trx-commit=0")

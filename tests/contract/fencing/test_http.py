@@ -24,6 +24,7 @@ from pawlock.fencing import (
 )
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.slow
 NOW = int(time.time() * 1_000_000)
 Answer = tuple[int, dict[str, Any]]
 

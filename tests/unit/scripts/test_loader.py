@@ -142,3 +142,8 @@ def test_a_header_may_go_on_over_several_lines() -> None:
 def test_an_unknown_script_is_not_found() -> None:
     with pytest.raises(FileNotFoundError):
         load(PACKAGE, "nothing")
+
+
+def test_the_guard_of_keys_has_a_header_like_the_others() -> None:
+    text = files("pawlock.fencing").joinpath("guard.lua").read_text()
+    assert header(text, "guard")["keys"] == "data, fence"
