@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 import pawlock
+from pawlock.metrics import observe
+from pawlock.metrics._shared import KINDS
 from pawlock.primitives.registry import REGISTRY, Entry, register, unregister
 from tests.support.refusal import case
+from tests.support.servers import Server
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -80,3 +83,27 @@ def test_an_entry_that_contradicts_itself_is_refused() -> None:
     for change, says in cases:
         with case(change, says), pytest.raises(pawlock.ConfigurationError, match=says):
             replace(REGISTRY["lock"], **change)
+
+
+def test_the_kinds_of_the_metrics_are_those_that_clients_make(valkey: Server) -> None:
+    class Kinds:
+        def __init__(self) -> None:
+            self.seen: set[str] = set()
+
+        def acquired(self, kind: str, name: str, **more: object) -> None:
+            self.seen.add(kind)
+
+        def __getattr__(self, event: str) -> Any:
+            return lambda *args, **more: None
+
+    kinds = Kinds()
+    with pawlock.connect(valkey.url) as client:
+        observe(client, kinds)
+        for entry in REGISTRY.values():
+            if entry.leases:
+                made = entry.make(client, f"kinds-{entry.kind}")
+                with made.acquire(timeout=5):
+                    pass
+        with client.election("kinds-election").campaign(timeout=5):
+            pass
+    assert kinds.seen == set(KINDS)

@@ -34,12 +34,11 @@ def exported(valkey: Server) -> tuple[set[str], set[str]]:
         assert lease.lost.wait(5)
         with pytest.raises(pawlock.NotHeld):
             lease.release()
-        observer = client._engine.reports.observer
-        assert observer is not None
-        (exporter,) = observer.members
-        exporter.acquired("lock", "a", waited=1.0, contended=True, degraded="open")
-        exporter.queued("lock", "a", place=1)
-        exporter.called("acquire", seconds=0.1, fault="unreachable")
+        with pawlock.connect(valkey.url) as other, other.lock("a"), pytest.raises(pawlock.AcquireTimeout):
+            client.lock("a").acquire(timeout=0.05)
+        with pawlock.connect("redis://127.0.0.1:1") as nowhere:
+            instrument(nowhere, registry)
+            nowhere.lock("a", on_unavailable="open", unavailable_after=0).acquire().release()
         text = generate_latest(registry).decode()
         with client.lock("b"):
             text += generate_latest(registry).decode()

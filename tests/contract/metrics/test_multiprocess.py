@@ -23,6 +23,7 @@ from tests.contract.edges.helpers import eventually
 from tests.contract.metrics.test_alerts import free_port
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.slow
 WORKER = """
 import sys
 import pawlock
