@@ -84,6 +84,11 @@ def use_everything(url: str, namespace: str = "pawlock") -> None:
             waiter.start()
             held.extend(6)
         waiter.join()
+        with client.lock("a {{name}}"), client.semaphore("e", permits=2) as permit:
+            permit.extend(5)
+            client.semaphore("e", permits=2).set_limit(3)
+        with client.rwlock("f").write as writer:
+            writer.downgrade()
         latch = client.latch("i", 1)
         latch.count_down()
         latch.wait(timeout=1)
