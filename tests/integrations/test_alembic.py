@@ -89,6 +89,7 @@ def upgrade(hosts: Rig, ini: str, count: int) -> list[str]:
     return [one.stderr for one in done]
 
 
+@pytest.mark.slow
 def test_hosts_that_start_at_once_migrate_once(hosts: Rig, valkey: Server) -> None:
     ini = environment(hosts.folder, f"sqlite:///{hosts.folder}/shop.db")
     upgrade(hosts, ini, 2)

@@ -20,6 +20,7 @@ from pawlock.integrations.apscheduler import Firing, firing, once
 from tests.nightly.apps.rig import rig, until
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.slow
 APP = Path(__file__).with_name("apscheduler_app.py")
 EVERY = 0.2
 

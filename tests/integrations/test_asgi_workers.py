@@ -19,6 +19,7 @@ from tests.nightly.apps.rig import ROOT, Rig, ask, listening, rig, until
 from tests.support.pace import pace
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.slow
 TTL = 2.0
 APP = "tests.integrations.asgi_app:app"
 GUNICORN = ("gunicorn", APP, "--worker-class", "uvicorn.workers.UvicornWorker", "--bind", "fd://{fd}")
@@ -100,7 +101,6 @@ def test_a_worker_that_is_shut_down_resigns_within_a_second(
     assert len(witness.turns()) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("server", SERVERS)
 def test_one_of_four_workers_runs_it_whatever_happens_to_them(
@@ -163,7 +163,6 @@ def stopped(witness: Witness, took: list[float]) -> Step:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("version", ["0.115.0", "0.121.0"])
 def test_another_version_of_fastapi(version: str, tmp_path: Path) -> None:

@@ -364,6 +364,7 @@ def test_two_hundred_tasks_with_the_active_beat_killed_or_stopped_again_and_agai
     assert len(lost) <= (pace() - 1) * len(numbers) / 20, lost
 
 
+@pytest.mark.slow
 def test_a_beat_that_is_ended_has_the_other_one_go_on_at_once(beats: Rig, valkey: Server) -> None:
     beats.environ["BEAT_TTL"] = "30"
     one = start(beats)

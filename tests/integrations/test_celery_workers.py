@@ -23,6 +23,8 @@ from tests.nightly.apps.rig import Rig, rig, until
 from tests.support.pace import pace
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def app(valkey: Server) -> Iterator[Any]:
@@ -107,7 +109,6 @@ def test_retry_and_chord_and_keep(app: Any, workers: Rig, valkey: Server) -> Non
     assert worker.wait(60) == 0, workers.log()
 
 
-@pytest.mark.slow
 def test_hard_time_limit(app: Any, workers: Rig, valkey: Server) -> None:
     start(workers)
     limited = app.tasks["limited"]
@@ -121,7 +122,6 @@ def test_hard_time_limit(app: Any, workers: Rig, valkey: Server) -> None:
     assert begun(valkey, "long", 2)[0] > fence
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGKILL"])
 def test_revoked_while_it_runs(number: str, app: Any, workers: Rig, valkey: Server) -> None:
     start(workers)
@@ -139,7 +139,6 @@ def revoke(found: Any) -> None:
     found.revoke()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "end"), [({}, revoke), ({"expires": 0.5}, None)], ids=["revoked", "expired"]
 )
@@ -167,7 +166,6 @@ def test_ended_while_it_waits(
     assert len([line for line in log(valkey) if line[:2] == ["waiting", "begin"]]) == 1
 
 
-@pytest.mark.slow
 def test_its_process_is_killed(app: Any, workers: Rig, valkey: Server) -> None:
     """As the kernel does when memory runs out."""
     start(workers)
@@ -180,7 +178,6 @@ def test_its_process_is_killed(app: Any, workers: Rig, valkey: Server) -> None:
     result(work.delay("killed", 0.1))
 
 
-@pytest.mark.slow
 def test_its_process_is_killed_and_the_message_delivered_again(
     app: Any,
     workers: Rig,
@@ -202,7 +199,6 @@ def test_its_process_is_killed_and_the_message_delivered_again(
     one_at_a_time(valkey, "again")
 
 
-@pytest.mark.slow
 def test_the_whole_worker_is_killed_and_another_one_gets_the_message(
     app: Any,
     workers: Rig,
@@ -224,7 +220,6 @@ def test_the_whole_worker_is_killed_and_another_one_gets_the_message(
     one_at_a_time(valkey, "moved")
 
 
-@pytest.mark.slow
 def test_a_message_that_is_delivered_again_while_it_runs(app: Any, workers: Rig, valkey: Server) -> None:
     """The broker's visibility timeout is shorter than the run: a second worker gets the message, and drops it."""
     workers.environ["VISIBILITY"] = "1"

@@ -49,6 +49,7 @@ def test_another_version(version: str, valkey: Server, tmp_path: Path) -> None:
     assert said.startswith(f"14 cases {version.rstrip('*')}")
 
 
+@pytest.mark.slow
 def test_manage_py(valkey: Server, tmp_path: Path) -> None:
     """The commands, as processes: the server and the namespace of the settings, the exit code of the command."""
     valkey.command("FLUSHALL")

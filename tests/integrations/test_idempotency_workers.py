@@ -19,6 +19,7 @@ from tests.nightly.apps.rig import PATIENCE, Rig, ask, listening, rig, until
 from tests.support.pace import pace
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.slow
 TTL = 2.0
 APP = "tests.integrations.idempotency_app:app"
 
@@ -111,7 +112,6 @@ def test_of_requests_at_once_one_worker_handles_one(shop: Shop) -> None:
     assert len(shop.noted("begin", 1)) == len(shop.noted("end", 1)) == 1
 
 
-@pytest.mark.slow
 def test_after_a_kill_in_the_middle_it_is_handled_again_within_the_ttl(shop: Shop) -> None:
     first = threading.Thread(target=shop.pay, args=(1, 600))
     first.start()
@@ -131,7 +131,6 @@ def test_after_a_kill_in_the_middle_it_is_handled_again_within_the_ttl(shop: Sho
     assert str(other).encode() in body
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_killed_at_random_each_payment_ends_once(shop: Shop) -> None:
     """A payment may begin twice, where its first worker died; it ends once, and everybody gets that response."""

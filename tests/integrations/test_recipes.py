@@ -13,6 +13,7 @@ from tests.docs.test_docs import blocks, runnable
 from tests.nightly.apps.rig import BIN, ROOT, rig
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.slow
 PAGE = ROOT / "docs/integrations/recipes.md"
 
 
@@ -21,7 +22,6 @@ def conftest() -> str:
     return runnable(PAGE)[0].code
 
 
-@pytest.mark.slow
 def test_workers_of_xdist_set_up_once(valkey: Server, tmp_path: Path, conftest: str) -> None:
     valkey.command("FLUSHALL")
     write = '                shared.write_text("set up by one worker")\n'
