@@ -119,7 +119,12 @@ class Listening:
     ) -> None:
         # Bound at once: a port in use is reported before anything else is printed.
         self.listeners: list[socket.socket] = _bind(host, port)
-        self.probes: list[socket.socket] = [] if probe_port is None else _bind(host, probe_port)[:1]
+        try:
+            self.probes: list[socket.socket] = [] if probe_port is None else _bind(host, probe_port)[:1]
+        except OSError:
+            for listener in self.listeners:
+                listener.close()
+            raise
         self.certificate = certificate
         self.key = key
         self.client_ca = client_ca
