@@ -1,16 +1,45 @@
-"""A service on a real server, once for a module, and instances of a test's own."""
+"""Applications of the service in this process; one instance as a process for all tests, and instances of a test's own."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.service.rig import Instance, Tokens
+from pawlock.cli.main import run_command
+from tests.service.intruder import Intruder, Step
+from tests.service.rig import App, Command, Instance, Loop, Tokens
 from tests.support.servers import Server
 
 
 @pytest.fixture
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
     return Tokens(tmp_path_factory.mktemp("tokens"))
+
+
+@pytest.fixture(scope="session")
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def app(server: Server, tokens: Tokens, loop: Loop) -> Iterator[Callable[[], App]]:
+    """Makes an application on the test's server."""
+    made: list[App] = []
+
+    def make() -> App:
+        made.append(App(loop, server.url, tokens))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+@pytest.fixture
+def service(app: Callable[[], App]) -> App:
+    """An application on a server that was emptied."""
+    return app()
 
 
 @pytest.fixture
@@ -28,7 +57,7 @@ def serve(server: Server, tokens: Tokens) -> Iterator[Callable[..., Instance]]:
 
 
 @pytest.fixture(scope="session")
-def shared_service(
+def shared_instance(
     shared_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[], Instance]]:
     """Gives one instance for all tests that neither end it nor say what its tokens are: to start one takes long."""
@@ -45,10 +74,40 @@ def shared_service(
 
 
 @pytest.fixture
-def service(request: pytest.FixtureRequest, server: Server) -> Instance:
+def instance(request: pytest.FixtureRequest, server: Server) -> Instance:
     """An instance on a server that was emptied; one of the test's own where the test asks for `tokens`, too."""
     if "tokens" in request.fixturenames:
         start: Callable[..., Instance] = request.getfixturevalue("serve")
         return start()
-    shared: Callable[[], Instance] = request.getfixturevalue("shared_service")
+    shared: Callable[[], Instance] = request.getfixturevalue("shared_instance")
     return shared()
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `pawlock`, as far as it ends by itself."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run_command(words)
+        assert isinstance(code, int)
+        return (int(code), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def attacked(app: Callable[[], App], tokens: Tokens, server: Server) -> Iterator[Callable[..., None]]:
+    """Runs a fuzzer of who may end what: its seed, how many steps, and what draws steps of locks, if any."""
+    limits = {"max_ttl": 600, "locks": 100_000, "sessions": 100_000, "rate": 0}
+    for name, roles in (("alice", ["acquire", "read"]), ("bob", ["acquire", "read"]), ("rita", ["read"])):
+        tokens.add(name, roles=roles, namespaces=["pawlock", "shared"], limits=limits)
+    service, runs = app(), list[Intruder]()
+
+    def attack(seed: int, steps: int, step: Step | None = None) -> None:
+        runs.append(Intruder(service, server.socket_path, seed, step))
+        runs[-1].run(steps)
+
+    yield attack
+    for run in runs:
+        run.close()

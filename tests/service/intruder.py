@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 
 import pawlock
-from pawlock.core.protocol.primitive import Leaving, Primitive
-from pawlock.core.protocol.runtime import Call
-from pawlock.primitives.election import Ballot
-from pawlock.primitives.mutex import Mutex, SharedMutex
-from pawlock.primitives.permits import Permits
-from tests.service.rig import Answer, Instance
+from tests.service.rig import Answer, Service
 
 SPACES = ("pawlock", "shared")
 NAMES = ("a", "b", "c")
@@ -52,19 +48,11 @@ class Identity:
     sessions: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
+Step = Callable[["Intruder", str, str, str], dict[str, Any]]
+
+
 class Found(AssertionError):
     """Somebody did what it may not."""
-
-
-def parse(call: Call) -> list[str]:
-    """The words of a step, as a client sends them."""
-    body, words, at = call.body, [], 0
-    while at < len(body):
-        end = body.index(b"\r\n", at)
-        size = int(body[at + 1 : end])
-        words.append(body[end + 2 : end + 2 + size].decode())
-        at = end + 4 + size
-    return words
 
 
 class Intruder:
@@ -74,10 +62,12 @@ class Intruder:
         service: The service; its tokens know the identities `alice`, `bob` and `rita`, all with `max_ttl` of 600 s.
         path: The socket of the server behind it.
         seed: What everything is drawn from.
+        step: Draws a step of a lock, as clients of pawlock send them to `/calls`.
     """
 
-    def __init__(self, service: Instance, path: str, seed: int) -> None:
+    def __init__(self, service: Service, path: str, seed: int, step: Step | None = None) -> None:
         self.service = service
+        self.step = step
         self.path = path
         self.random = random.Random(seed)
         # Any: the client's own annotations cover its replies only in part.
@@ -228,10 +218,11 @@ class Intruder:
             (f"{base}/{kind}/{name}/renew", {"token": token, **ttl, **more}),
             (f"{base}/multi_lock/release", {"leases": lease}),
             (f"{base}/multi_lock/renew", {"leases": lease, **ttl}),
-            (f"{base}/calls", {"calls": [self._step(space, name, token)]}),
             (f"{base}/{kind}/{name}/force-release", {"reason": "mine"}),
             (f"{base}/sessions/keep-alive", None),
         ]
+        if self.step is not None:
+            requests.append((f"{base}/calls", {"calls": [self.step(self, space, name, token)]}))
         path, body = self.random.choice(requests)
         before = self.state()
         answer = self.ask(who, path, body, **headers)
@@ -273,28 +264,6 @@ class Intruder:
             path = f"/v1/ns/{one.space}/multi_lock/renew"
         self.ask(who, path, body, **{"Pawlock-Session": session})
         self.check_lives()
-
-    def _step(self, space: str, name: str, token: str) -> dict[str, Any]:
-        key, own = f"{space}:{name}", "".join(self.random.choices("abcXYZ019", k=24)) + "@host:1/me"
-        plain = Mutex("lock", name, key)
-        shared = SharedMutex("rlock", name, key, self.random.choice(OWNERS))
-        of: list[Call] = [
-            primitive.leave(token, 0, 0)
-            for primitive in (plain, shared, Ballot(name, f"{space}:%election:{name}", 10))
-        ]
-        of += [primitive.renew(token, LONGEST * 1000, 3000, "") for primitive in (plain, shared)]
-        of.append(plain.adopt(token, own, 30_000))
-        if self.redis.exists(key):
-            of.append(plain.swap(Leaving(token), own, 30_000, 3000, block=1, channel="-", max_waiters=10))
-        for mode in ("1", "x"):
-            permits: Primitive = Permits("rwlock", name, key, "rwlock", mode)
-            of += [permits.leave(token, 0, 0), permits.renew(token, LONGEST * 1000, 3000, "")]
-        call = self.random.choice(of)
-        words = parse(call)
-        if self.random.random() < 0.2:
-            # As an owner that is none: what the name holds in truth.
-            words = [token if word.startswith("owner=") else word for word in words]
-        return {"script": call.script.sha, "words": words}
 
     def run(self, steps: int) -> None:
         """So many steps."""

@@ -5,6 +5,8 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -12,20 +14,23 @@ import pawlock
 from tests.contract.edges.blocking import blocked
 from tests.contract.edges.helpers import eventually
 from tests.service.rig import Instance, Tokens
+from tests.service.test_every_primitive import until
 from tests.support.servers import Server
+
+pytestmark = pytest.mark.slow
 
 
 def url(service: Instance, token: str = "admin") -> str:
     return f"http+pawlock://{service.tokens.secrets[token]}@127.0.0.1:{service.port}"
 
 
-def test_locks_of_threads(service: Instance, server: Server) -> None:
-    with pawlock.connect(url(service), ttl=2) as client, pawlock.connect(server.url) as direct:
+def test_locks_of_threads(instance: Instance, server: Server) -> None:
+    with pawlock.connect(url(instance), ttl=2) as client, pawlock.connect(server.url) as direct:
         with client.lock("a") as lease:
             assert lease.fence > 0
             assert direct.lock("a").try_acquire() is None
             assert direct.inspect("a").held
-            time.sleep(2.5)  # renewed through the service
+            time.sleep(2.5)  # renewed through the instance
             lease.check()
             assert client.inspect("a").held
         assert not direct.inspect("a").held
@@ -41,9 +46,9 @@ def test_locks_of_threads(service: Instance, server: Server) -> None:
         assert told.value.holder
 
 
-def test_a_waiting_thread_is_woken_by_the_release(service: Instance, server: Server) -> None:
+def test_a_waiting_thread_is_woken_by_the_release(instance: Instance, server: Server) -> None:
     got: list[float] = []
-    with pawlock.connect(url(service)) as client, pawlock.connect(server.url) as direct:
+    with pawlock.connect(url(instance)) as client, pawlock.connect(server.url) as direct:
         held = direct.lock("a").acquire()
 
         def wait() -> None:
@@ -61,10 +66,10 @@ def test_a_waiting_thread_is_woken_by_the_release(service: Instance, server: Ser
     assert 0 <= got[0] - at < 0.3
 
 
-async def test_locks_of_asyncio(service: Instance, server: Server) -> None:
+async def test_locks_of_asyncio(instance: Instance, server: Server) -> None:
     counter = 0
     async with (
-        pawlock.connect_async(url(service), ttl=2) as client,
+        pawlock.connect_async(url(instance), ttl=2) as client,
         pawlock.connect_async(server.url) as direct,
     ):
 
@@ -85,9 +90,9 @@ async def test_locks_of_asyncio(service: Instance, server: Server) -> None:
         assert not (await direct.inspect("long")).held
 
 
-async def test_a_lease_that_is_taken_away_cancels_the_body(service: Instance, server: Server) -> None:
+async def test_a_lease_that_is_taken_away_cancels_the_body(instance: Instance, server: Server) -> None:
     async with (
-        pawlock.connect_async(url(service), ttl=1.5) as client,
+        pawlock.connect_async(url(instance), ttl=1.5) as client,
         pawlock.connect_async(server.url) as direct,
     ):
 
@@ -129,12 +134,12 @@ def test_an_instance_that_is_told_to_end_sends_who_waits_away_without_noise(
     assert b"Traceback" not in one.said
 
 
-def test_an_observed_client_asks_the_service_too(service: Instance) -> None:
+def test_an_observed_client_asks_the_service_too(instance: Instance) -> None:
     from prometheus_client import CollectorRegistry
 
     from pawlock.metrics import prometheus
 
-    with pawlock.connect(url(service)) as client:
+    with pawlock.connect(url(instance)) as client:
         prometheus.instrument(client, registry=CollectorRegistry())
         lease = client.lock("a").acquire()
         eventually(lambda: [one.name for one in client.locks()] == ["a"], "it is listed", 5)
@@ -144,8 +149,8 @@ def test_an_observed_client_asks_the_service_too(service: Instance) -> None:
         assert client.audit(limit=1)[0].text.startswith("test")
 
 
-def test_an_operator_sees_and_takes_away_through_the_service(service: Instance, server: Server) -> None:
-    with pawlock.connect(url(service)) as client, pawlock.connect(server.url, history=5) as direct:
+def test_an_operator_sees_and_takes_away_through_the_service(instance: Instance, server: Server) -> None:
+    with pawlock.connect(url(instance)) as client, pawlock.connect(server.url, history=5) as direct:
         with client.lock("a"), client.semaphore("s", permits=3), direct.lock("far/ü"):
             infos = {info.name: info for info in client.locks()}
             assert infos["a"] == dataclasses.replace(client.inspect("a"), ttl_left=infos["a"].ttl_left)
@@ -176,8 +181,8 @@ def test_an_operator_sees_and_takes_away_through_the_service(service: Instance, 
             client.force_release("a", reason="x" * 401)
 
 
-async def test_an_operator_of_asyncio_does_the_same(service: Instance, server: Server) -> None:
-    async with pawlock.connect_async(url(service)) as client:
+async def test_an_operator_of_asyncio_does_the_same(instance: Instance, server: Server) -> None:
+    async with pawlock.connect_async(url(instance)) as client:
         lease = await client.lock("a").acquire()
         assert [info.name for info in await client.locks()] == ["a"]
         assert (await client.force_release("a", reason="x")).holder
@@ -187,57 +192,89 @@ async def test_an_operator_of_asyncio_does_the_same(service: Instance, server: S
             await lease.release()
 
 
-def test_what_a_token_may_not_is_denied_to_an_operator(service: Instance, tokens: Tokens) -> None:
+def test_what_a_token_may_not_is_denied_to_an_operator(instance: Instance, tokens: Tokens) -> None:
     tokens.add("reader", roles=["read"])
     time.sleep(1.1)
-    with pawlock.connect(url(service, "reader")) as client:
+    with pawlock.connect(url(instance, "reader")) as client:
         assert client.locks() == []
         with pytest.raises(pawlock.BackendDenied, match="has no role force"):
             client.force_release("a", reason="x")
 
 
-def test_a_wrong_token_and_a_foreign_namespace_are_denied(service: Instance, tokens: Tokens) -> None:
+def test_a_wrong_token_and_a_foreign_namespace_are_denied(instance: Instance, tokens: Tokens) -> None:
     tokens.add("one", roles=["acquire", "read"])
     time.sleep(1.1)
     with (
-        pawlock.connect(f"http+pawlock://pawlock_wrong@127.0.0.1:{service.port}") as client,
+        pawlock.connect(f"http+pawlock://pawlock_wrong@127.0.0.1:{instance.port}") as client,
         pytest.raises(pawlock.BackendDenied) as told,
     ):
         client.lock("a").acquire(timeout=1)
     assert "pawlock_wrong" not in str(told.value)
     with (
-        pawlock.connect(url(service, "one"), namespace="other") as client,
+        pawlock.connect(url(instance, "one"), namespace="other") as client,
         pytest.raises(pawlock.BackendDenied),
     ):
         client.lock("a").acquire(timeout=1)
 
 
-def test_steps_cannot_reach_keys_of_others(service: Instance) -> None:
-    def send(words: list[str]) -> tuple[int, str]:
-        from pawlock.primitives.mutex import Mutex
-
-        script = Mutex("lock", "a", "pawlock:a").leave("t" * 24, 0, 0).script
-        body = {"calls": [{"script": script.sha, "words": words}]}
-        answer = service.ask("POST", "/v1/ns/pawlock/calls", body)
-        return answer.status, answer.body.get("code", "")
-
-    token = "t" * 24 + "@host:1/a"
-
-    def of(key: str, queue: str = "queue") -> list[str]:
-        helpers = ["fence", f"1:{queue}", "1:tickets", f"1:dead:{token}", "1:holds"]
-        return [key, *[f"{{{key}}}:{one}" for one in helpers], token, "0", "0", "", "86400000"]
-
-    assert send(of("pawlock:a")) == (200, "")
-    assert send(of("other:a")) == (403, "FORBIDDEN")
-    assert send(of("pawlock:{x}:fence")) == (403, "FORBIDDEN")
-    assert send(of("pawlock:%election:a")) == (403, "FORBIDDEN")
-    assert send(of("pawlock:a", "tickets")) == (422, "BAD_CALL")
-    assert send([*of("pawlock:a")[:-3], "-1", "", "86400000"]) == (422, "BAD_CALL")
-    assert send([*of("pawlock:a")[:-1], "86400001"])[0] == 422
-    assert send(of("pawlock:a")[:-1]) == (422, "BAD_CALL")
-    unknown = {"calls": [{"script": "0" * 40, "words": []}]}
-    assert service.ask("POST", "/v1/ns/pawlock/calls", unknown).status == 404
+def test_a_blocked_event_loop_is_renewed_through_the_service(instance: Instance) -> None:
+    blocked(url(instance), ttl=1, seconds=2.2)
 
 
-def test_a_blocked_event_loop_is_renewed_through_the_service(service: Instance) -> None:
-    blocked(url(service), ttl=1, seconds=2.2)
+def test_threads_through_the_service(instance: Instance, server: Server) -> None:
+    with (
+        pawlock.connect(url(instance)) as client,
+        pawlock.connect(server.url) as direct,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        waiting = pool.submit(client.latch("l", 2).wait, 20)
+        client.latch("l", 2).count_down(part="a b")
+        assert client.latch("l", 2).remaining() == 1
+        direct.latch("l", 2).count_down()
+        waiting.result(5)
+        client.latch("l", 2).reset()
+
+        party = pool.submit(client.barrier("b", 2).wait, 20)
+        until(lambda: direct.barrier("b", 2).arrived() == 1)
+        assert client.barrier("b", 2).wait(5) + party.result(5) == 1
+
+        election = client.election("e", identity="one")
+        assert election.leader() is None
+        with election.campaign(timeout=5):
+            found = direct.election("e").leader()
+            assert found is not None
+            assert found.identity == "one"
+        with client.multi_lock(["m1", "m2"]).acquire(timeout=5):
+            assert direct.lock("m1").try_acquire() is None
+            assert direct.lock("m2").try_acquire() is None
+        with direct.lock("m4"), pytest.raises(pawlock.AcquireTimeout):
+            client.multi_lock(["m3", "m4"]).acquire(timeout=0.2)
+        assert not direct.inspect("m1").held
+        assert not direct.inspect("m3").held
+
+
+async def test_tasks_through_the_service(instance: Instance, server: Server) -> None:
+    async with pawlock.connect_async(url(instance)) as client, pawlock.connect_async(server.url) as direct:
+        waiting = asyncio.ensure_future(client.latch("l", 2).wait(20))
+        await client.latch("l", 2).count_down()
+        await direct.latch("l", 2).count_down()
+        await asyncio.wait_for(waiting, 5)
+
+        both = await asyncio.wait_for(asyncio.gather(*(client.barrier("b", 2).wait(20) for _ in range(2))), 5)
+        assert sorted(both) == [0, 1]
+
+        seen: list[Any] = []
+
+        async def observe() -> None:
+            async for leader in client.election("e").observe():
+                seen.append(leader and leader.identity)
+                if leader is not None:
+                    return
+
+        watching = asyncio.ensure_future(observe())
+        await asyncio.sleep(0.2)
+        async with await direct.election("e", identity="two").campaign(timeout=5):
+            await asyncio.wait_for(watching, 5)
+        assert seen[-1] == "two"
+        async with client.multi_lock(["m1", "m2"]).acquire(timeout=5):
+            assert await direct.lock("m1").try_acquire() is None

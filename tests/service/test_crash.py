@@ -14,6 +14,7 @@ import pytest
 
 from tests.service.rig import Instance
 
+pytestmark = pytest.mark.slow
 CLIENTS, NAMES, SECONDS = 50, 5, 8.0
 
 

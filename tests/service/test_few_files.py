@@ -15,6 +15,7 @@ import pytest
 from tests.service.rig import Instance, Tokens
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.slow
 _, HARD = resource.getrlimit(resource.RLIMIT_NOFILE)
 
 

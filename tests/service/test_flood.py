@@ -10,6 +10,7 @@ import pytest
 
 from tests.service.rig import Instance, Tokens, resident
 
+pytestmark = pytest.mark.slow
 MIB = 1024 * 1024
 HEAD = b"POST /v1/ns/pawlock/lock/a/acquire HTTP/1.1\r\nHost: x\r\n"
 
@@ -88,26 +89,26 @@ def _send(service: Instance, make: Callable[[], Iterator[bytes]], most: int) -> 
 
 
 @pytest.mark.parametrize("kind", JUNK)
-def test_what_has_no_end_is_refused_and_the_connection_closed(service: Instance, kind: str) -> None:
+def test_what_has_no_end_is_refused_and_the_connection_closed(instance: Instance, kind: str) -> None:
     make, status = JUNK[kind]
-    sent, had = _send(service, make, 64 * MIB)
+    sent, had = _send(instance, make, 64 * MIB)
     # What the sockets' buffers take counts as sent, and what comes within the second in which the answer is read.
     assert sent < 40 * MIB, f"{sent / MIB:.0f} MiB were taken of what has no end"
     # An answer to who does not read until it has sent all may be lost; what matters is that it ends.
     # Of a trailer, the lack of a token may be found first.
     assert not had or had.startswith((b"HTTP/1.1 401 ", b"HTTP/1.1 %d " % status)), had
-    assert service.ask("GET", "/healthz", token=None).status == 200
+    assert instance.ask("GET", "/healthz", token=None).status == 200
 
 
 @pytest.mark.parametrize("kind", ["headers", "value", "line"])
-def test_who_sends_a_little_too_much_is_told_so(service: Instance, kind: str) -> None:
+def test_who_sends_a_little_too_much_is_told_so(instance: Instance, kind: str) -> None:
     make, status = JUNK[kind]
     data = b""
     for part in make():
         data += part
         if len(data) > 60_000:
             break
-    with socket.create_connection(("127.0.0.1", service.port), 20) as one:
+    with socket.create_connection(("127.0.0.1", instance.port), 20) as one:
         one.sendall(data[:60_000])
         had = b""
         while more := one.recv(65536):
@@ -116,9 +117,9 @@ def test_who_sends_a_little_too_much_is_told_so(service: Instance, kind: str) ->
     assert b"HEAD_TOO_LARGE" in had
 
 
-def test_a_body_that_is_too_large_is_told_so_before_all_of_it_came(service: Instance) -> None:
-    token = service.tokens.secrets["admin"].encode()
-    with socket.create_connection(("127.0.0.1", service.port), 20) as one:
+def test_a_body_that_is_too_large_is_told_so_before_all_of_it_came(instance: Instance) -> None:
+    token = instance.tokens.secrets["admin"].encode()
+    with socket.create_connection(("127.0.0.1", instance.port), 20) as one:
         one.sendall(
             HEAD + b"Authorization: Bearer " + token + b"\r\nContent-Length: 50000000\r\n\r\n" + b"a" * 30_000
         )
@@ -128,9 +129,9 @@ def test_a_body_that_is_too_large_is_told_so_before_all_of_it_came(service: Inst
     assert had.startswith(b"HTTP/1.1 413 "), had
 
 
-def test_a_head_of_a_usual_size_passes(service: Instance) -> None:
+def test_a_head_of_a_usual_size_passes(instance: Instance) -> None:
     headers = {f"X-{number}": "a" * 300 for number in range(80)}
-    assert service.ask("GET", "/v1/ns/pawlock/locks", headers=headers).status == 200
+    assert instance.ask("GET", "/v1/ns/pawlock/locks", headers=headers).status == 200
 
 
 def _flood(service: Instance, connections: int, each: int) -> int:
@@ -169,7 +170,6 @@ def test_memory_stays_flat_under_junk(serve: Callable[..., Instance], tokens: To
     assert _flood(service, 10, 6 * MIB) < 40 * MIB
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_memory_stays_flat_under_a_gigabyte_of_junk(serve: Callable[..., Instance], tokens: Tokens) -> None:
     service = serve()

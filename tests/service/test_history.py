@@ -9,6 +9,7 @@ import pawlock
 from tests.service.rig import Instance, Tokens
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.slow
 NS = "/v1/ns/pawlock"
 
 
@@ -23,7 +24,6 @@ def entries(service: Instance, name: str, count: int, how: str) -> list[dict[str
         time.sleep(0.05)
 
 
-@pytest.mark.slow
 def test_grants_and_their_ends_are_remembered_whichever_instance_sees_them(
     serve: Callable[..., Instance], server: Server, tokens: Tokens
 ) -> None:
@@ -66,9 +66,9 @@ def vars_of(entry: pawlock.HistoryEntry) -> dict[str, object]:
     return {name: getattr(entry, name) for name in entry.__slots__}
 
 
-def test_nothing_is_noted_unless_it_was_asked_for(service: Instance, server: Server) -> None:
+def test_nothing_is_noted_unless_it_was_asked_for(instance: Instance, server: Server) -> None:
     with pawlock.connect(server.url) as direct:
-        held = service.acquire("a", ttl=30).body
-        assert service.ask("POST", f"{NS}/lock/a/release", {"token": held["token"]}).status == 200
+        held = instance.acquire("a", ttl=30).body
+        assert instance.ask("POST", f"{NS}/lock/a/release", {"token": held["token"]}).status == 200
         time.sleep(0.6)
         assert direct.history("a") == []

@@ -15,6 +15,8 @@ from pawlock.topology.endpoint import Service
 from pawlock.transport import http
 from pawlock.transport.http import AsyncWire, Question
 
+pytestmark = pytest.mark.slow
+
 
 class Toy:
     """Answers all that is asked, and counts the connections."""

@@ -4,16 +4,14 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 import pawlock
 from pawlock.service.spaces import kinds
-from tests.service.rig import Instance
+from tests.service.rig import App, Instance, Service
 from tests.support.pace import pace
 from tests.support.servers import Server
 
 
-def test_one_acquires_and_the_next_waits_until_it_is_released(service: Instance) -> None:
+def test_one_acquires_and_the_next_waits_until_it_is_released(service: App) -> None:
     first = service.acquire("order:42", ttl=20)
     assert first.status == 200, first.body
     assert service.acquire("order:42").status == 423
@@ -37,7 +35,7 @@ def test_one_acquires_and_the_next_waits_until_it_is_released(service: Instance)
     assert again.body["fix"]
 
 
-def test_the_locks_of_a_client_that_died_go_within_its_sessions_ttl(service: Instance) -> None:
+def test_the_locks_of_a_client_that_died_go_within_its_sessions_ttl(service: App) -> None:
     opened = service.ask("POST", "/v1/ns/pawlock/sessions", {"ttl": 1.5})
     session = opened.body["session"]
     taken = service.acquire("dead", session=session)
@@ -54,7 +52,7 @@ def test_the_locks_of_a_client_that_died_go_within_its_sessions_ttl(service: Ins
     assert over.body["code"] == "SESSION_ENDED"
 
 
-def test_a_lease_that_was_taken_from_a_session_is_told(service: Instance) -> None:
+def test_a_lease_that_was_taken_from_a_session_is_told(service: App) -> None:
     headers = {"Pawlock-Session": service.ask("POST", "/v1/ns/pawlock/sessions", {"ttl": 30}).body["session"]}
     service.acquire("gone", session=headers["Pawlock-Session"])
     forced = service.ask("POST", "/v1/ns/pawlock/lock/gone/force-release", {"reason": "stuck"})
@@ -68,7 +66,7 @@ def test_a_lease_that_was_taken_from_a_session_is_told(service: Instance) -> Non
     assert "admin" in audit[0]["text"]
 
 
-def test_ending_a_session_releases_all_that_it_holds(service: Instance) -> None:
+def test_ending_a_session_releases_all_that_it_holds(service: App) -> None:
     headers = {"Pawlock-Session": service.ask("POST", "/v1/ns/pawlock/sessions", {"ttl": 30}).body["session"]}
     for name in ("one", "two"):
         assert service.acquire(name, session=headers["Pawlock-Session"]).status == 200
@@ -83,26 +81,26 @@ def test_ending_a_session_releases_all_that_it_holds(service: Instance) -> None:
     assert service.acquire("one").status == 200
 
 
-def test_a_waiter_whose_client_goes_away_leaves_the_queue_at_once(service: Instance) -> None:
-    held = service.acquire("busy", ttl=60)
-    connection = socket.create_connection(("127.0.0.1", service.port))
+def test_a_waiter_whose_client_goes_away_leaves_the_queue_at_once(instance: Instance) -> None:
+    held = instance.acquire("busy", ttl=60)
+    connection = socket.create_connection(("127.0.0.1", instance.port))
     body = b'{"wait": 50}'
     connection.sendall(
         b"POST /v1/ns/pawlock/lock/busy/acquire HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
-        + service.tokens.secrets["admin"].encode()
+        + instance.tokens.secrets["admin"].encode()
         + b"\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     )
-    assert _queue(service, "busy", 1)
+    assert _queue(instance, "busy", 1)
     connection.close()
     at = time.monotonic()
-    assert _queue(service, "busy", 0)
+    assert _queue(instance, "busy", 0)
     assert time.monotonic() - at < pace() * 1
     path = "/v1/ns/pawlock/lock/busy/release"
-    assert service.ask("POST", path, {"token": held.body["token"]}).status == 200
-    assert service.ask("GET", "/v1/ns/pawlock/lock/busy").body["held"] is False
+    assert instance.ask("POST", path, {"token": held.body["token"]}).status == 200
+    assert instance.ask("GET", "/v1/ns/pawlock/lock/busy").body["held"] is False
 
 
-def _queue(service: Instance, name: str, length: int) -> bool:
+def _queue(service: Service, name: str, length: int) -> bool:
     end = time.monotonic() + 5
     while time.monotonic() < end:
         if service.ask("GET", f"/v1/ns/pawlock/lock/{name}").body["queue_length"] == length:
@@ -111,41 +109,31 @@ def _queue(service: Instance, name: str, length: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "together"),
-    [
-        ("lock", {}, 1),
-        ("fair_lock", {}, 1),
-        ("rlock", {"owner": "job-7"}, 9),
-        ("semaphore", {"permits": 2}, 2),
-        ("rwlock_read", {}, 9),
-        ("rwlock_write", {}, 1),
-        ("election", {}, 1),
-    ],
-)
-def test_every_primitive_with_leases(
-    service: Instance, kind: str, body: dict[str, object], together: int
-) -> None:
-    grants = [service.ask("POST", f"/v1/ns/pawlock/{kind}/x/acquire", body) for _ in range(3)]
-    assert [one.status for one in grants] == [200] * min(together, 3) + [423] * (3 - min(together, 3))
-    for grant in grants:
-        if grant.status == 200:
+KINDS: list[tuple[str, dict[str, object], int]] = [
+    ("lock", {}, 1), ("fair_lock", {}, 1), ("rlock", {"owner": "job-7"}, 9), ("semaphore", {"permits": 2}, 2),
+    ("rwlock_read", {}, 9), ("rwlock_write", {}, 1), ("election", {}, 1),
+]  # fmt: skip
+
+
+def test_every_primitive_with_leases(service: App) -> None:
+    for number, (kind, body, together) in enumerate(KINDS):
+        path = f"/v1/ns/pawlock/{kind}/x{number}"
+        grants = [service.ask("POST", f"{path}/acquire", body) for _ in range(3)]
+        granted = min(together, 3)
+        assert [one.status for one in grants] == [200] * granted + [423] * (3 - granted), kind
+        for grant in grants[:granted]:
             told = {**body, "token": grant.body["token"]}
-            renewed = service.ask("POST", f"/v1/ns/pawlock/{kind}/x/renew", {**told, "ttl": 50})
-            assert renewed.body["expires_in"] > 45
-            assert service.ask("POST", f"/v1/ns/pawlock/{kind}/x/release", told).status == 200
-    assert service.ask("POST", f"/v1/ns/pawlock/{kind}/x/acquire", body).status == 200
+            renewed = service.ask("POST", f"{path}/renew", {**told, "ttl": 50})
+            assert renewed.body["expires_in"] > 45, kind
+            assert service.ask("POST", f"{path}/release", told).status == 200, kind
+        assert service.ask("POST", f"{path}/acquire", body).status == 200, kind
 
 
 def test_every_kind_of_the_registry_that_has_leases_is_tested() -> None:
-    marks = test_every_primitive_with_leases.pytestmark  # type: ignore[attr-defined]
-    tested = {case[0] for case in marks[0].args[1]}
-    assert {kind.removesuffix("_owner") for kind in kinds()} == tested
+    assert {kind.removesuffix("_owner") for kind in kinds()} == {kind for kind, _, _ in KINDS}
 
 
-def test_a_lock_over_http_and_one_of_the_library_exclude_each_other(
-    service: Instance, server: Server
-) -> None:
+def test_a_lock_over_http_and_one_of_the_library_exclude_each_other(service: App, server: Server) -> None:
     with pawlock.connect(server.url) as client:
         assert service.acquire("both").status == 200
         assert client.lock("both").try_acquire() is None

@@ -1,11 +1,10 @@
 """What operators of the service need: metrics, logs, exit codes, and answers that tell no secret."""
 
 import json
+import logging
 import re
 import select
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -14,33 +13,28 @@ import pytest
 import pawlock
 from pawlock import errors
 from pawlock.errors import PawlockError
-from pawlock.primitives.mutex import Mutex
 from pawlock.service.access import Principal
 from pawlock.service.config import Limits
 from pawlock.service.problems import problem_of
-from tests.service.rig import Instance, Tokens
+from tests.service.rig import App, Command, Instance, Loop, Tokens
 from tests.support.servers import Server
 
 NS = "/v1/ns/pawlock"
-TOKEN = "t" * 24 + "@host:1/a"
 
 
-@pytest.mark.parametrize("option", ["--port", "--probe-port"])
-def test_a_port_in_use_ends_it_with_one_line(server: Server, option: str) -> None:
+def test_a_port_in_use_ends_it_with_one_line(command: Command, server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        ports = ["--port", "0"] if option == "--probe-port" else []
-        done = subprocess.run(
-            [sys.executable, "-m", "pawlock", "serve", "--url", server.url, *ports, option, port],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-    assert done.returncode == 69
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert f"cannot listen on 127.0.0.1 port {port}" in done.stderr
-    assert done.stdout == ""
+        for options in (["--port", port], ["--port", "0", "--probe-port", port]):
+            code, printed, said = command("serve", "--url", server.url, *options)
+            assert (code, printed) == (69, "")
+            assert said.count("\n") == 1, said
+            assert f"cannot listen on 127.0.0.1 port {port}" in said
 
 
-def test_it_prints_the_address_that_clients_take(service: Instance, tokens: Tokens) -> None:
+@pytest.mark.slow
+def test_it_prints_the_address_that_clients_take(instance: Instance, tokens: Tokens) -> None:
+    service = instance
     found = re.search(rb"connect to (http\+pawlock://\S+)\n", service.said)
     deadline = time.monotonic() + 10
     while found is None:
@@ -59,33 +53,25 @@ def test_an_address_of_http_is_told_what_to_write() -> None:
         pawlock.connect("http://127.0.0.1:8750")
 
 
-def test_who_has_no_token_is_not_told_where_the_server_is(tokens: Tokens) -> None:
+def test_who_has_no_token_is_not_told_where_the_server_is(
+    loop: Loop, tokens: Tokens, caplog: pytest.LogCaptureFixture
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    service = Instance(f"redis://127.0.0.1:{port}", tokens, "--probe-port", "0")
-    try:
-        ready = service.ask("GET", "/readyz", token=None)
-        assert (ready.status, ready.body["code"]) == (503, "REDIS_CONNECTION_ERROR")
-        refused = service.acquire("a")
-        assert refused.status == 503
-        helpers = [
-            f"{{pawlock:a}}:{one}" for one in ("fence", "1:queue", "1:tickets", f"1:dead:{TOKEN}", "1:holds")
-        ]
-        script = Mutex("lock", "a", "pawlock:a").leave(TOKEN, 0, 0).script
-        step = {"script": script.sha, "words": ["pawlock:a", *helpers, TOKEN, "0", "0", "", "86400000"]}
-        called = service.ask("POST", f"{NS}/calls", {"calls": [step]})
-        assert called.body["replies"][0]["fault"] == "unreachable"
-        for answer in (ready, refused, called):
-            assert str(port) not in json.dumps(answer.body)
-    finally:
-        service.end()
-    assert f":{port}/".encode() in service.said, "its log says where"
+    service = App(loop, f"redis://127.0.0.1:{port}", tokens)
+    ready = service.ask("GET", "/readyz", token=None)
+    assert (ready.status, ready.body["code"]) == (503, "REDIS_CONNECTION_ERROR")
+    refused = service.acquire("a")
+    assert refused.status == 503
+    for answer in (ready, refused):
+        assert str(port) not in json.dumps(answer.body)
+    service.end()
+    assert f":{port}/" in caplog.text, "its log says where"
 
 
-def test_metrics_count_requests_and_tell_no_name(service: Instance, tokens: Tokens) -> None:
+def test_metrics_count_requests_and_tell_no_name(service: App, tokens: Tokens) -> None:
     tokens.add("reader", roles=["read"], namespaces=["x"])
     tokens.add("taker", roles=["acquire"])
-    time.sleep(1.1)  # the file is read again
     held = service.acquire("very-private-name", ttl=60)
     assert service.acquire("very-private-name").status == 423
     service.ask("POST", f"{NS}/lock/very-private-name/release", {"token": held.body["token"]})
@@ -116,7 +102,9 @@ def _lines(service: Instance) -> list[dict[str, object]]:
     return [json.loads(line) for line in service.said.decode().splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize("which", ["none", "audit", "requests"])
+@pytest.mark.parametrize(
+    "which", ["requests", *(pytest.param(one, marks=pytest.mark.slow) for one in ("none", "audit"))]
+)
 def test_the_log_says_who_was_refused_and_who_forced_what(
     serve: Callable[..., Instance], tokens: Tokens, which: str
 ) -> None:
@@ -153,14 +141,13 @@ def test_the_log_says_who_was_refused_and_who_forced_what(
         assert str(one["at"]).endswith("+00:00")
 
 
-def test_who_has_no_token_cannot_fill_the_log(serve: Callable[..., Instance], tokens: Tokens) -> None:
-    del tokens
-    service = serve()
+def test_who_has_no_token_cannot_fill_the_log(service: App, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pawlock.service.audit")
     began = time.monotonic()
     for _ in range(200):
         service.ask("GET", f"{NS}/locks", token=None)
     seconds = time.monotonic() - began
-    told = _lines(service)
+    told = [one for one in caplog.records if one.name == "pawlock.service.audit"]
     assert 20 <= len(told) <= 20 * (seconds + 2)
 
 
@@ -173,34 +160,29 @@ PYTHON = re.compile(
 )
 
 
-@pytest.mark.parametrize("kind", [one for one in _kinds() if one.__module__ == errors.__name__])
-def test_every_problem_has_a_remedy_that_makes_sense_over_http(kind: type[PawlockError]) -> None:
-    problem = problem_of(kind("what ``happened``", name="a"))
-    assert problem.more["fix"]
-    assert problem.more["cause"]
-    assert not PYTHON.search(problem.more["fix"])
-    assert "`" not in problem.detail + problem.more["cause"]
+def test_every_problem_has_a_remedy_that_makes_sense_over_http() -> None:
+    kinds = [one for one in _kinds() if one.__module__ == errors.__name__]
+    assert len(kinds) > 20
+    for kind in kinds:
+        problem = problem_of(kind("what ``happened``", name="a"))
+        assert problem.more["fix"], kind
+        assert problem.more["cause"], kind
+        assert not PYTHON.search(problem.more["fix"]), kind
+        assert "`" not in problem.detail + problem.more["cause"], kind
 
 
-@pytest.mark.parametrize(
-    ("pattern", "namespace", "fits"),
-    [
+def test_only_a_star_has_a_meaning_in_a_namespace_of_a_token() -> None:
+    for pattern, namespace, fits in (
         ("team-*", "team-a", True), ("team-*", "team-", True), ("team-*", "xteam-a", False), ("*", "a\nb", True),
         ("team-?", "team-a", False), ("team-?", "team-?", True), ("team-[ab]", "team-a", False),
         ("team-[ab]", "team-[ab]", True), ("a.c", "abc", False), ("*-prod", "web-prod", True),
         ("*-prod", "web-prod2", False),
-    ],
-)  # fmt: skip
-def test_only_a_star_has_a_meaning_in_a_namespace_of_a_token(
-    pattern: str,
-    namespace: str,
-    fits: bool,  # noqa: FBT001 - of a table
-) -> None:
-    who = Principal("a", (pattern,), frozenset(["read"]), Limits())
-    assert who.may("read", namespace) is fits
+    ):  # fmt: skip
+        who = Principal("a", (pattern,), frozenset(["read"]), Limits())
+        assert who.may("read", namespace) is fits, (pattern, namespace)
 
 
-def test_the_page_of_the_service_is_whole(service: Instance) -> None:
+def test_the_page_of_the_service_is_whole(service: App) -> None:
     for path, kind in (
         ("/", "text/html"),
         ("/page.js", "text/javascript"),
@@ -209,3 +191,25 @@ def test_the_page_of_the_service_is_whole(service: Instance) -> None:
         answer = service.ask("GET", path, token=None)
         assert answer.status == 200, path
         assert answer.headers["content-type"].startswith(kind)
+
+
+def test_head_has_the_headers_of_get_and_no_body(service: App) -> None:
+    pages = ["/", "/page.js", "/page.css", "/favicon.svg", "/favicon.ico", "/healthz", "/readyz", "/metrics"]
+    for path in pages:
+        # The number of requests is in the metrics: their length grows.
+        counted = {"content-length"} if path == "/metrics" else set[str]()
+        told: list[tuple[int, dict[str, str]]] = []
+        for method in ("GET", "HEAD"):
+            answer = service.ask(method, path)
+            assert int(answer.headers["content-length"]) > 0, path
+            told.append((answer.status, {k: v for k, v in answer.headers.items() if k not in counted}))
+        assert told[0][0] == 200, path
+        assert told[0] == told[1], path
+        refused = service.ask("DELETE", path)
+        assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD"), path
+
+
+def test_a_refused_method_lists_those_of_all_routes_of_a_path(service: App) -> None:
+    for path, allowed in (("/v1/ns/pawlock/sessions", "DELETE, POST"), ("/v1/ns/pawlock/lock/a", "GET")):
+        refused = service.ask("PUT", path)
+        assert (refused.status, refused.headers["allow"]) == (405, allowed)

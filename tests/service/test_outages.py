@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 import pawlock
-from tests.service.rig import Instance, Tokens
+from tests.service.rig import App, Instance, Loop, Service, Tokens
 from tests.support.pace import pace
 from tests.support.servers import Server
 
@@ -19,7 +19,14 @@ NS = "/v1/ns/pawlock"
 
 
 @pytest.fixture
-def service(own_server: Server, tokens: Tokens) -> Iterator[Instance]:
+def service(own_server: Server, tokens: Tokens, loop: Loop) -> Iterator[App]:
+    made = App(loop, own_server.url, tokens)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def instance(own_server: Server, tokens: Tokens) -> Iterator[Instance]:
     instance = Instance(own_server.url, tokens)
     yield instance
     instance.end(9)
@@ -33,7 +40,7 @@ def scripts(server: Server) -> int:
 
 
 @pytest.mark.fault
-def test_without_a_server_it_says_so_soon_and_goes_on_later(own_server: Server, service: Instance) -> None:
+def test_without_a_server_it_says_so_soon_and_goes_on_later(own_server: Server, service: App) -> None:
     assert service.ask("GET", "/readyz").status == 200
     held = service.acquire("a", ttl=60)
     own_server.kill()
@@ -76,9 +83,7 @@ def test_without_a_server_it_says_so_soon_and_goes_on_later(own_server: Server, 
     assert (lost.status, lost.body["code"]) == (409, "UNLOCK_FAILED")
 
 
-def test_a_release_confirms_the_next_waiter_in_its_own_round_trip(
-    own_server: Server, service: Instance
-) -> None:
+def test_a_release_confirms_the_next_waiter_in_its_own_round_trip(own_server: Server, service: App) -> None:
     held = service.acquire("a", ttl=60)
     with ThreadPoolExecutor(1) as pool:
         # Waits of the past tell the instance that the name is in demand.
@@ -96,13 +101,14 @@ def test_a_release_confirms_the_next_waiter_in_its_own_round_trip(
             assert held.body["expires_in"] > 50
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("policy", ["raise", "local"])
 def test_a_client_of_pawlock_sees_an_outage_behind_the_service_as_one(
-    own_server: Server, service: Instance, policy: Literal["raise", "local"]
+    own_server: Server, instance: Instance, policy: Literal["raise", "local"]
 ) -> None:
-    """It retries for ``unavailable_after``, then says so or degrades: that is no defect of the service."""
-    url = f"http+pawlock://{service.tokens.secrets['admin']}@127.0.0.1:{service.port}"
+    """It retries for ``unavailable_after``, then says so or degrades: that is no defect of the instance."""
+    url = f"http+pawlock://{instance.tokens.secrets['admin']}@127.0.0.1:{instance.port}"
     with pawlock.connect(url) as client:
         lock = client.lock("n", on_unavailable=policy, unavailable_after=1)
         with lock:
@@ -121,13 +127,12 @@ def test_a_client_of_pawlock_sees_an_outage_behind_the_service_as_one(
         time.sleep(3 * pace())
         with lock as lease:
             assert not lease.degraded
-    service.end()
-    assert b"Traceback" not in service.said
+    instance.end()
+    assert b"Traceback" not in instance.said
 
 
-def test_who_waits_counts_as_no_lease(own_server: Server, service: Instance, tokens: Tokens) -> None:
+def test_who_waits_counts_as_no_lease(own_server: Server, service: App, tokens: Tokens) -> None:
     tokens.add("few", roles=["acquire", "read"], limits={"locks": 2})
-    time.sleep(1.1)
     held = service.acquire("a", ttl=60)
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(service.acquire, "a", token="few", ttl=60, wait=30) for _ in range(3)]
@@ -143,32 +148,32 @@ def test_who_waits_counts_as_no_lease(own_server: Server, service: Instance, tok
 
 
 @pytest.mark.slow
-def test_two_thousand_wait_in_less_than_200_mb(own_server: Server, service: Instance) -> None:
-    held = service.acquire("a", ttl=120)
+def test_two_thousand_wait_in_less_than_200_mb(own_server: Server, instance: Instance) -> None:
+    held = instance.acquire("a", ttl=120)
     body = b'{"ttl": 30, "wait": 60}'
     request = (
         f"POST {NS}/lock/a/acquire HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-        f"Authorization: Bearer {service.tokens.secrets['admin']}\r\n\r\n"
+        f"Authorization: Bearer {instance.tokens.secrets['admin']}\r\n\r\n"
     ).encode() + body
     with contextlib.ExitStack() as stack:
         lines = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", service.port))) for _ in range(2000)
+            stack.enter_context(socket.create_connection(("127.0.0.1", instance.port))) for _ in range(2000)
         ]
         for line in lines:
             line.sendall(request)
-        _await_queue(service, 2000)
-        status = Path(f"/proc/{service.process.pid}/status").read_text()
+        _await_queue(instance, 2000)
+        status = Path(f"/proc/{instance.process.pid}/status").read_text()
         resident = int(status.partition("VmRSS:")[2].split()[0])
         assert resident < 200_000, f"{resident} kB"
         # They are served in the order in which they came, and none is forgotten.
-        assert service.ask("POST", f"{NS}/lock/a/release", {"token": held.body["token"]}).status == 200
+        assert instance.ask("POST", f"{NS}/lock/a/release", {"token": held.body["token"]}).status == 200
         lines[0].settimeout(10)
         answer = lines[0].recv(65536)
         assert b" 200 " in answer.split(b"\r\n")[0]
-    _await_queue(service, 0)
+    _await_queue(instance, 0)
 
 
-def _await_queue(service: Instance, length: int) -> None:
+def _await_queue(service: Service, length: int) -> None:
     end = time.monotonic() + 60
     while service.ask("GET", f"{NS}/lock/a").body["queue_length"] != length:
         assert time.monotonic() < end

@@ -8,29 +8,30 @@ from pathlib import Path
 import pytest
 
 import pawlock
-from pawlock.service.watch import Holds
 from tests.service.browser import PROGRAM, Browser
 from tests.service.rig import Instance
 from tests.support.servers import Server
 
-in_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium (apt-get install chromium)")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="no Chromium (apt-get install chromium)"),
+]
 NUMBER_OF_FOCUSED = "[...document.querySelectorAll('#rows a')].indexOf(document.activeElement)"
 LOGIN = """document.getElementById('token').value = %r;
 document.getElementById('login').requestSubmit(); true"""
 
 
-@in_browser
-def test_a_stuck_lock_is_found_and_taken_away(service: Instance, tmp_path: Path) -> None:
-    stuck = service.acquire("order:42", ttl=300, holder="worker-3")
+def test_a_stuck_lock_is_found_and_taken_away(instance: Instance, tmp_path: Path) -> None:
+    stuck = instance.acquire("order:42", ttl=300, holder="worker-3")
     for number in range(12):
-        service.acquire(f"job:{number}", ttl=60 + 10 * number, holder=f"worker-{number % 4}")
+        instance.acquire(f"job:{number}", ttl=60 + 10 * number, holder=f"worker-{number % 4}")
     with Browser(tmp_path / "profile") as page, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(service.acquire, "order:42", wait=50, holder="web-1")
+        waiting = pool.submit(instance.acquire, "order:42", wait=50, holder="web-1")
         page.shape("light")
-        page.open(f"{service.address}/?search=order")
+        page.open(f"{instance.address}/?search=order")
         page.run(LOGIN % "pawlock_wrong")
         page.until("document.getElementById('refused').textContent.includes('unknown')")
-        page.run(LOGIN % service.tokens.secrets["admin"])
+        page.run(LOGIN % instance.tokens.secrets["admin"])
         page.until("document.querySelectorAll('#rows tr').length === 1")
         assert "order:42" in page.run("document.getElementById('rows').textContent")
         page.run("""const box = document.getElementById('search'); box.value = '';
@@ -57,20 +58,19 @@ def test_a_stuck_lock_is_found_and_taken_away(service: Instance, tmp_path: Path)
         assert waiting.result(10).status == 200
         page.until("document.getElementById('one-audit').innerText.includes('stuck')")
         page.until("document.getElementById('facts').textContent.includes('web-1')")
-        secret = service.tokens.secrets["admin"]
+        secret = instance.tokens.secrets["admin"]
         assert secret not in page.run("location.href + document.cookie + JSON.stringify(localStorage)")
         assert secret not in page.run("document.documentElement.outerHTML")
-    released = service.ask("POST", "/v1/ns/pawlock/lock/order:42/release", {"token": stuck.body["token"]})
+    released = instance.ask("POST", "/v1/ns/pawlock/lock/order:42/release", {"token": stuck.body["token"]})
     assert released.status == 409
 
 
-@in_browser
-def test_the_dialog_names_a_lock_and_takes_that_one_away(service: Instance, tmp_path: Path) -> None:
+def test_the_dialog_names_a_lock_and_takes_that_one_away(instance: Instance, tmp_path: Path) -> None:
     for name in ("evil%E2%80%AEgnp.exe", "other"):
-        assert service.acquire(name, ttl=300).status == 200
+        assert instance.acquire(name, ttl=300).status == 200
     with Browser(tmp_path / "profile") as page:
-        page.open(service.address)
-        page.run(LOGIN % service.tokens.secrets["admin"])
+        page.open(instance.address)
+        page.run(LOGIN % instance.tokens.secrets["admin"])
         page.until("document.querySelectorAll('#rows tr').length === 2")
         page.run("setView({ kind: 'lock', name: 'evil\\u202egnp.exe' }, true); true")
         page.until("!document.getElementById('force').hidden")
@@ -83,34 +83,32 @@ def test_the_dialog_names_a_lock_and_takes_that_one_away(service: Instance, tmp_
         page.run("setView({ kind: 'lock', name: 'other' }, true); true")
         page.run("document.getElementById('sure-form').requestSubmit(); true")
         page.until("!document.getElementById('sure').open")
-    held = {one["name"] for one in service.ask("GET", "/v1/ns/pawlock/locks").body["locks"]}
+    held = {one["name"] for one in instance.ask("GET", "/v1/ns/pawlock/locks").body["locks"]}
     assert held == {"other"}
 
 
-@in_browser
-def test_who_may_only_read_sees_no_button(service: Instance, tmp_path: Path) -> None:
-    service.tokens.add("reader", roles=["read"])
-    service.acquire("a", ttl=60)
+def test_who_may_only_read_sees_no_button(instance: Instance, tmp_path: Path) -> None:
+    instance.tokens.add("reader", roles=["read"])
+    instance.acquire("a", ttl=60)
     with Browser(tmp_path / "profile") as page:
-        page.open(f"{service.address}/?kind=lock&name=a")
+        page.open(f"{instance.address}/?kind=lock&name=a")
         page.run("new Promise((done) => setTimeout(() => done(true), 1100))")
-        page.run(LOGIN % service.tokens.secrets["reader"])
+        page.run(LOGIN % instance.tokens.secrets["reader"])
         page.until("document.getElementById('facts').textContent.includes('held')")
         assert page.run("document.getElementById('force').hidden") is True
 
 
-@in_browser
-def test_with_the_keyboard_alone(service: Instance, server: Server, tmp_path: Path) -> None:
+def test_with_the_keyboard_alone(instance: Instance, server: Server, tmp_path: Path) -> None:
     """Search, step through the names, look at one, take it away, read what was done, and go back."""
     with pawlock.connect(server.url, history=20) as client, Browser(tmp_path / "profile") as page:
         client.lock("report").acquire().release()
         stuck = client.lock("report", ttl=300).acquire()
         held = [client.lock(f"job:{number}", ttl=300).acquire() for number in range(3)]
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(service.acquire, "report", wait=50, holder="web-1")
+            waiting = pool.submit(instance.acquire, "report", wait=50, holder="web-1")
             page.shape("light")
-            page.open(service.address)
-            page.type(service.tokens.secrets["admin"], "document.getElementById('token').focus()")
+            page.open(instance.address)
+            page.type(instance.tokens.secrets["admin"], "document.getElementById('token').focus()")
             page.press("Enter")
             page.until("document.querySelectorAll('#rows tr').length === 4")
             page.press("j")
@@ -164,16 +162,15 @@ audit = [{at: now, name: 'import', action: 'force_release', outcome: 'released',
 take('event: snapshot\\ndata: ' + JSON.stringify({locks, recent: [], hour, now})); return true; })()"""
 
 
-@in_browser
 def test_what_is_stuck_comes_first_and_names_are_read_by_themselves(
-    service: Instance, tmp_path: Path
+    instance: Instance, tmp_path: Path
 ) -> None:
-    other = service.ask("POST", "/v1/ns/billing/lock/invoice/acquire", {"ttl": 60})
+    other = instance.ask("POST", "/v1/ns/billing/lock/invoice/acquire", {"ttl": 60})
     assert other.status == 200
     with Browser(tmp_path / "profile") as page:
         page.shape("light")
-        page.open(service.address)
-        page.run(LOGIN % service.tokens.secrets["admin"])
+        page.open(instance.address)
+        page.run(LOGIN % instance.tokens.secrets["admin"])
         page.until("document.getElementById('state').textContent.startsWith('live')")
         page.until("document.getElementById('audit').textContent === 'no entries'")
         page.run(SNAPSHOT)
@@ -205,15 +202,14 @@ def test_what_is_stuck_comes_first_and_names_are_read_by_themselves(
         assert page.run("document.getElementById('queue').hidden") is True
 
 
-@in_browser
-def test_all_holders_are_shown_and_no_word_is_broken(service: Instance, tmp_path: Path) -> None:
+def test_all_holders_are_shown_and_no_word_is_broken(instance: Instance, tmp_path: Path) -> None:
     for holder in ("a", "b", "c"):
-        service.acquire("pool", "semaphore", permits=4, ttl=60, holder=f"worker-{holder}")
-    service.acquire("tenant/42/" + "long-name-" * 9, ttl=60)
+        instance.acquire("pool", "semaphore", permits=4, ttl=60, holder=f"worker-{holder}")
+    instance.acquire("tenant/42/" + "long-name-" * 9, ttl=60)
     with Browser(tmp_path / "profile") as page:
         page.shape("light", 1366)
-        page.open(service.address)
-        page.run(LOGIN % service.tokens.secrets["admin"])
+        page.open(instance.address)
+        page.run(LOGIN % instance.tokens.secrets["admin"])
         page.until("document.getElementById('rows').innerText.includes('and 2 more')")
         page.until("document.getElementById('hour-held').getAttribute('points').includes(' 600,')")
         heads = page.run("[...document.querySelectorAll('th')].map((head) => head.clientHeight)")
@@ -231,23 +227,6 @@ def test_all_holders_are_shown_and_no_word_is_broken(service: Instance, tmp_path
         page.until("document.getElementById('facts').textContent.includes('3 of 4 in use')")
         facts = page.run("document.getElementById('facts').innerText")
         assert all(f"worker-{holder}" in facts for holder in "abc")
-
-
-def test_a_hold_is_stuck_when_it_lasts_far_longer_than_is_usual_for_its_name() -> None:
-    holds = Holds()
-    assert holds.assess("lock\0a", 600) == (None, False)
-    assert holds.assess("lock\0a", 3601) == (None, True)
-    for seconds in (10, 20, 11, 9, 12):
-        holds.ended("lock\0a", seconds)
-    assert holds.assess("lock\0a", 100) == (11, False)
-    assert holds.assess("lock\0a", 111) == (11, True)
-    assert holds.assess("lock\0b", 111) == (11, True), "what is usual of the kind"
-    assert holds.assess("semaphore\0b", 111) == (None, False)
-    for _ in range(50):
-        holds.ended("lock\0a", 0.5)
-    assert holds.assess("lock\0a", 59) == (0.5, False)
-    assert holds.assess("lock\0a", 60) == (0.5, True)
-    assert holds.assess("lock\0a", None) == (0.5, False)
 
 
 def _keep(page: Browser, scheme: str) -> None:

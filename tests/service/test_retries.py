@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.service.rig import Instance
+from tests.service.rig import App, Instance, Service
 from tests.support.pace import pace
 
 NS = "/v1/ns/pawlock"
 
 
-def test_a_second_instance_answers_a_repeated_request_the_same(serve: Callable[..., Instance]) -> None:
-    one, two = serve(), serve()
+def test_a_second_instance_answers_a_repeated_request_the_same(app: Callable[[], App]) -> None:
+    one, two = app(), app()
     key = {"Idempotency-Key": "k-1"}
     first = one.ask("POST", f"{NS}/lock/a/acquire", {"ttl": 30}, headers=key)
     second = two.ask("POST", f"{NS}/lock/a/acquire", {"ttl": 30}, headers=key)
@@ -29,7 +29,7 @@ def test_a_second_instance_answers_a_repeated_request_the_same(serve: Callable[.
     assert one.ask("POST", f"{NS}/lock/a/release", release).status == 409
 
 
-def test_a_key_that_comes_with_another_body_is_refused(service: Instance) -> None:
+def test_a_key_that_comes_with_another_body_is_refused(service: App) -> None:
     key = {"Idempotency-Key": "k"}
     assert service.ask("POST", f"{NS}/lock/a/acquire", {"ttl": 30}, headers=key).status == 200
     for path, body in ((f"{NS}/lock/a/acquire", {"ttl": 31}), (f"{NS}/lock/b/acquire", {"ttl": 30})):
@@ -37,7 +37,7 @@ def test_a_key_that_comes_with_another_body_is_refused(service: Instance) -> Non
         assert (other.status, other.body["code"]) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
-def test_a_try_that_was_not_granted_may_be_made_again_with_its_key(service: Instance) -> None:
+def test_a_try_that_was_not_granted_may_be_made_again_with_its_key(service: App) -> None:
     held = service.acquire("a")
     key = {"Idempotency-Key": "k"}
     assert service.ask("POST", f"{NS}/lock/a/acquire", {}, headers=key).status == 423
@@ -45,14 +45,14 @@ def test_a_try_that_was_not_granted_may_be_made_again_with_its_key(service: Inst
     assert service.ask("POST", f"{NS}/lock/a/acquire", {}, headers=key).status == 200
 
 
-def test_keys_of_two_clients_are_two_keys(service: Instance) -> None:
+def test_keys_of_two_clients_are_two_keys(service: App) -> None:
     service.tokens.add("other", roles=["acquire"])
-    time.sleep(1.1)
     key = {"Idempotency-Key": "k"}
     assert service.ask("POST", f"{NS}/lock/a/acquire", {}, headers=key).status == 200
     assert service.ask("POST", f"{NS}/lock/b/acquire", {}, headers=key, token="other").status == 200
 
 
+@pytest.mark.slow
 def test_a_waiter_of_a_killed_instance_goes_on_at_another_in_its_place(
     serve: Callable[..., Instance],
 ) -> None:
@@ -76,7 +76,7 @@ def test_a_waiter_of_a_killed_instance_goes_on_at_another_in_its_place(
         assert behind.result(10).status == 200
 
 
-def _queued(service: Instance, length: int) -> None:
+def _queued(service: Service, length: int) -> None:
     end = time.monotonic() + 10
     while service.ask("GET", f"{NS}/lock/a").body["queue_length"] != length:
         assert time.monotonic() < end
@@ -107,9 +107,9 @@ def test_sigterm_tells_waiters_and_leaves_leases_to_their_clients(serve: Callabl
     assert renewed.body["fence"] == held.body["fence"]
 
 
-def test_a_try_that_goes_on_elsewhere_is_not_ended_by_the_one_before(serve: Callable[..., Instance]) -> None:
+def test_a_try_that_goes_on_elsewhere_is_not_ended_by_the_one_before(app: Callable[[], App]) -> None:
     # A balancer gave up on the first instance, which does not know that yet, and asks the second one.
-    one, two = serve(), serve()
+    one, two = app(), app()
     held = two.acquire("a", ttl=60)
     key = {"Idempotency-Key": "w"}
     body = json.dumps({"ttl": 30, "wait": 1.5}).encode()
@@ -130,6 +130,7 @@ def test_a_try_that_goes_on_elsewhere_is_not_ended_by_the_one_before(serve: Call
     assert two.ask("POST", f"{NS}/lock/a/renew", told).status == 200
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_one_instance_for_another_keeps_its_place(
     serve: Callable[..., Instance],
 ) -> None:
@@ -161,26 +162,26 @@ def test_a_client_that_leaves_one_instance_for_another_keeps_its_place(
 
 
 @pytest.mark.slow
-def test_a_client_that_leaves_at_the_moment_of_the_grant_holds_nothing_for_long(service: Instance) -> None:
+def test_a_client_that_leaves_at_the_moment_of_the_grant_holds_nothing_for_long(instance: Instance) -> None:
     for turn in range(6):
-        held = service.acquire("a", ttl=60)
-        connection = socket.create_connection(("127.0.0.1", service.port))
+        held = instance.acquire("a", ttl=60)
+        connection = socket.create_connection(("127.0.0.1", instance.port))
         connection.sendall(
             f"POST {NS}/lock/a/acquire HTTP/1.1\r\nHost: x\r\nContent-Length: 24\r\n"
-            f'Authorization: Bearer {service.tokens.secrets["admin"]}\r\n\r\n{{"ttl": 1.0, "wait": 20}} '.encode()[
+            f'Authorization: Bearer {instance.tokens.secrets["admin"]}\r\n\r\n{{"ttl": 1.0, "wait": 20}} '.encode()[
                 :-1
             ]
         )
-        _queued(service, 1)
+        _queued(instance, 1)
         with ThreadPoolExecutor(1) as pool:
             told = {"token": held.body["token"]}
-            released = pool.submit(service.ask, "POST", f"{NS}/lock/a/release", told)
+            released = pool.submit(instance.ask, "POST", f"{NS}/lock/a/release", told)
             time.sleep(0.0004 * turn)
             connection.close()
             assert released.result(10).status == 200
         # Told before it left, its ttl ends it; else it is free at once.
-        assert service.acquire("a", ttl=5, wait=5).status == 200
-        look = service.ask("GET", f"{NS}/lock/a").body
+        assert instance.acquire("a", ttl=5, wait=5).status == 200
+        look = instance.ask("GET", f"{NS}/lock/a").body
         assert look["queue_length"] == 0
         token = {"reason": "next turn"}
-        assert service.ask("POST", f"{NS}/lock/a/force-release", token).status == 200
+        assert instance.ask("POST", f"{NS}/lock/a/force-release", token).status == 200

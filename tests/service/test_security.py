@@ -1,12 +1,14 @@
 """Who is let in, and what nobody may do."""
 
 import http.client
+import itertools
 import json
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,49 +16,68 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pawlock.core.protocol.carrier import Request
-from pawlock.core.protocol.primitive import Primitive
-from pawlock.core.protocol.runtime import Call
-from pawlock.primitives.mutex import Mutex
-from pawlock.primitives.permits import Permits
-from tests.service.intruder import parse
-from tests.service.rig import Answer, Instance, Tokens, resident
+from tests.service.rig import App, Command, Instance, Tokens, resident
 from tests.support.servers import Server
 
 NS = "/v1/ns/pawlock"
 
 
-@pytest.mark.parametrize(
-    ("token", "header"),
-    [(None, None), ("pawlock_wrong", None), (None, "Basic YTpi"), (None, "Bearer "), (None, "Bearer é")],
-)
-def test_without_a_known_token_nothing_is_told(
-    service: Instance, token: str | None, header: str | None
-) -> None:
-    headers = {"Authorization": header} if header else {}
-    for method, path in (("POST", f"{NS}/lock/a/acquire"), ("GET", f"{NS}/locks"), ("GET", f"{NS}/audit")):
-        answer = service.ask(method, path, token=token, headers=headers)
-        assert answer.status == 401
-        assert answer.body["code"] == "UNAUTHENTICATED"
+def test_without_a_known_token_nothing_is_told(service: App) -> None:
+    asked = itertools.product(
+        (None, "Bearer pawlock_wrong", "Basic YTpi", "Bearer ", "Bearer é"),
+        (("POST", f"{NS}/lock/a/acquire"), ("GET", f"{NS}/locks"), ("GET", f"{NS}/audit")),
+    )
+    for header, (method, path) in asked:
+        answer = service.ask(method, path, token=None, headers={"Authorization": header} if header else {})
+        assert (answer.status, answer.body["code"]) == (401, "UNAUTHENTICATED"), (header, path)
         assert answer.headers["www-authenticate"].startswith("Bearer")
     assert service.ask("GET", f"{NS}/lock/a").body["held"] is False
 
 
-def test_an_expired_token_is_told_so(service: Instance, tokens: Tokens) -> None:
+def test_an_expired_token_is_told_so(service: App, tokens: Tokens) -> None:
     tokens.add("old", roles=["acquire"], expires=time.time() - 1)
-    time.sleep(1.1)  # the file is read again
     answer = service.acquire("a", token="old")
     assert answer.status == 401
     assert answer.body["code"] == "TOKEN_EXPIRED"
 
 
-def test_a_token_may_do_what_its_roles_say_in_its_namespaces_alone(
-    serve: Callable[..., Instance], tokens: Tokens
-) -> None:
+def test_a_token_that_is_added_is_known_within_a_second(service: App, tokens: Tokens) -> None:
+    assert service.ask("GET", f"{NS}/locks", token="pawlock_unknown").status == 401
+    tokens.add("late", roles=["read"])
+    end = time.monotonic() + 5
+    while service.ask("GET", f"{NS}/locks", token="late").status != 200:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_wait_ends_with_its_token(service: App, tokens: Tokens) -> None:
+    for how in ("taken", "demoted"):
+        tokens.add(how, roles=["read", "acquire"])
+    held = service.acquire("busy", ttl=60).body["token"]
+    with ThreadPoolExecutor(2) as pool:
+        waiting = {
+            how: pool.submit(service.acquire, "busy", token=how, wait=20) for how in ("taken", "demoted")
+        }
+        end = time.monotonic() + 10
+        while service.ask("GET", f"{NS}/lock/busy").body["queue_length"] < 2:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        listed = {one["id"]: one for one in json.loads(tokens.path.read_text())["tokens"]}
+        listed["demoted"]["roles"] = ["force"]
+        del listed["taken"]
+        tokens.path.write_text(json.dumps({"tokens": list(listed.values())}))
+        time.sleep(1.1)  # the file is read again
+        assert service.ask("POST", f"{NS}/lock/busy/release", {"token": held}).status == 200
+        assert {how: one.result(10).status for how, one in waiting.items()} == {"taken": 401, "demoted": 403}
+    while service.ask("GET", f"{NS}/lock/busy").body["held"]:
+        assert time.monotonic() < end, "it holds what it can neither renew nor release"
+        time.sleep(0.02)
+
+
+def test_a_token_may_do_what_its_roles_say_in_its_namespaces_alone(service: App, tokens: Tokens) -> None:
     tokens.add("reader", roles=["read"])
     tokens.add("taker", roles=["acquire"])
     tokens.add("team", roles=["acquire", "read"], namespaces=["team-*"])
-    service = serve()
     assert service.acquire("a", token="reader").status == 403
     assert service.acquire("a", token="team").status == 403
     taken = service.acquire("a", token="taker", ttl=60)
@@ -73,42 +94,35 @@ def test_a_token_may_do_what_its_roles_say_in_its_namespaces_alone(
     assert service.ask("GET", f"{NS}/lock/a", token="reader").body["held"] is True
 
 
-@pytest.fixture(scope="module")
-def of_one(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    """An instance that knows a token of one namespace."""
-    tokens = Tokens(tmp_path_factory.mktemp("one"))
-    tokens.add("one", roles=["read", "acquire"])
-    instance = Instance(valkey.url, tokens)
-    yield instance
-    instance.end(9)
+PATHS = [
+    ("/v1/ns/pawlock/../secret/lock/a", 404),
+    ("/v1/ns/pawlock/lock/..", 400),
+    ("/v1/ns/pawlock/lock/%2e%2e", 400),
+    ("/v1/ns/pawlock/lock/%2E", 400),
+    ("/v1/ns/pawlock//lock/a", 404),
+    ("/v1/ns/pawlock/lock/a%00b", 400),
+    ("/v1/ns/pawlock/lock/a%0d%0ab", 400),
+    ("/v1/ns/pawlock/lock/%ff", 400),
+    ("/v1/ns/pawlock/lock/" + "x" * 201, 422),
+    ("/v1/ns/other/lock/a", 403),
+    ("/v1/ns/pawlock%2F..%2Fother/lock/a", 403),
+    ("/v1/ns/%70awlock/lock/a", 200),
+    ("/v1/ns/pawlock/lock/a%2F..%2Fb", 200),
+    ("/v1/ns/pawlock/lock/%7Bpawlock%7D:fence", 200),
+    ("/v1/ns/pawlock/lock/{a}", 200),
+    ("/v1/ns/pawlock/gate/a", 404),
+]
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/v1/ns/pawlock/../secret/lock/a", 404),
-        ("/v1/ns/pawlock/lock/..", 400),
-        ("/v1/ns/pawlock/lock/%2e%2e", 400),
-        ("/v1/ns/pawlock/lock/%2E", 400),
-        ("/v1/ns/pawlock//lock/a", 404),
-        ("/v1/ns/pawlock/lock/a%00b", 400),
-        ("/v1/ns/pawlock/lock/a%0d%0ab", 400),
-        ("/v1/ns/pawlock/lock/%ff", 400),
-        ("/v1/ns/pawlock/lock/" + "x" * 201, 422),
-        ("/v1/ns/other/lock/a", 403),
-        ("/v1/ns/pawlock%2F..%2Fother/lock/a", 403),
-        ("/v1/ns/%70awl/lock/a", 200),
-        ("/v1/ns/pawlock/lock/a%2F..%2Fb", 200),
-        ("/v1/ns/pawlock/lock/%7Bpawlock%7D:fence", 200),
-        ("/v1/ns/pawlock/lock/{a}", 200),
-        ("/v1/ns/pawlock/gate/a", 404),
-    ],
-)
-def test_tricks_with_paths(of_one: Instance, path: str, status: int) -> None:
-    assert of_one.ask("GET", path, token="one").status == status
+def test_tricks_with_paths(instance: Instance) -> None:
+    """Over a connection: a client of an application would put some of them in order before it asks."""
+    instance.tokens.add("one", roles=["read", "acquire"])
+    time.sleep(1.1)  # the file is read again
+    found = [(path, instance.ask("GET", path, token="one").status) for path, _ in PATHS]
+    assert found == PATHS
 
 
-def test_a_name_cannot_reach_a_key_of_another(service: Instance, server: Server) -> None:
+def test_a_name_cannot_reach_a_key_of_another(service: App, server: Server) -> None:
     assert service.ask("POST", f"{NS}/lock/a%2Fb%7B%7D/acquire", {}).status == 200
     listed = server.command("KEYS", "*")
     assert isinstance(listed, list)
@@ -119,24 +133,17 @@ def test_a_name_cannot_reach_a_key_of_another(service: Instance, server: Server)
     ), keys
 
 
-def test_a_body_that_is_too_large_is_refused(service: Instance) -> None:
-    answer = service.ask("POST", f"{NS}/lock/a/acquire", b'{"holder": "' + b"x" * 20_000)
-    assert answer.status == 413
-    assert answer.body["code"] == "BODY_TOO_LARGE"
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+def test_a_body_that_is_too_large_is_refused(service: App) -> None:
+    path = f"{NS}/lock/a/acquire"
+    answer = service.ask("POST", path, b'{"holder": "' + b"x" * 20_000)
+    assert (answer.status, answer.body["code"]) == (413, "BODY_TOO_LARGE")
+    # In parts, none of which says how long it is in all.
     headers = {"Authorization": f"Bearer {service.tokens.secrets['admin']}"}
-    try:
-        connection.request(
-            "POST", f"{NS}/lock/a/acquire", iter([b"x" * 10_000, b"y" * 10_000]), headers, encode_chunked=True
-        )
-        assert connection.getresponse().status == 413
-    finally:
-        connection.close()
+    assert service.send("POST", path, [b"x" * 10_000, b"y" * 10_000], headers, 10)[0] == 413
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
+def test_bad_bodies_are_refused_with_a_reason(service: App) -> None:
+    for body, status, code in (
         (b"{", 400, "BAD_JSON"),
         (b"[]", 422, "BAD_BODY"),
         (b'{"tll": 3}', 422, "BAD_BODY"),
@@ -148,18 +155,16 @@ def test_a_body_that_is_too_large_is_refused(service: Instance) -> None:
         (b'{"wait": -1}', 422, "BAD_BODY"),
         (b'{"permits": 3}', 422, "CONFIGURATION"),
         (b'{"holder": "a@b"}', 422, "BAD_BODY"),
-    ],
-)
-def test_bad_bodies_are_refused_with_a_reason(service: Instance, body: bytes, status: int, code: str) -> None:
-    answer = service.ask("POST", f"{NS}/lock/a/acquire", body)
-    assert (answer.status, answer.body["code"]) == (status, code)
-    assert answer.body["detail"]
+    ):
+        answer = service.ask("POST", f"{NS}/lock/a/acquire", body)
+        assert (answer.status, answer.body["code"]) == (status, code), body
+        assert answer.body["detail"], body
 
 
-def test_a_client_has_limits(serve: Callable[..., Instance], tokens: Tokens) -> None:
+def test_a_client_has_limits(app: Callable[[], App], tokens: Tokens) -> None:
     tokens.add("few", roles=["acquire"], limits={"locks": 2, "sessions": 1})
     tokens.add("slow", roles=["acquire"], limits={"rate": 2})
-    service, other = serve(), serve()
+    service, other = app(), app()
     first = service.acquire("a", token="few")
     assert other.acquire("b", token="few").status == 200
     refused = service.acquire("c", token="few")
@@ -174,36 +179,7 @@ def test_a_client_has_limits(serve: Callable[..., Instance], tokens: Tokens) -> 
     assert asked[-1].headers["retry-after"] == "1"
 
 
-def _steps(service: Instance, token: str, *steps: Call) -> Answer:
-    body = {"calls": [{"script": one.script.sha, "words": parse(one)} for one in steps]}
-    return service.ask("POST", f"{NS}/calls", body, token=token)
-
-
-@pytest.mark.parametrize("kind", ["lock", "rwlock"])
-def test_one_client_cannot_fill_the_queue_of_a_name(
-    serve: Callable[..., Instance], tokens: Tokens, kind: str
-) -> None:
-    tokens.add("few", roles=["acquire"], limits={"waiters": 3, "max_ttl": 3000})
-    service = serve()
-    name: Primitive = Mutex("lock", "a", "pawlock:a")
-    if kind == "rwlock":
-        name = Permits("rwlock", "a", "pawlock:a", "rwlock", "x")
-    held = service.acquire("a", "lock" if kind == "lock" else "rwlock_write")
-    assert held.status == 200
-
-    def queue(number: int, ticket_ms: int) -> Request:
-        token = f"{number:024d}@host:1/few"
-        return name.acquire(
-            token, 3_000_000, ticket_ms, wait=True, block=1, channel="-", max_waiters=10_000_000
-        )
-
-    replies = _steps(service, "few", *[queue(number, 60_000) for number in range(10)]).body["replies"]
-    assert [reply[0] for reply in replies] == ["Q"] * 3 + ["F"] * 7
-    # Nor stay in it for long without a sign of life: a hand-off would grant it the name for as long.
-    refused = _steps(service, "few", queue(99, 60_001))
-    assert (refused.status, refused.body["code"]) == (422, "TTL_LIMIT")
-
-
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_names_of_any_length_leave_its_memory_flat(serve: Callable[..., Instance], tokens: Tokens) -> None:
     service = serve()
@@ -224,9 +200,9 @@ def test_names_of_any_length_leave_its_memory_flat(serve: Callable[..., Instance
     assert resident(service) - before < 20 * 1024 * 1024
 
 
-def test_every_answer_says_how_it_may_be_used(service: Instance) -> None:
+def test_every_answer_says_how_it_may_be_used(instance: Instance) -> None:
     for path in ("/healthz", f"{NS}/locks", "/nothing"):
-        headers = service.ask("GET", path).headers
+        headers = instance.ask("GET", path).headers
         assert headers["content-security-policy"].startswith("default-src 'none'")
         assert headers["cache-control"] == "no-store"
         assert headers["x-content-type-options"] == "nosniff"
@@ -234,68 +210,49 @@ def test_every_answer_says_how_it_may_be_used(service: Instance) -> None:
         assert "access-control-allow-origin" not in headers
 
 
-def test_slow_headers_and_slow_bodies_end(service: Instance) -> None:
-    with socket.create_connection(("127.0.0.1", service.port)) as slow:
+@pytest.mark.slow
+def test_slow_headers_and_slow_bodies_end(instance: Instance) -> None:
+    with socket.create_connection(("127.0.0.1", instance.port)) as slow:
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
-        with socket.create_connection(("127.0.0.1", service.port)) as body:
+        with socket.create_connection(("127.0.0.1", instance.port)) as body:
             body.sendall(
                 f"POST {NS}/lock/a/acquire HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n"
-                f"Authorization: Bearer {service.tokens.secrets['admin']}\r\n\r\n{{".encode()
+                f"Authorization: Bearer {instance.tokens.secrets['admin']}\r\n\r\n{{".encode()
             )
-            assert service.ask("GET", "/healthz").status == 200
+            assert instance.ask("GET", "/healthz").status == 200
             for one in (slow, body):
                 one.settimeout(15)
                 assert b" 408 " in one.recv(4096)
 
 
-def test_tokens_are_in_no_log_and_no_file(serve: Callable[..., Instance], tokens: Tokens) -> None:
-    service = serve()
-    taken = service.acquire("a")
-    service.acquire("a", token="pawlock_wrong")
-    service.ask("GET", f"{NS}/locks")
-    service.end()
-    for secret in (*tokens.secrets.values(), "pawlock_wrong", taken.body["token"].partition("@")[0]):
-        assert secret.encode() not in service.said
-        assert secret not in tokens.path.read_text()
-
-
-def test_it_reaches_beyond_this_machine_only_with_tokens_and_tls(server: Server, tokens: Tokens) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pawlock",
-        "serve",
-        "--url",
-        server.url,
-        "--host",
-        "0.0.0.0",
-        "--port",
-        "0",
-    ]
+def test_it_reaches_beyond_this_machine_only_with_tokens_and_tls(
+    command: Command, server: Server, tokens: Tokens
+) -> None:
+    words = ["serve", "--url", server.url, "--host", "0.0.0.0", "--port", "0"]
     for options, word in (([], "--tokens"), (["--tokens", str(tokens.path)], "--certificate")):
-        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=20, check=False)
-        assert done.returncode == 64
-        assert word in done.stderr
-        assert done.stderr.count("\n") == 1
+        code, _, said = command(*words, *options)
+        assert code == 64
+        assert word in said
+        assert said.count("\n") == 1
 
 
 def test_a_token_can_be_made_and_only_its_hash_is_kept(
-    serve: Callable[..., Instance], tmp_path: Path
+    command: Command, app: Callable[[], App], tokens: Tokens, tmp_path: Path
 ) -> None:
     path = tmp_path / "tokens.json"
-    made = subprocess.run(
-        [sys.executable, "-m", "pawlock", "serve", "--make-token", "web", "--tokens", str(path),
-         "--namespace", "pawlock", "--role", "acquire", "--expires", "30"],
-        capture_output=True, text=True, timeout=20, check=True,
-    )  # fmt: skip
-    secret = made.stdout.strip()
+    words = ["--namespace", "pawlock", "--role", "acquire", "--expires", "30"]
+    code, printed, _ = command("serve", "--make-token", "web", "--tokens", str(path), *words)
+    secret = printed.strip()
+    assert code == 0
     assert path.stat().st_mode & 0o777 == 0o600
     assert secret not in path.read_text()
-    service = serve("--tokens", str(path))
+    tokens.path = path
+    service = app()
     assert service.acquire("a", token=secret).status == 200
     assert service.ask("GET", f"{NS}/locks", token=secret).status == 403
 
 
+@pytest.mark.slow
 def test_one_client_cannot_use_up_the_streams_of_a_namespace(
     serve: Callable[..., Instance], tokens: Tokens
 ) -> None:
@@ -347,7 +304,7 @@ _PART = st.sampled_from(
     ),
 )
 def test_nothing_that_is_sent_makes_a_500(
-    service: Instance, method: str, parts: list[str], what: str, body: object, headers: dict[str, str]
+    service: App, method: str, parts: list[str], what: str, body: object, headers: dict[str, str]
 ) -> None:
     path = NS + "".join(f"/{quote(part, safe='%/.')}" for part in parts)
     if isinstance(body, dict):
@@ -359,21 +316,17 @@ def test_nothing_that_is_sent_makes_a_500(
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_program_is_told_as_json_where_it_listens_and_what_was_made(server: Server, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pawlock", "serve", "--json"]
+def test_a_program_is_told_as_json_where_it_listens_and_what_was_made(
+    command: Command, server: Server, tmp_path: Path
+) -> None:
     path = tmp_path / "tokens.json"
-    made = subprocess.run(
-        [*command, "--make-token", "web", "--namespace", "pawlock", "--role", "read", "--tokens", str(path)],
-        capture_output=True, text=True, timeout=20, check=True,
-    )  # fmt: skip
-    told = json.loads(made.stdout)
-    assert told["entry"] == json.loads(path.read_text())["tokens"][0]
+    words = ["--make-token", "web", "--namespace", "pawlock", "--role", "read", "--tokens", str(path)]
+    code, printed, _ = command("serve", "--json", *words)
+    assert (code, json.loads(printed)["entry"]) == (0, json.loads(path.read_text())["tokens"][0])
     with subprocess.Popen(
-        [*command, "--url", server.url, "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+        [sys.executable, "-m", "pawlock", "serve", "--json", "--url", server.url, "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
         try:
             assert process.stdout is not None
             began = json.loads(process.stdout.readline())

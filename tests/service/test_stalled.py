@@ -15,9 +15,9 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from pawlock.service import connections
-from pawlock.service.watch import Watch
 from tests.service.rig import Instance, Tokens
 
+pytestmark = pytest.mark.slow
 NS = "/v1/ns/pawlock"
 MIB = 1024 * 1024
 
@@ -89,18 +89,6 @@ async def test_who_reads_slowly_gets_all_of_its_answer(monkeypatch: pytest.Monke
             had += len(data)
             await asyncio.sleep(0.01)
         assert time.monotonic() - began > 2 * connections._STALL_TIMEOUT
-
-
-async def test_what_waits_for_a_reader_of_events_is_the_latest_picture_alone() -> None:
-    watch = Watch(None)  # type: ignore[arg-type]
-    watch._task = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
-    queue = watch.join()
-    for number in range(50):
-        watch._publish(str(number))
-    assert (queue.qsize(), await queue.get()) == (1, "49")
-    watch._publish("one more")
-    watch._publish(None)
-    assert await queue.get() is None
 
 
 def test_streams_and_waits_end_with_their_token(serve: Callable[..., Instance], tokens: Tokens) -> None:

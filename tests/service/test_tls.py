@@ -85,6 +85,7 @@ def test_tls_and_certificates_of_clients(serve: Callable[..., Instance], certifi
         service.ask("GET", "/healthz", timeout=3)
 
 
+@pytest.mark.slow
 def test_python_through_tls(serve: Callable[..., Instance], certificates: Path) -> None:
     def at(name: str) -> str:
         return str(certificates / name)

@@ -46,12 +46,13 @@ class Raw:
 
 
 @pytest.fixture
-def raw(service: Instance) -> Iterator[Raw]:
-    one = Raw(service)
+def raw(instance: Instance) -> Iterator[Raw]:
+    one = Raw(instance)
     yield one
     one.socket.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "offer", [OFFER, "Connection: upgrade\r\nUpgrade: websocket\r\n", ""], ids=["h2c", "websocket", "none"]
 )
@@ -66,6 +67,7 @@ def test_an_offer_of_another_protocol_costs_no_body(raw: Raw, offer: str) -> Non
         assert (status, told.get("ttl")) == (200, 7.0), told
 
 
+@pytest.mark.slow
 def test_an_offer_may_come_with_a_body_in_parts_and_with_none(raw: Raw) -> None:
     raw.socket.sendall(raw.head("c", "Transfer-Encoding: chunked", OFFER) + b'4\r\n{"tt\r\n')
     time.sleep(0.05)
@@ -77,6 +79,7 @@ def test_an_offer_may_come_with_a_body_in_parts_and_with_none(raw: Raw) -> None:
     assert raw.answer()[1]["ttl"] == 30.0
 
 
+@pytest.mark.slow
 def test_requests_in_one_write_are_answered_in_their_order(raw: Raw) -> None:
     body = b'{"ttl": 7}'
     one = [raw.head(f"p{number}", f"Content-Length: {len(body)}", OFFER) + body for number in range(3)]
@@ -94,45 +97,17 @@ GARBAGE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
-def test_what_is_no_request_gets_400_and_no_more(service: Instance, garbage: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", service.port), 10) as line:
+def test_what_is_no_request_gets_400_and_no_more(instance: Instance, garbage: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", instance.port), 10) as line:
         line.sendall(garbage)
         line.shutdown(socket.SHUT_WR)
         answer = line.recv(65536)
         # The first bytes of TLS may be no whole line yet.
         assert not answer or answer.startswith(b"HTTP/1.1 4"), answer
         assert not answer or json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "BAD_REQUEST"
-    assert service.ask("GET", "/healthz").status == 200
-
-
-PAGES = ["/", "/page.js", "/page.css", "/favicon.svg", "/favicon.ico", "/healthz", "/readyz", "/metrics"]
-
-
-@pytest.mark.parametrize("path", PAGES)
-def test_head_has_the_headers_of_get_and_no_body(service: Instance, path: str) -> None:
-    # The number of requests is in the metrics: their length grows.
-    counted = {"content-length", "date"} if path == "/metrics" else {"date"}
-    told: list[tuple[int, dict[str, str]]] = []
-    for method in ("GET", "HEAD"):
-        answer = service.ask(method, path)
-        kept = {name.lower(): value for name, value in answer.headers.items()}
-        assert int(kept["content-length"]) > 0
-        told.append((answer.status, {name: value for name, value in kept.items() if name not in counted}))
-    assert told[0][0] == 200
-    assert told[0] == told[1]
-    refused = service.ask("DELETE", path)
-    assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD")
-
-
-@pytest.mark.parametrize(
-    ("path", "allowed"), [("/v1/ns/pawlock/sessions", "DELETE, POST"), ("/v1/ns/pawlock/lock/a", "GET")]
-)
-def test_a_refused_method_lists_those_of_all_routes_of_a_path(
-    service: Instance, path: str, allowed: str
-) -> None:
-    refused = service.ask("PUT", path)
-    assert (refused.status, refused.headers["allow"]) == (405, allowed)
+    assert instance.ask("GET", "/healthz").status == 200
 
 
 def probe(port: int, request: bytes) -> bytes:
