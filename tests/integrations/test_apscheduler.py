@@ -71,7 +71,7 @@ def test_one_of_two_schedulers_fires_and_shutdown_passes_the_lead_on(server: Ser
 
 def test_a_lead_that_is_taken_away_stops_the_firing(server: Server) -> None:
     log = Log()
-    with pawlock.connect(server.url, ttl=0.5) as client:
+    with pawlock.connect(server.url, ttl=1.5) as client:
         scheduler = background(log, "one")
         with lead(scheduler, client.election("cron")) as leading:
             until("it fires", lambda: log.fired)

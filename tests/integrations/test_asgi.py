@@ -226,7 +226,7 @@ async def test_requests_of_one_order_exclude_each_other_and_others_do_not(server
 
 async def test_a_request_waits_for_its_timeout_and_the_status_can_be_chosen(server: Server) -> None:
     async with pawlock.connect_async(server.url) as client, pawlock.connect_async(server.url) as other:
-        app, inside, go_on = shop(client, timeout=0.05, status=409, retry_after=2.5)
+        app, inside, go_on = shop(client, timeout=0.3, status=409, retry_after=2.5)
         patient, _, at_once = shop(other, timeout=30)
         at_once.set()
         first = asyncio.create_task(ask(app, "/orders/7"))
@@ -242,7 +242,7 @@ async def test_a_request_waits_for_its_timeout_and_the_status_can_be_chosen(serv
 
 async def test_a_lease_that_is_lost_ends_the_handler_with_500(server: Server) -> None:
     async with pawlock.connect_async(server.url) as client:
-        app, inside, _ = shop(client, ttl=0.3)
+        app, inside, _ = shop(client, ttl=1.5)
         asked = asyncio.create_task(ask(app, "/orders/7"))
         await inside.wait()
         await client.force_release("order:7", reason="a test")

@@ -214,7 +214,7 @@ def test_a_message_that_is_delivered_again_while_it_runs_is_dropped(
 ) -> None:
     """As brokers do after their visibility timeout: no second run, and no state beside the first one's."""
     monkeypatch.setattr("pawlock.integrations.celery._unique._SLACK", 0.1)
-    task = shop.task(run_ttl=0.3)
+    task = shop.task(run_ttl=1.2)
     task.delay(1)
     (message,) = shop.messages()
     second: list[Any] = []
@@ -450,7 +450,7 @@ def test_a_call_as_a_function_is_one(shop: Shop) -> None:
 
 
 def test_a_lease_that_is_lost_fails_the_task(shop: Shop, server: Server) -> None:
-    task = shop.task(run_ttl=0.3)
+    task = shop.task(run_ttl=1.2)
 
     def lose(task: Any) -> None:
         server.command("DEL", f"pawlock:{task.unique_name((1,))}")

@@ -364,7 +364,7 @@ async def test_a_client_that_goes_away_before_its_body_came_begins_nothing(
 
 async def test_a_lost_lease_is_no_success(client: pawlock.AsyncClient, server: Server) -> None:
     bank = Bank()
-    user = guarded(bank, client, ttl=0.3)
+    user = guarded(bank, client, ttl=1.5)
     asked = asyncio.ensure_future(user.ask("/slow"))
     await bank.begun.wait()
     keys = server.command("KEYS", "pawlock:%once:*")

@@ -35,7 +35,7 @@ def exported(valkey: Server) -> tuple[set[str], set[str]]:
         with pytest.raises(pawlock.NotHeld):
             lease.release()
         with pawlock.connect(valkey.url) as other, other.lock("a"), pytest.raises(pawlock.AcquireTimeout):
-            client.lock("a").acquire(timeout=0.05)
+            client.lock("a").acquire(timeout=0.5)
         with pawlock.connect("redis://127.0.0.1:1") as nowhere:
             instrument(nowhere, registry)
             nowhere.lock("a", on_unavailable="open", unavailable_after=0).acquire().release()

@@ -81,7 +81,7 @@ def test_a_program_that_moved_and_one_that_did_not_exclude_each_other(api: Api, 
     api.run(moved.release())
     assert unmoved.acquire(blocking=False) is True
     assert api.run(moved.acquire(blocking=False)) is False
-    assert api.run(moved.acquire(blocking_timeout=0.05)) is False
+    assert api.run(moved.acquire(blocking_timeout=0.3)) is False
     assert api.run(moved.locked()) is True
     assert api.run(moved.owned()) is False
     unmoved.release()
