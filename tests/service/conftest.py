@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pawlock.cli.main import run_command
 from tests.service.intruder import Intruder, Step
-from tests.service.rig import App, Command, Instance, Loop, Tokens
+from tests.service.rig import App, Instance, Loop, Tokens
 from tests.support.servers import Server
 
 
@@ -81,19 +80,6 @@ def instance(request: pytest.FixtureRequest, server: Server) -> Instance:
         return start()
     shared: Callable[[], Instance] = request.getfixturevalue("shared_instance")
     return shared()
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs `pawlock`, as far as it ends by itself."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run_command(words)
-        assert isinstance(code, int)
-        return (int(code), *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

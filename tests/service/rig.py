@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +21,6 @@ from pawlock.service.access import Access, entry_for, new_secret
 from pawlock.service.config import Limits
 
 T = TypeVar("T")
-Command = Callable[..., tuple[int, str, str]]
-"""Runs `pawlock` with some words in this process: exit code, what it printed, what it said."""
 
 
 @dataclass(frozen=True)

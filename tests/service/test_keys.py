@@ -17,7 +17,8 @@ import pawlock
 from pawlock.service.access import Access, entry_for, new_secret
 from pawlock.service.config import Limits
 from tests.faults.rig import until
-from tests.service.rig import App, Command, Tokens
+from tests.service.rig import App, Tokens
+from tests.support.command import call
 from tests.support.servers import Server
 
 SPELLED = ["plain:order:42", "redisson:order:42", "redisson-fenced:order:42", "spring:locks:order:42"]
@@ -291,10 +292,10 @@ def test_the_keys_of_a_token_are_checked(tmp_path: Path) -> None:
         Access(Limits(), path).load()
 
 
-def test_a_token_is_made_with_the_keys_that_it_may_lock(command: Command, tmp_path: Path) -> None:
+def test_a_token_is_made_with_the_keys_that_it_may_lock(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     words = ["--namespace", "pawlock", "--role", "acquire", "--allow-key", "order:*", "--allow-key", "lock:a"]
-    code, _, said = command("serve", "--make-token", "web", "--tokens", str(path), *words)
+    code, _, said = call("serve", "--make-token", "web", "--tokens", str(path), *words)
     assert code == 0, said
     (entry,) = json.loads(path.read_text())["tokens"]
     assert entry["keys"] == ["order:*", "lock:a"]

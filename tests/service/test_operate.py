@@ -16,17 +16,18 @@ from pawlock.errors import PawlockError
 from pawlock.service.access import Principal
 from pawlock.service.config import Limits
 from pawlock.service.problems import problem_of
-from tests.service.rig import App, Command, Instance, Loop, Tokens
+from tests.service.rig import App, Instance, Loop, Tokens
+from tests.support.command import call
 from tests.support.servers import Server
 
 NS = "/v1/ns/pawlock"
 
 
-def test_a_port_in_use_ends_it_with_one_line(command: Command, server: Server) -> None:
+def test_a_port_in_use_ends_it_with_one_line(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for options in (["--port", port], ["--port", "0", "--probe-port", port]):
-            code, printed, said = command("serve", "--url", server.url, *options)
+            code, printed, said = call("serve", "--url", server.url, *options)
             assert (code, printed) == (69, "")
             assert said.count("\n") == 1, said
             assert f"cannot listen on 127.0.0.1 port {port}" in said

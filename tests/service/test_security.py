@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.service.rig import App, Command, Instance, Tokens, resident
+from tests.service.rig import App, Instance, Tokens, resident
+from tests.support.command import call
 from tests.support.servers import Server
 
 NS = "/v1/ns/pawlock"
@@ -225,23 +226,21 @@ def test_slow_headers_and_slow_bodies_end(instance: Instance) -> None:
                 assert b" 408 " in one.recv(4096)
 
 
-def test_it_reaches_beyond_this_machine_only_with_tokens_and_tls(
-    command: Command, server: Server, tokens: Tokens
-) -> None:
+def test_it_reaches_beyond_this_machine_only_with_tokens_and_tls(server: Server, tokens: Tokens) -> None:
     words = ["serve", "--url", server.url, "--host", "0.0.0.0", "--port", "0"]
     for options, word in (([], "--tokens"), (["--tokens", str(tokens.path)], "--certificate")):
-        code, _, said = command(*words, *options)
+        code, _, said = call(*words, *options)
         assert code == 64
         assert word in said
         assert said.count("\n") == 1
 
 
 def test_a_token_can_be_made_and_only_its_hash_is_kept(
-    command: Command, app: Callable[[], App], tokens: Tokens, tmp_path: Path
+    app: Callable[[], App], tokens: Tokens, tmp_path: Path
 ) -> None:
     path = tmp_path / "tokens.json"
     words = ["--namespace", "pawlock", "--role", "acquire", "--expires", "30"]
-    code, printed, _ = command("serve", "--make-token", "web", "--tokens", str(path), *words)
+    code, printed, _ = call("serve", "--make-token", "web", "--tokens", str(path), *words)
     secret = printed.strip()
     assert code == 0
     assert path.stat().st_mode & 0o777 == 0o600
@@ -316,12 +315,10 @@ def test_nothing_that_is_sent_makes_a_500(
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_program_is_told_as_json_where_it_listens_and_what_was_made(
-    command: Command, server: Server, tmp_path: Path
-) -> None:
+def test_a_program_is_told_as_json_where_it_listens_and_what_was_made(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     words = ["--make-token", "web", "--namespace", "pawlock", "--role", "read", "--tokens", str(path)]
-    code, printed, _ = command("serve", "--json", *words)
+    code, printed, _ = call("serve", "--json", *words)
     assert (code, json.loads(printed)["entry"]) == (0, json.loads(path.read_text())["tokens"][0])
     with subprocess.Popen(
         [sys.executable, "-m", "pawlock", "serve", "--json", "--url", server.url, "--port", "0"],

@@ -15,8 +15,9 @@ import pytest
 
 import pawlock
 from pawlock import embedded
-from tests.service.rig import Command, Instance, Tokens
+from tests.service.rig import Instance, Tokens
 from tests.service.test_client import url as url_of
+from tests.support.command import call
 from tests.support.groups import ClusterGroup, SentinelGroup
 from tests.support.servers import Server
 
@@ -93,9 +94,9 @@ def test_sentinels(tokens: Tokens) -> None:
             time.sleep(0.1)
 
 
-def test_independent_masters_are_refused_clearly(command: Command, server: Server, tokens: Tokens) -> None:
+def test_independent_masters_are_refused_clearly(server: Server, tokens: Tokens) -> None:
     url = f"redlock://127.0.0.1:{server.port},127.0.0.1:{server.port + 1},127.0.0.1:{server.port + 2}"
-    code, _, said = command("serve", "--url", url, "--port", "0", "--tokens", str(tokens.path))
+    code, _, said = call("serve", "--url", url, "--port", "0", "--tokens", str(tokens.path))
     assert code in (64, 69)
     assert "independent masters" in said
 

@@ -21,10 +21,10 @@ from prometheus_client import CollectorRegistry
 import pawlock
 import pawlock.metrics.otel
 from pawlock.metrics.prometheus import instrument
-from tests.cli.conftest import environment
 from tests.contract.edges.helpers import eventually
 from tests.contract.metrics import promql
 from tests.contract.metrics.test_dashboard import RULES, queries, rules
+from tests.support.command import environment
 from tests.support.servers import Server
 
 SINGLE = {name: expression for name, expression in rules() if "increase(" in expression}
@@ -41,6 +41,7 @@ import gc, sys, time
 import pawlock
 from prometheus_client import CollectorRegistry, generate_latest
 from pawlock.metrics.prometheus import instrument
+from tests.support.command import environment
 from tests.support.servers import Server
 
 registry = CollectorRegistry()

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import pawlock
 from pawlock.metrics.prometheus import instrument
-from tests.cli.conftest import PAWLOCK, environment
+from tests.support.command import call, environment
 from tests.support.servers import Server
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -130,10 +130,7 @@ def test_prometheus_takes_the_rules() -> None:
 
 def test_the_command_prints_them() -> None:
     for options, path in (([], DASHBOARD), (["--alerts"], RULES)):
-        command = [*PAWLOCK, "grafana", *options]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout == path.read_text(encoding="utf-8")
+        assert call("grafana", *options) == (0, path.read_text(encoding="utf-8"), "")
 
 
 @pytest.mark.parametrize(("module", "extra", "gone"), [

@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 import pawlock
-from tests.cli.conftest import environment
 from tests.contract.edges.helpers import eventually
 from tests.contract.metrics.test_alerts import free_port
+from tests.support.command import environment
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.slow
