@@ -6,7 +6,7 @@ import pytest
 
 
 def test_whoever_did_not_acquire_it_cannot_end_it(attacked: Callable[..., None]) -> None:
-    attacked(7, 600)
+    attacked(7, 300)
 
 
 @pytest.mark.slow

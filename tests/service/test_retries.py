@@ -83,8 +83,10 @@ def _queued(service: Service, length: int) -> None:
         time.sleep(0.02)
 
 
-def test_sigterm_tells_waiters_and_leaves_leases_to_their_clients(serve: Callable[..., Instance]) -> None:
-    one, two = serve("--drain-delay", f"{0.5 * pace():.1f}"), serve()
+def test_sigterm_tells_waiters_and_leaves_leases_to_their_clients(
+    serve: Callable[..., Instance], service: App
+) -> None:
+    one, two = serve("--drain-delay", f"{0.5 * pace():.1f}"), service
     held = one.acquire("a", ttl=60)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(one.ask, "POST", f"{NS}/lock/a/acquire", {"wait": 50})
