@@ -131,7 +131,7 @@ ALSO = {
     55: (
         "scripts/test_refusals.py::test_scripts_touch_only_the_keys_they_declare",
         # The node in memory fails at any key that is not declared, of whatever script.
-        "testing/test_memory.py::test_every_primitive_of_threads",
+        "testing/test_sim.py::test_every_primitive_of_threads",
     ),
     68: (
         "permits/test_rwlock.py::test_a_dead_reader_frees_only_itself",

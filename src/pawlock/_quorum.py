@@ -1,13 +1,16 @@
-"""What a client of several independent masters is made of."""
+"""What a client of one server, or of several independent masters, is made of."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pawlock._factory import Settings, check_for_quorum
+from pawlock import embedded
+from pawlock._factory import Origin, Settings, check_for_quorum
+from pawlock._target import find_target
 from pawlock._warn import warn
 from pawlock.core.protocol.options import DAY_MS
 from pawlock.core.protocol.redlock_options import RedlockOptions
@@ -16,7 +19,7 @@ from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.probe import probe
 from pawlock.primitives.redis import REDIS
 from pawlock.runtimes.choice import asyncio_runtime, thread_runtime
-from pawlock.topology.endpoint import ClusterNodes, Masters, Place, Service, Target
+from pawlock.topology.endpoint import ClusterNodes, Masters, Service, Target
 from pawlock.topology.redlock import quorum_warning
 
 if TYPE_CHECKING:
@@ -28,7 +31,58 @@ if TYPE_CHECKING:
     from pawlock.runtimes.aio import AsyncioRuntime
     from pawlock.runtimes.threads import ThreadRuntime
 
-__all__ = ["check_options", "explain_keys_for", "for_loop", "for_threads", "probe_for"]
+__all__ = ["Destination", "explain_keys_for", "for_loop", "for_threads", "probe_for"]
+
+
+class Destination:
+    """What a client connects to: what it was given, else what the environment names when the client is first used.
+
+    A module makes its client when it is imported, before the program, or a test, has set ``PAWLOCK_URL``. What the
+    environment says by then is checked all the same: a mistake is found early, and locks are made before the first use.
+
+    Args:
+        origin: What the client was made with.
+        settings: Its settings, which differ by what it connects to.
+
+    Raises:
+        ConfigurationError: An address or an option that can never work.
+        NotSupported: A topology that this version does not have.
+    """
+
+    def __init__(self, origin: Origin, settings: Settings) -> None:
+        self._origin = origin
+        self._settings = settings
+        self._url: str | None = None
+        self._target: Target | None = None
+        # Where no server may be taken by itself the first use says so, unless there is one by then.
+        if origin[0] is not None or "PAWLOCK_URL" in os.environ or not embedded.refuse_reason(os.environ):
+            self._target = self._look(made=False)
+
+    def find(self, *, settled: bool = False) -> Target:
+        """What an engine of the client connects to.
+
+        Args:
+            settled: Whether the client has another engine already: all its engines connect to the same.
+
+        Raises:
+            ConfigurationError: There is no server, or one for which locks of the client would have been made otherwise.
+        """
+        changed = self._origin[0] is None and os.environ.get("PAWLOCK_URL") != self._url
+        if self._target is None or (changed and not settled):
+            self._target = self._look(made=True)
+        return self._target
+
+    def _look(self, *, made: bool) -> Target:
+        given, settings = self._origin[1], self._settings
+        url, found = os.environ.get("PAWLOCK_URL"), find_target(self._origin[0], given["credentials"])
+        if made and _engine_of(found) is not settings.engine:
+            # Locks may have been made, with requests for a server of that kind.
+            raise ConfigurationError(
+                "PAWLOCK_URL names another kind of server than when this client was made: set it before"
+            )
+        settings.redlock = check_options(given["redlock"], found, settings)
+        self._url = url
+        return found
 
 
 def check_options(given: object, target: Target, settings: Settings) -> RedlockOptions | None:
@@ -72,7 +126,7 @@ def _engine_of(target: Target) -> ServerEngine:
         from pawlock.primitives.served import SERVED
 
         return SERVED
-    return (isinstance(target, Place) and target.engine) or REDIS
+    return REDIS
 
 
 def explain_keys_for(settings: Settings) -> KeyExplainer | None:

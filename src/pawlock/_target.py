@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -39,7 +38,7 @@ def find_target(
     if target is None:
         if "PAWLOCK_URL" not in environ:
             if reason := embedded.refuse_reason(environ):
-                return _missing(
+                raise ConfigurationError(
                     f"no server URL, and the embedded server is not started automatically because {reason}: "
                     "set PAWLOCK_URL (embedded:// for a server that only this machine uses)"
                 )
@@ -104,18 +103,6 @@ class _Embedded:
 
     def __call__(self) -> Endpoint:
         return Endpoint("unix", self.shown, {"path": str(embedded.ensure(self._state_dir).socket)})
-
-
-def _missing(text: str) -> Callable[[], Endpoint]:
-    plugin = sys.modules.get("pawlock.testing.plugin")
-    if plugin is None or not plugin.collecting:
-        raise ConfigurationError(text)
-
-    # pytest imports the code under test: a fixture will lead the client to the server of the test.
-    def refuse() -> Endpoint:
-        raise ConfigurationError(text)
-
-    return refuse
 
 
 def _nearby(url: str, credentials: Credentials) -> Callable[[], Endpoint] | Place:

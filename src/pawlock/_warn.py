@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-__all__ = ["place_of_caller", "warn"]
+__all__ = ["warn"]
 
 
 def warn(text: str) -> None:
@@ -18,11 +18,3 @@ def warn(text: str) -> None:
     while str(sys._getframe(level - 1).f_globals.get("__name__")).startswith("pawlock."):
         level += 1
     warnings.warn(text, RuntimeWarning, stacklevel=level)
-
-
-def place_of_caller() -> tuple[str, int]:
-    """File and line of the code that called into pawlock."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("pawlock."):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno

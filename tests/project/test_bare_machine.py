@@ -69,7 +69,7 @@ def run_bare(folder: Path, mode: str, *arguments: str) -> str:
 
 def test_without_any_server_nothing_fails(tmp_path: Path) -> None:
     # One file is about finding the programs.
-    files = [file for file in files_that_want_programs() if not file.endswith("testing/test_servers.py")]
+    files = [file for file in files_that_want_programs() if not file.endswith("support/test_servers.py")]
     out = run_bare(tmp_path, "servers", *files)
     assert "no valkey on a bare machine" in out
     assert "no promtool" in out

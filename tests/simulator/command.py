@@ -1,4 +1,4 @@
-"""``python -m pawlock.testing simulate``."""
+"""``python -m tests.simulator``."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _plan(text: str) -> Plan:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m pawlock.testing simulate",
+        prog="python -m tests.simulator",
         description="Run pawlock's protocol and scripts on virtual time, with faults, one run for each seed.",
         epilog="exit code: 0 no violation; 1 a violation; 2 a wrong call; 3 in 20,000 seeds or more a fault never met "
         "an operation that it could meet; 130 stopped by Ctrl-C",
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Args:
-        arguments: What follows the verb.
+        arguments: Those of the command line.
 
     Returns:
         0; 1 after a violation; 3 if in 20,000 seeds or more a fault never met an operation that it could meet; 130 if

@@ -72,7 +72,7 @@ class SentinelGroup(_Group):
     """A master, replicas and Sentinels on free ports of loopback, for the length of a ``with`` block.
 
     Args:
-        flavour: Which program; see ``pawlock.testing.available``.
+        flavour: Which program; see ``tests.support.servers.available``.
         replicas: How many replicas.
         sentinels: How many Sentinels; a majority of them decides a failover.
         service: What they call the master.
@@ -219,7 +219,7 @@ class ClusterGroup(_Group):
     """A cluster on free ports of loopback, for the length of a ``with`` block.
 
     Args:
-        flavour: Which program; see ``pawlock.testing.available``.
+        flavour: Which program; see ``tests.support.servers.available``.
         masters: How many masters share the slots.
         replicas: How many replicas each of them has.
         node_timeout: Seconds of silence after which a node is taken for dead.

@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
 from pawlock._factory import Settings, live_clients
-from pawlock._quorum import check_options, explain_keys_for, for_loop, for_threads, probe_for
+from pawlock._quorum import Destination, explain_keys_for, for_loop, for_threads, probe_for
 from pawlock._service import Book
-from pawlock._target import find_target, shown_of
-from pawlock._warn import place_of_caller
+from pawlock._target import shown_of
 from pawlock.aio.lease import AsyncLease
 from pawlock.aio.multi import shown_any
 from pawlock.core.client import make_engine, weak_suspect_all
@@ -26,7 +25,7 @@ from pawlock.core.state.plan import Plan
 from pawlock.runtimes.aio import AsyncioRuntime
 from pawlock.runtimes.renewal_thread import LoopRenewalThread
 from pawlock.topology.credentials import Credentials
-from pawlock.topology.endpoint import Place
+from pawlock.topology.endpoint import Place, Target
 
 __all__ = ["AsyncClientLifecycle"]
 
@@ -50,9 +49,7 @@ class AsyncClientLifecycle:
         self._settings = Settings(defaults, namespace, may_be_async=True)
         made_with = {"namespace": namespace, "credentials": credentials, "redlock": redlock}
         self._origin = (target, {**made_with, **defaults})
-        self._made_at = place_of_caller()
-        self._target = find_target(target, credentials)
-        self._settings.redlock = check_options(redlock, self._target, self._settings)
+        self._destination = Destination(self._origin, self._settings)
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
         self._observers: list[Observer] = []
         self._last: tuple[asyncio.AbstractEventLoop, Engine] | None = None
@@ -131,13 +128,14 @@ class AsyncClientLifecycle:
         engine = self._engines.get(loop)
         if engine is None:
             self._forget_ended_loops()
-            runtime = for_loop(loop, self._target, self._settings)
+            target = self._destination.find(settled=bool(self._engines))
+            runtime = for_loop(loop, target, self._settings)
             engine = make_engine(runtime, self, self._settings.setup)
             engine.reports.show = shown_any
             engine.quorum = self._settings.redlock
-            engine.renewal_thread = self._renewal_thread(loop, engine)
+            engine.renewal_thread = self._renewal_thread(loop, engine, target)
             health = engine.health
-            health.server, health.probe = shown_of(self._target), probe_for(self._settings)
+            health.server, health.probe = shown_of(target), probe_for(self._settings)
             health.strict, health.explain_keys = self._settings.strict, explain_keys_for(self._settings)
             runtime.on_move = weak_suspect_all(engine)
             engine.activity.closed = self._closed
@@ -151,8 +149,9 @@ class AsyncClientLifecycle:
         """The plan of one call."""
         return plan if ttl is None else self._settings.with_ttl(plan, ttl)
 
-    def _renewal_thread(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> LoopRenewalThread | None:
-        target = self._target
+    def _renewal_thread(
+        self, loop: asyncio.AbstractEventLoop, engine: Engine, target: Target
+    ) -> LoopRenewalThread | None:
         # Of a server in this process, the clock may be a test's.
         return (
             None

@@ -12,14 +12,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from pawlock._factory import Settings, live_clients
-from pawlock._inside import engine_of
-from pawlock._quorum import check_options, explain_keys_for, for_threads, probe_for
+from pawlock._inside import engines_of
+from pawlock._quorum import Destination, explain_keys_for, for_threads, probe_for
 from pawlock._service import Book
-from pawlock._target import find_target, shown_of
-from pawlock._warn import place_of_caller, warn
+from pawlock._target import shown_of
+from pawlock._warn import warn
 from pawlock.core.client import make_engine, weak_suspect_all
 from pawlock.core.close import close
 from pawlock.core.keep.engine import Engine
@@ -45,8 +45,18 @@ _UNANSWERED = 1.0
 """Seconds that they take there if the server does not answer, and those of each client at least."""
 
 
+class _AtFirstUse:
+    """What a client has from its first use on: made when it is first asked for, then an attribute as any other."""
+
+    def __init__(self, make: Callable[[Any], Engine]) -> None:
+        self._make = make
+
+    def __get__(self, client: object, _: type) -> Engine:
+        return self._make(client)
+
+
 class ClientLifecycle:
-    """A client without its methods: its engine, from its making to its end."""
+    """A client without its methods: its engine, from its first use to its end."""
 
     def __init__(
         self,
@@ -60,17 +70,9 @@ class ClientLifecycle:
         self._settings = Settings(defaults, namespace, may_be_async=False)
         made_with = {"namespace": namespace, "credentials": credentials, "redlock": redlock}
         self._origin = (target, {**made_with, **defaults})
-        self._made_at = place_of_caller()
-        found = find_target(target, credentials)
-        self._settings.redlock = check_options(redlock, found, self._settings)
-        self._runtime = for_threads(found, self._settings)
-        self._engine: Engine = make_engine(self._runtime, self, self._settings.setup)
-        self._engine.reports.show = shown_any
-        self._engine.quorum = self._settings.redlock
-        health = self._engine.health
-        health.server, health.probe = shown_of(found), probe_for(self._settings)
-        health.strict, health.explain_keys = self._settings.strict, explain_keys_for(self._settings)
-        self._runtime.on_move = weak_suspect_all(self._engine)
+        self._destination = Destination(self._origin, self._settings)
+        self._observers: list[Observer] = []
+        self._ended = False
         self._warned = False
         self._book: Book[Lease] = Book()
         live_clients.add(self)
@@ -83,8 +85,11 @@ class ClientLifecycle:
             timeout: Seconds that the releases may take in all; None: 5. After that, their TTL frees the locks.
         """
         patience = check_timeout(timeout)
-        run(close(self._engine, self._runtime.interrupt_waiters, 5.0 if patience is None else patience))
-        self._runtime.shut_down(1.0)
+        self._ended = True
+        for engine in self._known_engines():
+            runtime = self._runtime
+            run(close(engine, runtime.interrupt_waiters, 5.0 if patience is None else patience))
+            runtime.shut_down(1.0)
 
     def __enter__(self) -> Self:
         return self
@@ -95,37 +100,64 @@ class ClientLifecycle:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Client namespace={self._settings.namespace!r}{' closed' if self._engine.activity.closed else ''}>"
+        return f"<Client namespace={self._settings.namespace!r}{' closed' if self._closed else ''}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a client cannot be pickled: connect in the other process, or pass a Lock")
 
     def __del__(self) -> None:
         # Each lease keeps its client alive: there is none left to serve.
-        runtime, engine = getattr(self, "_runtime", None), getattr(self, "_engine", None)
+        engine: Engine | None = self.__dict__.get("_engine")
+        if engine is None:
+            return
+        runtime = cast("ThreadRuntime", engine.runtime)
         # At the interpreter's end the names of a module are gone; `atexit` has closed all clients by then.
         owes: Callable[[Engine], bool] | None = globals().get("_owes")
-        if (
-            owes
-            and engine is not None
-            and runtime is not None
-            and owes(engine)
-            and not engine.activity.closed
-        ):
+        if owes and owes(engine) and not engine.activity.closed:
             # A signal ended a call of the last one that used it: what that has on the server is still to be left.
             _owing.append((engine, runtime))
-        elif runtime is not None:
+        else:
             runtime.abandon()
+
+    @_AtFirstUse
+    def _engine(self) -> Engine:
+        # Two threads may be here at once, and a signal handler on top: what the first has made is for all.
+        engine: Engine = self.__dict__.setdefault("_engine", self._make_engine())
+        for observer in self._observers:
+            observe(engine, observer)
+        if self._ended:
+            engine.activity.closed = True
+        return engine
+
+    def _make_engine(self) -> Engine:
+        target = self._destination.find()
+        runtime = for_threads(target, self._settings)
+        engine = make_engine(runtime, self, self._settings.setup)
+        engine.reports.show = shown_any
+        engine.quorum = self._settings.redlock
+        health = engine.health
+        health.server, health.probe = shown_of(target), probe_for(self._settings)
+        health.strict, health.explain_keys = self._settings.strict, explain_keys_for(self._settings)
+        runtime.on_move = weak_suspect_all(engine)
+        return engine
+
+    @property
+    def _runtime(self) -> ThreadRuntime:
+        return cast("ThreadRuntime", self._engine.runtime)
 
     @property
     def _closed(self) -> bool:
-        return self._engine.activity.closed
+        return self._ended or any(engine.activity.closed for engine in self._known_engines())
 
     def _observe(self, observer: Observer) -> None:
-        observe(self._engine, observer)
+        if observer not in self._observers:
+            self._observers.append(observer)
+        for engine in self._known_engines():
+            observe(engine, observer)
 
     def _known_engines(self) -> list[Engine]:
-        return [self._engine]
+        engine: Engine | None = self.__dict__.get("_engine")
+        return [] if engine is None else [engine]
 
     def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
         if asyncio._get_running_loop() is not None:
@@ -140,8 +172,9 @@ class ClientLifecycle:
 
     def _after_fork(self) -> None:
         self._book.after_fork()
-        self._runtime.after_fork()
-        self._engine.after_fork()
+        for engine in self._known_engines():
+            self._runtime.after_fork()
+            engine.after_fork()
 
 
 _owing: deque[tuple[Engine, ThreadRuntime]] = deque()
@@ -167,8 +200,8 @@ def _close_all() -> None:
     end = time.monotonic() + _EXIT_TIME
     for client in list(live_clients):
         if isinstance(client, ClientLifecycle):
-            engine = engine_of(client)
-            _end(engine, engine.runtime, end)
+            for engine in engines_of(client):
+                _end(engine, engine.runtime, end)
     while _owing:
         _end(*_owing.popleft(), end)
 

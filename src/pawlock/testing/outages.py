@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
@@ -20,13 +21,13 @@ from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.outcomes import Granted
 from pawlock.errors import LeaseLost
 from pawlock.model import LossReason
-from pawlock.testing._clock import Clock, RealClock, Timer
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.runtime import Call
-    from pawlock.testing.servers import Server
+    from pawlock.testing.clock import Timer, VirtualClock
+    from pawlock.testing.server import Server
 
-__all__ = ["Faults", "HasPid", "Holds", "Outage", "lease_of", "members_of"]
+__all__ = ["AnyFaults", "Faults", "HasPid", "Outage", "lease_of", "members_of"]
 
 _TOLD_WITHIN = 5.0
 _LOOK_EVERY = 0.01
@@ -49,9 +50,9 @@ class Outage:
         begin: Callable[[], object],
         end: Callable[[], object],
         seconds: float | None,
-        clock: Clock | None = None,
+        clock: VirtualClock | None = None,
     ) -> None:
-        """Begin; made by the methods of ``Faults``, ``Memory`` and ``Sim``.
+        """Begin; made by the methods of ``Faults`` and ``Sim``.
 
         Args:
             begin: What breaks.
@@ -65,11 +66,17 @@ class Outage:
         self._guard = threading.Lock()
         self._over = threading.Event()
         self._error: BaseException | None = None
-        self._clock = clock = clock or RealClock()
-        self._timer: Timer | None = None
+        self._clock = clock
+        self._timer: Timer | threading.Timer | None = None
         begin()
-        if seconds is not None:
+        if seconds is None:
+            return
+        if clock is not None:
             self._timer = clock.later(seconds, self._finish)
+        else:
+            timer = self._timer = threading.Timer(seconds, self._finish)
+            timer.daemon = True
+            timer.start()
 
     @property
     def over(self) -> bool:
@@ -85,11 +92,12 @@ class Outage:
         Returns:
             True if it is over.
         """
-        if isinstance(self._clock, RealClock):
+        clock = self._clock
+        if clock is None:
             return self._over.wait(timeout)
-        end = None if timeout is None else self._clock.now() + timeout
-        while not self.over and (end is None or self._clock.now() < end):
-            self._clock.nap().wait(_LOOK_EVERY if end is None else min(_LOOK_EVERY, end - self._clock.now()))
+        end = inf if timeout is None else clock.now() + timeout
+        while not self.over and clock.now() < end:
+            clock.nap().wait(min(_LOOK_EVERY, end - clock.now()))
         return self.over
 
     def end(self) -> None:
@@ -119,11 +127,21 @@ class Outage:
         self.end()
 
 
-class Holds(ABC):
-    """Takes leases away, and asks a server who holds what."""
+class AnyFaults(ABC):
+    """Takes leases away, has a server fail, and asks it who holds what.
 
-    url: str
-    """The server, for ``pawlock.connect``."""
+    Args:
+        url: The server, for ``pawlock.connect``.
+        clock: What outages go by; None: the machine's.
+    """
+
+    def __init__(self, url: str, clock: VirtualClock | None = None) -> None:
+        self.url: str = url
+        self._clock = clock
+        self._outages: list[Outage] = []
+        self._outage: Outage | None = None
+
+    # Leases -----------------------------------------------------------------------------------------------------
 
     def lose(self, lease: BaseLease | BaseMultiLease | str, reason: LossReason = LossReason.TAKEN) -> None:
         """Take a lease from its holder now: the loss is reported, and then the lock goes to the next waiter.
@@ -187,10 +205,6 @@ class Holds(ABC):
         """
         assert not self._holds(name), f"somebody holds {name!r}"
 
-    @abstractmethod
-    def _run(self, call: Call) -> Any:
-        """Run a script on the server; its answer."""
-
     def _holds(self, name: str) -> bool:
         from pawlock import connect
 
@@ -202,22 +216,7 @@ class Holds(ABC):
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(ask).result()
 
-
-class Faults(Holds):
-    """Breaks what locks rely on, at the moment that a test chooses, on a throw-away server."""
-
-    def __init__(self, server: Server) -> None:
-        """Break nothing yet.
-
-        Args:
-            server: The server that the code under test uses.
-        """
-        self.url: str = server.url
-        self._server = server
-        self._outages: list[Outage] = []
-        self._outage: Outage | None = None
-
-    # Servers and processes --------------------------------------------------------------------------------------
+    # The server -------------------------------------------------------------------------------------------------
 
     def down(self, seconds: float | None = None, *, keep_data: bool = True) -> Outage:
         """Crash the server: connections break, and new ones are refused until it comes back.
@@ -233,25 +232,10 @@ class Faults(Holds):
         Raises:
             RuntimeError: The server is down or frozen already.
         """
-        saved = self._server.folder / "data" / "dump.rdb"
-
-        def begin() -> None:
-            if keep_data:
-                self._server.command("SAVE")
-            self._server.kill()
-
-        def end() -> None:
-            if keep_data:
-                self._server.start()
-                # A later crash must not bring back what this one knew.
-                saved.unlink(missing_ok=True)
-            else:
-                self._server.restart(keep_data=False)
-
-        return self._break_server(begin, end, seconds)
+        return self._break(lambda: self._crash(keep_data=keep_data), self._come_back, seconds)
 
     def frozen(self, seconds: float | None = None) -> Outage:
-        """Freeze the server: connections stay, and nothing is answered until it goes on.
+        """Freeze the server: connections stay, nothing is answered; what was sent is served when it goes on.
 
         Args:
             seconds: When it goes on by itself. None (default): at the end of the ``with`` block or of the test.
@@ -262,7 +246,62 @@ class Faults(Holds):
         Raises:
             RuntimeError: The server is down or frozen already.
         """
-        return self._break_server(self._server.pause, self._server.resume, seconds)
+        return self._break(self._freeze, self._thaw, seconds)
+
+    def mend(self) -> None:
+        """End every outage, the latest first.
+
+        Raises:
+            ExceptionGroup: Some could not be ended.
+        """
+        errors: list[Exception] = []
+        while self._outages:
+            try:
+                self._outages.pop().end()
+            except Exception as error:  # noqa: BLE001 - raised below; the other outages must end, too
+                errors.append(error)
+        if errors:
+            raise ExceptionGroup("not all works again", errors)
+
+    def _break(self, begin: Callable[[], object], end: Callable[[], object], seconds: float | None) -> Outage:
+        if self._outage is not None and not self._outage.over:
+            raise RuntimeError("the server is down or frozen already")
+        self._outage = self._begin(begin, end, seconds)
+        return self._outage
+
+    def _begin(self, begin: Callable[[], object], end: Callable[[], object], seconds: float | None) -> Outage:
+        outage = Outage(begin, end, seconds, self._clock)
+        self._outages.append(outage)
+        return outage
+
+    @abstractmethod
+    def _run(self, call: Call) -> Any:
+        """Run a script on the server; its answer."""
+
+    @abstractmethod
+    def _crash(self, *, keep_data: bool) -> None: ...
+
+    @abstractmethod
+    def _come_back(self) -> None: ...
+
+    @abstractmethod
+    def _freeze(self) -> None: ...
+
+    @abstractmethod
+    def _thaw(self) -> None: ...
+
+
+class Faults(AnyFaults):
+    """Breaks what locks rely on, at the moment that a test chooses, on a throw-away server."""
+
+    def __init__(self, server: Server) -> None:
+        """Break nothing yet.
+
+        Args:
+            server: The server that the code under test uses.
+        """
+        super().__init__(server.url)
+        self._server = server
 
     def paused(self, process: HasPid | int, seconds: float | None = None) -> Outage:
         """Stop a process as a swapping or suspended machine does, and let it go on later: a holder, mostly.
@@ -287,39 +326,25 @@ class Faults(Holds):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-        return self._began(Outage(lambda: os.kill(pid, signal.SIGSTOP), resume, seconds))
-
-    def mend(self) -> None:
-        """End every outage, the latest first.
-
-        Raises:
-            ExceptionGroup: Some could not be ended.
-        """
-        errors: list[Exception] = []
-        while self._outages:
-            try:
-                self._outages.pop().end()
-            except Exception as error:  # noqa: BLE001 - raised below; the other outages must end, too
-                errors.append(error)
-        if errors:
-            raise ExceptionGroup("not all works again", errors)
-
-    def _break_server(
-        self, begin: Callable[[], object], end: Callable[[], object], seconds: float | None
-    ) -> Outage:
-        if self._outage is not None and not self._outage.over:
-            raise RuntimeError("the server is down or frozen already")
-        self._outage = Outage(begin, end, seconds)
-        return self._began(self._outage)
-
-    def _began(self, outage: Outage) -> Outage:
-        self._outages.append(outage)
-        return outage
+        return self._begin(lambda: os.kill(pid, signal.SIGSTOP), resume, seconds)
 
     def _run(self, call: Call) -> Any:
         script = call.script
-        reply: Any = self._server.command("EVAL", script.source, script.numkeys, *call.words(), 0)
-        return call.answer(reply)
+        return call.answer(self._server.command("EVAL", script.source, script.numkeys, *call.words(), 0))
+
+    def _crash(self, *, keep_data: bool) -> None:
+        if keep_data:
+            self._server.command("SAVE")
+        self._server.kill()
+
+    def _come_back(self) -> None:
+        self._server.start()
+
+    def _freeze(self) -> None:
+        self._server.pause()
+
+    def _thaw(self) -> None:
+        self._server.resume()
 
 
 def lease_of(name: str) -> HeldLease:

@@ -4,49 +4,34 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pawlock.testing.memory import Memory, Sim
+    from pawlock.testing.memory.sim import Sim
     from pawlock.testing.order import LockOrder
     from pawlock.testing.outages import Faults
-    from pawlock.testing.servers import Server
+    from pawlock.testing.server import Server
 
 # The heavy parts are imported by the fixtures: pytest imports this file at each run of each project.
 
-collecting: bool = True
-"""Whether modules of the code under test are being imported: see ``pawlock._target``."""
-
-
-def pytest_collection_finish() -> None:
-    """From here on a client without a server is an error where it is made, as it is without pytest."""
-    global collecting  # noqa: PLW0603 - pytest calls plain functions of a module
-    collecting = False
-
-
-__all__ = [
-    "pawlock_faults",
-    "pawlock_lock_order",
-    "pawlock_memory",
-    "pawlock_server",
-    "pawlock_sim",
-    "pytest_collection_finish",
-]
+__all__ = ["lock_order", "pawlock_faults", "pawlock_server", "pawlock_sim"]
 
 
 @pytest.fixture(scope="session")
 def _pawlock_run_server() -> Iterator[Server]:
     """The one server of this run."""
-    from pawlock.testing.servers import FLAVOURS, Flavour, Server, available
+    from pawlock.errors import ConfigurationError
+    from pawlock.testing.server import Server
 
-    refusals: dict[Flavour, str | None] = {flavour: available(flavour) for flavour in FLAVOURS}
-    flavour: Flavour | None = next((one for one, refusal in refusals.items() if refusal is None), None)
-    if flavour is None:
-        pytest.fail(f"no server to test with: {'; '.join(map(str, refusals.values()))}", pytrace=False)
-    with Server(flavour) as server:
+    server = Server()
+    try:
+        server.start()
+    except ConfigurationError as error:
+        pytest.fail(str(error), pytrace=False)
+    with server:
         yield server
 
 
@@ -56,61 +41,50 @@ def pawlock_server(
 ) -> Iterator[Server]:
     """A real, empty server for this test: a ``pawlock.testing.Server``, the same for all tests of the run.
 
-    ``PAWLOCK_URL`` is set to it, so that code which calls ``pawlock.connect()`` without an address uses it. A client that a
-    module made so when it was imported is led to it for the length of the test; one that was made for another server
-    is refused, with the line that made it. A server that the code under test asks for by ``embedded://`` lives in a
-    folder of the run's own. Without a server program on this machine the test fails and says what to install.
+    ``PAWLOCK_URL`` is set to it, so that code which calls ``pawlock.connect()`` without an address uses it, also where a
+    module did so when it was imported. A server that the code under test asks for by ``embedded://`` lives in a folder
+    of the run's own. Without a server program on this machine the test fails and says what to install.
     """
     server = _pawlock_run_server.start()
-    server.command("FLUSHALL")
-    with _leading_to(server.url, tmp_path_factory, monkeypatch):
+    server.flush()
+    with _default(server.url, tmp_path_factory, monkeypatch):
         yield server
 
 
-def _leading_to(
+@pytest.fixture
+def pawlock_sim(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sim]:
+    """No server at all: a ``pawlock.testing.Sim``, with a time of its own, where an hour passes in a moment.
+
+    ``PAWLOCK_URL`` is set to it, as by ``pawlock_server``. Time passes when somebody waits in it: ``pawlock_sim.sleep(60)``,
+    an acquire, in asyncio ``asyncio.sleep(60)``. It takes leases away, goes down, freezes, and stops a client, as
+    ``pawlock_faults`` does with a real server; it serves one process. Without lupa the test fails and says what to install.
+    """
+    from pawlock.errors import ConfigurationError
+    from pawlock.testing.memory.sim import Sim
+
+    try:
+        sim = Sim()
+    except ConfigurationError as error:
+        pytest.fail(str(error), pytrace=False)
+    with sim, _default(sim.url, tmp_path_factory, monkeypatch):
+        yield sim
+        # Before clients are closed, which would wait for it.
+        sim.mend()
+
+
+@contextmanager
+def _default(
     url: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> ExitStack:
+) -> Iterator[None]:
     """Let ``pawlock.connect()`` find this, also where it was called before, and ``embedded://`` one of the run's own."""
-    from pawlock.testing.early import lead_to
+    from pawlock.testing.clients import redirected
 
     monkeypatch.setenv("PAWLOCK_URL", url)
     folder = tmp_path_factory.getbasetemp() / "pawlock"
     folder.mkdir(mode=0o700, exist_ok=True)
     monkeypatch.setenv("PAWLOCK_STATE_DIR", str(folder))
-    return lead_to(url)
-
-
-@pytest.fixture
-def pawlock_memory(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Memory]:
-    """No server at all: a ``pawlock.testing.Memory``, where pawlock's scripts run in the process of the test.
-
-    ``PAWLOCK_URL`` is set to it. It takes leases away, goes down, freezes, and stops a client, as ``pawlock_faults`` does
-    with a real server; it serves one process. Without lupa the test fails and says what to install.
-    """
-    with _opened("Memory") as memory, _leading_to(memory.url, tmp_path_factory, monkeypatch):
-        yield memory
-
-
-@pytest.fixture
-def pawlock_sim(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sim]:
-    """The same with a time of its own: a ``pawlock.testing.Sim``, where an hour passes in a moment.
-
-    Time passes when somebody waits in it: ``pawlock_sim.sleep(60)``, an acquire, in asyncio ``asyncio.sleep(60)``.
-    """
-    with _opened("Sim") as sim, _leading_to(sim.url, tmp_path_factory, monkeypatch):
-        yield sim
-
-
-def _opened(what: str) -> Any:
-    from pawlock.errors import ConfigurationError
-    from pawlock.testing import memory
-
-    try:
-        return getattr(memory, what)()
-    except ConfigurationError as error:
-        pytest.fail(str(error), pytrace=False)
+    with redirected():
+        yield
 
 
 @pytest.fixture
@@ -126,17 +100,17 @@ def pawlock_faults(pawlock_server: Server) -> Iterator[Faults]:
 
 
 @pytest.fixture
-def pawlock_lock_order() -> Iterator[LockOrder]:
+def lock_order() -> Iterator[LockOrder]:
     """Fail the test if names were taken in different orders while it ran, with both places.
 
-    What is expected is taken out by the test: ``pawlock_lock_order.inversions.clear()``.
+    What is expected is taken out by the test: ``lock_order.inversions.clear()``.
     """
-    from pawlock.testing.order import LockOrderWarning, lock_order
+    from pawlock.testing import order
 
     with warnings.catch_warnings():
         # Reported as a failure below, not twice.
-        warnings.simplefilter("ignore", LockOrderWarning)
-        with lock_order() as order:
-            yield order
-    if order.inversions:
-        pytest.fail("\n".join(map(str, order.inversions)), pytrace=False)
+        warnings.simplefilter("ignore", order.LockOrderWarning)
+        with order.lock_order() as seen:
+            yield seen
+    if seen.inversions:
+        pytest.fail("\n".join(map(str, seen.inversions)), pytrace=False)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pawlock.core.protocol.engine import ServerEngine
 from pawlock.errors import ConfigurationError
 
 __all__ = ["ClusterNodes", "Endpoint", "Masters", "Place", "Sentinels", "Service", "Target", "check_files"]
@@ -131,19 +130,17 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Something in this process that serves clients, as ``pawlock.testing.Memory`` does: it brings its own runtimes.
+    """Something in this process that serves clients, as ``pawlock.testing.Sim`` does: it brings its own runtimes.
 
     Attributes:
         shown: Its address.
         threads: Makes a runtime of threads from the prefix of wake-up channels.
         tasks: Makes a runtime of one event loop from the loop and that prefix.
-        engine: What makes the requests that these carry; None: that of Redis.
     """
 
     shown: str
     threads: Callable[[str], Any]
     tasks: Callable[[Any, str], Any]
-    engine: ServerEngine | None = None
 
 
 Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes | Masters | Service | Place"

@@ -21,8 +21,7 @@ def place_of(url: str, credentials: Credentials) -> Place:
     place = PLACES.get(url)
     if place is None:
         raise ConfigurationError(
-            f"{url!r:.60} is not a server in this process: "
-            "create one with pawlock.testing.Memory or LockTable and use its url"
+            f"{url!r:.60} is not a server in this process: create one with pawlock.testing.Sim and use its url"
         )
     if credentials:
         raise ConfigurationError("a server in memory takes no credentials: remove them")

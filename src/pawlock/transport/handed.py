@@ -23,8 +23,8 @@ def target_of(client: object) -> Endpoint | Sentinels | ClusterNodes:
     for cls in (*type(client).__mro__, getattr(pool, "connection_class", object)):
         if cls.__module__.partition(".")[0] == "fakeredis":
             raise ConfigurationError(
-                "fakeredis does not support pawlock's scripts and messages: use pawlock_memory, the "
-                "fixture for pytest, or pawlock.testing.Memory, which run pawlock's own scripts without a server"
+                "fakeredis does not support pawlock's scripts and messages: use pawlock_sim, the fixture for pytest, "
+                "or pawlock.testing.Sim, which run pawlock's own scripts without a server"
             )
     names = {cls.__name__ for cls in type(client).__mro__}
     if names & {"RedisCluster", "ValkeyCluster"}:

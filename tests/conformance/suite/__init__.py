@@ -1,6 +1,6 @@
 """One suite for every primitive: it reads the registry and shows, on a real server, what each entry promises.
 
-``run`` gives the results, ``suite`` makes them tests of pytest, and ``python -m pawlock.testing conformance URL`` prints
+``run`` gives the results, ``suite`` makes them tests of pytest, and ``python -m tests.conformance.suite URL`` prints
 them. A primitive of your own is judged once it is registered.
 """
 
@@ -252,16 +252,16 @@ def report(results: Iterable[Result]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command ``python -m pawlock.testing conformance URL [KIND …]``.
+    """The command ``python -m tests.conformance.suite URL [KIND …]``.
 
     Args:
-        arguments: What follows the verb.
+        arguments: Those of the command line.
 
     Returns:
         0 if every promise is kept, 1 if one is broken, 2 for a wrong call or a server that does not answer.
     """
     if not arguments or arguments[0].startswith("-"):
-        print("usage: python -m pawlock.testing conformance URL [KIND …]")
+        print("usage: python -m tests.conformance.suite URL [KIND …]")
         print(f"KIND: {', '.join(REGISTRY)}")
         return 2
     log = logging.getLogger("pawlock")
@@ -281,7 +281,7 @@ def _main(arguments: Sequence[str]) -> int:
             client.inspect("conformance")
         results = run(arguments[0], arguments[1:] or None)
     except (pawlock.PawlockError, ValueError) as error:
-        print(f"python -m pawlock.testing conformance: {error}", file=sys.stderr)
+        print(f"python -m tests.conformance.suite: {error}", file=sys.stderr)
         return 2
     for line in report(results):
         print(line)

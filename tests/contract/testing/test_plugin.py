@@ -12,10 +12,8 @@ pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parents[3]
 APIS = """
-import asyncio, contextlib, pytest, pawlock, time
+import asyncio, contextlib, pytest, pawlock, redis, time
 from concurrent.futures import ThreadPoolExecutor
-from pawlock.testing import Faults
-from tests.support.servers import Server
 
 @pytest.fixture(params=["threads", "asyncio"])
 def work(request):
@@ -36,12 +34,16 @@ def work(request):
 """
 
 
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, source: str) -> pytest.RunResult:
-    """Run a file of tests, with the fixtures as an installed pawlock brings them."""
+def run(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, *plugins: str, **files: str
+) -> pytest.RunResult:
+    """Run files of tests, with the fixtures as an installed pawlock brings them."""
     # An entry point is found only after an installation: the plugin is named instead, in every case once.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    pytester.makepyfile(APIS + source)
-    return pytester.runpytest_subprocess("-p", "pawlock.testing.plugin", "-W", "error", "-q", timeout=60)
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function" if plugins else "[pytest]")
+    pytester.makepyfile(**{f"test_{name}": APIS + source for name, source in files.items()})
+    arguments = [word for plugin in ("pawlock.testing.plugin", *plugins) for word in ("-p", plugin)]
+    return pytester.runpytest_subprocess(*arguments, "-W", "error", "-q", timeout=60)
 
 
 def test_an_installed_pawlock_brings_the_fixtures() -> None:
@@ -61,15 +63,7 @@ def test_a_run_without_them_imports_next_to_nothing() -> None:
     assert "redis" not in modules
 
 
-def test_each_test_has_an_empty_server_that_is_nobody_elses(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PAWLOCK_URL", "redis://127.0.0.1:1/0")
-    monkeypatch.setenv("PAWLOCK_STATE_DIR", str(pytester.path / "of-the-developer"))
-    result = run(
-        pytester,
-        monkeypatch,
-        """
+EMPTY = """
 import os
 SEEN = []
 
@@ -90,17 +84,9 @@ def test_embedded(pawlock_server, monkeypatch):
 
 def test_as_before():
     assert os.environ["PAWLOCK_URL"] == "redis://127.0.0.1:1/0"
-""",
-    )
-    result.assert_outcomes(passed=6)
-    assert not (pytester.path / "of-the-developer").exists()
+"""
 
-
-def test_a_lease_is_lost_now(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(
-        pytester,
-        monkeypatch,
-        """
+LOST = """
 def in_a_thread(work):
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result()
@@ -168,23 +154,14 @@ def test_what_the_server_forgot_is_not_held(pawlock_server, pawlock_faults, work
             pawlock_faults.assert_held("job")
     with pytest.raises(BaseException):
         work("job", body, ttl=60)
-""",
-    )
-    result.assert_outcomes(passed=7)
+"""
 
-
-def test_the_server_is_down_and_comes_back(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = run(
-        pytester,
-        monkeypatch,
-        """
+DOWN = """
 def test_with_its_data(pawlock_server, pawlock_faults, work):
     def body(lease):
         before = pawlock_server.pid
         outage = pawlock_faults.down(0.5)
-        with pytest.raises(OSError):
+        with pytest.raises(redis.ConnectionError):
             pawlock_server.command("PING", timeout=0.2)
         with pytest.raises(RuntimeError, match="already"):
             pawlock_faults.frozen()
@@ -218,21 +195,14 @@ def test_left_broken(pawlock_server, pawlock_faults, way):
     getattr(pawlock_faults, way)()
 
 def test_mended_by_now(pawlock_server):
-    assert pawlock_server.command("PING", timeout=1) == "PONG"
+    assert pawlock_server.command("PING", timeout=1) == b"PONG"
 
 def test_no_time_at_all(pawlock_faults):
     with pytest.raises(ValueError, match="more than 0"):
         pawlock_faults.down(0)
-""",
-    )
-    result.assert_outcomes(passed=10)
+"""
 
-
-def test_another_holder_is_paused(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(
-        pytester,
-        monkeypatch,
-        '''
+PAUSED = '''
 import os, subprocess, sys
 
 HOLDER = """
@@ -257,31 +227,24 @@ def test_paused(pawlock_server, pawlock_faults):
 def test_not_the_test_itself(pawlock_faults):
     with pytest.raises(ValueError, match="not another process"):
         pawlock_faults.paused(os.getpid())
-''',
-    )
-    result.assert_outcomes(passed=2)
+'''
 
-
-def test_two_orders_fail_a_test(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(
-        pytester,
-        monkeypatch,
-        """
+ORDER = """
 def both(client, first, second):
     with client.lock(first), client.lock(second):
         pass
 
-def test_one_order(pawlock_server, pawlock_lock_order):
+def test_one_order(pawlock_server, lock_order):
     with pawlock.connect() as client:
         both(client, "a", "b")
         both(client, "a", "b")
 
-def test_two_orders(pawlock_server, pawlock_lock_order):
+def test_two_orders(pawlock_server, lock_order):
     with pawlock.connect() as client:
         both(client, "a", "b")
         both(client, "b", "a")
 
-def test_two_orders_of_tasks(pawlock_server, pawlock_lock_order):
+def test_two_orders_of_tasks(pawlock_server, lock_order):
     async def main():
         async with pawlock.connect_async() as client:
             for first, second in ("ab", "ba"):
@@ -289,55 +252,45 @@ def test_two_orders_of_tasks(pawlock_server, pawlock_lock_order):
                     pass
     asyncio.run(main())
 
-def test_expected(pawlock_server, pawlock_lock_order):
+def test_expected(pawlock_server, lock_order):
     with pawlock.connect() as client:
         both(client, "a", "b")
         both(client, "b", "a")
-    assert pawlock_lock_order.inversions
-    pawlock_lock_order.inversions.clear()
-""",
-    )
-    result.assert_outcomes(passed=4, errors=2)
+    assert lock_order.inversions
+    lock_order.inversions.clear()
+"""
+
+
+def test_a_real_server(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty for each test and nobody else's; its leases are lost, it goes down, a holder is paused, orders are watched."""
+    monkeypatch.setenv("PAWLOCK_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("PAWLOCK_STATE_DIR", str(pytester.path / "of-the-developer"))
+    result = run(pytester, monkeypatch, empty=EMPTY, lost=LOST, down=DOWN, paused=PAUSED, order=ORDER)
+    result.assert_outcomes(passed=6 + 7 + 10 + 2 + 4, errors=2)
+    assert not (pytester.path / "of-the-developer").exists()
     result.stdout.fnmatch_lines(["*taken in different orders: pawlock:a -> pawlock:b -> pawlock:a*"])
 
 
-def test_without_a_server_program_it_says_what_to_install(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytester.makeconftest(
-        "import tests.support.servers as servers\n"
-        "servers.available = lambda flavour: f'no {flavour}-server (pip install it)'\n"
-    )
-    result = run(pytester, monkeypatch, "def test_it(pawlock_server): pass\n")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*no server to test with: no valkey-server (pip install it)*"])
-
-
-def test_no_server_at_all(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAWLOCK_URL", "redis://127.0.0.1:1/0")
-    result = run(
-        pytester,
-        monkeypatch,
-        """
+SIM = """
 import os, subprocess
 
 @pytest.mark.parametrize("turn", [1, 2])
-def test_memory(pawlock_memory, work, monkeypatch, turn):
+def test_faults(pawlock_sim, work, monkeypatch, turn):
     monkeypatch.setattr(subprocess, "Popen", None)
-    assert os.environ["PAWLOCK_URL"] == pawlock_memory.url
+    assert os.environ["PAWLOCK_URL"] == pawlock_sim.url
 
     def body(lease):
         lease.check()
-        pawlock_memory.assert_held(lease)
-        pawlock_memory.assert_held("job")
-        pawlock_memory.assert_free("other")
-        pawlock_memory.lose(lease)
+        pawlock_sim.assert_held(lease)
+        pawlock_sim.assert_held("job")
+        pawlock_sim.assert_free("other")
+        pawlock_sim.lose(lease)
         with pytest.raises(pawlock.LeaseLost):
             lease.check()
 
     with pytest.raises(pawlock.LeaseLost):
         work("job", body)
-    pawlock_memory.assert_free("job")
+    pawlock_sim.assert_free("job")
 
 def test_sim(pawlock_sim):
     with pawlock.connect() as client, client.lock("job") as lease:
@@ -359,34 +312,29 @@ def test_sim_in_asyncio(pawlock_sim):
             await asyncio.sleep(3600)
             pawlock_sim.assert_held(lease)
     asyncio.run(main())
-""",
-    )
-    result.assert_outcomes(passed=6)
 
+KEPT = []
 
-@pytest.mark.parametrize(
-    ("plugin", "mark"),
-    [("pytest_asyncio.plugin", "asyncio"), pytest.param("anyio", "anyio", marks=pytest.mark.slow)],
-)
-def test_the_time_of_a_loop_that_a_plugin_made(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, plugin: str, mark: str
-) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    module = "anyio.pytest_plugin" if plugin == "anyio" else plugin
-    pytester.makeini(
-        "[pytest]\nasyncio_default_fixture_loop_scope = function" if mark == "asyncio" else "[pytest]"
-    )
-    pytester.makepyfile(
-        f"""
-import asyncio, pawlock, pytest
+def test_what_is_left_broken_ends_with_the_test(pawlock_sim):
+    KEPT.append(pawlock.connect().lock("job").acquire())
+    pawlock_sim.down()
+"""
 
+LOOPS = """
 @pytest.fixture
 def anyio_backend():
     return "asyncio"
 
-@pytest.mark.{mark}
+@pytest.mark.asyncio
 @pytest.mark.parametrize("turn", [1, 2])
-async def test_an_hour(pawlock_sim, turn):
+async def test_an_hour_of_asyncio(pawlock_sim, turn):
+    await an_hour(pawlock_sim)
+
+@pytest.mark.anyio
+async def test_an_hour_of_anyio(pawlock_sim):
+    await an_hour(pawlock_sim)
+
+async def an_hour(pawlock_sim):
     async with pawlock.connect_async() as client, pawlock.connect_async() as other:
         async with client.lock("job") as lease:
             await asyncio.sleep(3600)
@@ -397,30 +345,39 @@ async def test_an_hour(pawlock_sim, turn):
                     async with other.lock("job"):
                         pass
                 await asyncio.sleep(1)
-
-@pytest.mark.{mark}
-async def test_memory(pawlock_memory):
-    async with pawlock.connect_async() as client, client.lock("job") as lease:
-        pawlock_memory.assert_held(lease)
 """
-    )
-    result = pytester.runpytest_subprocess(
-        "-p", "pawlock.testing.plugin", "-p", module, "-W", "error", "-q", timeout=60
-    )
-    result.assert_outcomes(passed=3)
+
+
+def test_no_server_and_a_time_of_its_own(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faults, an hour in a moment, and the loops that plugins make."""
+    monkeypatch.setenv("PAWLOCK_URL", "redis://127.0.0.1:1/0")
+    plugins = "pytest_asyncio.plugin", "anyio.pytest_plugin"
+    run(pytester, monkeypatch, *plugins, sim=SIM, loops=LOOPS).assert_outcomes(passed=7 + 3)
 
 
 def test_what_is_missing_is_said(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(
         pytester,
         monkeypatch,
-        """
+        missing="""
 import sys
+from pawlock.embedded import _places
 sys.modules["lupa"] = None
+_places._bundled = lambda: None
 
-def test_it(pawlock_sim):
+@pytest.fixture(autouse=True, scope="session")
+def bare(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path_factory.mktemp("bin")))
+        yield
+
+@pytest.mark.parametrize("fixture", ["pawlock_server", "pawlock_faults", "pawlock_sim"])
+def test_it(request, fixture):
+    request.getfixturevalue(fixture)
     raise AssertionError("it ran")
 """,
     )
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines("*pip install 'pawlock?testing?'*")
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines("*no server program found*pip install *pawlock?embedded?*")
+    result.stdout.fnmatch_lines("*runs pawlock's own scripts by lupa*pip install 'pawlock?testing?'*")
+    assert "it ran" not in result.stdout.str()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import pawlock
-from pawlock.testing import Memory, Sim
+from pawlock.testing import Sim
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def test_who_waits_for_how_long_and_until_when(sim: Sim) -> None:
             assert not thread.is_alive()
 
 
-def test_local_turns_exclude_each_other_while_the_server_is_down() -> None:
+def test_local_turns_exclude_each_other_while_the_server_is_down(sim: Sim) -> None:
     inside, most, turns = 0, 0, 0
-    with Memory() as memory, pawlock.connect(memory.url) as client:
+    with pawlock.connect(sim.url) as client:
         lock = client.lock("a", on_unavailable="local", unavailable_after=0.05)
 
         def work() -> None:
@@ -66,7 +66,7 @@ def test_local_turns_exclude_each_other_while_the_server_is_down() -> None:
                     time.sleep(0.002)
                     inside -= 1
 
-        with memory.down():
+        with sim.down():
             threads = [threading.Thread(target=work) for _ in range(4)]
             for thread in threads:
                 thread.start()

@@ -1,4 +1,4 @@
-"""`python -m pawlock.testing`: what it refuses, and that it ends when it is told to."""
+"""`python -m tests.simulator`: what it refuses, and that it ends when it is told to."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def alive(group: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_ends_it_without_a_traceback(jobs: str) -> None:
-    command = [sys.executable, "-u", "-m", "pawlock.testing", "simulate", "--seeds", "100000", "--jobs", jobs]
+    command = [sys.executable, "-u", "-m", "tests.simulator", "--seeds", "100000", "--jobs", jobs]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

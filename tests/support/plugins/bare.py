@@ -1,6 +1,6 @@
 """A machine with nothing on it: what `tests/project/test_bare_machine.py` runs tests under, in a process of its own.
 
-With ``PAWLOCK_BARE=servers`` no server of `pawlock.testing` can be started either, as if its wheel were not installed.
+With ``PAWLOCK_BARE=servers`` no server of `tests.support` can be started either, as if its wheel were not installed.
 """
 
 import os

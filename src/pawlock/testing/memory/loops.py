@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from pawlock.errors import ConfigurationError
-from pawlock.testing._clock import VirtualClock
+from pawlock.testing.clock import VirtualClock
 
 __all__ = ["bend"]
 

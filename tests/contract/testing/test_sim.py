@@ -1,4 +1,4 @@
-"""A server in memory, and one with a time of its own: both APIs, all primitives, all that a test can do to them."""
+"""A server in memory with a time of its own: both APIs, all primitives, all that a test can do to it."""
 
 import asyncio
 import os
@@ -9,15 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 import pawlock
-from pawlock.testing import Memory, Sim
+from pawlock.testing import Sim
 from tests.support.pace import pace
 from tests.support.servers import Server
-
-
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    with Memory() as memory:
-        yield memory
 
 
 @pytest.fixture
@@ -56,8 +50,8 @@ def use_everything(client: pawlock.Client) -> None:
     client.adopt(ticket).release()
 
 
-def test_every_primitive_of_threads(memory: Memory) -> None:
-    with pawlock.connect(memory.url, history=5) as client, pawlock.connect(memory.url) as other:
+def test_every_primitive_of_threads(sim: Sim) -> None:
+    with pawlock.connect(sim.url, history=5) as client, pawlock.connect(sim.url) as other:
         use_everything(client)
         lease = other.lock("e", ttl=1).acquire()
         client.force_release("e", reason="a test")
@@ -65,8 +59,8 @@ def test_every_primitive_of_threads(memory: Memory) -> None:
         assert ["a test" in str(entry) for entry in client.audit()] == [True]
 
 
-async def test_every_primitive_of_asyncio(memory: Memory) -> None:
-    async with pawlock.connect_async(memory.url) as client, pawlock.connect_async(memory.url) as other:
+async def test_every_primitive_of_asyncio(sim: Sim) -> None:
+    async with pawlock.connect_async(sim.url) as client, pawlock.connect_async(sim.url) as other:
         async with client.lock("a") as lease:
             assert await other.lock("a").try_acquire() is None
             assert (await other.inspect("a")).fence == lease.fence
@@ -82,8 +76,8 @@ async def test_every_primitive_of_asyncio(memory: Memory) -> None:
         await asyncio.gather(*barrier)
 
 
-def test_a_waiter_is_woken_by_the_release(memory: Memory) -> None:
-    with pawlock.connect(memory.url) as client, pawlock.connect(memory.url) as other:
+def test_a_waiter_is_woken_by_the_release(sim: Sim) -> None:
+    with pawlock.connect(sim.url) as client, pawlock.connect(sim.url) as other:
         lease = client.lock("a").acquire()
         fences: list[int] = []
 
@@ -95,35 +89,37 @@ def test_a_waiter_is_woken_by_the_release(memory: Memory) -> None:
         waiting.start()
         while not client.inspect("a").queue_length:
             time.sleep(0.001)
-        began = time.monotonic()
+        began = sim.now
         lease.release()
         waiting.join(5)
         assert fences > [lease.fence]
         assert lease.state is pawlock.LeaseState.RELEASED
-        assert time.monotonic() - began < pace() * 0.5
+        assert sim.now - began < 0.5
 
 
-def test_it_says_the_same_as_a_real_server(memory: Memory) -> None:
+def test_it_says_the_same_as_a_real_server(sim: Sim, valkey: Server) -> None:
     """Step by step, every primitive; what differs is only what no two servers share: times, tokens, fences."""
     told: list[list[object]] = []
-    with Server() as server:
-        for url in (server.url, memory.url):
-            with pawlock.connect(url) as client, pawlock.connect(url) as other:
-                use_everything(client)
-                first = client.rwlock("x").read.acquire()
-                second = other.semaphore("x", permits=3).acquire()
-                info = client.inspect("e")
-                told.append([info.held, info.queue_length, client.inspect("free").held, other.locks()])
-                told[-1] += [other.lock("b").locked(), client.rwlock("x").write.try_acquire(), first.ttl]
-                first.release()
-                second.release()
+    for url in (valkey.url, sim.url):
+        with (
+            pawlock.connect(url, namespace="same") as client,
+            pawlock.connect(url, namespace="same") as other,
+        ):
+            use_everything(client)
+            first = client.rwlock("x").read.acquire()
+            second = other.semaphore("x", permits=3).acquire()
+            info = client.inspect("e")
+            told.append([info.held, info.queue_length, client.inspect("free").held, other.locks()])
+            told[-1] += [other.lock("b").locked(), client.rwlock("x").write.try_acquire(), first.ttl]
+            first.release()
+            second.release()
     assert told[0] == told[1]
 
 
-def test_its_address_is_good_while_it_is_open_and_in_this_process(memory: Memory) -> None:
-    with pytest.raises(pawlock.ConfigurationError, match=r"pawlock\.testing\.Memory"):
+def test_its_address_is_good_while_it_is_open_and_in_this_process(sim: Sim) -> None:
+    with pytest.raises(pawlock.ConfigurationError, match=r"pawlock\.testing\.Sim"):
         pawlock.connect("memory://nowhere")
-    client = pawlock.connect(memory.url, namespace="fork")
+    client = pawlock.connect(sim.url, namespace="fork")
     lease = client.lock("a").acquire()
     pid = os.fork()
     if pid == 0:
@@ -137,30 +133,30 @@ def test_its_address_is_good_while_it_is_open_and_in_this_process(memory: Memory
     client.close()
 
 
-def test_the_server_goes_down_and_freezes(memory: Memory) -> None:
-    with pawlock.connect(memory.url) as client:
-        with memory.down(), pytest.raises(pawlock.BackendUnavailable):
+def test_the_server_goes_down_and_freezes(sim: Sim) -> None:
+    with pawlock.connect(sim.url) as client:
+        with sim.down(), pytest.raises(pawlock.BackendUnavailable):
             client.lock("a", unavailable_after=0.2).acquire()
         with client.lock("a") as lease:
-            memory.assert_held(lease)
-            with memory.down(0.1) as outage:
+            sim.assert_held(lease)
+            with sim.down(0.1) as outage:
                 assert outage.wait(5)
             lease.check()
-        with memory.frozen(), pytest.raises(pawlock.BackendUnavailable):
+        with sim.frozen(), pytest.raises(pawlock.BackendUnavailable):
             client.lock("a", unavailable_after=0.2).acquire()
         client.lock("a").acquire(timeout=5).release()
-        with memory.down(keep_data=False), pytest.raises(RuntimeError):
-            memory.frozen()
+        with sim.down(keep_data=False), pytest.raises(RuntimeError):
+            sim.frozen()
 
 
-def test_a_lease_is_lost_now(memory: Memory) -> None:
-    with pawlock.connect(memory.url) as client:
+def test_a_lease_is_lost_now(sim: Sim) -> None:
+    with pawlock.connect(sim.url) as client:
         lease = client.lock("a").acquire()
-        memory.lose("a")
+        sim.lose("a")
         assert lease.lost
-        memory.assert_free("a")
+        sim.assert_free("a")
         with pytest.raises(AssertionError):
-            memory.assert_held(lease)
+            sim.assert_held(lease)
         with pytest.raises(pawlock.NotHeld):
             lease.release()
 

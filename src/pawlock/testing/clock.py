@@ -1,4 +1,4 @@
-"""Time for clients in memory: the machine's, or one that only moves while somebody waits for it."""
+"""A time that only moves while somebody waits for it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from math import inf
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from pawlock.runtimes.shared import now as boot_time
-
-__all__ = ["Clock", "Nap", "RealClock", "Timer", "VirtualClock"]
+__all__ = ["Nap", "Timer", "VirtualClock"]
 
 _SETTLED_WITHIN = 5.0
 _POLL = 0.0001
@@ -22,130 +19,11 @@ _LEAST = 1e-6
 """No wait is shorter: rounding must never let one begin again and again in a moment that does not pass."""
 
 
-class Nap(Protocol):
-    """Where one thread sleeps until another wakes it. Waking first and sleeping later is fine."""
+class Nap:
+    """Where one thread sleeps until another wakes it; waking first and sleeping later is fine.
 
-    def wait(self, timeout: float | None) -> bool:
-        """Sleep; True if woken, False after the timeout."""
-        ...
-
-    def wake(self) -> None:
-        """Wake the local waiter; from anywhere, also from a finaliser, any number of times."""
-        ...
-
-
-class Timer(Protocol):
-    """Something that will be done at a time."""
-
-    def cancel(self) -> None:
-        """Do not do it."""
-        ...
-
-
-class Clock(Protocol):
-    """What runtimes in memory ask of time."""
-
-    patience: float
-
-    def now(self) -> float:
-        """Seconds, on the clock of every deadline."""
-        ...
-
-    def server_us(self) -> int:
-        """What the server's wall clock reads, in µs."""
-        ...
-
-    def nap(self) -> Nap:
-        """A place to sleep."""
-        ...
-
-    def later(self, seconds: float, action: Callable[[], object]) -> Timer:
-        """Do something after a while."""
-        ...
-
-    def expect(self) -> None:
-        """A thread is being started that will say ``servant``."""
-        ...
-
-    def servant(self) -> None:
-        """The present thread serves others: time does not pass for its sake."""
-        ...
-
-    def retire(self) -> None:
-        """The present thread, a servant, ends."""
-        ...
-
-    def seen(self) -> None:
-        """The present thread uses a client."""
-        ...
-
-    def busy(self) -> Callable[[], None]:
-        """Somebody does something now; call what this returns when that is done."""
-        ...
-
-
-class _RealNap:
-    __slots__ = ("_bell",)
-
-    def __init__(self) -> None:
-        self._bell = threading.Lock()
-        self._bell.acquire()
-
-    def wait(self, timeout: float | None) -> bool:
-        return self._bell.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, 1e6)))
-
-    def wake(self) -> None:
-        with suppress(RuntimeError):
-            self._bell.release()
-
-
-class RealClock:
-    """The machine's time."""
-
-    patience = 0.0
-
-    def now(self) -> float:
-        """See ``Clock``."""
-        return boot_time()
-
-    def server_us(self) -> int:
-        """See ``Clock``."""
-        return time.time_ns() // 1000
-
-    def nap(self) -> Nap:
-        """See ``Clock``."""
-        return _RealNap()
-
-    def later(self, seconds: float, action: Callable[[], object]) -> Timer:
-        """See ``Clock``."""
-        timer = threading.Timer(seconds, action)
-        timer.daemon = True
-        timer.start()
-        return timer
-
-    def expect(self) -> None:
-        """See ``Clock``: time passes by itself."""
-
-    def servant(self) -> None:
-        """See ``Clock``: time passes by itself."""
-
-    def retire(self) -> None:
-        """See ``Clock``: time passes by itself."""
-
-    def seen(self) -> None:
-        """See ``Clock``: time passes by itself."""
-
-    def busy(self) -> Callable[[], None]:
-        """See ``Clock``."""
-        return _nothing
-
-
-def _nothing() -> None:
-    """There is nothing to do."""
-
-
-class _VirtualNap:
-    """Asleep while its bell is locked and ``asleep`` says so: the waker clears that, in one step, before the bell."""
+    Asleep while its bell is locked and ``asleep`` says so: the waker clears that, in one step, before the bell.
+    """
 
     __slots__ = ("_clock", "asleep", "bell", "over", "turn")
 
@@ -163,9 +41,11 @@ class _VirtualNap:
         return self.asleep and self.bell.locked()
 
     def wait(self, timeout: float | None) -> bool:
+        """Sleep; True if woken, False after the timeout."""
         return self._clock.wait(self, timeout)
 
     def wake(self) -> None:
+        """Wake the thread; from anywhere, also from a finaliser, any number of times."""
         self.over = False
         self.asleep = False
         try:  # noqa: SIM105 - at the end of the interpreter contextlib may be gone already
@@ -174,13 +54,16 @@ class _VirtualNap:
             pass
 
 
-class _Action:
+class Timer:
+    """Something that will be done at a time."""
+
     __slots__ = ("action",)
 
     def __init__(self, action: Callable[[], object]) -> None:
         self.action: Callable[[], object] | None = action
 
     def cancel(self) -> None:
+        """Do not do it."""
         self.action = None
 
 
@@ -197,64 +80,62 @@ class VirtualClock:
     def __init__(self, patience: float = 0.01) -> None:
         self.patience: float = patience
         self._now = 1000.0
-        self._heap: list[tuple[float, int, _VirtualNap | _Action]] = []
+        self._heap: list[tuple[float, int, Nap | Timer]] = []
         self._turns = count()
         self._guard = threading.Lock()
         self._driving = threading.RLock()
-        self._servants: dict[int, _VirtualNap] = {}
+        self._servants: dict[int, Nap] = {}
         self._expected = 0
-        self._callers: WeakKeyDictionary[threading.Thread, _VirtualNap | None] = WeakKeyDictionary()
+        self._callers: WeakKeyDictionary[threading.Thread, Nap | None] = WeakKeyDictionary()
         self._busy: set[object] = set()
 
-    # Clock ------------------------------------------------------------------------------------------------------
-
     def now(self) -> float:
-        """See ``Clock``."""
+        """Seconds, on the clock of every deadline."""
         return self._now
 
     def server_us(self) -> int:
-        """See ``Clock``."""
+        """What the server's wall clock reads, in µs."""
         return 1_790_000_000_000_000 + int(self._now * 1e6)
 
     def nap(self) -> Nap:
-        """See ``Clock``."""
-        return _VirtualNap(self)
+        """A place to sleep."""
+        return Nap(self)
 
     def later(self, seconds: float, action: Callable[[], object]) -> Timer:
-        """See ``Clock``."""
-        entry = _Action(action)
+        """Do something after a while."""
+        entry = Timer(action)
         with self._guard:
             heapq.heappush(self._heap, (self._now + seconds, next(self._turns), entry))
         return entry
 
     def expect(self) -> None:
-        """See ``Clock``."""
+        """A thread is being started that will say ``servant``."""
         self._expected += 1
 
     def servant(self) -> None:
-        """See ``Clock``."""
+        """The present thread serves others: time does not pass for its sake."""
         # Not quiet before it sleeps for the first time.
-        self._servants[threading.get_ident()] = _VirtualNap(self)
+        self._servants[threading.get_ident()] = Nap(self)
         self._expected -= 1
 
     def retire(self) -> None:
-        """See ``Clock``."""
+        """The present thread, a servant, ends."""
         self._servants.pop(threading.get_ident(), None)
 
     def seen(self) -> None:
-        """See ``Clock``."""
+        """The present thread uses a client."""
         if threading.get_ident() not in self._servants:
             self._callers.setdefault(threading.current_thread())
 
     def busy(self) -> Callable[[], None]:
-        """See ``Clock``."""
+        """Somebody does something now; call what this returns when that is done."""
         mark = object()
         self._busy.add(mark)
         return lambda: self._busy.discard(mark)
 
     # Sleeping ---------------------------------------------------------------------------------------------------
 
-    def wait(self, nap: _VirtualNap, timeout: float | None) -> bool:
+    def wait(self, nap: Nap, timeout: float | None) -> bool:
         """Let the present thread sleep; True if woken, False after so many seconds."""
         me, thread = threading.get_ident(), threading.current_thread()
         serves = me in self._servants
@@ -280,7 +161,7 @@ class VirtualClock:
                 self._callers[thread] = None
         return not nap.over
 
-    def _drive(self, nap: _VirtualNap) -> None:
+    def _drive(self, nap: Nap) -> None:
         while not nap.bell.acquire(blocking=False):
             if not self._driving.acquire(timeout=0.002):
                 continue
@@ -316,7 +197,7 @@ class VirtualClock:
                 return False
             due, _, entry = heapq.heappop(self._heap)
             self._now = max(self._now, due)
-            if isinstance(entry, _VirtualNap):
+            if isinstance(entry, Nap):
                 entry.over = True
                 entry.turn = -1
                 entry.asleep = False
@@ -329,9 +210,9 @@ class VirtualClock:
         return True
 
     @staticmethod
-    def _stands(item: tuple[float, int, _VirtualNap | _Action]) -> bool:
+    def _stands(item: tuple[float, int, Nap | Timer]) -> bool:
         _, turn, entry = item
-        return entry.turn == turn if isinstance(entry, _VirtualNap) else entry.action is not None
+        return entry.turn == turn if isinstance(entry, Nap) else entry.action is not None
 
     def _settle(self) -> None:
         end = time.monotonic() + _SETTLED_WITHIN

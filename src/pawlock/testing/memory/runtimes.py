@@ -11,12 +11,12 @@ from pawlock.core.protocol.terms import Durable
 from pawlock.runtimes.aio import AsyncioRuntime
 from pawlock.runtimes.shared import secret
 from pawlock.runtimes.threads import ThreadRuntime
-from pawlock.testing._clock import Clock, Nap
-from pawlock.testing.in_process.links import InProcessLink, InProcessMux
-from pawlock.testing.in_process.node import Entrance
+from pawlock.testing.clock import Nap, VirtualClock
+from pawlock.testing.memory.links import MemoryLink, MemoryMux
+from pawlock.testing.memory.node import MemoryNode
 from pawlock.topology.endpoint import Endpoint
 
-__all__ = ["InProcessTasks", "InProcessThreads"]
+__all__ = ["MemoryTasks", "MemoryThreads"]
 
 
 class _Parker:
@@ -35,7 +35,7 @@ class _Parker:
         self._nap.wake()
 
 
-class InProcessThreads(ThreadRuntime):
+class MemoryThreads(ThreadRuntime):
     """See ``ThreadRuntime``.
 
     Args:
@@ -44,7 +44,7 @@ class InProcessThreads(ThreadRuntime):
         wake_prefix: What the wake-up channels of this client begin with.
     """
 
-    def __init__(self, node: Entrance, clock: Clock, wake_prefix: str) -> None:
+    def __init__(self, node: MemoryNode, clock: VirtualClock, wake_prefix: str) -> None:
         super().__init__(lambda: Endpoint("memory", node.shown, {}), wake_prefix)
         self._node = node
         self._clock = clock
@@ -57,10 +57,10 @@ class InProcessThreads(ThreadRuntime):
         """See ``Runtime``."""
         return _Parker(self._clock.nap())
 
-    def _connect_to(self, endpoint: Endpoint, timeout: float) -> InProcessLink:
+    def _connect_to(self, endpoint: Endpoint, timeout: float) -> MemoryLink:
         del endpoint, timeout
         self._make_room()
-        link = InProcessLink(self._node, self._clock, self._wake_prefix + secret())
+        link = MemoryLink(self._node, self._clock, self._wake_prefix + secret())
         self._served = True
         self._links.add(link)
         return link
@@ -165,7 +165,7 @@ class InProcessThreads(ThreadRuntime):
                 nap.wait(None)
 
 
-class InProcessTasks(AsyncioRuntime):
+class MemoryTasks(AsyncioRuntime):
     """See ``AsyncioRuntime``.
 
     Args:
@@ -175,7 +175,9 @@ class InProcessTasks(AsyncioRuntime):
         prefix: What the wake-up channels of this client begin with.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, node: Entrance, clock: Clock, prefix: str) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, node: MemoryNode, clock: VirtualClock, prefix: str
+    ) -> None:
         super().__init__(loop, lambda: Endpoint("memory", node.shown, {}), prefix)
         self._node = node
         self._running = asyncio.Event()
@@ -185,7 +187,7 @@ class InProcessTasks(AsyncioRuntime):
     async def _connect(self, timeout: float) -> None:
         del timeout
         channel = self._prefix + secret()
-        mux = InProcessMux(self._node, self.loop, channel, self._wake, self._ended)
+        mux = MemoryMux(self._node, self.loop, channel, self._wake, self._ended)
         if self._ending:
             mux.close()
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)

@@ -9,7 +9,6 @@ from math import inf
 
 import pytest
 
-from tests.contract.testing.story import Story, permits, reader
 from tests.support.history import (
     FencedMutex,
     History,
@@ -25,6 +24,7 @@ from tests.support.history import (
     linearizable,
 )
 from tests.support.history.linearizable import steps_of
+from tests.unit.support.story import Story, permits, reader
 
 Tell = Callable[[Story], object]
 BAD: dict[str, tuple[Model, Tell]] = {}

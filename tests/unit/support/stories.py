@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.contract.testing.story import Story, permits, reader
+from tests.unit.support.story import Story, permits, reader
 
 BAD: dict[str, tuple[str, Callable[[Story], object]]] = {}
 GOOD: dict[str, Callable[[Story], object]] = {}

@@ -9,21 +9,21 @@ from contextlib import suppress
 from typing import Any
 
 from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
-from pawlock.testing._clock import Clock
-from pawlock.testing.in_process.node import Entrance, Outcome
+from pawlock.testing.clock import VirtualClock
+from pawlock.testing.memory.node import MemoryNode, Outcome
 from pawlock.transport.answer import Answer
 from pawlock.transport.link import FREE, Link
 from pawlock.transport.mux import Mux
 from pawlock.transport.wire import ENDS_CONNECTION
 
-__all__ = ["InProcessLink", "InProcessMux"]
+__all__ = ["MemoryLink", "MemoryMux"]
 
 
 def _silent(timeout: float) -> Fault:
     return Fault(FaultKind.UNANSWERED, f"no answer within {timeout:.3g} s", maybe_applied=True)
 
 
-class InProcessLink(Link):
+class MemoryLink(Link):
     """See ``Link``: of one thread at a time.
 
     Args:
@@ -35,7 +35,7 @@ class InProcessLink(Link):
         Fault: It could not be made.
     """
 
-    def __init__(self, node: Entrance, clock: Clock, channel: str) -> None:
+    def __init__(self, node: MemoryNode, clock: VirtualClock, channel: str) -> None:
         self.free: list[None] = [None]
         self.dead: bool = False
         self.waiting: bool = False
@@ -169,7 +169,7 @@ class _Request(Answer[Any]):
             self.timer = None
 
 
-class InProcessMux(Mux):
+class MemoryMux(Mux):
     """See ``Mux``: shared by the tasks of one event loop.
 
     Args:
@@ -185,7 +185,7 @@ class InProcessMux(Mux):
 
     def __init__(
         self,
-        node: Entrance,
+        node: MemoryNode,
         loop: asyncio.AbstractEventLoop,
         channel: str,
         on_wakeup: Callable[[str, Wakeup], Answer[Any] | None],

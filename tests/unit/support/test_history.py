@@ -7,8 +7,6 @@ from math import inf
 
 import pytest
 
-from tests.contract.testing.stories import BAD, GOOD, two_hold_at_once
-from tests.contract.testing.story import Story, reader
 from tests.support.history import (
     History,
     Journal,
@@ -24,6 +22,8 @@ from tests.support.history import (
     report,
     resource,
 )
+from tests.unit.support.stories import BAD, GOOD, two_hold_at_once
+from tests.unit.support.story import Story, reader
 
 RULES = Rules(ttl=5.0, slack=1.0, overtakes=0, grace=0.05)
 
