@@ -23,7 +23,7 @@ try:
     from sqlalchemy.orm import Mapped, Mapper, mapped_column
 except ImportError as _error:
     raise ImportError(
-        "pawlock.fencing.FencedMixin needs SQLAlchemy 2: pip install 'pawlock[sqlalchemy]'"
+        "pawlock.fencing.FencedMixin needs SQLAlchemy 2: pip install 'sqlalchemy>=2.0.2'"
     ) from _error
 
 from pawlock.errors import ConfigurationError

@@ -1,4 +1,4 @@
-"""pawlock for Alembic: hosts that start at once migrate a database once. ``pip install "pawlock[alembic]"``."""
+"""pawlock for Alembic: hosts that start at once migrate a database once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """pawlock for APScheduler 3: of N processes with the same scheduler, one runs the jobs (``lead``) or each job (``once``).
 
-``pip install "pawlock[apscheduler]"``. APScheduler 4 has leases of its own.
+APScheduler 4 has leases of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """pawlock in ASGI applications: a function that one of N workers runs, requests that take a lock or are handled once.
 
 ``leader`` needs no framework: it is a lifespan, which FastAPI, Starlette, Litestar and others take; nor does the
-middleware ``Idempotency``. ``lock`` needs Starlette, which FastAPI brings: ``pip install "pawlock[asgi]"``.
+middleware ``Idempotency``. ``lock`` needs Starlette, which FastAPI brings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """pawlock for Celery: of N beats one sends the periodic tasks, and of equal tasks one is queued or runs.
 
-``pip install "pawlock[celery]"``. The settings are keys of the Celery application, ``app.conf.pawlock`` (which server) and
+The settings are keys of the Celery application, ``app.conf.pawlock`` (which server) and
 ``app.conf.pawlock_beat``.
 """
 

@@ -1,6 +1,6 @@
 """pawlock for Django: one client per process from the settings, locks that last until the commit, commands that run once.
 
-``pip install "pawlock[django]"``, and ``"pawlock.integrations.django"`` in ``INSTALLED_APPS`` for the command
+``"pawlock.integrations.django"`` in ``INSTALLED_APPS`` for the command
 ``manage.py pawlock``, the checks and the page of the admin.
 """
 
