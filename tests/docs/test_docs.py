@@ -13,13 +13,18 @@ import inspect
 import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+import pawlock
+from pawlock._doctor import acl_rules
+from tests.support.groups import ClusterGroup, SentinelGroup
 from tests.support.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +33,12 @@ FENCE = re.compile(
 )
 RUNNABLE = {"python", "py", "python3", "pycon"}
 _NUMBERS = count(1)
+GROUPS: dict[str, Callable[[], ClusterGroup | SentinelGroup]] = {
+    "docs/how-to/cluster.md": partial(ClusterGroup, masters=3),
+    "docs/how-to/replicas.md": partial(SentinelGroup, replicas=2),
+    "docs/how-to/sentinel.md": partial(SentinelGroup, replicas=1, sentinels=3),
+}
+"""What ``url`` leads to on a page: servers that a reader has, and that no example starts."""
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
 
@@ -130,7 +141,12 @@ def test_the_examples_of_a_page_run(
     module = types.ModuleType(f"__page_{next(_NUMBERS)}__")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     namespace = module.__dict__
-    with contextlib.closing(asyncio.Runner()) as runner:
+    with contextlib.ExitStack() as stack:
+        if make := GROUPS.get(name_of(page)):
+            group = make()
+            stack.enter_context(group)
+            namespace["url"] = group.url
+        runner = stack.enter_context(contextlib.closing(asyncio.Runner()))
         try:
             for block in runnable(page):
                 run_block(block, name_of(page), namespace, runner)

@@ -62,7 +62,7 @@ class Outage:
         """
         if seconds is not None and not 0 < seconds < threading.TIMEOUT_MAX:
             raise ValueError(f"an outage must last more than 0 seconds, got {seconds!r}")
-        self._mend = end
+        self._fix = end
         self._guard = threading.Lock()
         self._over = threading.Event()
         self._error: BaseException | None = None
@@ -113,7 +113,7 @@ class Outage:
             if self._over.is_set():
                 return
             try:
-                self._mend()
+                self._fix()
             except Exception as error:  # noqa: BLE001 - raised by `end()`, in the test's thread
                 self._error = error
             self._over.set()
@@ -248,7 +248,7 @@ class AnyFaults(ABC):
         """
         return self._break(self._freeze, self._thaw, seconds)
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         """End every outage, the latest first.
 
         Raises:

@@ -69,7 +69,7 @@ def pawlock_sim(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     with sim, _default(sim.url, tmp_path_factory, monkeypatch):
         yield sim
         # Before clients are closed, which would wait for it.
-        sim.mend()
+        sim.fix()
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def pawlock_faults(pawlock_server: Server) -> Iterator[Faults]:
     try:
         yield faults
     finally:
-        faults.mend()
+        faults.fix()
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ class Sim(AnyFaults):
 
     def close(self) -> None:
         """End all outages and forget everything; clients cannot reach it any more, and loops get their own time back."""
-        self.mend()
+        self.fix()
         PLACES.pop(self.url, None)
         self._node.close()
         while self._bent:
