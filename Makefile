@@ -63,8 +63,8 @@ test-full: env-dev env-docs
 # Into .interop/, from PyPI, npm, the Go proxy and Maven Central; what a machine lacks is skipped with a line.
 # PAWLOCK_INTEROP=require make interop: what is skipped is a failure.
 interop: env-dev
-	$(PY) -m tests.nightly.interop.install
-	exec $(PY) -m pytest -q -n 2 --dist worksteal tests/nightly/interop --durations=5 $(ARGS)
+	$(PY) -m interop.install
+	exec $(PY) -m pytest -q -n 2 --dist worksteal --timeout 600 interop --durations=5 $(ARGS)
 
 MINUTES ?= 60
 

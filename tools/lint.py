@@ -19,7 +19,9 @@ BIN = Path(sys.executable).parent
 # Type completeness is asked of an installed package; pyright does not follow an editable install by itself.
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 CODE = [
-    name for name in ("src", "tests", "tools", "demo", "benchmarks", "examples") if (ROOT / name).is_dir()
+    name
+    for name in ("src", "tests", "interop", "tools", "demo", "benchmarks", "examples")
+    if (ROOT / name).is_dir()
 ]
 PYRIGHT_START = 240.0
 """Seconds to wait for pyright's first start, which may fetch the program that its wheel only wraps."""

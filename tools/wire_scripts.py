@@ -1,7 +1,7 @@
-"""Write docs/wire/scripts.json and docs/wire/key-scripts.json: the scripts as they are sent, for other languages.
+"""Write docs/wire/scripts.json: the scripts as they are sent, for clients in other languages.
 
-Each is taken from its file under src/pawlock/primitives and from its header. `python tools/wire_scripts.py` writes both
-anew; a test holds them to what this would write.
+Each is taken from its file under src/pawlock/primitives and from its header. `python tools/wire_scripts.py` writes it
+anew; a test holds it to what this would write.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ sys.path.insert(0, str(ROOT / "src"))
 from pawlock.core.protocol.names import WIRE_VERSION  # noqa: E402  # of this checkout
 from pawlock.core.protocol.scripts import header, load  # noqa: E402
 
-__all__ = ["FILES", "rendered"]
+__all__ = ["rendered"]
 
 PRIMITIVES = ROOT / "src" / "pawlock" / "primitives"
-FOLDER = ROOT / "docs" / "wire"
-VARIANTS = ("plain", "redisson")
+FILE = ROOT / "docs" / "wire" / "scripts.json"
 SEVERAL = {"mutex/multi", "mutex/renew_all", "session/read"}
 """What takes several names in one run: its keys once for each of them, and its arguments but ``rid``."""
 
@@ -48,13 +47,8 @@ _COMMON = {
     "taken": f"{WIRE_VERSION}:taken",
 }
 _STEMS = {"permits": "permits", "latch": "latch", "barrier": "barrier"}
-_REDISSON = [
-    {"name": "redisson_queue", "key": "redisson_lock_queue:{N}"},
-    {"name": "redisson_token", "key": "redisson_lock_token:{N}"},
-]
-_SHARED = {"name": "shared", "note": "yield_after_ms yield_for_ms wake: see the wire protocol"}
 _RULES = {
-    "key": "the name's key K is <namespace>:<escaped name>; vectors.json has examples",
+    "key": "the name's key K is <namespace>:<escaped name>; names.json has examples",
     "suffix": "'' is K itself; any other is {K}:<suffix>, or K:pawlock:<suffix> if K contains a brace",
     "rwlock": "the permits scripts serve read-write locks too, with 1:rwlock instead of 1:permits",
     "namespace": "of history, K is that of the name; of the other session scripts, the namespace ('pawlock:' without one)",
@@ -92,19 +86,12 @@ def keys_of(path: Path, field: str) -> list[Entry]:
     ]
 
 
-def entry(path: Path, variant: str = "") -> Entry:
+def entry(path: Path) -> Entry:
     """One script: what its header says, and the text that is sent."""
     fields = header(path.read_text("ascii"), path.stem)
-    script = load(
-        ".".join(["pawlock", *path.parent.relative_to(PRIMITIVES.parent).parts]), path.stem, variant
-    )
+    script = load(".".join(["pawlock", *path.parent.relative_to(PRIMITIVES.parent).parts]), path.stem)
     keys = keys_of(path, fields["keys"])
     args = [{"name": word} | ({"note": note} if note else {}) for word, note in listed(fields["args"])]
-    names = [arg["name"] for arg in args]
-    if variant and "fence_ttl_ms" in names:
-        args.insert(names.index("fence_ttl_ms"), _SHARED)
-    if variant == "redisson":
-        keys[-1:-1] = _REDISSON
     if (len(keys), len(args)) != (script.numkeys, script.numargs):
         raise ValueError(f"{path}: the header is not understood: {keys}, {args}")
     return {
@@ -134,45 +121,12 @@ def does(path: Path) -> str:
     return " ".join(words)
 
 
-def manifest(scripts: Entry) -> Entry:
-    """A whole file."""
-    return {"wire": WIRE_VERSION, "rules": _RULES, "scripts": scripts}
-
-
-def ordinary() -> Entry:
-    """Every script, as it runs for a name of pawlock."""
+def rendered() -> str:
+    """The text of the file."""
     paths = [*sorted(PRIMITIVES.glob("*/[a-z]*.lua")), PRIMITIVES / "touch.lua"]
-    return manifest({name_of(path): entry(path) for path in paths})
-
-
-def of_keys() -> Entry:
-    """The scripts of a key that is shared with other programs, on either wire."""
-    from pawlock.primitives.key import SCRIPTS  # here, since it loads every script
-
-    names = sorted({script.name for script in SCRIPTS["plain"].values()})
-    paths = [PRIMITIVES / "mutex" / f"{name}.lua" for name in names]
-    return manifest(
-        {f"{name_of(path)}@{variant}": entry(path, variant) for variant in VARIANTS for path in paths}
-    )
-
-
-FILES = {"scripts.json": ordinary, "key-scripts.json": of_keys}
-"""What is written, and what makes it."""
-
-
-def rendered(name: str) -> str:
-    """The text of one of the files."""
-    return json.dumps(FILES[name](), indent=1) + "\n"
-
-
-def main() -> int:
-    """Write the files."""
-    FOLDER.mkdir(exist_ok=True)
-    for name in FILES:
-        (FOLDER / name).write_text(rendered(name), encoding="utf-8")
-        print(f"docs/wire/{name} says what the scripts say")
-    return 0
+    scripts = {name_of(path): entry(path) for path in paths}
+    return json.dumps({"wire": WIRE_VERSION, "rules": _RULES, "scripts": scripts}, indent=1) + "\n"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    FILE.write_text(rendered(), encoding="utf-8")
