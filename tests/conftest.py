@@ -21,7 +21,7 @@ pytest_plugins = [
 
 
 # Where the server's own behaviour is what is tested: here each flavour runs always, elsewhere in `make test-full`.
-EACH_FLAVOUR = ("scripts", "interop")
+EACH_FLAVOUR = ("scripts",)
 
 _PRIORITY = -10
 """Nine times as much of a core as a program of ordinary priority gets."""

@@ -71,10 +71,10 @@ if [ "${#packages[@]}" -gt 0 ]; then
         echo "  missing, and this is not Debian as root: ${programs[*]}"
     fi
 fi
-.venv/bin/python -m tests.nightly.interop.install
+.venv/bin/python -m interop.install
 .venv/bin/python tools/lint.py
 echo "tests, all of them"
 # Nothing is tried again here, what is marked flaky neither: each failure is looked at.
 export PAWLOCK_LINT_SKIPS=.make/skips PAWLOCK_FUZZ_SECONDS=${PAWLOCK_FUZZ_SECONDS:-10}
 exec .venv/bin/python -m pytest -q -n auto --dist worksteal --force-reruns 0 --durations=15 --durations-min=10 \
-    --allowed-skips=tests/support/allowed_skips.txt "$@"
+    --allowed-skips=tests/support/allowed_skips.txt tests interop "$@"
