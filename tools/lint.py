@@ -53,7 +53,6 @@ CHECKS = (
     Check("sync from aio", ("python", "tools/make_sync.py", "--check")),
     Check("layers", ("lint-imports", "--no-cache")),
     Check("sizes and words", ("python", "tools/check_sizes.py")),
-    Check("prose", ("python", "tools/check_prose.py")),
 )
 
 

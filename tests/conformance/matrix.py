@@ -1,7 +1,4 @@
-"""Every primitive on every topology of every server that there is: what a full run of the conformance suite covers.
-
-``python tools/conformance_table.py`` carries it out, keeps the record and writes the page from it.
-"""
+"""Every primitive on every topology of every server that there is: what a full run of the conformance suite covers."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_search_leads_to_the_page(address: str, tmp_path: Path) -> None:
     assert {term: where for term, where in found.items() if not where.startswith(SEARCHED[term])} == {}
 
 
-WIDE = {"concepts/how-fast": 2, "reference/simulated": 1}
+WIDE = {"concepts/how-fast": 2}
 """How many tables of ten or more columns scroll on a page."""
 
 
