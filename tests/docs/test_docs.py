@@ -14,7 +14,6 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -22,8 +21,6 @@ from pathlib import Path
 
 import pytest
 
-import pawlock
-from pawlock._doctor import acl_rules
 from tests.support.groups import ClusterGroup, SentinelGroup
 from tests.support.servers import Server
 

@@ -67,6 +67,8 @@ def run_bare(folder: Path, mode: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_without_any_server_nothing_fails(tmp_path: Path) -> None:
     # One file is about finding the programs.
     files = [file for file in files_that_want_programs() if not file.endswith("support/test_servers.py")]
@@ -80,5 +82,5 @@ def test_without_any_server_nothing_fails(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 def test_without_any_program_nothing_fails(tmp_path: Path) -> None:
     """The server that comes as a wheel is there, and nothing else."""
-    out = run_bare(tmp_path, "programs", "-n", "4", "--reruns", "2", *files_that_want_programs())
+    out = run_bare(tmp_path, "programs", "-n", "4", *files_that_want_programs())
     assert "no redis-server on PATH" in out

@@ -57,6 +57,7 @@ def nothing_left(folder: Path) -> None:
     assert [path for path in folder.iterdir() if path.name.startswith("pawlock")] == []
 
 
+@pytest.mark.slow
 def test_it_ends_well(tmp_path: Path) -> None:
     began = time.monotonic()
     demo = start(tmp_path, "--plain", "--fast")

@@ -234,6 +234,7 @@ def inner(process: subprocess.Popen[str]) -> int:
     return int(children[0]) if children else process.pid
 
 
+@pytest.mark.slow
 def test_it_runs_as_deployed_and_drains_before_it_ends(
     as_deployed: tuple[subprocess.Popen[str], str],
 ) -> None:
