@@ -80,12 +80,12 @@ class Destination:
             raise ConfigurationError(
                 "PAWLOCK_URL names another kind of server than when this client was made: set it before"
             )
-        settings.redlock = check_options(given["redlock"], found, settings)
+        settings.redlock = _check_options(given["redlock"], found, settings)
         self._url = url
         return found
 
 
-def check_options(given: object, target: Target, settings: Settings) -> RedlockOptions | None:
+def _check_options(given: object, target: Target, settings: Settings) -> RedlockOptions | None:
     """The options of a client's masters; None with one server.
 
     Raises:

@@ -15,7 +15,7 @@ from pawlock.testing.memory.lua import Interpreter
 from pawlock.testing.memory.store import Refused, Store
 from pawlock.transport.wire import read_push, refusal_of
 
-__all__ = ["MemoryNode", "Outcome"]
+__all__ = ["MemoryNode", "Outcome", "Subscriber"]
 
 T = TypeVar("T")
 
