@@ -6,21 +6,39 @@ one for all processes; `fence` is null where a library has none.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
 from benchmarks.model import Sample, ViolationError
-from benchmarks.stats import jain, most_to_least, percentile
 from tests.support.history import History, Rules, check, report
 
-__all__ = ["Event", "counted", "judge"]
+__all__ = ["Event", "counted", "jain", "judge", "median", "percentile"]
 
 Event: TypeAlias = Sequence[float | None]
 
 _TTL = 30.0
-_NEVER = float("nan")
+_NAN = float("nan")
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the median; NaN when there is nothing to take it of."""
+    known = [value for value in values if value == value]  # noqa: PLR0124 - NaN differs from itself
+    return statistics.median(known) if known else _NAN
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that `share` (0 to 1) of `values` do not exceed; NaN for none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else _NAN
+
+
+def jain(counts: Sequence[int]) -> float:
+    """Return Jain's fairness index: 1 when all got the same, 1/n when one got everything."""
+    squares = sum(count * count for count in counts)
+    return sum(counts) ** 2 / (len(counts) * squares) if squares else 0.0
 
 
 def judge(name: str, events: Sequence[Event]) -> None:
@@ -29,8 +47,6 @@ def judge(name: str, events: Sequence[Event]) -> None:
     Raises:
         ViolationError: Two held it at once, or a fence did not rise.
     """
-    if not events:
-        return
     history = History()
     # By instant, as they would have been written down: a release before the grant that it made possible.
     rows: list[tuple[float, int, int, Event]] = []
@@ -64,23 +80,28 @@ def counted(events: Sequence[Event], workers: int, begin: float, end: float) -> 
         workers: How many took part: one that got nothing counts as well.
         begin: From when.
         end: Until when.
+
+    Raises:
+        ViolationError: Somebody had it before the one before began to give it back.
     """
     ordered = sorted(events, key=lambda event: event[2] or 0.0)
+    for before, after in pairwise(ordered):
+        if (after[2] or 0.0) < (before[3] or 0.0):
+            raise ViolationError(f"worker {after[0]:g} had it while worker {before[0]:g} held it")
     window = [event for event in ordered if begin <= (event[2] or 0.0) < end]
     order = [int(event[0] or 0) for event in window]
     waits = [(event[2] or 0.0) - (event[1] or 0.0) for event in window]
     sections = [(event[3] or 0.0) - (event[2] or 0.0) for event in window]
     tally = Counter(order)
     counts = [tally[worker] for worker in range(workers)]
-    sample: Sample = {
+    return {
         "grants": len(window),
         "handoffs": sum(before != after for before, after in pairwise(order)),
         "window": end - begin,
-        "section_s": sum(sections) / len(sections) if sections else _NEVER,
+        "section_s": sum(sections) / len(sections) if sections else _NAN,
         "jain": jain(counts),
-        "most_to_least": most_to_least(counts),
+        "most_to_least": max(counts) / min(counts) if min(counts) else float("inf"),
         "wait_p50_ms": percentile(waits, 0.5) * 1000,
         "wait_p99_ms": percentile(waits, 0.99) * 1000,
-        "wait_max_ms": max(waits, default=_NEVER) * 1000,
+        "wait_max_ms": max(waits, default=_NAN) * 1000,
     }
-    return sample

@@ -1,9 +1,8 @@
 """`python -m benchmarks.guard`: does one operation still cost what it cost?
 
-Counts what a machine's weather does not change: interpreter instructions, calls and system calls on the socket of the
-client, commands and bytes at the server, for one operation of each hot path. Each is compared with `baseline.json` and
-must not be above it by more than its tolerance. Instructions are counted in units of a fixed reference loop, and so is
-CPU time, the one number here that varies with the weather: it only has to stay below five times the baseline.
+Counts what a machine's weather does not change: calls and system calls on the socket of the client, commands and bytes
+at the server, for one operation of each hot path. Each is compared with `baseline.json` and must not be above it by more
+than its tolerance.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import argparse
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,54 +28,27 @@ BASELINE = Path(__file__).with_name("baseline.json")
 PAIRS = 40  # counted; each costs the same
 WARM_UP = 20
 COUNTED = 3  # times, of which the least counts
-TIMED = 150  # for the CPU time, of which the best of some tries counts
-TRIES = 15
 
 TOLERANCE: Mapping[str, float] = {
-    "instructions": 0.1,
     "calls": 0.1,
     "socket_calls": 0.02,
     "commands": 0.02,
     "server_calls": 0.02,
     "bytes_in": 0.1,
     "bytes_out": 0.1,
-    "cpu": 4.0,
 }
 """What may be added to a baseline, as a share of it."""
 
 OTHER_PYTHON = 0.25
-"""The tolerance of instructions and calls on another Python than the baseline's: its compiler makes others."""
+"""The tolerance of calls on another Python than the baseline's."""
 
 _KERNEL = frozenset({"socket", "poll", "epoll"})
 
 
 @dataclass(slots=True)
 class _Tally:
-    instructions: int = 0
     calls: int = 0
     socket_calls: int = 0
-
-
-@contextmanager
-def _counting_instructions(tally: _Tally) -> Generator[None]:
-    def local(_frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - what the interpreter asks for
-        if event == "opcode":
-            tally.instructions += 1
-        return local
-
-    def trace(frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401 - the same
-        frame.f_trace_opcodes = True
-        frame.f_trace_lines = False
-        return local
-
-    before = sys.gettrace()
-    # Python 3.13 reports no instruction unless some frame has asked for them before.
-    sys._getframe().f_trace_opcodes = True
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
 
 
 @contextmanager
@@ -96,31 +67,6 @@ def _counting_calls(tally: _Tally) -> Generator[None]:
         yield
     finally:
         sys.setprofile(before)
-
-
-def reference(number: int) -> int:
-    """The loop that everything is measured by: a little of what a client does, and never changed."""
-    found: dict[str, int] = {}
-    for index in range(number):
-        key = f"key-{index % 7}"
-        found[key] = found.get(key, 0) + len(b"$%d\\r\\n%b\\r\\n" % (index, key.encode()))
-    return sum(found.values())
-
-
-def _reference_instructions() -> float:
-    tally = _Tally()
-    with _counting_instructions(tally):
-        reference(100)
-    return tally.instructions / 100
-
-
-def _reference_seconds() -> float:
-    best = float("inf")
-    for _ in range(TRIES):
-        begin = time.thread_time()
-        reference(5000)
-        best = min(best, time.thread_time() - begin)
-    return best / 5000
 
 
 Run = Callable[[int], object]
@@ -198,7 +144,7 @@ def measure(server: Server, name: str) -> Costs:
         run(WARM_UP)
         # A busy machine only adds: a run of local grants that takes longer than it may asks the server once more.
         counts = [_count(server, run) for _ in range(COUNTED)]
-        costs = {key: min(count[key] for count in counts) for key in counts[0]} | {"cpu": _cpu(run)}
+        costs = {key: min(count[key] for count in counts) for key in counts[0]}
     return {key: round(value, 3) for key, value in costs.items()}
 
 
@@ -208,11 +154,8 @@ def _count(server: Server, run: Run) -> Costs:
     with _counting_calls(tally):
         run(PAIRS)
     bytes_after, after = traffic(server), Snapshot.of(server)
-    with _counting_instructions(tally):
-        run(PAIRS)
     made = {word: after.calls.get(word, 0) - before.calls.get(word, 0) for word in after.calls}
     return {
-        "instructions": tally.instructions / PAIRS / _reference_instructions(),
         "calls": tally.calls / PAIRS,
         "socket_calls": tally.socket_calls / PAIRS,
         "commands": made.get("evalsha", 0) / PAIRS,
@@ -220,16 +163,6 @@ def _count(server: Server, run: Run) -> Costs:
         "bytes_in": (bytes_after[0] - bytes_before[0]) / PAIRS,
         "bytes_out": (bytes_after[1] - bytes_before[1]) / PAIRS,
     }
-
-
-def _cpu(run: Run) -> float:
-    best = float("inf")
-    for _ in range(TRIES):
-        unit = _reference_seconds()
-        begin = time.thread_time()
-        run(TIMED)
-        best = min(best, (time.thread_time() - begin) / TIMED / unit)
-    return best
 
 
 def compare(name: str, costs: Costs, baseline: Mapping[str, Any]) -> list[str]:
@@ -244,7 +177,7 @@ def compare(name: str, costs: Costs, baseline: Mapping[str, Any]) -> list[str]:
     same = baseline["python"] == this_python()
     for key, usual in baseline["paths"][name].items():
         tolerance = TOLERANCE[key]
-        if not same and key in ("instructions", "calls", "socket_calls"):
+        if not same and key in ("calls", "socket_calls"):
             tolerance = max(tolerance, OTHER_PYTHON)
         most = usual * (1 + tolerance) + 0.01
         if costs[key] > most:
@@ -253,7 +186,7 @@ def compare(name: str, costs: Costs, baseline: Mapping[str, Any]) -> list[str]:
 
 
 def this_python() -> str:
-    """Return the version that decides how many instructions and calls there are, such as `3.11`."""
+    """Return the version that decides how many calls there are, such as `3.11`."""
     return ".".join(map(str, sys.version_info[:2]))
 
 
@@ -276,7 +209,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.write:
         document = {"python": this_python(), "paths": measured}
         BASELINE.write_text(json.dumps(document, indent=1) + "\n")
-        print("written; the page shows some of it: python -m benchmarks.page")
+        print(f"{BASELINE.name} is written")
         return 0
     baseline = json.loads(BASELINE.read_text())
     found: list[str] = []

@@ -7,20 +7,16 @@ was measured in the same minute can be compared.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 from benchmarks import placement
-from benchmarks.model import Participant, Sample, Scenario, ViolationError
+from benchmarks.model import Sample, Scenario, ViolationError
 from benchmarks.peers import PEERS
 from benchmarks.process import ParticipantError
 from benchmarks.rounds import KINDS, Round, RoundContext
 from benchmarks.server import Server
-
-QUICK_SIZE = 10_000
 
 
 @dataclass(slots=True)
@@ -38,18 +34,7 @@ class Results:
         return self.samples.setdefault(scenario, {}).setdefault(participant, [])
 
 
-def quick(scenario: Scenario) -> Scenario:
-    """Return a scenario that takes a quarter of the time; its numbers are for a first look."""
-    if scenario.x:
-        # What is watched takes the time that it takes: only the largest sizes are left out.
-        small = tuple(p for p in scenario.participants if p.options.get("size", 0) <= QUICK_SIZE)
-        return replace(scenario, participants=small, rounds=1)
-    return replace(scenario, slices=max(1, scenario.slices // 2), seconds=scenario.seconds / 2)
-
-
-def run(
-    scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None], limit: float = math.inf
-) -> Results:
+def run(scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None]) -> Results:
     """Run all scenarios for a number of rounds.
 
     Every round visits every scenario, so that each is spread over the whole run.
@@ -58,55 +43,38 @@ def run(
         scenarios: What to run.
         rounds: How often.
         say: Told of progress, one short line at a time.
-        limit: Seconds; no round begins that would not end within them, as far as the longest one so far tells.
 
     Returns:
         The samples. After a violation the run ends at once and `violation` says what happened; after an interrupt
         too, with what came to an end until then, and `interrupted` is true.
     """
-    results = Results()
+    results = Results(interrupted=True)
     with suppress(KeyboardInterrupt):
-        results.interrupted = True
-        _run(results, scenarios, rounds, say, limit)
+        _run(results, scenarios, rounds, say)
         results.interrupted = False
     return results
 
 
-def _run(
-    results: Results, scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None], limit: float
-) -> None:
-    ready = [
-        _present(scenario, results) for scenario in scenarios if placement.possible() or not scenario.pinned
-    ]
+def _run(results: Results, scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None]) -> None:
+    ready = [_present(scenario, results) for scenario in scenarios]
     with ExitStack() as stack, Server(unix=True, tcp=True, persist=False) as server:
         most = max((scenario.nodes for scenario in ready), default=1)
         others = [stack.enter_context(Server(unix=False, persist=False)) for _ in range(most - 1)]
-        begin, longest = time.monotonic(), 0.0
         for number in range(rounds):
-            at = time.monotonic()
-            if at - begin + longest > limit:
-                break
             for scenario in ready:
-                if number >= scenario.rounds:
-                    continue
                 say(f"round {number + 1}/{rounds} {scenario.name}")
                 try:
                     _round(server, others, scenario, number, results)
                 except ViolationError as error:
                     results.violation = f"{scenario.name}: {error}"
                     return
-            longest = max(longest, time.monotonic() - at)
 
 
 def _present(scenario: Scenario, results: Results) -> Scenario:
-    present: list[Participant] = []
-    for participant in scenario.participants:
-        reason = PEERS[participant.peer].missing()
-        if reason is None:
-            present.append(participant)
-        else:
-            results.left_out[participant.peer] = reason
-    return replace(scenario, participants=tuple(present))
+    missing = {participant.peer: PEERS[participant.peer].missing() for participant in scenario.participants}
+    results.left_out |= {peer: reason for peer, reason in missing.items() if reason is not None}
+    present = tuple(one for one in scenario.participants if missing[one.peer] is None)
+    return replace(scenario, participants=present)
 
 
 def _round(
@@ -114,30 +82,24 @@ def _round(
 ) -> None:
     for node in (server, *others):
         node.command("FLUSHALL")
-    if placement.possible():
-        placement.pin(server.pid, placement.server() if scenario.pinned else placement.anywhere())
-    turn = number % max(1, len(scenario.participants))
+    if scenario.pinned:
+        placement.pin(server.pid, placement.server())
+    first = number % max(1, len(scenario.participants))
     playing = [
         participant
-        for participant in (*scenario.participants[turn:], *scenario.participants[:turn])
+        for participant in (*scenario.participants[first:], *scenario.participants[:first])
         if f"{scenario.name} {participant.key}" not in results.failures
     ]
     with ExitStack() as stack:
         context = RoundContext(server, others, scenario, stack)
-        players = [_kind(scenario, participant)(context, participant) for participant in playing]
+        players = [KINDS[scenario.workload](context, participant) for participant in playing]
         alive = _each(scenario, players, results, lambda player: player.warm_up())
-        time.sleep(scenario.rest)
         for node in others[: scenario.hung]:
             stack.enter_context(node.paused())
         for _ in range(scenario.slices):
             alive = _each(scenario, alive, results, lambda player: player.play())
         for player in alive:
             results.of(scenario.name, player.key).append(player.sample())
-
-
-def _kind(scenario: Scenario, participant: Participant) -> type[Round]:
-    """A participant may bring a round of its own kind: a program of another language is always a crowd of one."""
-    return KINDS.get(participant.workload, KINDS.get(scenario.workload, KINDS["slices"]))
 
 
 def _each(

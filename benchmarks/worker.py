@@ -1,41 +1,25 @@
 """A participant's process: reads one JSON command a line, answers with one JSON line.
 
-Started by `benchmarks.runner` and by nothing else. It ends when its standard input ends, so it cannot outlive
+Started by `benchmarks.process` and by nothing else. It ends when its standard input ends, so it cannot outlive
 the run that started it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import importlib
 import json
 import os
 import select
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
 
 from benchmarks.model import Sample
-from benchmarks.peers import PEERS, AsyncSession
-from benchmarks.workloads.contended import ContendedTasks, ContendedThreads
-from benchmarks.workloads.crowd import CrowdTasks, CrowdThreads
-from benchmarks.workloads.pairs import PairTasks, PairThreads
-from benchmarks.workloads.scale import Leases, LeaseThreads, Waiters
-from benchmarks.workloads.turns import Turns
-
-ASYNC = frozenset({"pair-tasks", "contended-tasks", "crowd-tasks", "leases", "waiters", "names"})
-
-
-class _Tasks(Protocol):
-    """Work of one event loop."""
-
-    def run(self, command: dict[str, float]) -> Awaitable[dict[str, Any]]:
-        """Do what was told; the answer goes to the runner."""
-        ...
+from benchmarks.peers import PEERS
+from benchmarks.workloads import Leases, Tasks, Threads, Waiters, turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +31,16 @@ class Job:
     url: str
     name: str
     workers: int = 1
+    tasks: bool = False
     options: dict[str, float] = field(default_factory=dict[str, float])
 
     def dump(self) -> str:
         """Return the job as the command-line argument of a worker."""
         return json.dumps(asdict(self))
 
-    def but(self, **changes: Any) -> Job:  # noqa: ANN401 - any field
-        """Return this job with some fields changed."""
-        return replace(self, **changes)
-
     def names(self) -> list[str]:
-        """Return one lock name for each worker."""
-        return [f"{self.name}-{worker}" for worker in range(self.workers)]
+        """Return a lock name for each worker: one for all of a crowd, else one for each."""
+        return [self.name if self.workload == "crowd" else f"{self.name}-{n}" for n in range(self.workers)]
 
 
 def _say(line: dict[str, Any] | Sample) -> None:
@@ -77,51 +58,35 @@ def _read() -> dict[str, float]:
 
 
 def _run_threads(job: Job) -> None:
-    peer = PEERS[job.peer]
-    if peer.open is None:
-        raise LookupError(f"{peer.label} has no threads")
-    session = peer.open(job.url, job.options)
+    opened = PEERS[job.peer].open
+    if opened is None:
+        raise LookupError(f"{job.peer} has no threads")
+    session = opened(job.url, job.options)
     if job.workload == "turns":
-        turns = Turns(session, job.name)
+        handle = session(job.name)
         _say({"ready": 1})
         while True:
-            _say(turns.turn(_read()["hold"], _say))
-    work: PairThreads | ContendedThreads | CrowdThreads | LeaseThreads
-    if job.workload == "pair-threads":
-        work = PairThreads(session, job.names())
-    elif job.workload == "contended-threads":
-        work = ContendedThreads(session, job.name, job.workers)
-    elif job.workload == "crowd-threads":
-        work = CrowdThreads(session, job.name, job.workers)
-    else:
-        work = LeaseThreads(session, job.name)
+            _say(turn(handle, _read()["hold"], _say))
+    work = Threads(job.workload, session, job.names())
     _say({"ready": 1})
     while True:
         _say(work.run(_read()))
 
 
-async def _open_tasks(job: Job, session: AsyncSession) -> _Tasks:
-    if job.workload == "pair-tasks":
-        return await PairTasks.open(session, job.names())
-    if job.workload == "contended-tasks":
-        return await ContendedTasks.open(session, job.name, job.workers)
-    if job.workload == "crowd-tasks":
-        return await CrowdTasks.open(session, job.name, job.workers)
-    if job.workload == "waiters":
-        return await Waiters.open(session, job.name)
-    return await Leases.open(session, job.name)
-
-
 async def _run_tasks(job: Job) -> None:
-    peer = PEERS[job.peer]
-    if peer.open_async is None:
-        raise LookupError(f"{peer.label} has no asyncio API")
-    work = await _open_tasks(job, await peer.open_async(job.url, job.options))
+    opened = PEERS[job.peer].open_async
+    if opened is None:
+        raise LookupError(f"{job.peer} has no asyncio API")
+    session = await opened(job.url, job.options)
+    work: Tasks | Leases | Waiters
+    if job.workload in ("leases", "waiters"):
+        work = (Leases if job.workload == "leases" else Waiters)(session, job.name)
+    else:
+        work = Tasks(job.workload, session, job.names())
     _say({"ready": 1})
     loop = asyncio.get_running_loop()
     while True:
-        command = await loop.run_in_executor(None, _read)
-        _say(await work.run(command))
+        _say(await work.run(await loop.run_in_executor(None, _read)))
 
 
 def _loop_factory(job: Job) -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -137,43 +102,6 @@ def _first(error: BaseException) -> BaseException:
     return error if group is None else _first(group.exceptions[0])
 
 
-def main() -> None:
-    """Be the participant that the first argument describes, until standard input ends.
-
-    Pairs of further arguments are pipes, commands and answers: for each pair there is one such participant.
-    """
-    job = Job(**json.loads(sys.argv[1]))
-    pipes = [int(word) for word in sys.argv[2:]]
-    if pipes:
-        _split(job, pipes)
-    else:
-        _be(job)
-
-
-def _split(job: Job, pipes: list[int]) -> None:
-    """Have a child be a participant at each pair of pipes, and wait for all of them."""
-    for module in PEERS[job.peer].modules:
-        importlib.import_module(module)
-    # Nothing here is ever freed: the children need not look at it, and so not copy it.
-    gc.freeze()
-    children: list[int] = []
-    for number in range(0, len(pipes), 2):
-        child = os.fork()
-        if not child:
-            os.dup2(pipes[number], 0)
-            os.dup2(pipes[number + 1], 1)
-            # An answer's end is seen only when no sibling holds its pipe.
-            for pipe in pipes:
-                os.close(pipe)
-            _be(job)
-            os._exit(0)
-        children.append(child)
-    for pipe in pipes:
-        os.close(pipe)
-    for child in children:
-        os.waitpid(child, 0)
-
-
 def _end_with_input() -> None:
     """End the process as soon as nobody can write to its input any more, whatever it is doing."""
     input_ends = select.poll()
@@ -183,11 +111,13 @@ def _end_with_input() -> None:
     os._exit(0)
 
 
-def _be(job: Job) -> None:
+def main() -> None:
+    """Be the participant that the argument describes, until standard input ends."""
+    job = Job(**json.loads(sys.argv[1]))
     # In the middle of a million locks nobody reads, and a runner that was killed does not tell.
     threading.Thread(target=_end_with_input, daemon=True).start()
     try:
-        if job.workload in ASYNC:
+        if job.tasks:
             with asyncio.Runner(loop_factory=_loop_factory(job)) as runner:
                 runner.run(_run_tasks(job))
         else:

@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.peers import (
-    floor,
-    floor_mux,
-    foreign,
-    others,
-    pawlock_kinds,
-    pawlock_lock,
-    pawlock_redlock,
-    redis_lock_peer,
-    redis_py,
-    server_benchmark,
-)
-from benchmarks.peers.base import AsyncSession, Handle, Peer, Session
+from benchmarks.peers import floor, foreign, others, pawlocks, redis_py
+from benchmarks.peers.base import Handle, Peer, Session
 
 PEERS: dict[str, Peer] = {
-    peer.key: peer
-    for peer in (
-        pawlock_lock.PEER,
-        pawlock_lock.AGAIN,
-        *pawlock_kinds.KINDS,
-        pawlock_redlock.PEER,
-        foreign.NODE,
-        foreign.REDSYNC,
-        foreign.BSM,
-        foreign.RUEIDIS,
-        foreign.REDISSON,
-        others.POTTERY,
-        others.SHERLOCK,
-        others.REDLOCK_NG,
-        others.AIOREDLOCK,
-        redis_py.PEER,
-        redis_py.DROP_IN,
-        redis_lock_peer.PEER,
-        floor.EVALSHA,
-        floor.SET,
-        floor.PAWLOCK_SCRIPTS,
-        floor_mux.PEER,
-        server_benchmark.PEER,
-    )
+    peer.key: peer for peer in (*pawlocks.PEERS, *redis_py.PEERS, *others.PEERS, *foreign.PEERS, *floor.PEERS)
 }
 
-__all__ = ["PEERS", "AsyncSession", "Handle", "Peer", "Session"]
+__all__ = ["PEERS", "Handle", "Peer", "Session"]

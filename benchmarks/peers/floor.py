@@ -1,209 +1,181 @@
 """The floors: what the machine, the socket and the server cost when the client does nothing at all.
 
-A floor is no lock library. It sends bytes that were packed beforehand over a plain blocking socket
-(TCP_NODELAY) and lets hiredis read the reply. Three are measured:
+A floor is no lock library. It sends bytes that were packed beforehand and lets hiredis read the reply:
 
-* `floor-set`: `SET key token NX PX` and a compare-and-delete script, the fewest bytes that lock;
 * `floor-evalsha`: two tiny scripts called with as many bytes as pawlock sends, answered with as many as pawlock
-  reads; a client written in C could be this fast;
-* `floor-scripts`: pawlock's own scripts, called with a fresh token each time. What pawlock takes longer than this
-  is spent in its Python, and nowhere else.
+  reads, over a plain blocking socket; a client written in C could be this fast;
+* `floor-scripts`: pawlock's own scripts there, called with a fresh token each time. What pawlock takes longer than this
+  is spent in its Python, and nowhere else;
+* `floor-mux`: the same on one asyncio connection for all tasks. What is written in one turn of the loop leaves in one
+  piece, and a reply goes to whoever asked first: the least that a client can do which shares a connection.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
-import string
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from benchmarks.peers.base import Handle, Options, Peer
+from benchmarks.peers.base import Handle, Options, Peer, Session
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.runtime import Call
 
-TTL_MS = 30_000
 RID = 1_000_000_000
-_ALPHABET = string.ascii_letters + string.digits
-_COMPARE_AND_DELETE = (
-    "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0"
-)
 _ACQUIRE = (
     "if redis.call('SET',KEYS[1],ARGV[1],'NX','PX',ARGV[2]) then "
     "return {'H',ARGV[#ARGV],1700000000000000,30000,1700000000000} end return {'B'}"
 )
-_DAY_MS = 86_400_000
 _LEAVE = (
     "if redis.call('GET',KEYS[1])==ARGV[1] then redis.call('DEL',KEYS[1]) return {'R',ARGV[#ARGV]} end "
     "return {'A'}"
 )
 
 
-def pack(*parts: str | bytes | int) -> bytes:
-    """Return a command in the bytes of the wire."""
+def _load(script: str | bytes) -> bytes:
+    text = script if isinstance(script, bytes) else script.encode()
+    return b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(text), text)
+
+
+def _calls(name: str) -> tuple[bytes, Call, Call]:
+    """A token of pawlock's shape and size, and what pawlock sends to take a name with it and to give it back."""
+    from pawlock.primitives.mutex import Mutex
+
+    token = f"{secrets.token_hex(12)}@benchmark:123456/MainThread"
+    mutex = Mutex("lock", name, f"pawlock:{name}")
+    channel = f"pawlock:wake:{token[:16]}"
+    take = mutex.acquire(token, 30_000, 3000, wait=True, block=17, channel=channel, max_waiters=10_000)
+    return token.encode(), take, mutex.leave(token, 0, 0)
+
+
+def _check(reply: Any, wanted: bytes) -> None:  # noqa: ANN401 - whatever a server may say
+    if not isinstance(reply, list) or reply[0] != wanted:
+        raise AssertionError(f"the floor was answered {reply!r}, not {wanted!r}")
+
+
+def _connect(url: str) -> Callable[[bytes], Any]:
+    """A blocking connection: bytes out, one reply in."""
     import hiredis
 
-    # Its stub says a tuple of one element; it takes any number.
-    packer: Callable[[tuple[str | bytes | int, ...]], bytes] = cast(
-        "Any",
-        hiredis.pack_command,  # pyright: ignore[reportUnknownMemberType]
-    )
-    return packer(parts)
+    parts = urlsplit(url)
+    plain = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6379))
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    reader = hiredis.Reader()
+
+    def call(packed: bytes) -> object:
+        plain.sendall(packed)
+        reply: object = reader.gets()
+        while reply is False:
+            reader.feed(plain.recv(65536))
+            reply = reader.gets()
+        return reply
+
+    return call
 
 
-class Wire:
-    """One blocking connection: bytes out, one reply in."""
+def _evalsha(url: str, _: Options) -> Session:
+    def handle(name: str) -> Handle:
+        call, (_, take, leave) = _connect(url), _calls(name)
+        acquire, release = (
+            one.pack(RID).replace(one.script.sha.encode(), call(_load(text)))
+            for one, text in ((take, _ACQUIRE), (leave, _LEAVE))
+        )
+        return Handle(lambda: _check(call(acquire), b"H"), lambda _grant: _check(call(release), b"R"))
 
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6379))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return handle
+
+
+def _scripts(url: str, _: Options) -> Session:
+    def handle(name: str) -> Handle:
+        call, (token, take, leave) = _connect(url), _calls(name)
+        for one in (take, leave):
+            call(_load(one.script.source))
+        acquire, release, count = take.pack(RID), leave.pack(RID), 0
+
+        def taken() -> bytes:
+            # pawlock's tokens are used once; the digits of a counter keep the size and cost next to nothing.
+            nonlocal count
+            count += 1
+            fresh = b"%024d" % count + token[24:]
+            _check(call(acquire.replace(token, fresh)), b"H")
+            return fresh
+
+        return Handle(taken, lambda fresh: _check(call(release.replace(token, fresh)), b"R"))
+
+    return handle
+
+
+class _Mux(asyncio.Protocol):
+    def __init__(self) -> None:
         import hiredis
 
         self._reader = hiredis.Reader()
+        self._waiting: deque[asyncio.Future[object]] = deque()
+        self._out: list[bytes] = []
+        self._loop = asyncio.get_running_loop()
 
-    def call(self, packed: bytes) -> object:
-        """Send one packed command and return its reply; error replies raise."""
-        self._socket.sendall(packed)
-        reader = self._reader
-        reply: object = reader.gets()
-        while reply is False:
-            data = self._socket.recv(65536)
-            if not data:
-                raise ConnectionError("the server closed the connection")
-            reader.feed(data)
-            reply = reader.gets()
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
 
-    def load(self, script: str | bytes) -> str:
-        """Load a script and return its SHA1."""
-        reply = self.call(pack("SCRIPT", "LOAD", script))
-        assert isinstance(reply, bytes)
-        return reply.decode()
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        while (reply := self._reader.gets()) is not False:
+            self._waiting.popleft().set_result(reply)
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._socket.close()
+    def call(self, packed: bytes) -> asyncio.Future[object]:
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(packed)
+        future: asyncio.Future[object] = self._loop.create_future()
+        self._waiting.append(future)
+        return future
 
-
-def new_token() -> bytes:
-    """Return text with the shape and the size of pawlock's tokens."""
-    return "".join(secrets.choice(_ALPHABET) for _ in range(24)).encode() + b"@benchmark:123456/MainThread"
+    def _flush(self) -> None:
+        self._transport.write(b"".join(self._out))
+        self._out.clear()
 
 
-def calls_of(name: str, token: bytes) -> tuple[Call, Call]:
-    """Return what pawlock sends to take a name and to give it back."""
-    from pawlock.primitives.mutex import Mutex
+async def _multiplexed(url: str, options: Options) -> Session:
+    del options
+    parts, loop = urlsplit(url), asyncio.get_running_loop()
+    _, mux = await loop.create_connection(_Mux, parts.hostname or "127.0.0.1", parts.port or 6379)
+    call = mux.call
+    for one in _calls("any")[1:]:
+        await call(_load(one.script.source))
 
-    mutex = Mutex("lock", name, f"pawlock:{name}")
-    text = token.decode()
-    channel = f"pawlock:wake:{text[:16]}"
-    take = mutex.acquire(text, TTL_MS, 3000, wait=True, block=17, channel=channel, max_waiters=10_000)
-    return take, mutex.leave(text, 0, 0)
+    def handle(name: str) -> Handle:
+        token, take, leave = _calls(name)
+        acquire, release, count = take.pack(RID), leave.pack(RID), 0
 
+        async def taken() -> bytes:
+            nonlocal count
+            count += 1
+            fresh = b"%024d" % count + token[24:]
+            _check(await call(acquire.replace(token, fresh)), b"H")
+            return fresh
 
-def _same_size(sha: str, call: Call) -> bytes:
-    """Return the bytes of a call, but of another script."""
-    return call.pack(RID).replace(call.script.sha.encode(), sha.encode())
+        async def given_back(fresh: bytes) -> None:
+            _check(await call(release.replace(token, fresh)), b"R")
 
+        return Handle(taken, given_back)
 
-def evalsha(sha: str, keys: Sequence[bytes], arguments: Sequence[bytes | int]) -> bytes:
-    """Return a packed EVALSHA."""
-    return pack("EVALSHA", sha, len(keys), *keys, *arguments)
-
-
-class _Session:
-    def __init__(self, url: str, make: Callable[[Wire, str], Handle]) -> None:
-        self._url = url
-        self._make = make
-        self._wires: list[Wire] = []
-
-    def handle(self, name: str) -> Handle:
-        wire = Wire(self._url)
-        self._wires.append(wire)
-        return self._make(wire, name)
-
-    def close(self) -> None:
-        for wire in self._wires:
-            wire.close()
+    return handle
 
 
-def _expect(wire: Wire, packed: bytes, wanted: object) -> Callable[..., None]:
-    call = wire.call
-
-    def send(_grant: object = None) -> None:
-        reply = call(packed)
-        if (reply[0] if isinstance(reply, list) else reply) != wanted:
-            raise AssertionError(f"the floor was answered {reply!r}, not {wanted!r}")
-
-    return send
-
-
-def _set_handle(wire: Wire, name: str) -> Handle:
-    token = new_token()
-    key = b"pawlock:" + name.encode()
-    acquire = pack("SET", key, token, "NX", "PX", TTL_MS)
-    release = evalsha(wire.load(_COMPARE_AND_DELETE), [key], [token])
-    return Handle(acquire=_expect(wire, acquire, b"OK"), release=_expect(wire, release, 1))
-
-
-def _evalsha_handle(wire: Wire, name: str) -> Handle:
-    take, leave = calls_of(name, new_token())
-    acquire = _same_size(wire.load(_ACQUIRE), take)
-    release = _same_size(wire.load(_LEAVE), leave)
-    return Handle(acquire=_expect(wire, acquire, b"H"), release=_expect(wire, release, b"R"))
-
-
-def _scripts_handle(wire: Wire, name: str) -> Handle:
-    token = new_token()
-    take_call, leave_call = calls_of(name, token)
-    for one in (take_call, leave_call):
-        wire.load(one.script.source)
-    acquire, leave = take_call.pack(RID), leave_call.pack(RID)
-    call = wire.call
-    count = 0
-
-    def take() -> bytes:
-        # pawlock's tokens are used once; nine digits of a counter keep the size and cost next to nothing.
-        nonlocal count
-        count += 1
-        fresh = b"%024d" % count + token[24:]
-        reply = call(acquire.replace(token, fresh))
-        assert isinstance(reply, list), reply
-        assert reply[0] == b"H", reply
-        return fresh
-
-    def give_back(fresh: bytes) -> None:
-        reply = call(leave.replace(token, fresh))
-        assert isinstance(reply, list), reply
-        assert reply[0] == b"R", reply
-
-    return Handle(acquire=take, release=give_back)
-
-
-def _floor(key: str, label: str, make: Callable[[Wire, str], Handle], modules: tuple[str, ...] = ()) -> Peer:
-    def open_session(url: str, options: Options) -> _Session:
-        del options
-        return _Session(url, make)
-
-    return Peer(
-        key=key,
-        label=label,
-        modules=("hiredis", *modules),
-        distributions=("hiredis",),
-        commands=frozenset({"evalsha", "set"} if make is _set_handle else {"evalsha"}),
-        open=open_session,
-    )
-
-
-SET = _floor("floor-set", "floor: SET NX PX + compare-delete", _set_handle)
-EVALSHA = _floor(
-    "floor-evalsha", "floor: EVALSHA of pawlock's size", _evalsha_handle, ("pawlock.primitives",)
-)
-PAWLOCK_SCRIPTS = _floor(
-    "floor-scripts", "floor: pawlock's scripts, raw socket", _scripts_handle, ("pawlock.primitives",)
+_NEEDS = ("hiredis", "pawlock.primitives")
+PEERS = (
+    Peer("floor-evalsha", "floor: EVALSHA of pawlock's size", _NEEDS, ("hiredis",), open=_evalsha),
+    Peer("floor-scripts", "floor: pawlock's scripts, raw socket", _NEEDS, ("hiredis",), open=_scripts),
+    Peer(
+        "floor-mux",
+        "floor: pawlock's scripts, bare multiplexer",
+        _NEEDS,
+        ("hiredis",),
+        open_async=_multiplexed,
+    ),
 )

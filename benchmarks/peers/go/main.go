@@ -180,7 +180,7 @@ func main() {
 	switch j.Workload {
 	case "turns":
 		play = turn
-	case "pair-threads", "pair-tasks":
+	case "pairs":
 		play = pairs
 	}
 	say(map[string]int{"ready": 1})

@@ -86,7 +86,7 @@ async function turn({ hold }) {
   return { releasing };
 }
 
-const play = job.workload === "turns" ? turn : job.workload.startsWith("pair") ? pairs : crowd;
+const play = job.workload === "turns" ? turn : job.workload === "pairs" ? pairs : crowd;
 const lines = require("readline").createInterface({ input: process.stdin });
 Promise.all(clients.map((client) => new Promise((ready) => client.once("ready", ready)))).then(() => say({ ready: 1 }));
 lines.on("line", async (line) => {

@@ -173,7 +173,7 @@ public final class Driver {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             JsonNode command = JSON.readTree(line);
-            say(workload.equals("turns") ? turn(command) : workload.startsWith("pair") ? pairs(command) : crowd(command));
+            say(workload.equals("turns") ? turn(command) : workload.equals("pairs") ? pairs(command) : crowd(command));
         }
         Runtime.getRuntime().halt(0);
     }

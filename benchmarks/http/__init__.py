@@ -1,1 +1,0 @@
-"""What `pawlock serve` costs, beside a bare route of the framework that it is made with."""
