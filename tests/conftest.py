@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers import EVERY_FLAVOUR, FLAVOURS, Flavour, Server, available
-from tests.support.slow import slow_cases
 
 pytest_plugins = [
     "tests.support.plugins.leaks",
@@ -58,10 +57,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave tests/nightly to the full run, and the second flavour of most tests: what they test is the client."""
-    listed = slow_cases()
     for item in items:
-        if item.nodeid in listed:
-            item.add_marker(pytest.mark.slow)
         if NIGHTLY in item.path.parents:
             item.add_marker(pytest.mark.slow)
         flavours = [
