@@ -19,9 +19,6 @@ pytest_plugins = [
 ]
 
 
-# Where the server's own behaviour is what is tested: here each flavour runs always, elsewhere in `make test-full`.
-EACH_FLAVOUR = ("scripts",)
-
 _PRIORITY = -10
 """Nine times as much of a core as a program of ordinary priority gets."""
 
@@ -65,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for v in getattr(getattr(item, "callspec", None), "params", {}).values()
             if v in EVERY_FLAVOUR[1:]
         ]
-        if flavours and item.path.parent.name not in EACH_FLAVOUR:
+        if flavours:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             # Four at a time on two cores: what takes forty seconds alone can need more than the usual limit.

@@ -13,17 +13,14 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import pawlock
-from pawlock.core.protocol.outcomes import Outcome, Queued
-from pawlock.core.protocol.runtime import Call
-from pawlock.runtimes.aio import AsyncioRuntime
-from pawlock.runtimes.shared import now
-from pawlock.runtimes.threads import ThreadRuntime
+from pawlock.metrics import observe
+from tests.support.clock import now
 from tests.support.history import Journal, Mode
 
 
@@ -46,19 +43,18 @@ class Order:
 queued: ContextVar[Callable[[], None] | None] = ContextVar("queued", default=None)
 
 
-def listen(runtime: type[Any]) -> None:
-    """Have a runtime tell of each reply that says "queued": the public API does not."""
-    plain: Callable[[Any, Call, float], Awaitable[Outcome]] = runtime.call
+class Listener:
+    """Notes when the caller's wait in the server's queue begins."""
 
-    async def call(self: Any, question: Call, timeout: float) -> Outcome:
-        outcome = await plain(self, question, timeout)
+    def queued(self, kind: str, name: str, *, place: int) -> None:
+        """See ``pawlock.metrics.Observer``."""
         told = queued.get()
-        if isinstance(outcome, Queued) and told is not None:
+        if told is not None:
             queued.set(None)
             told()
-        return outcome
 
-    runtime.call = call
+    def __getattr__(self, event: str) -> Any:
+        return lambda *args, **more: None
 
 
 async def settle(value: Any) -> Any:
@@ -205,8 +201,8 @@ def drive(work: Coroutine[Any, Any, None]) -> None:
 
 def by_threads(order: Order, until: float, journal: Journal) -> None:
     """The workers as threads of one client."""
-    listen(ThreadRuntime)
     with pawlock.connect(order.url) as client:
+        observe(client, Listener())
         workers = [Worker(order, until, journal, client, number) for number in range(order.workers)]
         threads = [threading.Thread(target=lambda w=worker: drive(w.serve())) for worker in workers]
         for thread in threads:
@@ -217,8 +213,8 @@ def by_threads(order: Order, until: float, journal: Journal) -> None:
 
 async def by_tasks(order: Order, until: float, journal: Journal) -> None:
     """The workers as tasks of one client."""
-    listen(AsyncioRuntime)
     async with pawlock.connect_async(order.url) as client:
+        observe(client, Listener())
         await asyncio.gather(
             *(Worker(order, until, journal, client, number).serve() for number in range(order.workers))
         )

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pawlock.runtimes.shared import now
 from tests.nightly.workloads.actor import Order
+from tests.support.clock import now
 from tests.support.history import History, Journal
 from tests.support.servers import Server
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pawlock.runtimes.shared import now
 from tests.faults.clock.shifted import ShiftedServer
+from tests.support.clock import now
 from tests.support.history import Journal
 from tests.support.resp import ReplyError
 

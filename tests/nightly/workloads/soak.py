@@ -25,10 +25,10 @@ from statistics import median
 from types import TracebackType
 from typing import Any, Self
 
-from pawlock.runtimes.shared import now
 from tests.faults.clock.shifted import ShiftedServer, why_not
 from tests.nightly.workloads.nemesis import Nemesis
 from tests.nightly.workloads.soaker import Duty
+from tests.support.clock import now
 from tests.support.history import History, Rules, Violation, check, report
 from tests.support.proxy import Proxy
 from tests.support.resp import ReplyError

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pawlock
-from pawlock.runtimes.aio import AsyncioRuntime
-from pawlock.runtimes.shared import now
-from pawlock.runtimes.threads import ThreadRuntime
-from tests.nightly.workloads.actor import Order, Worker, drive, listen, settle
+from pawlock.metrics import observe
+from tests.nightly.workloads.actor import Listener, Order, Worker, drive, settle
+from tests.support.clock import now
 from tests.support.history import Journal, Mode
 
 TURNS = (
@@ -209,9 +208,9 @@ def watch(duty: Duty, over: threading.Event) -> None:
 
 def by_threads(duty: Duty) -> None:
     """The workers as threads of one client."""
-    listen(ThreadRuntime)
     open_journal = journals(duty)
     with pawlock.connect(duty.url, deadlock_after=None) as client:
+        observe(client, Listener())
         workers = [Soaker(duty, open_journal, client, number) for number in range(duty.workers)]
         failed: list[BaseException] = []
 
@@ -232,9 +231,9 @@ def by_threads(duty: Duty) -> None:
 
 async def by_tasks(duty: Duty) -> None:
     """The workers as tasks of one client."""
-    listen(AsyncioRuntime)
     open_journal = journals(duty)
     async with pawlock.connect_async(duty.url, deadlock_after=None) as client:
+        observe(client, Listener())
         await asyncio.gather(
             *(Soaker(duty, open_journal, client, number).serve() for number in range(duty.workers))
         )
