@@ -16,8 +16,8 @@ from tests.support.pace import pace
 from tests.support.resp import Reply, Wire
 
 __all__ = [
-    "Spawn", "ask", "clean_environment", "eventually", "lives", "servers", "spawn", "state", "watcher_of", "watchers",
-    "workers",
+    "Spawn", "ask", "clean_environment", "eventually", "lives", "looked_after", "servers", "spawn", "state", "watcher_of",
+    "watchers", "workers",
 ]  # fmt: skip
 
 Spawn: TypeAlias = Callable[..., "subprocess.Popen[str]"]
@@ -117,3 +117,8 @@ def watcher_of(state: Path) -> int:
     assert eventually(lambda: watchers(state) != [])
     (found,) = watchers(state)
     return found
+
+
+def looked_after(connection: Wire) -> None:
+    """Wait until the watcher is connected and has said so: before, it counts as a client."""
+    assert eventually(lambda: "name=pawlock-watcher" in str(connection.command("CLIENT", "LIST")))

@@ -81,7 +81,7 @@ def test_without_a_python_to_watch_it(
             embedded.ensure(state)
         assert "runs until `pawlock server stop`" in caplog.text
         assert embedded.status(state).watched is False
-        embedded.stop(state)
+        embedded.stop(state, force=True)
 
 
 NOTICED = """

@@ -11,6 +11,7 @@ import pytest
 
 from pawlock import embedded
 from tests.support.command import call
+from tests.support.embedded import eventually, looked_after
 from tests.support.resp import Wire
 
 
@@ -31,6 +32,7 @@ def test_start_status_stop(state: Path) -> None:
     assert url.scheme == "unix"
     with Wire(unquote(url.path)) as connection:
         assert connection.command("PING") == "PONG"
+        looked_after(connection)
         assert pawlock("server", "start", "--quiet", *folder) == (0, out, "")
 
         code, told, err = pawlock("server", "status", *folder)
@@ -46,6 +48,7 @@ def test_start_status_stop(state: Path) -> None:
         assert "--force" in err
         assert connection.command("PING") == "PONG"
 
+    assert eventually(lambda: embedded.status(state).clients == 0)
     assert pawlock("server", "stop", *folder) == (0, "stopped\n", "")
     assert pawlock("server", "stop", *folder) == (0, "was not running\n", "")
 
@@ -61,6 +64,9 @@ def test_status_for_programs(state: Path) -> None:
     code, out, _ = pawlock(*words)
     assert (code, json.loads(out)["running"]) == (3, False)
     server = embedded.ensure(state)
+    with Wire(server.socket) as connection:
+        looked_after(connection)
+    assert eventually(lambda: embedded.status(state).clients == 0)
     code, out, _ = pawlock(*words)
     told = json.loads(out)
     assert code == 0
@@ -107,5 +113,5 @@ def test_the_folder_of_an_embedded_url(state: Path, monkeypatch: pytest.MonkeyPa
     code, _, err = pawlock("--url", "redis://elsewhere", "server", "status")
     assert (code, err.count("\n")) == (64, 1)
     monkeypatch.setenv("PAWLOCK_URL", f"embedded://{state}")
-    assert pawlock("server", "stop")[0] == 0
+    assert pawlock("server", "stop", "--force")[0] == 0
     assert not embedded.status(state).running

@@ -78,7 +78,7 @@ def filled(state: Path) -> None:
     server = embedded.ensure(state)
     for number in range(100):
         ask(server, "SET", f"k{number}", "v" * 50)
-    embedded.stop(state)
+    embedded.stop(state, force=True)
     damage(state)
 
 

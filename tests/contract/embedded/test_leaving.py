@@ -15,7 +15,7 @@ import pytest
 import pawlock
 from pawlock import embedded
 from pawlock.errors import ConfigurationError
-from tests.support.embedded import ask, eventually, lives, servers, watcher_of, watchers
+from tests.support.embedded import ask, eventually, lives, looked_after, servers, watcher_of, watchers
 from tests.support.resp import Wire
 
 IDLE = 0.4
@@ -24,11 +24,6 @@ IDLE = 0.4
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAWLOCK_EMBEDDED_IDLE", str(IDLE))
-
-
-def looked_after(connection: Wire) -> None:
-    """Wait until the watcher is connected as well."""
-    assert eventually(lambda: "name=pawlock-watcher" in str(connection.command("CLIENT", "LIST")))
 
 
 @pytest.mark.usefixtures("hasty")
@@ -142,7 +137,7 @@ def test_idle_zero_means_for_ever(state: Path, monkeypatch: pytest.MonkeyPatch) 
         embedded.ensure(state)
         assert watchers(state) == [], idle
         assert embedded.status(state).watched is False
-        embedded.stop(state)
+        embedded.stop(state, force=True)
 
 
 def test_idle_must_be_a_number_of_seconds(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +171,7 @@ def test_status(state: Path) -> None:
     assert not state.exists()
     server = embedded.ensure(state)
     with Wire(server.socket) as connection:
+        looked_after(connection)
         connection.command("SET", "k", "v")
         found = embedded.status(state)
     assert found.running
@@ -183,5 +179,5 @@ def test_status(state: Path) -> None:
     assert (found.clients, found.keys, found.watched) == (1, 1, True)
     assert found.version is not None
     assert found.version.split()[0] in {"valkey", "redis"}
-    embedded.stop(state)
+    embedded.stop(state, force=True)
     assert not embedded.status(state).running

@@ -108,7 +108,7 @@ def test_a_time_limit_at_some_steps_of_the_first_start(
 ) -> None:
     handlers(limit)
     steps: int | None = strike(state, 0)
-    embedded.stop(state)
+    stopped(state)
     # It looks again and again whether the server is up: one that is up sooner than at the time before takes less steps.
     for _ in range(20):
         assert steps is not None

@@ -136,7 +136,7 @@ def test_a_program_from_path_leaves_the_data_of_another_alone(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(embedded.ensure(state), "SET", "k", "v")
-    embedded.stop(state)
+    embedded.stop(state, force=True)
     redis = fake_program(tmp_path, "redis-server", "Redis server v=7.0.15 sha=0 bits=64")
     with monkeypatch.context() as patch:
         patch.setattr(_places, "_bundled", lambda: None)

@@ -55,7 +55,7 @@ def test_stop_a_server_that_hangs(state: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_stale_pid_file_ends_no_other_process(state: Path, spawn: Spawn) -> None:
     server = embedded.ensure(state)
-    embedded.stop(state)
+    embedded.stop(state, force=True)
     bystander = spawn("import time; time.sleep(60)")
     (state / "server.pid").write_text(str(bystander.pid))
     with (
