@@ -30,7 +30,6 @@ def connect(
     redlock: RedlockOptions | None = None,
     strict: bool | None = None,
     deadlock_after: Seconds | Unset | None = UNSET,
-    history: int | None = None,
     **options: Unpack[LockKwargs],
 ) -> Client:
     """A client for threads. Nothing is sent before its first use.
@@ -55,9 +54,6 @@ def connect(
         deadlock_after: After how many seconds of waiting a waiter looks for a cycle of waiters, and raises
             ``DeadlockDetected`` if it is the last of one; default ``PAWLOCK_DEADLOCK_AFTER``, else 1; at least 0.02. None
             or 0 never looks.
-        history: How many grants of each ``lock``, ``rlock`` and ``fair_lock`` are kept on the server for
-            ``Client.history``, at most 1,000; each name's are kept for seven days after the last. Default
-            ``PAWLOCK_HISTORY``, else 0: none.
         options: Defaults of its locks: every option of ``pawlock.LockOptions``, such as ttl, timeout or on_lost, which
             takes a lost lease in a thread of its own. What is not given comes from the environment (``PAWLOCK_TTL``,
             ``PAWLOCK_UNAVAILABLE_AFTER``, …), else from ``LockOptions``. Permits pass over handover and lock_delay, a
@@ -76,7 +72,7 @@ def connect(
         namespace=namespace,
         credentials=credentials,
         redlock=redlock,
-        **_given(deadlock_after, strict=strict, history=history, **options),
+        **_given(deadlock_after, strict=strict, **options),
     )
 
 
@@ -90,7 +86,6 @@ def connect_async(
     redlock: RedlockOptions | None = None,
     strict: bool | None = None,
     deadlock_after: Seconds | Unset | None = UNSET,
-    history: int | None = None,
     **options: Unpack[LockKwargs],
 ) -> AsyncClient:
     """A client for asyncio; an async context manager. Nothing is sent before its first use.
@@ -104,7 +99,6 @@ def connect_async(
         redlock: As for ``connect``.
         strict: As for ``connect``.
         deadlock_after: As for ``connect``.
-        history: As for ``connect``.
         options: As for ``connect``; on_lost is a function or coroutine function.
 
     Raises:
@@ -119,7 +113,7 @@ def connect_async(
         namespace=namespace,
         credentials=credentials,
         redlock=redlock,
-        **_given(deadlock_after, strict=strict, history=history, **options),
+        **_given(deadlock_after, strict=strict, **options),
     )
 
 

@@ -8,13 +8,11 @@ from typing import Any
 from pawlock._hints import words_for
 from pawlock.core.protocol.options import (
     LockOptions,
-    check_count,
     check_deadlock_after,
     check_fence_ttl,
     check_timeout,
     check_ttl,
 )
-from pawlock.core.state.history import MOST_KEPT
 from pawlock.errors import ConfigurationError
 
 __all__ = ["VARIABLES", "from_environment", "unknown_options"]
@@ -80,7 +78,6 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
     "on_unavailable": _word,
     "on_contended": _word,
     "deadlock_after": lambda text, variable: check_deadlock_after(_number(text, variable), variable),
-    "history": lambda text, variable: check_count(_count(text, variable), variable, 0, MOST_KEPT),
     "strict": _switch,
 }
 

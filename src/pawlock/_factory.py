@@ -24,13 +24,11 @@ from pawlock.core.protocol.options import (
     Renew,
     Seconds,
     check_callback,
-    check_count,
     check_deadlock_after,
     check_flag,
 )
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.release.transfer import Ticket, read_ticket
-from pawlock.core.state.history import MOST_KEPT
 from pawlock.core.state.plan import Plan
 from pawlock.core.state.session import Setup
 from pawlock.errors import ConfigurationError, NotSupported
@@ -99,7 +97,7 @@ _EXCLUSIVE = ("lock", "rlock", "fair_lock")
 """A waiter for one of these waits for its one holder, so a cycle of such waits never ends."""
 
 
-_OF_THE_CLIENT = frozenset({"deadlock_after", "history", "strict"})
+_OF_THE_CLIENT = frozenset({"deadlock_after", "strict"})
 """Options that only a client has."""
 
 _PLAIN_VALUES = frozenset({float, int, bool, str, NoneType, timedelta})
@@ -142,7 +140,6 @@ class Settings:
             raise unknown_options(unknown, LockOptions.known() | _OF_THE_CLIENT)
         given = from_environment(given, environ)
         self.deadlock_after = check_deadlock_after(given.pop("deadlock_after", 1.0))
-        self.history = check_count(given.pop("history", 0), "history", 0, MOST_KEPT)
         self.strict: bool = check_flag(given.pop("strict", False), "strict")
         self.may_be_async = may_be_async
         check_callback(given.get("on_lost"), may_be_async=may_be_async)
@@ -168,7 +165,7 @@ class Settings:
         calls = None if self.remote else self.engine.sessions(self.namespace)
         if calls is None:
             return None
-        return Setup(calls, self._exclusive, self._shown, self.deadlock_after, self.history)
+        return Setup(calls, self._exclusive, self._shown, self.deadlock_after)
 
     def _shown(self, kind: str, name: str) -> Primitive | None:
         if kind.partition("=")[0] in _EXCLUSIVE:

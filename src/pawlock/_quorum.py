@@ -15,7 +15,7 @@ from pawlock._warn import warn
 from pawlock.core.protocol.options import DAY_MS
 from pawlock.core.protocol.redlock_options import RedlockOptions
 from pawlock.core.quorum.nodes import Incarnations, KnownNodes
-from pawlock.errors import ConfigurationError, NotSupported
+from pawlock.errors import ConfigurationError
 from pawlock.primitives.probe import probe
 from pawlock.primitives.redis import REDIS
 from pawlock.runtimes.choice import asyncio_runtime, thread_runtime
@@ -108,8 +108,6 @@ def _check_options(given: object, target: Target, settings: Settings) -> Redlock
                 "redlock= needs a list of masters or a redlock:// URL, and this is a single server"
             )
         return None
-    if settings.history:
-        raise NotSupported("history is not supported on independent masters (Redlock): leave it 0")
     if warning := quorum_warning(len(target.nodes)):
         warn(warning)
     options = given or RedlockOptions()

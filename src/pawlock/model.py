@@ -12,7 +12,6 @@ __all__ = [
     "Done",
     "Forced",
     "Grant",
-    "HistoryEntry",
     "HolderInfo",
     "Leader",
     "LeaseState",
@@ -277,30 +276,6 @@ class AuditEntry:
     outcome: str
     holder: str
     fence: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One grant of a lock, and how it ended.
-
-    Attributes:
-        name: The name.
-        kind: What it was held as: ``"lock"``, ``"rlock"`` or ``"fair_lock"``.
-        who: ``host:pid/thread`` of who had it; after a local hand-off, the thread or task that received it.
-        fence: The fencing token of the grant.
-        granted: When it began, in Unix time by the server's clock.
-        ended: When it ended, by the same clock; None while it lasts, and where no client was left to record it.
-        how: ``"held"`` (it lasts), ``"released"``, ``"forced"`` (an operator took it), or why it was lost, as in
-            ``LossReason``: ``"expired"``, ``"taken"``, ``"unreachable"``, ``"max_hold"``, ``"closed"``.
-    """
-
-    name: str
-    kind: str
-    who: str
-    fence: int
-    granted: float
-    ended: float | None
-    how: str
 
 
 @dataclass(frozen=True, slots=True)

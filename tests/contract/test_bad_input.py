@@ -114,11 +114,10 @@ def test_reasons_to_force(listener: Listener) -> None:
             refused_by_both(listener.url, lambda client: client.force_release("n", reason=reason), word)
 
 
-def test_limits_of_the_audit_and_of_the_history(listener: Listener) -> None:
+def test_limits_of_the_audit(listener: Listener) -> None:
     for limit in (0, -1, 1001, True, 1.5, "3", None):
         with case(limit):
             refused_by_both(listener.url, lambda client: client.audit(limit), "limit")
-            refused_by_both(listener.url, lambda client: client.history("n", limit), "limit")
 
 
 def test_options_of_the_client_itself(listener: Listener) -> None:
@@ -126,11 +125,6 @@ def test_options_of_the_client_itself(listener: Listener) -> None:
         for after in (-1, 0.01, nan, inf, "1", True, timedelta(seconds=-1)):
             with case(after):
                 refused(lambda: connect(listener.url, deadlock_after=after), "deadlock_after")
-        for kept in (-1, 1001, True, 1.5, "3"):
-            with case(kept):
-                refused(lambda: connect(listener.url, history=kept), "history")
-        with pytest.raises(pawlock.NotSupported, match="history"):
-            connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], history=10)
 
 
 GOOD_NAMES = [

@@ -183,7 +183,7 @@ class Intruder:
         """What everybody with the role `read` sees."""
         space = self.random.choice(SPACES)
         paths = [f"/v1/ns/{space}/locks", f"/v1/ns/{space}/audit"]
-        paths += [f"/v1/ns/{space}/lock/{name}{more}" for name in NAMES for more in ("", "/history")]
+        paths += [f"/v1/ns/{space}/lock/{name}" for name in NAMES]
         self.hear(self.service.ask("GET", self.random.choice(paths), token="rita"))
 
     # What they may not --------------------------------------------------------------------------------------------

@@ -117,7 +117,6 @@ def test_what_is_done_once_is_shown(service: App, server: Server) -> None:
         listed = service.ask("GET", f"{NS}/locks").body["locks"]
         assert [(one["name"], one["kind"]) for one in listed] == [("job", "once")]
         assert (shown()["held"], shown()["done"], shown()["fence"]) == (True, None, state.fence)
-        assert service.ask("GET", f"{NS}/once/job/history").status == 200
         assert service.ask("POST", f"{NS}/once/job/force-release", {"reason": "x"}).status == 422
         state.finish("a secret")
         done = shown()["done"]

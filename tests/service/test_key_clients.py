@@ -158,7 +158,6 @@ def test_a_client_takes_keys_and_names_together_and_by_force(
     api.run(again.release)
     taken = api.run(lambda: raw.force_release(pawlock.Key("job"), reason="a test"))
     assert (taken.name, taken.released) == ("key:job", True)
-    assert api.run(lambda: raw.history(pawlock.Key("job"))) == []
     until(lambda: api.run(lambda: held.state) == "lost", what="the loss")
 
 

@@ -90,9 +90,6 @@ def test_a_variable_of_the_client_itself_that_can_never_work_is_named(
         ("PAWLOCK_DEADLOCK_AFTER", "soon"),
         ("PAWLOCK_DEADLOCK_AFTER", "-1"),
         ("PAWLOCK_DEADLOCK_AFTER", "0.001"),
-        ("PAWLOCK_HISTORY", "many"),
-        ("PAWLOCK_HISTORY", "-1"),
-        ("PAWLOCK_HISTORY", "1000000"),
         ("PAWLOCK_STRICT", "maybe"),
     ]
     for connect, (variable, value) in product(CONNECTS, wrong):
@@ -114,13 +111,12 @@ def test_an_argument_replaces_what_only_fits_the_variable_beside_it(monkeypatch:
 
 def test_the_options_of_the_client_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAWLOCK_DEADLOCK_AFTER", "7")
-    monkeypatch.setenv("PAWLOCK_HISTORY", "5")
     monkeypatch.setenv("PAWLOCK_STRICT", "yes")
     for connect in CONNECTS:
         settings = connect(URL)._settings
-        assert (settings.deadlock_after, settings.history, settings.strict) == (7, 5, True)
-        settings = connect(URL, deadlock_after=None, history=0, strict=False)._settings
-        assert (settings.deadlock_after, settings.history, settings.strict) == (0, 0, False)
+        assert (settings.deadlock_after, settings.strict) == (7, True)
+        settings = connect(URL, deadlock_after=None, strict=False)._settings
+        assert (settings.deadlock_after, settings.strict) == (0, False)
 
 
 def test_what_a_primitive_has_no_use_for_is_passed_over() -> None:

@@ -12,35 +12,31 @@ import pytest
 
 from pawlock.core.acquire.degraded import DegradedLease
 from pawlock.core.acquire.queue import _listen
-from pawlock.core.client import HistoryEngine, weak_suspect_all
+from pawlock.core.client import weak_suspect_all
 from pawlock.core.coordinate.election import ENDED, Watch
 from pawlock.core.coordinate.gate_wait import unexpected
 from pawlock.core.coordinate.multi_lease import HeldMultiLease
 from pawlock.core.keep.engine import Engine
 from pawlock.core.lease.base import take_entered
 from pawlock.core.maintenance import loop
-from pawlock.core.maintenance.duties import Histories
 from pawlock.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
 from pawlock.core.maintenance.renewals import _put_back, _still_held
 from pawlock.core.observe.deadlock import _pause
-from pawlock.core.observe.history import history
 from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.outcomes import Busy, Granted, Leading, Noted, Outcome, Released
+from pawlock.core.protocol.outcomes import Busy, Granted, Leading, Outcome, Released
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Call, Fault, Reply
 from pawlock.core.release.decision import _may_come_late
 from pawlock.core.release.extend import extend
-from pawlock.core.state.client import ClientState, OutboxEntry
-from pawlock.core.state.history import _Note
+from pawlock.core.state.client import OutboxEntry
 from pawlock.core.state.local_queue import LocalWaiter
 from pawlock.core.state.observers import Observers
 from pawlock.core.state.records import ServerLease, Ticket, Waiter
 from pawlock.core.state.session import SessionPublisher, Wait
 from pawlock.errors import ScriptError
 from pawlock.model import LeaseState, LossReason
-from pawlock.primitives.session import SessionKeys
 from tests.support.refusal import case
-from tests.unit.scripted import NOW_MS, RELEASED, START, Rig, absent, held, queued, run, unanswered, unknown
+from tests.unit.scripted import RELEASED, START, Rig, absent, held, queued, run, unanswered, unknown
 
 
 def server_lease_of(rig: Rig) -> ServerLease:
@@ -316,68 +312,6 @@ def test_a_move_of_the_server_is_told_to_an_engine_that_lives() -> None:
     suspect_all()
 
 
-# Histories ----------------------------------------------------------------------------------------------------------
-
-
-def noting() -> tuple[Rig, HistoryEngine, list[tuple[str, str]]]:
-    """An engine that keeps histories, and what it wrote down: the token of each end, and how it ended."""
-    rig = Rig(held())
-    lease = rig.acquire()
-    engine = HistoryEngine(
-        rig.runtime, rig, cast("Any", SimpleNamespace(make=lambda *_: None, deadlock_after=0))
-    )
-    noted: list[tuple[str, str]] = []
-
-    def note(engine: ClientState, server_lease: ServerLease, how: str) -> None:
-        noted.append((server_lease.token, how))
-
-    engine._history.note = note  # type: ignore[method-assign]
-    engine.leases.held[lease.who, "pawlock:x"] = server_lease_of(rig)
-    return rig, engine, noted
-
-
-def test_the_end_of_a_grant_is_noted_once_by_whoever_has_it() -> None:
-    rig, engine, noted = noting()
-    server_lease = server_lease_of(rig)
-    who = server_lease.owner.who
-    assert who is not None
-    engine.forget_holder(server_lease, "another")
-    engine.forget_holder(server_lease, None)
-    assert noted == []
-    engine.forget_holder(server_lease, who)
-    assert noted == [(server_lease.token, "released")]
-    server_lease.owner.who = None
-    engine.forget_holder(server_lease, None)
-    assert len(noted) == 1
-
-
-def test_a_grant_is_noted_while_it_lasts_only_once_it_has_lasted() -> None:
-    rig, engine, _ = noting()
-    server_lease = server_lease_of(rig)
-    engine.leases.schedule.add(server_lease, 10.0, START + 10.0)
-    history = engine._history
-    history._take_lasting(engine, START + 0.2)
-    assert list(history._unwritten) == []
-    history._take_lasting(engine, START + 0.3)
-    assert [note.how for _, note in history._unwritten] == ["held"]
-    history._take_lasting(engine, START + 0.6)
-    assert len(history._unwritten) == 1
-
-
-def test_two_holds_of_an_owner_that_began_at_once_are_both_written() -> None:
-    """They share a fence; with a coarse clock, that one has ended is all that orders them, and it is no number."""
-    _, engine, _ = noting()
-    history, pages = engine._history, []
-    history._setup = cast(
-        "Any", SimpleNamespace(history=5, calls=SimpleNamespace(remember=lambda *words: pages.append(words)))
-    )
-    for tag, ended_at in (("b", None), ("a", START + 1.0)):
-        history._put("k", _Note(7, START, ended_at, "held", "lock", tag, "who"))
-    [page] = history._pages(START + 2.0)
-    assert [note.tag for note in page.notes] == ["a", "b"]
-    assert len(pages) == 1
-
-
 def test_no_server_is_asked_for_a_degraded_lease() -> None:
     rig = Rig()
     server_lease = DegradedLease(rig.plan.primitive, rig.options, "t9", 0, inf, START)
@@ -387,20 +321,6 @@ def test_no_server_is_asked_for_a_degraded_lease() -> None:
     # As when a beat moves the limit while the maintenance has the lease in hand.
     assert _still_held(rig.engine, [server_lease], START + 10.0) == []
     assert server_lease.state is LeaseState.HELD
-
-
-def test_outcomes_of_pages_go_to_the_history_alone() -> None:
-    rig = Rig()
-    answered: list[tuple[object, ...]] = []
-    call = rig.plan.primitive.leave("t9", 0, 0)
-    page = SimpleNamespace(call=call)
-    rig.engine.reports.history = cast(
-        "Any", SimpleNamespace(answered=lambda *args: answered.append(args), due=lambda *_: [page])
-    )
-    [sent] = Histories().due(rig.engine, START)
-    assert sent.call is call
-    sent.answered(Noted())
-    assert answered == [(rig.engine, page, Noted())]
 
 
 class Beat(MaintenanceDuty):
@@ -433,17 +353,6 @@ def test_a_further_duty_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert beat.outcomes == [Released()]
     assert len(beat.asked) >= 1
     assert rig.runtime.slept_until == pytest.approx(rig.runtime.clock + 0.25)
-
-
-def test_who_reads_a_history_waits_for_an_end_that_is_on_its_way() -> None:
-    lines = ["5 1000 - held lock t h:9/w", "5 1000 2500 released lock t h:9/w"]
-    rig = Rig(*([b"A", b"", NOW_MS, [line.encode()]] for line in lines))
-    call = SessionKeys("pawlock").recall(rig.plan.primitive.key, 10)
-    calls = SimpleNamespace(recall=lambda *_: call)
-    rig.engine.reports.publisher = cast("Any", SimpleNamespace(setup=SimpleNamespace(calls=calls)))
-    [entry] = run(history(rig.engine, rig.plan.primitive, rig.options, 10))
-    assert (entry.how, entry.granted, entry.ended, entry.who) == ("released", 1.0, 2.5, "h:9/w")
-    assert rig.runtime.clock == pytest.approx(START + 0.2)
 
 
 def test_another_leases_end_is_told_at_most_a_tenth_of_a_second_late() -> None:

@@ -18,11 +18,10 @@ from pawlock.aio.rwlock import AsyncRWLock
 from pawlock.aio.semaphore import AsyncSemaphore
 from pawlock.aio.service import AsyncLockService
 from pawlock.core.observe import operator
-from pawlock.core.observe.history import history
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.options import Seconds
 from pawlock.core.release import stateless, transfer
-from pawlock.model import AuditEntry, Forced, HistoryEntry, LockInfo
+from pawlock.model import AuditEntry, Forced, LockInfo
 
 __all__ = ["AsyncClient"]
 
@@ -227,25 +226,6 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
             ClientClosed: The client was closed.
         """
         return await operator.audit(engine_here(self), self._settings.options, limit)
-
-    async def history(self, name: str | Key, limit: int = 100) -> list[HistoryEntry]:
-        """Return the last grants of a lock, as recorded by clients with ``history=``; newest first.
-
-        Leases of a killed client are listed as expired. An entry is written within half a second after a lease ends;
-        an entry that its client did not live to write is missing.
-
-        Args:
-            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
-            limit: Maximum number of entries, from 1 to 1,000; default 100.
-
-        Raises:
-            ConfigurationError: A name or limit that can never work.
-            BackendError: The server could not be asked.
-            NotSupported: Independent masters (Redlock) keep no common record.
-            ClientClosed: The client was closed.
-        """
-        plan = plan_of(self._settings, "lock", name, {})
-        return await history(engine_here(self), plan.primitive, plan.options, limit)
 
     async def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> AsyncLease:
         """Continue a lease that ``AsyncLease.detach`` detached, here or in another process.

@@ -63,13 +63,6 @@ Exit codes:
     "--json", "as_json", is_flag=True, help="Print the address, or the new token, as a JSON object."
 )
 @click.option(
-    "--history",
-    type=click.IntRange(0, 1000),
-    default=0,
-    metavar="N",
-    help="Keep the last N grants of each lock (0: none).",
-)
-@click.option(
     "--log",
     type=click.Choice(["none", "audit", "requests"]),
     default="audit",
@@ -143,7 +136,7 @@ def _run(
     *,
     url: str | None, host: str, port: int, tokens: Path | None, certificate: str | None, key: str | None,
     client_ca: str | None, insecure_http: bool, drain_delay: float, probe_port: int | None,
-    as_json: bool, history: int, log: str, **_: Any,
+    as_json: bool, log: str, **_: Any,
 ) -> int:  # fmt: skip
     from pawlock.service.access import Access
     from pawlock.service.app import create_app
@@ -154,7 +147,7 @@ def _run(
     from pawlock.service.spaces import Spaces
 
     _check_reach(host, tokens, certificate, client_ca, insecure_http=insecure_http)
-    state = State(Spaces(url, history), Access(Limits(), tokens))
+    state = State(Spaces(url), Access(Limits(), tokens))
     state.access.load()
     # Made now, so that what can never work is said now.
     state.spaces.of("pawlock")

@@ -26,7 +26,7 @@ from pawlock.cli._common import (
 from pawlock.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from pawlock import AuditEntry, Client, HistoryEntry, LockInfo
+    from pawlock import AuditEntry, Client, LockInfo
     from pawlock.core.coordinate.once import Recorded
 
 __all__ = ["find", "show"]
@@ -35,7 +35,6 @@ _EXAMPLES = """\b
 Examples:
   pawlock show order:42
   pawlock show --waiters 0 order:42     without the queue
-  pawlock show --history 100 order:42   earlier holders, if clients record a history
   pawlock show --json order:42 | jq '.locks[0].holder'
 
 \b
@@ -67,20 +66,12 @@ def find(client: Client, name: str, waiters: int) -> list[LockInfo]:
     metavar="N",
     help="Maximum number of waiters to list (default: 100).",
 )
-@click.option(
-    "--history",
-    type=click.IntRange(0, 1000),
-    default=10,
-    metavar="N",
-    help="Maximum number of earlier holders to list (default: 10); recorded by clients with history=.",
-)
 @json_option("Print a JSON object.")
 @server_options
 def show(**given: Any) -> int:
-    """Show one name: holder, fencing token, queue, earlier holders and audit log; of a `once`, whether it is done."""
+    """Show one name: holder, fencing token, queue and audit log; of a `once`, whether it is done."""
     with client_of(given) as client:
         infos = find(client, given["name"], given["waiters"])
-        grants = _grants(client, given["name"], given["history"])
         entries = _audited(client, given["name"])
         done = _done(client, given["name"])
     if given["as_json"]:
@@ -88,7 +79,6 @@ def show(**given: Any) -> int:
             "name": given["name"],
             "locks": [record(info) for info in infos],
             "done": None if done is None else done._asdict(),
-            "history": [dataclasses.asdict(grant) for grant in grants],
             "audit": [dataclasses.asdict(entry) for entry in entries],
         }
         print_json(fields, indent=2)
@@ -98,10 +88,6 @@ def show(**given: Any) -> int:
             _describe(info)
     if done is not None:
         _describe_done(given["name"], done)
-    if grants:
-        write("history")
-    for grant in grants:
-        _describe_grant(grant)
     if entries:
         write("operators")
     for entry in entries:
@@ -118,16 +104,6 @@ def _audited(client: Client, name: str) -> list[AuditEntry]:
         return [entry for entry in client.audit(1000) if entry.name == name]
     except NotSupported:
         # Independent masters keep no audit log, and have no force release.
-        return []
-
-
-def _grants(client: Client, name: str, limit: int) -> list[HistoryEntry]:
-    from pawlock import NotSupported
-
-    try:
-        return client.history(given_name(name), limit) if limit else []
-    except NotSupported:
-        # Independent masters keep no common record.
         return []
 
 
@@ -150,11 +126,6 @@ def _describe_done(name: str, done: Recorded) -> None:
     write(f"  {'fence':<9} {done.fence}")
     write(f"  {'kept for':<9} {duration(done.keep_left)}")
     write(f"  {'value':<9} {done.type}, {done.size:,} bytes")
-
-
-def _describe_grant(grant: HistoryEntry) -> None:
-    lasted = "" if grant.ended is None else f" after {duration(grant.ended - grant.granted)}"
-    write(f"  {moment(grant.granted)}  {readable(grant.who)}, {grant.how}{lasted}, fence {grant.fence}")
 
 
 def _describe(info: LockInfo) -> None:

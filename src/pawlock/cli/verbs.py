@@ -20,7 +20,7 @@ VERBS = {
     "run": ("pawlock.cli.run", "run", "Run a command while holding a lock."),
     "serve": ("pawlock.cli.serve", "serve", "Serve locks over HTTP."),
     "server": ("pawlock.cli.server", "server", "Start, stop and inspect the embedded server."),
-    "show": ("pawlock.cli.show", "show", "Show one lock: holder, queue, history, audit log."),
+    "show": ("pawlock.cli.show", "show", "Show one lock: holder, queue, audit log."),
     "top": ("pawlock.cli.top", "top", "Show held locks live."),
     "watch": ("pawlock.cli.watch", "watch", "Print a line whenever a lock changes hands."),
 }

@@ -76,8 +76,6 @@ async def close(
         engine.queues.local.dismiss()
         interrupt()
         _end_leases(engine, ended)
-        if engine.reports.history is not None:
-            engine.reports.history.leave(engine)
         entries = tuple(engine.outbox.entries)
         silent = any(
             entry.attempt >= _TRIES_BEFORE_CLOSE for entry in entries if not isinstance(entry, Delivery)

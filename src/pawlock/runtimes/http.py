@@ -50,7 +50,7 @@ class _Paths:
         if what == "audit":
             return f"{self._base}/audit?limit={about['limit']}"
         name = f"{self._base}/{about['kind']}/{quote(about['name'], safe='')}"
-        return f"{name}/history?limit={about['limit']}" if what == "history" else f"{name}/force-release"
+        return f"{name}/force-release"
 
 
 def _packed(calls: Sequence[Call]) -> dict[str, Any]:

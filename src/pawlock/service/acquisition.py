@@ -197,9 +197,6 @@ class Acquisition:
                     raise asyncio.CancelledError
                 if not waiter.contended:
                     self.space.contended.pop(self.primitive.key, None)
-                self.space.history_writer.granted(
-                    self.primitive.key, self.spec.kind, waiter.token, grant.fence
-                )
                 return grant, waiter.token
         except BaseException as error:
             waiter.note_unconfirmed(error)

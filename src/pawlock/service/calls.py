@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from pawlock.core.protocol import carrier
 from pawlock.core.protocol.faults import to_error
-from pawlock.core.protocol.outcomes import AllGranted, Granted, Outcome, Released
+from pawlock.core.protocol.outcomes import AllGranted, Granted
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.retry import explained
 from pawlock.errors import BackendUnavailable
@@ -75,7 +75,6 @@ def _notes(
     if isinstance(answer, Fault):
         return []
     who, store, outcome = ctx.who, ctx.space.store, answer.outcome
-    _remember(ctx, step, outcome)
     if step.leaves:
         return [(spec, token, ctx.space.removal(who.id, "", token)) for spec, token in step.leases]
     if not isinstance(outcome, (Granted, AllGranted)) or not step.ttl_ms:
@@ -88,16 +87,6 @@ def _notes(
         )
         for spec, token in step.leases
     ]
-
-
-def _remember(ctx: RequestContext, step: Step, outcome: Outcome) -> None:
-    writer = ctx.space.history_writer
-    for spec, token in step.leases:
-        key = spec.primitive(ctx.space).key
-        if step.leaves and isinstance(outcome, Released) and not outcome.left:
-            writer.ended(key, spec.kind, token)
-        elif isinstance(outcome, Granted) and step.ttl_ms:
-            writer.granted(key, spec.kind, token, outcome.fence)
 
 
 def _reply_of(answer: RawReply | Fault) -> Any:

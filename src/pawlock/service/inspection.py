@@ -1,4 +1,4 @@
-"""Inspecting one lock or all locks, the history, the audit log; and force release."""
+"""Inspecting one lock or all locks, the audit log; and force release."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pawlock.service.requests import Attempt, RequestContext, answer, segment
 from pawlock.service.spaces import KEY, Space, is_kind, known_kinds
 from pawlock.service.terms import options_for
 
-__all__ = ["all_names", "audit", "force", "look", "names", "past", "router", "shown"]
+__all__ = ["all_names", "audit", "force", "look", "names", "router", "shown"]
 
 router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _PAGE = 200
@@ -111,31 +111,6 @@ def _primitive_of(space: Space, spec: LeaseSpec) -> Primitive:
         # Its holders are the same whatever it is said to have.
         spec = LeaseSpec("semaphore", spec.name, None, 1)
     return spec.primitive(space)
-
-
-@router.get(
-    "/{kind}/{name}/history",
-    tags=["looks"],
-    summary="History of a lock",
-    openapi_extra=schemas.operation(
-        None,
-        "kind",
-        "name",
-        also=[_ONCE],
-        query={"limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
-        gives={"kind": "text", "name": "text", "history": "list"},
-    ),
-)
-async def past(request: Request) -> Response:
-    """The last grants of a lock, as recorded by clients that keep a history; newest first.
-
-    Query: ``limit`` (default 20, at most 1,000).
-    """
-    ctx = RequestContext(request, "read")
-    spec = _spec_of(ctx, request)
-    limit = _limit(request, 20, _MOST_REMEMBERED)
-    found = await ctx.space.client.history(_name_or_key(spec), limit) if spec.kind in _MUTEXES else []
-    return answer({"kind": spec.kind, "name": spec.name, "history": [asdict(one) for one in found]})
 
 
 @router.get(

@@ -155,18 +155,11 @@ async def release(space: Space, spec: LeaseSpec, token: str, who: Principal, ses
     if isinstance(outcome, Fault):
         # It may have been applied: asked again, the answer is "not held", which then says nothing new.
         again = await call(space, left, "release", primitive.name)
-        if isinstance(again, Released) or outcome.maybe_applied:
-            space.history_writer.ended(primitive.key, spec.kind, token)
-            return True
-        return False
+        return isinstance(again, Released) or outcome.maybe_applied
     if isinstance(noted, Fault):
         # What is noted only counts leases, and ends by itself.
         space.engine.post(removal)
-    ended = _ended(spec, primitive, outcome)
-    if ended and not outcome.left:
-        # Of one that was entered again, the last level ends it.
-        space.history_writer.ended(primitive.key, spec.kind, token)
-    return ended
+    return _ended(spec, primitive, outcome)
 
 
 def _ended(spec: LeaseSpec, primitive: Primitive, outcome: Outcome) -> bool:

@@ -15,17 +15,14 @@ from pawlock.aio import AsyncClient
 from pawlock.core.keep.engine import Engine
 from pawlock.core.protocol.key_text import read_key
 from pawlock.core.protocol.names import check_namespace
-from pawlock.core.protocol.options import check_count
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.primitive import Primitive
 from pawlock.core.protocol.runtime import Call, Fault
-from pawlock.core.state.history import MOST_KEPT
 from pawlock.core.state.plan import Plan
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.permits import Permits
 from pawlock.primitives.registry import REGISTRY, Entry
 from pawlock.runtimes.shared import now
-from pawlock.service.history import HistoryWriter
 from pawlock.service.problems import Problem
 from pawlock.service.store import StoreKeys
 from pawlock.service.terms import RETRY_FOR
@@ -107,18 +104,16 @@ class Space:
         waiting: Requests that wait at this instance, in the order in which they came, by the key that they wait for.
         contended: Keys that somebody else held when they were last asked for here.
         used_at: When it was asked for last, on the clock of this instance.
-        history_writer: Records what is granted and released here.
         opened_by: The client that asked for it first, which it counts for; ``""``: the service itself.
     """
 
-    def __init__(self, namespace: str, client: AsyncClient, history: int = 0, opened_by: str = "") -> None:
+    def __init__(self, namespace: str, client: AsyncClient, opened_by: str = "") -> None:
         self.namespace = namespace
         self.client = client
         self.store: StoreKeys = StoreKeys(check_namespace(namespace))
         self.waiting: dict[str, dict[Waiting, None]] = {}
         self.contended: OrderedDict[str, None] = OrderedDict()
         self.used_at: float = now()
-        self.history_writer: HistoryWriter = HistoryWriter(namespace, history, now, self)
         self.opened_by: str = opened_by
         self._tasks: set[asyncio.Task[None]] = set()
         self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
@@ -147,7 +142,6 @@ class Space:
 
     async def settle(self) -> None:
         """Wait for what goes on in the background, a second at most."""
-        await self.history_writer.flush()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=1.0)
 
@@ -230,12 +224,10 @@ class Spaces:
 
     Args:
         target: What ``connect_async`` takes.
-        history: How many grants of each name are remembered, at most 1,000; 0: none.
     """
 
-    def __init__(self, target: object, history: int = 0) -> None:
+    def __init__(self, target: object) -> None:
         self.target = target
-        self.history: int = check_count(history, "history", 0, MOST_KEPT)
         self._spaces: OrderedDict[str, Space] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -261,7 +253,7 @@ class Spaces:
                 raise NotSupported(
                     "the service needs a single server, Sentinel or Cluster, not independent masters"
                 )
-            space = self._spaces[namespace] = Space(namespace, client, self.history, who.id if who else "")
+            space = self._spaces[namespace] = Space(namespace, client, who.id if who else "")
         space.used_at = now()
         self._spaces.move_to_end(namespace)
         return space

@@ -11,11 +11,10 @@ from pawlock._inside import engine_of
 from pawlock._multi import multi_plan
 from pawlock._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawlock.core.observe import operator
-from pawlock.core.observe.history import history
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.options import Seconds
 from pawlock.core.release import stateless, transfer
-from pawlock.model import AuditEntry, Forced, HistoryEntry, LockInfo
+from pawlock.model import AuditEntry, Forced, LockInfo
 from pawlock.runtimes.threads import run
 from pawlock.sync.coordination import Coordination
 from pawlock.sync.lease import Lease, given
@@ -224,25 +223,6 @@ class Client(ClientLifecycle, Coordination):
             ClientClosed: The client was closed.
         """
         return run(operator.audit(engine_of(self), self._settings.options, limit))
-
-    def history(self, name: str | Key, limit: int = 100) -> list[HistoryEntry]:
-        """Return the last grants of a lock, as recorded by clients with ``history=``; newest first.
-
-        Leases of a killed client are listed as expired. An entry is written within half a second after a lease ends;
-        an entry that its client did not live to write is missing.
-
-        Args:
-            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
-            limit: Maximum number of entries, from 1 to 1,000; default 100.
-
-        Raises:
-            ConfigurationError: A name or limit that can never work.
-            BackendError: The server could not be asked.
-            NotSupported: Independent masters (Redlock) keep no common record.
-            ClientClosed: The client was closed.
-        """
-        plan = plan_of(self._settings, "lock", name, {})
-        return run(history(engine_of(self), plan.primitive, plan.options, limit))
 
     def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> Lease:
         """Continue a lease that ``Lease.detach`` detached, here or in another process.

@@ -76,7 +76,7 @@ def guarded(request: pytest.FixtureRequest) -> Iterator[tuple[Server, str]]:
 
 def use_everything(url: str, namespace: str = "pawlock") -> None:
     """Each primitive once, with a waiter where there can be one."""
-    with pawlock.connect(url, ttl=5, history=10, namespace=namespace) as client:
+    with pawlock.connect(url, ttl=5, namespace=namespace) as client:
         for lock in (
             client.lock("a"), client.rlock("b"), client.rlock("c", owner="job"), client.fair_lock("d"),
             client.semaphore("e", permits=2), client.rwlock("f").read, client.rwlock("f").write,
@@ -102,7 +102,6 @@ def use_everything(url: str, namespace: str = "pawlock") -> None:
         client.locks()
         client.force_release("a", reason="a test")
         client.audit()
-        client.history("a")
         client.inspect("a")
         ticket = client.lock("k").acquire().detach()
         client.adopt(ticket).release()

@@ -51,7 +51,7 @@ def use_everything(client: pawlock.Client) -> None:
 
 
 def test_every_primitive_of_threads(sim: Sim) -> None:
-    with pawlock.connect(sim.url, history=5) as client, pawlock.connect(sim.url) as other:
+    with pawlock.connect(sim.url) as client, pawlock.connect(sim.url) as other:
         use_everything(client)
         lease = other.lock("e", ttl=1).acquire()
         client.force_release("e", reason="a test")

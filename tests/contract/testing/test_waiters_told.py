@@ -73,15 +73,3 @@ def test_local_turns_exclude_each_other_while_the_server_is_down(sim: Sim) -> No
             for thread in threads:
                 thread.join(20)
         assert (most, turns) == (1, 16)
-
-
-def test_a_forced_release_before_the_first_grant_that_is_kept_is_no_grants_end(sim: Sim) -> None:
-    with pawlock.connect(sim.url) as plain, pawlock.connect(sim.url, history=5) as client:
-        forced = plain.lock("a", ttl=5).acquire()
-        plain.force_release("a", reason="before any history")
-        sim.sleep(10)
-        assert forced.lost
-        lease = client.lock("a", ttl=5, renew=False).acquire()
-        sim.sleep(10)
-        assert lease.lost
-        assert [entry.how for entry in client.history("a")] == ["expired"]

@@ -98,8 +98,6 @@ def threads(client: pawlock.Client) -> None:
     assert_type(forced, pawlock.Forced)
     assert_type(forced.fence, int | None)
     assert_type(client.audit(10), list[pawlock.AuditEntry])
-    assert_type(client.history("x", limit=10), list[pawlock.HistoryEntry])
-    assert_type(pawlock.connect("redis://h", history=10), pawlock.Client)
     assert_type(pawlock.connect("redis://h", deadlock_after=None), pawlock.Client)
 
 
@@ -163,7 +161,6 @@ async def tasks(client: pawlock.AsyncClient) -> None:
     assert_type(await client.locks(), list[pawlock.LockInfo])
     assert_type(await client.force_release("x", reason="it hangs"), pawlock.Forced)
     assert_type(await client.audit(10), list[pawlock.AuditEntry])
-    assert_type(await client.history("x", limit=10), list[pawlock.HistoryEntry])
     assert_type(await client.adopt("ticket", ttl=3), pawlock.AsyncLease)
     await client.close(timeout=1)
     async with client as same:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.scripts.memory import NOW_MS, Node
 
-RECORD, SESSIONS, ORDER, TAKEN, AUDIT, HISTORY = "r", "s", "o", "t", "a", "h"
+RECORD, SESSIONS, ORDER, TAKEN, AUDIT = "r", "s", "o", "t", "a"
 LIFE = 60_000
 
 
@@ -108,45 +108,6 @@ def test_an_audit_line_is_written_once_and_the_oldest_go(node: Node) -> None:
     lines = [f"{NOW_MS + number} id{number} line {number}" for number in (3, 2, 1)]
     assert node.state() == {AUDIT: (LIFE - 1, lines)}
     assert node.run("lines", [AUDIT], 2) == ["A", NOW_MS + 4, lines[:2]]
-
-
-def row(fence: int, how: str = "held", *, tag: str = "t", granted: int = 10, ended: object = "-") -> str:
-    return f"{fence} {granted} {ended} {how} lock {tag} who is it\n"
-
-
-def kept(fence: int, how: str, *, tag: str = "t", since: int = -10, ended: object = "-") -> str:
-    end = ended if ended == "-" else NOW_MS + int(str(ended))
-    return f"{fence} {NOW_MS + since} {end} {how} lock {tag} who is it"
-
-
-def test_a_history_keeps_one_entry_for_each_grant_the_one_that_knows_most(node: Node) -> None:
-    def remember(*rows: str) -> list[str]:
-        assert node.run("remember", [HISTORY], 3, LIFE, "".join(rows))[0] == "N"
-        found = node.run("recall", [HISTORY], 10)[2]
-        assert list(node.state()[HISTORY][1]) == found
-        return list(found)
-
-    assert remember(row(5)) == [kept(5, "held")]
-    assert node.state()[HISTORY] == (LIFE, {kept(5, "held"): 5})
-    assert remember(row(5, "released", ended=2)) == [kept(5, "released", ended=-2)]
-    # A late copy, and the same once more.
-    assert remember(row(5), row(5, "released", ended=1)) == [kept(5, "released", ended=-2)]
-    assert remember(row(5, "taken", ended=1)) == [kept(5, "taken", ended=-1)]
-    assert remember(row(5, "released", ended=0)) == [kept(5, "taken", ended=-1)]
-    # Another hold of the same grant, by its tag.
-    both = [kept(5, "held", tag="s"), kept(5, "taken", ended=-1)]
-    assert remember(row(5, tag="s")) == both
-    # Whoever did not see the grant: what was noted of it, its fence and beginning stay.
-    assert remember(row(0, "expired", tag="u", granted=3, ended=0)) == both
-    known = sorted([kept(5, "expired", tag="s", ended=0), both[1]])
-    assert remember(row(0, "expired", tag="s", granted=3, ended=0)) == known
-    node.later(5)
-    newest = remember(row(7), row(6))
-    assert [line.split()[0] for line in newest] == ["5", "6", "7"]
-    assert node.run("recall", [HISTORY], 1)[2] == newest[-1:]
-    assert node.state()[HISTORY][0] == LIFE
-    node.run("remember", [HISTORY], 1, 1000, row(8))
-    assert node.state()[HISTORY] == (LIFE, {kept(8, "held", since=-5): 8})
 
 
 @pytest.mark.parametrize("kind", [0, 1])

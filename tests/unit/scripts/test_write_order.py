@@ -29,7 +29,7 @@ REFUSED = frozenset(
     {
         "election/acquire", "mutex/acquire", "mutex/multi", "mutex/own_acquire", "once/begin",
         "permits/acquire", "permits/limit", "redlock/grant", "redlock/ratify",
-        "session/publish", "session/remember", "session/take", "store/hold", "store/once", "store/open",
+        "session/publish", "session/take", "store/hold", "store/once", "store/open",
     }
 )  # fmt: skip
 """What gives something new: nothing but the fence record is written on a server without memory."""

@@ -26,7 +26,6 @@ __all__ = [
     "Abandoned",
     "Deadlocks",
     "GivenUpTokens",
-    "Histories",
     "OpenBreaker",
     "ServerSettings",
     "SessionRecord",
@@ -101,21 +100,6 @@ class SessionRecord(MaintenanceDuty):
     def sleep_until(self, engine: Engine, now: float) -> float:
         publisher = engine.reports.publisher
         return inf if publisher is None else publisher.sleep_until(engine, now)
-
-
-class Histories(MaintenanceDuty):
-    """Writes who held a name and how it ended, for clients that keep histories."""
-
-    def due(self, engine: Engine, now: float) -> Sequence[DutyCall]:
-        history = engine.reports.history
-        if history is None or engine.activity.closed:
-            return ()
-        due = history.due(engine, now)
-        return [DutyCall(page.call, partial(history.answered, engine, page)) for page in due]
-
-    def sleep_until(self, engine: Engine, now: float) -> float:
-        history = engine.reports.history
-        return inf if history is None or engine.activity.closed else history.sleep_until(engine, now)
 
 
 class Deadlocks(MaintenanceDuty):

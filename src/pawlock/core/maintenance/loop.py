@@ -9,7 +9,6 @@ from pawlock.core.maintenance.duties import (
     Abandoned,
     Deadlocks,
     GivenUpTokens,
-    Histories,
     OpenBreaker,
     ServerSettings,
     SessionRecord,
@@ -29,7 +28,6 @@ suspended, and validity does not: an expiry during the suspension is reported wi
 DUTIES: tuple[MaintenanceDuty, ...] = (
     Abandoned(),
     SessionRecord(),
-    Histories(),
     GivenUpTokens(),
     ServerSettings(),
     OpenBreaker(),

@@ -1,1 +1,1 @@
-"""What others see of locks: deadlocks, histories, inspection, operators. Imports ``lease`` and the layers below it."""
+"""What others see of locks: deadlocks, inspection, operators. Imports ``lease`` and the layers below it."""

@@ -52,7 +52,7 @@ _OTHER_KINDS = ("semaphore", "rwlock", "election", "once")
 
 
 def setup_of(engine: Engine, what: str) -> Setup:
-    """What sessions, the audit log and histories are asked with.
+    """What sessions and the audit log are asked with.
 
     Raises:
         NotSupported: Independent masters, which keep no common record.

@@ -10,7 +10,7 @@ from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.retry import pause_after, rest
 from pawlock.core.state.records import Retry
 from pawlock.errors import ConfigurationError
-from pawlock.model import AuditEntry, Forced, HistoryEntry, HolderInfo, LockInfo, WaiterInfo
+from pawlock.model import AuditEntry, Forced, HolderInfo, LockInfo, WaiterInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ class ServiceRuntime(Protocol):
     """A runtime whose server is a service that can be asked such things."""
 
     async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
-        """Ask for ``"locks"``, ``"audit"`` or ``"history"``; gives what the service said. Raises ``Fault``."""
+        """Ask for ``"locks"`` or ``"audit"``; gives what the service said. Raises ``Fault``."""
         ...
 
     async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:
@@ -64,13 +64,6 @@ class RemoteOperator:
         """See ``Client.audit``."""
         answer = await self._ask(options, "audit", {"limit": str(limit)})
         return [AuditEntry(**one) for one in answer["audit"]]
-
-    async def history(self, primitive: Primitive, options: Terms, limit: int) -> list[HistoryEntry]:
-        """See ``Client.history``."""
-        answer = await self._ask(
-            options, "history", {**_which(primitive), "limit": str(limit)}, primitive.name
-        )
-        return [HistoryEntry(**one) for one in answer["history"]]
 
     async def force_release(self, primitive: Primitive, options: Terms, reason: str) -> Forced:
         """See ``Client.force_release``."""

@@ -222,14 +222,6 @@ class SessionCalls(Protocol):
         """Read the audit log: ``Texts``."""
         ...
 
-    def remember(self, key: str, limit: int, life_ms: int, lines: str) -> Request:
-        """Write entries of a name's history: ``Noted``."""
-        ...
-
-    def recall(self, key: str, limit: int) -> Request:
-        """Read a name's history: ``Texts``."""
-        ...
-
 
 class ServerEngine(Protocol):
     """Makes the requests of one kind of server: a primitive for each name that a client asks for.

@@ -512,7 +512,7 @@ class Listed(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """Texts of clients: records (``""``: there is none), lines of the audit log, entries of a history."""
+    """Texts of clients: records (``""``: there is none), lines of the audit log."""
 
     now_ms: int
     texts: Sequence[str]

@@ -47,7 +47,7 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
     Returns:
         The step, or what is to be sent.
     """
-    lease, history = mark.lease, engine.reports.history
+    lease = mark.lease
     server_lease = lease.server_lease
     owner, local_queue, bucket = server_lease.owner, server_lease.local_queue, server_lease.bucket
     now = engine.runtime.now()
@@ -64,7 +64,7 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
         mark.ended = True
         # The server lease may continue under another owner, so this one must no longer be notified of its loss.
         owner.watchers = None
-        forgets = history is None and owner.outer is None
+        forgets = owner.outer is None
         # On a hand-over the entry stays until that is done: a signal handler that acquires the same lock in between
         # must not wait for itself.
         if forgets and not waited_for and held_key in held and held[held_key] is server_lease:
@@ -92,7 +92,6 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
             if bucket is not None and server_lease in bucket:
                 del bucket[server_lease]
     if not forgets:
-        # The history records this end before the next owner appears.
         engine.forget_holder(server_lease, lease.who)
     if lease.parked:
         lease.wake()

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.carrier import Request
     from pawlock.core.protocol.outcomes import Outcome
     from pawlock.core.state.circuit_breaker import CircuitBreaker
-    from pawlock.core.state.history import History
     from pawlock.core.state.observers import Observers
     from pawlock.core.state.session import SessionPublisher
 
@@ -55,7 +54,6 @@ class Reports:
     Attributes:
         counters: What happened how often.
         observer: Who is notified of what happens; None, and then no cost, until somebody asks for it.
-        history: What is to be written of the grants that ended; None unless the client keeps histories.
         publisher: The client's session, as far as others see it; None: they do not.
         show: Makes of the record of a lease what its user sees of it; the record itself without an API.
     """
@@ -63,6 +61,5 @@ class Reports:
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
         self.observer: Observers | None = None
-        self.history: History | None = None
         self.publisher: SessionPublisher | None = None
         self.show: Callable[[Any], object] = _as_it_is

@@ -83,14 +83,12 @@ class Setup(NamedTuple):
         make: The primitive of a kind and name, or None if one holder of it does not keep all others out.
         look: The same of every kind that can be inspected; None of others.
         deadlock_after: Seconds after which a waiter looks for a cycle; 0 never.
-        history: How many entries of each name's history are kept; 0 none.
     """
 
     calls: SessionCalls
     make: Callable[[str, str], Primitive | None]
     look: Callable[[str, str], Primitive | None]
     deadlock_after: float
-    history: int = 0
 
 
 class HoldRow(NamedTuple):

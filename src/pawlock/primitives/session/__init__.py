@@ -1,4 +1,4 @@
-"""What clients publish about themselves: their sessions, the audit log, the histories of names."""
+"""What clients publish about themselves: their sessions, and the audit log."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ _READ = load(__name__, "read", read=SESSIONS)
 _TELL = load(__name__, "tell", read=SESSIONS)
 _NOTE = load(__name__, "note", read=SESSIONS)
 _LINES = load(__name__, "lines", read=SESSIONS)
-_REMEMBER = load(__name__, "remember", read=SESSIONS)
-_RECALL = load(__name__, "recall", read=SESSIONS)
 _TAKE = load(__name__, "take", read=SESSIONS)
 _TAKEN = load(__name__, "taken", read=SESSIONS)
 
@@ -89,11 +87,3 @@ class SessionKeys:
     def audit_log(self, limit: int) -> Call:
         """Read the audit log; see ``lines.lua``."""
         return Call(_LINES, self._audit + _pack(limit))
-
-    def remember(self, key: str, limit: int, life_ms: int, lines: str) -> Call:
-        """Write entries of a name's history; see ``remember.lua``."""
-        return Call(_REMEMBER, _pack(helper_key(key, f"{WIRE_VERSION}:history"), limit, life_ms, lines))
-
-    def recall(self, key: str, limit: int) -> Call:
-        """Read a name's history; see ``recall.lua``."""
-        return Call(_RECALL, _pack(helper_key(key, f"{WIRE_VERSION}:history"), limit))

@@ -1,4 +1,4 @@
--- Reads the newest lines of the audit log or of a history.
+-- Reads the newest lines of the audit log.
 -- keys: lines
 -- args: limit, rid
 -- returns: {'A', rid, now_ms, {'at_ms id data', ...}}

@@ -14,8 +14,6 @@ let ahead = 0;
 const SHOWN = 120;
 // Of each name that had waiters lately: how many, at each picture.
 const crowds = new Map();
-// What clients that keep a history noted of the shown lock; fetched when its fence has changed.
-let past = { of: "", entries: [] };
 const at = (id) => document.getElementById(id);
 
 // The shown lock is in the URL, so that it can be sent to somebody; the token never is.
@@ -177,16 +175,6 @@ function noteCrowds() {
   }
   for (const [key, n] of now) if (n && !crowds.has(key)) crowds.set(key, [n]);
 }
-async function pastOf(kind, name, fence) {
-  const of = `${kind} ${name} ${fence}`;
-  if (past.of !== of) {
-    const answer = await (await ask(`${pathOf({ kind, name })}/history`)).json().catch(() => ({ history: [] }));
-    past = { of, entries: answer.history };
-  }
-  return past.entries;
-}
-const pastLine = (one) => item(`${clock(one.granted)}  `, own(one.who), `, ${one.how}${
-  one.ended === null ? "" : ` after ${duration(one.ended - one.granted)}`}, fence ${one.fence}`);
 
 async function drawOne(kind, name) {
   const listed = locks.find((lock) => lock.kind === kind && lock.name === name);
@@ -198,7 +186,6 @@ async function drawOne(kind, name) {
     at("state").textContent = error.message;
     return;
   }
-  const noted = await pastOf(kind, name, lock.fence).catch(() => []);
   if (view().get("name") !== name) return;
   at("title").replaceChildren(own(name));
   const several = lock.holders.length > 1;
@@ -218,9 +205,8 @@ async function drawOne(kind, name) {
   at("queue").replaceChildren(...lock.waiters.map((one) => item(own(one.holder), `, waits ${duration(one.age)}`)));
   at("queue").hidden = !lock.waiters.length;
   at("nobody").hidden = Boolean(lock.waiters.length);
-  const known = new Set(noted.map((one) => one.fence));
-  const seen = recent.filter((one) => one.name === name && one.kind === kind && !known.has(one.fence)).reverse();
-  list("history", [...seen.map(changeLine), ...noted.map(pastLine)]);
+  const seen = recent.filter((one) => one.name === name && one.kind === kind).reverse();
+  list("changes", seen.map(changeLine));
   plot("one-line", "one-peak", crowds.get(`${kind} ${name}`) || []);
   tellAudit("one-audit", audit.filter((one) => one.name === name));
   at("force").hidden = !(may.includes("force") && lock.held && ["lock", "rlock", "rlock_owner", "fair_lock"].includes(kind));
