@@ -22,7 +22,7 @@ __all__ = ["rendered"]
 
 PRIMITIVES = ROOT / "src" / "pawlock" / "primitives"
 FILE = ROOT / "docs" / "wire" / "scripts.json"
-SEVERAL = {"mutex/multi", "mutex/renew_all", "session/read"}
+SEVERAL = {"mutex/renew_all", "session/read"}
 """What takes several names in one run: its keys once for each of them, and its arguments but ``rid``."""
 
 # Of keys that are named alike wherever they are taken.

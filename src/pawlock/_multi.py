@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from pawlock._factory import Origin, Settings, description, plan_of, plan_of_key, shared_client
 from pawlock.core.coordinate.multi_lease import MultiPlan
-from pawlock.core.protocol.engine import Together
 from pawlock.core.protocol.key import Key
 from pawlock.core.state.plan import Plan
 from pawlock.errors import ConfigurationError
@@ -49,7 +48,7 @@ def multi_plan(
             raise ConfigurationError(f"multi_lock has {name!r} twice and would wait for itself: remove one")
     if any(plan.options.given.on_unavailable != "raise" for plan in plans):
         raise ConfigurationError("on_unavailable is not supported for a multi_lock: use it for single locks")
-    return MultiPlan(tuple(plans), options, _together(settings, plans)), (several, given)
+    return MultiPlan(tuple(plans), options), (several, given)
 
 
 def _plan_of_member(settings: Settings, client: object, member: object, given: Mapping[str, Any]) -> Plan:
@@ -69,15 +68,6 @@ def _plan_of_member(settings: Settings, client: object, member: object, given: M
             f"the lock of {plan.primitive.name!r} belongs to another client than the multi_lock"
         )
     return plan
-
-
-def _together(settings: Settings, plans: list[Plan]) -> Together | None:
-    """One request for all names, if the engine has one; whether the names share a node, the server says.
-
-    That request supports neither replicas nor lock_delay.
-    """
-    plain = [plan for plan in plans if plan.options.durable is None and not plan.options.given.lock_delay]
-    return settings.engine.together([plan.primitive for plan in plans]) if len(plain) == len(plans) else None
 
 
 def describe_multi(origin: Origin, members: Iterable[object], given: Mapping[str, Any]) -> tuple[Any, ...]:

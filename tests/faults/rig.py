@@ -30,7 +30,6 @@ _SCRIPTS = (
     "own_acquire",
     "own_renew",
     "own_leave",
-    "multi",
 )
 
 

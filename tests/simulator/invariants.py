@@ -252,7 +252,7 @@ def reads_only(step: Step) -> bool:
 
 
 _RENEW = ("renew", "own_renew", "beat")
-_CREATE = ("acquire", "swap", "own_acquire", "adopt", "multi")
+_CREATE = ("acquire", "swap", "own_acquire", "adopt")
 
 
 def _fences(before: Snapshot, after: Snapshot, found: list[str]) -> None:

@@ -8,9 +8,9 @@ from pawlock.core.protocol.names import helper_key
 from pawlock.core.protocol.runtime import Reply
 from tests.simulator.invariants import Step
 
-__all__ = ["multi_steps", "once_step", "step_of", "together_steps", "tomb_of"]
+__all__ = ["once_step", "step_of", "together_steps", "tomb_of"]
 
-_WIDTH, _WORDS = 6, 3
+_WORDS = 3
 
 
 def step_of(script: str, args: list[bytes], reply: Reply) -> Step:
@@ -40,16 +40,6 @@ def once_step(script: str, args: list[bytes], reply: Reply, waiting: tuple[str, 
         spent = waiting if reply[0] == b"R" else ()
         return Step("finish_leave", args[0].decode(), reply=(reply[0].decode(), *reply[2:]), spent=spent)
     return step_of(script, args, reply)
-
-
-def multi_steps(
-    keys: tuple[bytes, ...], args: list[bytes], reply: Reply
-) -> Iterator[tuple[tuple[bytes, ...], Step]]:
-    """One run of the script of several names, for each of them: its keys and what it was asked."""
-    status = reply[0].decode(), *reply[2:]
-    for at in range(0, len(keys), _WIDTH):
-        token = args[at // _WIDTH * _WORDS].decode()
-        yield (*keys[at : at + 4], keys[at + 5]), Step("multi", token, mode=0, reply=status)
 
 
 def together_steps(

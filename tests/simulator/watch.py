@@ -24,7 +24,7 @@ from tests.simulator.snapshots import (
     take_mutex,
     take_permits,
 )
-from tests.simulator.steps import multi_steps, once_step, step_of, together_steps, tomb_of
+from tests.simulator.steps import once_step, step_of, together_steps, tomb_of
 
 if TYPE_CHECKING:
     from pawlock.testing.memory.store import Store
@@ -50,7 +50,6 @@ _MUTEX = (
 )
 _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("mutex", "pawlock.primitives.mutex", _MUTEX),
-    ("multi", "pawlock.primitives.mutex", ("multi",)),
     ("together", "pawlock.primitives.mutex", ("renew_all",)),
     ("election", "pawlock.primitives.election", ("acquire", "renew", "leave")),
     ("once", "pawlock.primitives.once", ("begin", "renew", "finish", "forget", "look")),
@@ -127,9 +126,6 @@ class Watch:
             self._once(script.name, keys, args, reply, changed=changed)
         elif family == "permits":
             self._permit(script.name, keys, args, reply, changed=changed)
-        elif family == "multi":
-            for parts, step in multi_steps(keys, args, reply):
-                self._mutex(parts, step, 0, changed=changed)
         elif family == "together":
             for parts, step in together_steps(keys, args, reply):
                 self._mutex(parts, step, 0, changed=changed)
@@ -289,8 +285,8 @@ class Watch:
     def _announced(self, message: str, after: Snapshot, step: Step) -> None:
         """A hand-off message says what is so."""
         token, fence, expiry, _, *behind = message.split(" ")
-        if fence == "0" or step.script == "multi":
-            # One that tells observers to look; or of another of several names.
+        if fence == "0":
+            # One that tells observers to look.
             return
         if token not in after.holders() or (int(fence), int(expiry)) != (after.cur, after.leases[token]):
             self.world.fail(f"message: {message!r} says otherwise than {after} after {step}")

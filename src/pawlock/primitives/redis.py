@@ -10,7 +10,7 @@ from pawlock.core.protocol.engine import Request, ServerEngine
 from pawlock.primitives.barrier import Barrier
 from pawlock.primitives.election import Ballot, ballot_key
 from pawlock.primitives.latch import Latch
-from pawlock.primitives.mutex import Mutex, SharedMutex, Together
+from pawlock.primitives.mutex import Mutex, SharedMutex
 from pawlock.primitives.once import OnceMutex, once_key
 from pawlock.primitives.permits import EXCLUSIVE, SHARED, UPGRADABLE, Permits
 from pawlock.primitives.probe import keys_to_look_at, kind_of, probe, words_for
@@ -47,11 +47,6 @@ class RedisEngine:
         wake = wake_of(key, sharded=sharded, unheard=options.given.yield_for is not None)
         shared = shared_word(*shared_times(key, options), wake)
         return key_mutex(kind, key, owner, options.given.fence_ms, shared)
-
-    def together(self, members: Sequence[Primitive]) -> Together | None:
-        """See ``ServerEngine``: where all are plain mutexes; whether they share a node is for the server to say."""
-        plain = [member for member in members if type(member) is Mutex]
-        return Together(plain) if len(plain) == len(members) else None
 
     def semaphore(self, name: str, key: str, permits: int, options: Terms) -> Permits:
         """See ``ServerEngine``."""

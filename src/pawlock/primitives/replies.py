@@ -18,7 +18,6 @@ from pawlock.core.protocol.outcomes import (
     RELEASED,
     WITHDRAWN,
     Absent,
-    AllGranted,
     AllRenewed,
     Arrived,
     Busy,
@@ -43,7 +42,6 @@ from pawlock.core.protocol.outcomes import (
     LookAtBarrier,
     LookAtLatch,
     LookAtResult,
-    Member,
     NotArrived,
     Noted,
     NotRecorded,
@@ -76,7 +74,6 @@ __all__ = [
     "LOOK_AT_LATCH",
     "LOOK_AT_PERMITS",
     "LOOK_AT_RESULT",
-    "MULTI",
     "OBSERVE",
     "OWNED",
     "OWNED_LEAVE",
@@ -162,14 +159,6 @@ LEAVE = Readers({b"R": always(RELEASED), b"W": always(WITHDRAWN), b"A": _absent}
 OWNED_LEAVE = Readers({**LEAVE, b"R": lambda fields: Released(fields[0])})
 
 FINISH = Readers({b"R": always(RELEASED), b"L": lambda fields: NotRecorded(*_absent(fields))})
-
-MULTI = Readers(
-    {
-        b"H": lambda fields: AllGranted(fields[0], fields[1]),
-        b"B": lambda fields: Member(fields[0] - 1),
-        b"X": lambda fields: Member(fields[0] - 1),
-    }
-)
 
 RENEW_ALL = Readers({b"H": lambda fields: AllRenewed(fields[0], fields[1])})
 

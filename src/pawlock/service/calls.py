@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from pawlock.core.protocol import carrier
 from pawlock.core.protocol.faults import to_error
-from pawlock.core.protocol.outcomes import AllGranted, Granted
+from pawlock.core.protocol.outcomes import Granted
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.retry import explained
 from pawlock.errors import BackendUnavailable
@@ -77,7 +77,7 @@ def _notes(
     who, store, outcome = ctx.who, ctx.space.store, answer.outcome
     if step.leaves:
         return [(spec, token, ctx.space.removal(who.id, "", token)) for spec, token in step.leases]
-    if not isinstance(outcome, (Granted, AllGranted)) or not step.ttl_ms:
+    if not isinstance(outcome, Granted) or not step.ttl_ms:
         return []
     return [
         (

@@ -105,14 +105,14 @@ def _listed(field: str) -> tuple[str, ...]:
 def _known() -> dict[str, _Known]:
     found: dict[str, _Known] = {}
     for package, names in _NAMES.items():
-        for name in (*names, "multi") if package is mutex else names:
+        for name in names:
             text = files(package).joinpath(f"{name}.lua").read_text(encoding="ascii")
             fields = header(text, name)
             script = with_raw_replies(load(package.__name__, name))
             args = _listed(fields["args"])[:-1]
             keys = _listed(fields["keys"])
-            found[script.sha] = _Known(script, keys, args, _STEM_OF[package], name == "multi")
-            for wire in _WIRES if package is mutex and name != "multi" else ():
+            found[script.sha] = _Known(script, keys, args, _STEM_OF[package])
+            for wire in _WIRES if package is mutex else ():
                 variant = with_raw_replies(load(package.__name__, name, wire))
                 found[variant.sha] = _known_for_keys(variant, keys, args, wire)
     return found

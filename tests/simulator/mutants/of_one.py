@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import patch
 
 from pawlock.core.acquire import first_request, queue
-from pawlock.core.coordinate import multi
 from pawlock.core.keep import engine, outbox
 from pawlock.core.keep.engine import Engine
 from pawlock.core.maintenance import renewals
@@ -39,10 +38,7 @@ _formula = valid_until
 
 
 def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
-    return [
-        patch.object(where, "valid_until", formula)
-        for where in (outbox, queue, first_request, transfer, multi)
-    ]
+    return [patch.object(where, "valid_until", formula) for where in (outbox, queue, first_request, transfer)]
 
 
 class _Times:

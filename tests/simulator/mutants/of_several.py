@@ -21,7 +21,6 @@ from pawlock.primitives.mutex import Mutex
 from tests.simulator.mutants.of_one import time_of_the_process, watching_time
 from tests.simulator.quorum import QuorumSimRuntime
 from tests.simulator.runtime import SimRuntime
-from tests.unit.scripts.test_multi import MUTANTS as MULTI
 from tests.unit.scripts.test_permit_fuzz import MUTANTS as PERMITS
 
 Where = tuple[tuple[str, ...], tuple[str, ...]]
@@ -249,7 +248,6 @@ SCRIPTS: dict[str, tuple[str, str]] = {
         ),
     ),
     **{f"permits: {name}": texts for name, texts in PERMITS.items()},
-    **{f"multi: {name}": texts for name, texts in MULTI.items()},
 }
 
 WHERE: dict[str, Where] = {
@@ -276,9 +274,7 @@ WHERE: dict[str, Where] = {
         ),
         _PERMIT,
     ),
-    **dict.fromkeys(
-        ("a multi-lock is as good as its last name", *(f"multi: {name}" for name in MULTI)), _SEVERAL
-    ),
+    "a multi-lock is as good as its last name": _SEVERAL,
     "S7 a grant counts before the replica has it": _PAIR,
 }  # fmt: skip
 """What a mutant is about, and on which servers; where nothing is said, a mutex on one."""
@@ -291,12 +287,6 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "permits: acquire again lowers its ticket": ("late_copy", "clock_back"),
     "permits: the quick grant passes the queue by": ("kill", "pause"),
     "permits: an upgrade takes no notice of its reader": ("pause", "suspend"),
-    "multi: ignores tombstones": ("late_copy",),
-    "multi: takes its own for another's": ("reply_loss", "double"),
-    "multi: notifies nobody": ("kill", "pause"),
-    "multi: notifies only the last one": ("kill", "pause"),
-    "multi: takes tickets from the first queue": ("kill", "pause"),
-    "multi: grants to a waiter at the first name's key": ("kill", "pause"),
     "a master that restarted counts at once": ("crash_empty", "kill"),
     "a restart is looked for before the greeting alone": ("crash_empty", "new_threads"),
     "each loop knows by itself": ("crash_empty",),
@@ -333,9 +323,5 @@ UNSEEN: dict[str, str] = {
     "permits: a late copy of the acquire does not find the reader": _RARE,
     "permits: the quick grant passes the queue by": _RARE,
     "late votes decide": _LATE,
-    "multi: notifies nobody": _POLLS,
-    "multi: notifies only the last one": _POLLS,
-    "multi: gives all the first ttl": "all names of a multi-lock have one ttl here",
-    "multi: buries with the first name's tombstone": _RARE,
 }
 """What pawlock's own client never gets to feel; the scripts' own tests find these."""

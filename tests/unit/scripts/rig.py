@@ -22,7 +22,6 @@ NAMES = (
     "own_acquire",
     "own_renew",
     "own_leave",
-    "multi",
 )
 KEYS = {
     "acquire": ("name", "fence", "queue", "tickets", "dead", "holds"),
@@ -35,7 +34,6 @@ KEYS = {
     "own_acquire": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "own_renew": ("name", "fence", "queue", "tickets", "holds"),
     "own_leave": ("name", "fence", "queue", "tickets", "dead", "holds"),
-    "multi": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "renew_all": ("name", "fence"),
 }
 DAY = 86_400_000
@@ -220,12 +218,6 @@ class Rig:
 
     def own_leave(self, tok: str, own: str, *, tomb: int = 0, close: int = 0, name: str = "n") -> Reply:
         return self.run("own_leave", (tok, own, tomb, close, self.fence_ttl), name, dead=tok)
-
-    def multi(self, tokens: Mapping[str, str], ttls: Mapping[str, int]) -> Reply:
-        """Take several names, each with its token and ttl."""
-        keys = [self.key(part, name, dead=tok) for name, tok in tokens.items() for part in KEYS["multi"]]
-        words = [(tokens[name], ttls[name], self.fence_ttl) for name in tokens]
-        return self.run_on("multi", keys, tuple(word for each in words for word in each))
 
     def mail(self) -> list[tuple[str, list[str]]]:
         """Messages published since the last look: channel and words. Only on our own clock."""

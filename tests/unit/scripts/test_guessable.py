@@ -64,7 +64,7 @@ SCRIPTS = _scripts()
 
 def test_the_scripts_are_found() -> None:
     names = {name for package, name in SCRIPTS if package == "mutex"}
-    assert {"acquire", "renew", "leave", "swap", "adopt", "multi", "renew_all", "own_leave"} <= names
+    assert {"acquire", "renew", "leave", "swap", "adopt", "renew_all", "own_leave"} <= names
 
 
 def _state(client: Any) -> dict[bytes, tuple[bytes | None, bool]]:
@@ -102,7 +102,7 @@ def _take_by_a_guess(server: Server, package: str, name: str) -> None:
         for key in _words(fields["keys"])
     ]
     script = load(f"pawlock.primitives.{package}", name)
-    if name in ("multi", "renew_all"):
+    if name == "renew_all":
         script = for_several(script, 1)
     kind = "permits" if keys[0] == "n" and fields["keys"].startswith("permits") else "name"
     guesses = (f"closed.{HOLD}",) if kind == "permits" else (SHARED, CLOSED)

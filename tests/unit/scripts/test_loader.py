@@ -55,13 +55,13 @@ def test_the_header_names_the_keys_and_arguments_in_use() -> None:
 
 
 def test_a_script_for_several_names_has_keys_and_arguments_for_each() -> None:
-    script = load(PACKAGE, "multi")
+    script = load(PACKAGE, "renew_all")
     wide = for_several(script, 3)
-    assert (wide.numkeys, wide.numargs) == (18, 10)
+    assert (wide.numkeys, wide.numargs) == (6, 10)
     assert (wide.sha, wide.source) == (script.sha, script.source)
-    assert wide.evalsha.startswith(b"*31\r\n$7\r\nEVALSHA\r\n$40\r\n")
-    assert wide.evalsha.endswith(b"$2\r\n18\r\n")
-    assert wide.eval.startswith(b"*31\r\n$4\r\nEVAL\r\n")
+    assert wide.evalsha.startswith(b"*19\r\n$7\r\nEVALSHA\r\n$40\r\n")
+    assert wide.evalsha.endswith(b"$1\r\n6\r\n")
+    assert wide.eval.startswith(b"*19\r\n$4\r\nEVAL\r\n")
     assert for_several(script, 1).evalsha == script.evalsha
 
 

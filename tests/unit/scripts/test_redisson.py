@@ -26,7 +26,7 @@ class Redisson(Rig):
 
     variant = "redisson"
     keys: Mapping[str, tuple[str, ...]] = {
-        **{name: KEYS[name] for name in KEYS if name not in ("multi", "renew_all")},
+        **{name: KEYS[name] for name in KEYS if name != "renew_all"},
         "peek": KEYS["inspect"],
         "force": KEYS["leave"],
     }

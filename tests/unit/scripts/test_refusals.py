@@ -24,7 +24,6 @@ REQUESTS: dict[str, Callable[[Rig], object]] = {
     "own_acquire": lambda rig: rig.own_acquire(A, X),
     "own_renew": lambda rig: rig.own_renew(A, X),
     "own_leave": lambda rig: rig.own_leave(A, X),
-    "multi": lambda rig: rig.multi({"n": A}, {"n": 1000}),
 }
 
 

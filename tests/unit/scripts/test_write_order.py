@@ -27,7 +27,7 @@ EITHER = {
 
 REFUSED = frozenset(
     {
-        "election/acquire", "mutex/acquire", "mutex/multi", "mutex/own_acquire", "once/begin",
+        "election/acquire", "mutex/acquire", "mutex/own_acquire", "once/begin",
         "permits/acquire", "permits/limit", "redlock/grant", "redlock/ratify",
         "session/publish", "session/take", "store/hold", "store/once", "store/open",
     }

@@ -17,7 +17,7 @@ from pawlock.core.protocol.runtime import Call
 from pawlock.primitives.barrier import Barrier
 from pawlock.primitives.election import Ballot
 from pawlock.primitives.latch import Latch
-from pawlock.primitives.mutex import Mutex, Together
+from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.once import OnceMutex
 from pawlock.primitives.permits import Permits
 from pawlock.primitives.session import SessionKeys
@@ -83,7 +83,6 @@ SENT: dict[str, Callable[[], Call]] = {
     "mutex/inspect": lambda: MUTEX.inspect(9),
     "mutex/peek": MUTEX.peek,
     "mutex/force": lambda: MUTEX.force(TOKEN.encode(), 0, ""),
-    "mutex/multi": lambda: Together([MUTEX]).acquire([TOKEN], [1]),
     "mutex/renew_all": lambda: Mutex.renew_all([(MUTEX, TOKEN, 1)]),
     "election/acquire": lambda: Ballot("n", K, 9).acquire(TOKEN, 1, 2, **WAIT),
     "once/begin": lambda: OnceMutex("n", K).acquire(TOKEN, 1, 2, **WAIT),

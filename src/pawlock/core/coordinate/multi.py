@@ -13,37 +13,23 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pawlock.core.acquire import acquire
 from pawlock.core.acquire.giving_up import timed_out
 from pawlock.core.coordinate.multi_lease import HeldMultiLease, MultiPlan
-from pawlock.core.lease.factory import own_grant
-from pawlock.core.lease.in_progress import check_fork
-from pawlock.core.protocol.carrier import Request
-from pawlock.core.protocol.outcomes import AllGranted, Member, Outcome
-from pawlock.core.protocol.primitive import TOMB_MS
-from pawlock.core.protocol.runtime import Fault
-from pawlock.core.protocol.validity import valid_until
 from pawlock.core.release import extend, release
-from pawlock.core.retry import check_stop, explained, patience, pause_after, rest
-from pawlock.core.state.records import Waiter
+from pawlock.core.retry import check_stop
 from pawlock.errors import AcquireTimeout, NotAcquired, NotHeld, PawlockError
-from pawlock.model import Grant, Release
+from pawlock.model import Release
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.lease.record import HeldLease
-    from pawlock.core.protocol.engine import Together
     from pawlock.core.protocol.runtime import StopSignal
     from pawlock.core.state.plan import Plan
 
 __all__ = ["acquire_all", "cut_short", "end_all", "extend_all", "release_all", "release_all_or_raise"]
-
-
-class _Apart(Exception):
-    """The names do not lie in one slot of a cluster: no script can take them together."""
 
 
 # Taking --------------------------------------------------------------------------------------------------------------
@@ -72,10 +58,10 @@ async def acquire_all(
     """
     began = engine.runtime.now()
     taken: list[HeldLease] = []
-    who = engine.activity.in_progress[id(taken)] = engine.runtime.who()
+    engine.activity.in_progress[id(taken)] = engine.runtime.who()
     try:
         try:
-            missing = await _take_all(engine, plan, who, timeout, stop, taken)
+            missing = await _take_all(engine, plan, timeout, stop, taken)
         except PawlockError as error:
             await _give_back(engine, taken)
             if isinstance(error, AcquireTimeout):
@@ -111,7 +97,6 @@ def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: fl
 async def _take_all(
     engine: Engine,
     plan: MultiPlan,
-    who: object,
     timeout: float | None,
     stop: StopSignal | None,
     taken: list[HeldLease],
@@ -119,15 +104,10 @@ async def _take_all(
     """Take them into ``taken``; the one that is held by another, or None: all are there."""
     runtime = engine.runtime
     engine.check_open(plan.name)
-    until = None if timeout is None else runtime.now() + (timeout or plan.options.request_timeout)
-    if plan.together is not None and not _holds_any(engine, plan, who):
-        with suppress(_Apart):
-            missing = await _take_together(engine, plan, plan.together, who, until, taken)
-            if missing is None or timeout == 0:
-                return missing
-    for member in plan.members[len(taken) :]:
+    until = runtime.now() + timeout if timeout else None
+    for member in plan.members:
         check_stop(stop, plan.name)
-        left = timeout if until is None or timeout == 0 else max(1e-9, until - runtime.now())
+        left = timeout if until is None else max(1e-9, until - runtime.now())
         lease = await acquire.acquire(engine, member, left, stop, or_none=timeout == 0, nested=True)
         if lease is None:
             return member
@@ -138,93 +118,6 @@ async def _take_all(
             text = f"acquire {plan.name!r}: {lease.name!r} was lost while waiting for the others"
             raise NotAcquired(f"{text}; all were released", name=lease.name)
     return None
-
-
-def _holds_any(engine: Engine, plan: MultiPlan, who: object) -> bool:
-    return any((who, member.primitive.key) in engine.leases.held for member in plan.members)
-
-
-async def _take_together(
-    engine: Engine,
-    plan: MultiPlan,
-    together: Together,
-    who: object,
-    until: float | None,
-    taken: list[HeldLease],
-) -> Plan | None:
-    """One question for all; the member that is not free, or None: all are taken."""
-    waiters, epoch = [Waiter(engine.runtime.new_token()) for _ in plan.members], engine.epoch
-    call = together.acquire(
-        [waiter.token for waiter in waiters], [member.options.ttl_ms for member in plan.members]
-    )
-    first = waiters[0]
-    try:
-        # A signal handler that closes the client gives them back, and one that forks takes them from the child.
-        for member, waiter in zip(plan.members, waiters, strict=True):
-            engine.activity.asking[waiter] = member.primitive, who
-        outcome, sent_at = await _ask(engine, plan, call, first, until)
-        check_fork(engine, epoch, plan.name)
-        grants = _read(engine, plan, outcome, sent_at)
-        if isinstance(grants, list):
-            for member, waiter, grant in zip(plan.members, waiters, grants, strict=True):
-                waiter.unanswered = first.unanswered
-                taken += [own_grant(engine, member, None, waiter, grant, who, sent_at)]
-            return None
-    except BaseException as error:
-        first.note_unconfirmed(error)
-        if first.unanswered:
-            _bar(engine, plan, waiters)
-        raise
-    finally:
-        for waiter in waiters:
-            engine.activity.asking.pop(waiter, None)
-    if first.unanswered or grants is None:
-        # A late copy may still find all of them free; or what was granted is of no use.
-        _bar(engine, plan, waiters)
-    return grants or plan.members[0]
-
-
-def _bar(engine: Engine, plan: MultiPlan, waiters: Sequence[Waiter]) -> None:
-    for member, waiter in zip(plan.members, waiters, strict=True):
-        engine.post(member.primitive.leave(waiter.token, TOMB_MS, 0))
-
-
-async def _ask(
-    engine: Engine, plan: MultiPlan, call: Request, waiter: Waiter, until: float | None
-) -> tuple[Outcome, float]:
-    runtime = engine.runtime
-    while True:
-        budget = patience(runtime.now(), plan.options, until)
-        try:
-            waiter.asks()
-            sent_at = runtime.now()
-            return await runtime.call(call, budget), sent_at
-        except Fault as fault:
-            waiter.unanswered |= fault.maybe_applied
-            if fault.text.startswith("CROSSSLOT"):
-                raise _Apart from fault
-            why = await explained(engine, call, fault)
-            pause = pause_after(
-                engine, why, waiter.failing(), plan.options, until, "acquire multi_lock", plan.name
-            )
-        await rest(engine, pause, plan.name, "acquire")
-
-
-def _read(
-    engine: Engine, plan: MultiPlan, outcome: AllGranted | Member, sent_at: float
-) -> list[Grant] | Plan | None:
-    """The grants; or the member that is not free; or None: granted, but of no use any more."""
-    if isinstance(outcome, Member):
-        return plan.members[outcome.number]
-    now = engine.runtime.now()
-    grants: list[Grant] = []
-    for member, fence, left_ms in zip(plan.members, outcome.fences, outcome.lefts_ms, strict=True):
-        until = valid_until(sent_at, left_ms, member.options.ttl_ms)
-        if fence <= 0 or until <= now:
-            return None
-        # One that was found, not granted now, may end soon: it is renewed at once.
-        grants.append(Grant(fence, until, confirmed=left_ms >= member.options.ttl_ms))
-    return grants
 
 
 # Giving back ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from pawlock.model import LeaseState, LossReason
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.lease.record import HeldLease
-    from pawlock.core.protocol.engine import Together
     from pawlock.core.protocol.runtime import Parker
     from pawlock.core.protocol.terms import Terms
     from pawlock.core.state.plan import Plan
@@ -29,12 +28,10 @@ class MultiPlan:
     Attributes:
         members: What it takes, in the order of their keys.
         options: How the whole behaves: ``timeout``, ``on_lost``, ``on_exit``.
-        together: Takes them in one script; None where one of them is no plain mutex.
     """
 
     members: tuple[Plan, ...]
     options: Terms
-    together: Together | None
 
     @property
     def name(self) -> str:

@@ -38,7 +38,6 @@ __all__ = [
     "Request",
     "ServerEngine",
     "SessionCalls",
-    "Together",
 ]
 
 
@@ -171,14 +170,6 @@ class BarrierCalls(Protocol):
         ...
 
 
-class Together(Protocol):
-    """Takes all members with one request, where one server keeps them."""
-
-    def acquire(self, tokens: Sequence[str], ttls_ms: Sequence[int]) -> Request:
-        """Take them all if all are free: ``AllGranted``, ``Member``, or ``Dead``."""
-        ...
-
-
 class SessionCalls(Protocol):
     """The calls of one namespace about clients."""
 
@@ -239,10 +230,6 @@ class ServerEngine(Protocol):
 
     def mutex_at(self, kind: str, key: Key, options: Terms, owner: str | None, *, sharded: bool) -> Primitive:
         """The same for a key that programs of other libraries lock too."""
-        ...
-
-    def together(self, members: Sequence[Primitive]) -> Together | None:
-        """What takes several names with one request; None if these take one each."""
         ...
 
     def semaphore(self, name: str, key: str, permits: int, options: Terms) -> PermitCalls:

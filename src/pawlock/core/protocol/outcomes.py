@@ -19,7 +19,6 @@ __all__ = [
     "RELEASED",
     "WITHDRAWN",
     "Absent",
-    "AllGranted",
     "AllRenewed",
     "Arrived",
     "AsAsked",
@@ -46,7 +45,6 @@ __all__ = [
     "LookAtBarrier",
     "LookAtLatch",
     "LookAtResult",
-    "Member",
     "NotArrived",
     "NotRecorded",
     "Noted",
@@ -232,19 +230,6 @@ AS_ASKED = AsAsked()
 RELEASED = Released()
 WITHDRAWN = Withdrawn()
 ABSENT = Absent()
-
-
-class AllGranted(NamedTuple):
-    """All names were taken: the fence and the life of each, in their order."""
-
-    fences: Sequence[int]
-    lefts_ms: Sequence[int]
-
-
-class Member(NamedTuple):
-    """None was taken: which one is not free, or whose token is dead, counted from 0."""
-
-    number: int
 
 
 class AllRenewed(NamedTuple):

@@ -11,14 +11,14 @@ from pawlock.core.protocol.names import WIRE_VERSION, helper_key
 from pawlock.core.protocol.options import DAY_MS
 from pawlock.core.protocol.runtime import Call, make_call
 from pawlock.core.protocol.scripts import SIZES, Script, for_several, load, pack_words
-from pawlock.primitives.replies import FORCE, LEAVE, LOOK, MULTI, OWNED, OWNED_LEAVE, PEEK, RENEW_ALL, TAKE
+from pawlock.primitives.replies import FORCE, LEAVE, LOOK, OWNED, OWNED_LEAVE, PEEK, RENEW_ALL, TAKE
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.outcomes import Outcome
     from pawlock.core.protocol.primitive import Leaving, Primitive
     from pawlock.errors import PawlockError
 
-__all__ = ["Mutex", "SharedMutex", "Together"]
+__all__ = ["Mutex", "SharedMutex"]
 
 _ACQUIRE = load(__name__, "acquire", read=TAKE)
 _RENEW = load(__name__, "renew", read=TAKE)
@@ -27,7 +27,6 @@ _LEAVE = load(__name__, "leave", read=LEAVE)
 _SWAP = load(__name__, "swap", read=TAKE)
 _ADOPT = load(__name__, "adopt", read=TAKE)
 _INSPECT = load(__name__, "inspect", read=LOOK)
-_MULTI = load(__name__, "multi", read=MULTI)
 _RENEW_ALL = load(__name__, "renew_all", read=RENEW_ALL)
 _PEEK = load(__name__, "peek", read=PEEK)
 _FORCE = load(__name__, "force", read=FORCE)
@@ -153,10 +152,6 @@ class Mutex:
         """The first two of its keys."""
         return self._keys[: self._two]
 
-    def keys_with(self, token: bytes) -> list[bytes]:
-        """All its keys, with the tombstone of a token."""
-        return [self._keys, pack_words(self._dead + token), self._holds]
-
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
         args = _args(tomb_ms, close_ms, "", self.fence_ms) if tomb_ms or close_ms else self._no_tomb
@@ -259,27 +254,3 @@ class SharedMutex(Mutex):
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """End one hold; see ``own_leave.lua``."""
         return self._with_tomb(_OWN_LEAVE, token, _args(tomb_ms, close_ms, self.fence_ms))
-
-
-class Together:
-    """Several mutexes that one script takes, all or none; see ``multi.lua``.
-
-    Args:
-        members: The mutexes; each of a name of its own.
-    """
-
-    __slots__ = ("_members", "_script")
-
-    def __init__(self, members: Sequence[Mutex]) -> None:
-        self._members: tuple[Mutex, ...] = tuple(members)
-        self._script = for_several(_MULTI, len(self._members))
-
-    def acquire(self, tokens: Sequence[str], ttls_ms: Sequence[int]) -> Call:
-        """Take them all, each with its token, if all are free now; a resend answers the same."""
-        keys: list[bytes] = []
-        args: list[bytes] = []
-        for member, token, ttl_ms in zip(self._members, tokens, ttls_ms, strict=True):
-            word = token.encode()
-            keys += member.keys_with(word)
-            args += [pack_words(word), _args(ttl_ms, member.fence_ms)]
-        return Call(self._script, b"".join([*keys, *args]))
