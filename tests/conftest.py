@@ -1,6 +1,7 @@
 """Servers for all tests; the plugins see to it that nothing is left, and that nothing goes unnoticed."""
 
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ _PRIORITY = -10
 
 NIGHTLY = Path(__file__).parent / "nightly"
 """What `make test-full` alone runs."""
+
+REPEATS = ("contention", "simulation")
+"""Folders whose tests go the same ways ten thousand times: counting lines there costs half as much again."""
 
 SLOW_LIMIT = 600
 """Seconds that a slow test may take which names no limit of its own."""
@@ -57,6 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if NIGHTLY in item.path.parents:
             item.add_marker(pytest.mark.slow)
+        if item.path.parent.name in REPEATS:
+            item.add_marker(pytest.mark.no_cover)
         flavours = [
             v
             for v in getattr(getattr(item, "callspec", None), "params", {}).values()
@@ -67,6 +73,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             # Four at a time on two cores: what takes forty seconds alone can need more than the usual limit.
             item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is there before the tests out of the collections that tests ask for."""
+    gc.collect()
+    gc.freeze()
 
 
 def started(flavour: Flavour) -> Server:

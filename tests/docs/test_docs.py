@@ -113,13 +113,6 @@ def have_a_django_project(folder: Path) -> None:
         django.setup()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def only_new_objects() -> None:
-    """Leave what the suite itself is made of, a million objects, out of the search that ends each page."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=name_of)
 def test_the_examples_of_a_page_run(
     page: Path,

@@ -46,9 +46,6 @@ def test_a_majority_of_masters_over_tls(masters: list[tuple[str, Server]], api: 
             assert tokens.count(lease.token.encode()) >= 2
             await done(lease.extend(3))
             await done(lease.release())
-        reader = await done(client.rwlock("t").read.acquire())
-        assert reader.quorum.needed == 2
-        await done(reader.release())
         eventually(lambda: all(server.command("GET", key("t")) is None for _, server in masters), "all free")
         await done(client.close())
 
@@ -125,4 +122,4 @@ def test_a_service_of_sentinels_over_tls(folder: Path, api: Api) -> None:
 
 
 def test_a_blocked_event_loop_is_renewed_over_tls(masters: list[tuple[str, Server]]) -> None:
-    blocked(masters[0][0], ttl=1, seconds=2.2)
+    blocked(masters[0][0], ttl=2.5, seconds=4)

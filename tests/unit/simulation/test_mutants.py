@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+import pytest
+
 from pawlock.core.protocol.scripts import load
 from pawlock.primitives.registry import REGISTRY
 from tests.project.test_project import ROOT
@@ -12,6 +14,7 @@ from tests.simulator.mutants.hunt import LONG, MOST, MUTANTS, hunt, known
 from tests.simulator.simulation import quiet
 
 
+@pytest.mark.timeout(400)
 def test_each_wrong_protocol_is_found() -> None:
     """All but those that take seconds, which are in tests/nightly/simulation."""
     with quiet():
