@@ -9,7 +9,7 @@ stay; ruff drops the imports that threads do not need, sorts and formats.
 What truly differs is written by hand, and is in no list of this tool:
 
 - `__init__.py`: the public names.
-- `context.py`: an engine for each event loop is asked for by a call; that of threads is an attribute.
+- `context.py`: of asyncio, an engine for each event loop is asked for by a call.
 - `lifecycle.py`: a client of asyncio has an engine for each event loop, and they end with it; one of threads has one
   engine, ended by the process, a fork or the garbage collector, and it warns where it blocks an event loop.
 - `block.py`: a loss cancels the task in its block, and leaving it has to tell that cancel from others; a thread is

@@ -138,6 +138,7 @@ def _run(
     client_ca: str | None, insecure_http: bool, drain_delay: float, probe_port: int | None,
     as_json: bool, log: str, **_: Any,
 ) -> int:  # fmt: skip
+    from pawlock._target import find_target
     from pawlock.service.access import Access
     from pawlock.service.app import create_app
     from pawlock.service.config import Limits
@@ -149,7 +150,8 @@ def _run(
     _check_reach(host, tokens, certificate, client_ca, insecure_http=insecure_http)
     state = State(Spaces(url), Access(Limits(), tokens))
     state.access.load()
-    # Made now, so that what can never work is said now.
+    # So that what can never work is said now, and not at the first request.
+    find_target(url)
     state.spaces.of("pawlock")
     try:
         listening = Listening(

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pawlock._factory import Settings
-    from pawlock.core.keep.engine import Engine
     from pawlock.core.protocol.options import Seconds
     from pawlock.core.state.plan import Plan
     from pawlock.model import LockInfo
@@ -16,9 +15,6 @@ __all__ = ["Context"]
 
 class Context(Protocol):
     """A client, as its locks know it."""
-
-    @property
-    def _engine(self) -> Engine: ...
 
     @property
     def _settings(self) -> Settings: ...

@@ -29,7 +29,7 @@ def redirected() -> Generator[None, None, None]:
         for client in _without_address():
             _close(client)
             _put_aside(client)
-            vars(client).update(before.get(client, {}))
+            _state(client).update(before.get(client, {}))
 
 
 def _without_address() -> list[Any]:
@@ -41,10 +41,14 @@ def _put_aside(client: Any) -> dict[str, object]:
     unused: dict[str, object] = {"_engines": {}, "_last": None, "_closed": False}
     if isinstance(client, Client):
         unused = {"_ended": False}
-    state = vars(client)
+    state = _state(client)
     used = {name: state.pop(name) for name in ("_engine", *unused) if name in state}
     state.update(unused)
     return used
+
+
+def _state(client: object) -> dict[str, object]:
+    return vars(client)
 
 
 def _close(client: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,7 @@ def pawlock_sim(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 @contextmanager
 def _default(
     url: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+) -> Generator[None, None, None]:
     """Let ``pawlock.connect()`` find this, also where it was called before, and ``embedded://`` one of the run's own."""
     from pawlock.testing.clients import redirected
 

@@ -206,6 +206,14 @@ except pawlock.ConfigurationError as error:
     assert done.stdout.endswith("done\n"), done.stdout + done.stderr
 
 
+def test_a_service_without_a_server_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PAWLOCK_URL", raising=False)
+    monkeypatch.setenv("PAWLOCK_REQUIRE_URL", "1")
+    command = [sys.executable, "-m", "pawlock", "serve", "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "set PAWLOCK_URL" in done.stderr) == (64, True), done.stderr
+
+
 def test_a_mistake_in_the_environment_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for url in ("", "redis://h:port", "nonsense"):
         monkeypatch.setenv("PAWLOCK_URL", url)
