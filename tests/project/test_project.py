@@ -110,6 +110,12 @@ def test_the_wheel_holds_every_source_file(wheel: zipfile.ZipFile) -> None:
     assert [name for name in inside if name.endswith(".lua")]
 
 
+def test_the_wheel_needs_nothing_of_the_tests(wheel: zipfile.ZipFile) -> None:
+    sources = [name for name in wheel.namelist() if name.endswith(".py")]
+    assert sources
+    assert not [name for name in sources if re.search(rb"(from|import) tests\b|\"tests\.", wheel.read(name))]
+
+
 def test_the_wheel_asks_for_redis_and_hiredis_alone(wheel: zipfile.ZipFile) -> None:
     (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     metadata = Parser().parsestr(wheel.read(name).decode())
