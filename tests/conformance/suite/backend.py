@@ -101,6 +101,10 @@ class Backend(Protocol):
         """The same with what is in it: another one after each change."""
         ...
 
+    def queued(self, namespace: str) -> int:
+        """How many stand in its queues."""
+        ...
+
     def without_ttl(self, namespace: str) -> list[str]:
         """What of it would stay indefinitely."""
         ...
@@ -164,6 +168,11 @@ class RedisBackend:
             for number, key in self._found(namespace)
             if b":dead:" not in key
         }
+
+    def queued(self, namespace: str) -> int:
+        """See ``Backend``."""
+        found = [(number, key) for number, key in self._found(namespace) if key.endswith(b"queue")]
+        return sum(int(self._raw[number].zcard(key)) for number, key in found)
 
     def without_ttl(self, namespace: str) -> list[str]:
         """See ``Backend``."""

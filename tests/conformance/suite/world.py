@@ -117,7 +117,7 @@ class World:
         self._clients: list[Any] = []
         self._proxies: list[Faulty] = []
         self._owners = 0
-        self._before: Mapping[str, Any] | None = None
+        self._before: object = None
         self.kept: list[Any] = []
 
     @property
@@ -177,7 +177,7 @@ class World:
 
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Started:
         """Begin some work in a thread or task of its own."""
-        self._before = self.picture()
+        self._before = self._state()
         return Started(self, work)
 
     def waiting(self, lock: Any, timeout: float | None = PATIENCE) -> Started:
@@ -221,12 +221,15 @@ class World:
         return time.monotonic() - began
 
     async def quiet(self) -> None:
-        """Give what was just started the time to reach the server, as a change of the keys shows."""
+        """Give what was just started the time to reach the server, as its queue shows, or a change of the keys."""
         before, self._before = self._before, None
-        end = time.monotonic() + 0.5
-        while before is not None and self.picture() == before and time.monotonic() < end:
+        end = time.monotonic() + (PATIENCE if self.entry.fifo else 0.5)
+        while before is not None and self._state() == before and time.monotonic() < end:
             await self.pause(0.004)
         await self.pause(0.05)
+
+    def _state(self) -> object:
+        return self._backend.queued(self.namespace) if self.entry.fifo else self.picture()
 
     # The server -------------------------------------------------------------------------------------------------
 

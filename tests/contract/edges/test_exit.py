@@ -47,6 +47,7 @@ def test_a_lease_whose_client_is_out_of_sight_is_released_at_the_end(valkey: Ser
     assert free(valkey, "unseen")
 
 
+@pytest.mark.slow
 def test_sys_exit_inside_a_block(valkey: Server) -> None:
     text = """
         import sys, pawlock
@@ -432,9 +433,8 @@ def test_a_handler_that_closes_and_exits_while_a_multi_lock_waits_for_a_slow_ser
         eventually(lambda: not other.inspect("a").held and not other.inspect("b").held, "both are free")
 
 
-@pytest.mark.parametrize(
-    "handler", ["signal.signal", pytest.param("add_signal_handler", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("handler", ["signal.signal", "add_signal_handler"])
 def test_a_handler_that_closes_and_exits_in_asyncio(valkey: Server, handler: str) -> None:
     """`close()` of the sync client and `sys.exit(0)`, out of the loop in the middle of a block of the async one."""
     text = """
@@ -469,6 +469,7 @@ def test_a_handler_that_closes_and_exits_in_asyncio(valkey: Server, handler: str
     assert all(free(valkey, name) for name in ("sync", "task", "other task"))
 
 
+@pytest.mark.slow
 def test_a_forked_worker_that_is_the_first_to_use_pawlock(valkey: Server) -> None:
     """Its parent has imported pawlock, and made no client: what ends a worker's clients is only loaded in the worker."""
     text = """

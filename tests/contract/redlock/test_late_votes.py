@@ -130,6 +130,7 @@ def test_a_vote_that_comes_after_the_end_of_its_client_does_not_count(five: Clus
         eventually(lambda: five.holders("late") == [None] * 5, "and counts no more")
 
 
+@pytest.mark.slow
 def test_nodes_that_forgot_a_script_and_are_not_waited_for_are_taught_all_the_same(five: Cluster) -> None:
     with ExitStack() as stack:
         far = [stack.enter_context(Proxy(server)) for server in five.servers[3:]]

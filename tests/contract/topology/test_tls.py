@@ -17,6 +17,10 @@ from tests.faults.rig import Api, key
 from tests.support.groups import ClusterGroup, SentinelGroup
 from tests.support.servers import Server, available
 
+# A client closes its connection and does not wait for the server to end TLS too: asyncio warns where its loop ends sooner.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 each_api = pytest.mark.parametrize("api", APIS)
 FRESH = pawlock.RedlockOptions(fresh=True)
 
