@@ -5,14 +5,12 @@ Django can be set up once per process, and with one version.
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import tempfile
 import threading
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 URL = sys.argv[1]
 folder = tempfile.mkdtemp(prefix="pawlock-t-")
@@ -26,18 +24,13 @@ import django  # noqa: E402 - the settings are read at its set-up
 
 django.setup()
 
-from django.contrib.auth.models import Permission, User  # noqa: E402 - as above
-from django.core.management import CommandError, call_command  # noqa: E402
-from django.db import connection, connections, transaction  # noqa: E402
+from django.db import connection, connections, transaction  # noqa: E402 - as above
 from django.db.models import F  # noqa: E402
-from django.test import Client as Browser  # noqa: E402
 from django.test import TestCase  # noqa: E402
 from django.test.utils import override_settings  # noqa: E402
 
 import pawlock  # noqa: E402
 from pawlock.integrations.django import async_client, client, lock  # noqa: E402
-from pawlock.integrations.django._checks import check_locks  # noqa: E402
-from tests.integrations.django_site.management.commands import load  # noqa: E402
 from tests.integrations.django_site.models import Import, Stock, Tea  # noqa: E402
 from tests.nightly.apps.rig import until  # noqa: E402
 
@@ -90,11 +83,13 @@ def the_server_is_that_of_the_cache() -> None:
         with client().lock("of the cache"):
             assert not free("of the cache")
         client().close()
-        os.environ["PAWLOCK_URL"] = "redis://127.0.0.1:1"
-        try:
-            assert [one.id for one in check_locks()] == ["pawlock.W001"]
-        finally:
-            del os.environ["PAWLOCK_URL"]
+    os.environ["PAWLOCK_URL"] = "redis://127.0.0.1:1"
+    try:
+        with override_settings(PAWLOCK={"UNAVAILABLE_AFTER": 0.2}, CACHES=caches):
+            raises(pawlock.BackendUnavailable, "127.0.0.1:1", client().lock("of the environment").try_acquire)
+            client().close()
+    finally:
+        del os.environ["PAWLOCK_URL"]
 
 
 @case
@@ -214,85 +209,6 @@ def lose(name: str, lease: pawlock.Lease) -> None:
 
 
 @case
-def a_command_runs_once() -> None:
-    said = io.StringIO()
-    with other.lock("import:prices"):
-        call_command("load", "prices", stdout=said)
-        assert said.getvalue() == "skipped: 'import:prices' is held by another client\n"
-        call_command("load", "others", stdout=said)
-        assert said.getvalue().endswith("loaded\n")
-        load.Command.on_contended = "raise"
-        raises(CommandError, "held by another", call_command, "load", "prices")
-        load.Command.on_contended, load.Command.lock_options = "wait", {"timeout": 0.1}
-        raises(CommandError, "LOCK_TIMEOUT", call_command, "load", "prices")
-    call_command("load", "prices", stdout=said)
-    load.Command.on_contended, load.Command.lock_options = "skip", {}
-    assert [one.fence > 0 for one in Import.objects.filter(source="prices")] == [True]
-    load.Command.lock = "import:{sources}"
-    raises(pawlock.ConfigurationError, "sources", call_command, "load", "prices")
-    load.Command.lock = "import:{source}"
-
-
-@case
-def the_checks_find_what_is_wrong() -> None:
-    assert check_locks() == []
-    cache = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": URL}
-    with override_settings(CACHES={"default": cache}):
-        assert [one.id for one in check_locks()] == ["pawlock.W003"]
-    with override_settings(CACHES={"default": {**cache, "KEY_PREFIX": "site"}}):
-        assert [one.id for one in check_locks()] == ["pawlock.W002", "pawlock.W003"]
-    with override_settings(CACHES={"default": {**cache, "LOCATION": "redis://elsewhere:6379/1"}}):
-        assert check_locks() == []
-    with override_settings(PAWLOCK={"URL": "redis://127.0.0.1:1"}):
-        assert [one.id for one in check_locks()] == ["pawlock.W001"]
-    for wrong in ({"URL": ""}, {"URL": URL, "TTTL": 3}, {"URL": "nowhere"}):
-        with override_settings(PAWLOCK=wrong):
-            assert [one.id for one in check_locks()] == ["pawlock.E001"], wrong
-    call_command("check")
-
-
-@case
-def the_admin_lists_holders_and_releases_with_a_reason() -> None:
-    User.objects.create_superuser("root", password="x")
-    viewer = User.objects.create_user("viewer", password="x", is_staff=True)
-    viewer.user_permissions.add(Permission.objects.get(codename="view_lock"))
-    User.objects.create_user("nobody", password="x", is_staff=True)
-    page = "/admin/pawlock/lock/"
-    lease = other.lock("order:{{7}}").acquire()
-    until("it is listed", lambda: [one.name for one in client().locks()] == ["order:{7}"])
-    browser = Browser()
-    assert browser.login(username="nobody", password="x")
-    assert browser.get(page).status_code == 403
-    assert browser.login(username="viewer", password="x")
-    shown = browser.get(page).content.decode()
-    assert "order:{7}" in shown
-    assert "Force-release" not in shown
-    taken = {"name": "order:{7}", "reason": "the worker hangs"}
-    assert browser.post(page, taken).status_code == 403
-    assert browser.login(username="root", password="x")
-    assert "Locks" in browser.get("/admin/").content.decode()
-    assert "Give a reason" in browser.post(page, {"name": "order:{7}"}, follow=True).content.decode()
-    assert not lease.lost
-    done = browser.post(page, taken, follow=True).content.decode()
-    assert "was released" in done
-    assert "the worker hangs (by root)" in done
-    until("it is lost", lambda: bool(lease.lost))
-    (entry,) = [one for one in client().audit() if one.name == "order:{7}"]
-    assert (entry.name, entry.text) == ("order:{7}", "the worker hangs (by root)")
-    from django.contrib.admin.models import LogEntry
-
-    assert "the worker hangs" in LogEntry.objects.get(object_id="order:{7}").change_message
-    raises(pawlock.LeaseLost, "taken", lease.check)
-    assert "Nobody held" in browser.post(page, taken, follow=True).content.decode()
-    changed = pawlock.Forced("order:{7}", released=False, holder="web-1:7/main", fence=None)
-    with patch.object(pawlock.Client, "force_release", return_value=changed):
-        assert "now held by web-1:7/main" in browser.post(page, taken, follow=True).content.decode()
-    with override_settings(PAWLOCK={"URL": "redis://127.0.0.1:1", "UNAVAILABLE_AFTER": 0.2}):
-        assert "cannot be asked" in browser.get(page).content.decode()
-        client().close()
-
-
-@case
 def requests_of_one_thread_share_a_connection() -> None:
     def views() -> None:
         for number in range(50):
@@ -348,7 +264,6 @@ def all_rows_are_written_or_none() -> None:
     Stock.objects.all().delete()
 
 
-call_command("migrate", verbosity=0)
 with connection.schema_editor() as editor:
     for model in (Import, Stock, Tea):
         editor.create_model(model)

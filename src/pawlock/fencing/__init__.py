@@ -1,4 +1,4 @@
-"""Guards that compare fences: for SQL, SQLAlchemy, Redis and HTTP.
+"""Guards that compare fences: for SQL, SQLAlchemy and Redis.
 
 A lock cannot stop a holder that was paused and writes late; what it writes to can. Each guard here keeps the greatest
 fence that it has seen beside the data and refuses a lower one with ``StaleFence``. The rule is claim, read, write:
@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pawlock.fencing._fence import Fenced, fence_of
-from pawlock.fencing.http import HEADER, AsgiFences, Fences, MemoryFences, WsgiFences, fence_header
 from pawlock.fencing.redis import AsyncRedisGuard, RedisGuard
 from pawlock.fencing.sql import Cursor, Dialect, FencedTable, ParamStyle
 
@@ -20,20 +19,14 @@ if TYPE_CHECKING:
     from pawlock.fencing.orm import FencedMixin
 
 __all__ = [
-    "HEADER",
-    "AsgiFences",
     "AsyncRedisGuard",
     "Cursor",
     "Dialect",
     "Fenced",
     "FencedMixin",
     "FencedTable",
-    "Fences",
-    "MemoryFences",
     "ParamStyle",
     "RedisGuard",
-    "WsgiFences",
-    "fence_header",
     "fence_of",
 ]
 

@@ -153,8 +153,6 @@ class RedisGuard(_BaseGuard):
         keys, args = self._claim_args(lease, key)
         self._result(lease, key, self._script(keys=keys, args=args))
 
-    note = claim
-
 
 class AsyncRedisGuard(_BaseGuard):
     """``RedisGuard`` for asyncio.
@@ -205,5 +203,3 @@ class AsyncRedisGuard(_BaseGuard):
         """
         keys, args = self._claim_args(lease, key)
         self._result(lease, key, await self._script(keys=keys, args=args))
-
-    note = claim

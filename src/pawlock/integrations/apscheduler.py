@@ -1,4 +1,4 @@
-"""pawlock for APScheduler 3: of N processes with the same scheduler, one runs the jobs (``lead``) or each job (``once``).
+"""pawlock for APScheduler 3: of N processes with the same scheduler, one runs the jobs.
 
 APScheduler 4 has leases of its own.
 """
@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 import pawlock
-from pawlock.integrations._firing import Firing, firing, once
 
-__all__ = ["AsyncLeading", "Firing", "Leading", "firing", "lead", "once"]
+__all__ = ["AsyncLeading", "Leading", "lead"]
 
 _SLACK = 1.0
 """Seconds beyond its TTL within which the successor of a dead leader leads."""

@@ -1,18 +1,15 @@
-"""What both exporters share: the buckets, the label values, the classes of names, and the reading of the gauges."""
+"""What both exporters share: the buckets, the label values, and the reading of the gauges."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import translate
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pawlock._inside import engines_of
 from pawlock.core.protocol.runtime import FaultKind
-from pawlock.errors import ConfigurationError
 from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
@@ -27,13 +24,11 @@ __all__ = [
     "HOLD_BUCKETS",
     "KINDS",
     "LOSSES",
-    "OTHER",
     "POLICIES",
     "QUEUE_BUCKETS",
     "RELEASES",
     "REQUEST_BUCKETS",
     "WAIT_BUCKETS",
-    "Classes",
     "Snapshot",
     "take_snapshot",
     "version",
@@ -52,52 +47,6 @@ LOSSES: tuple[str, ...] = tuple(map(str, LossReason))
 POLICIES = ("local", "open")
 FAULTS: tuple[str, ...] = tuple(map(str, FaultKind))
 
-OTHER = "other"
-"""The class of every name that no pattern fits."""
-
-_MOST_CLASSES = 50
-_CLASS = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,49}")
-
-
-class Classes:
-    """The classes of lock names: names themselves are never labels.
-
-    Args:
-        patterns: For each class a pattern as of a shell, ``*`` and ``?``: ``{"order": "order:*"}``. The first that fits
-            counts. None or empty: there are no classes, and no label for them.
-
-    Raises:
-        ConfigurationError: More than 50, or a class or pattern that can never work.
-    """
-
-    def __init__(self, patterns: Mapping[str, str] | None) -> None:
-        given: dict[object, object] = dict[object, object]((patterns or {}).items())
-        self.patterns: dict[str, str] = {}
-        if len(given) > _MOST_CLASSES:
-            raise ConfigurationError(
-                f"at most {_MOST_CLASSES} classes, since each costs many series; got {len(given)}"
-            )
-        for name, pattern in given.items():
-            if not isinstance(name, str) or not _CLASS.fullmatch(name) or name == OTHER:
-                text = "1 to 50 letters, digits, '_', '.', '-', a letter first, and not 'other'"
-                raise ConfigurationError(f"class {name!r:.60} must be {text}")
-            if not isinstance(pattern, str) or not pattern:
-                raise ConfigurationError(f"the pattern of class {name!r} must be text, such as 'order:*'")
-            self.patterns[name] = pattern
-        self._compiled = [(name, re.compile(translate(pattern))) for name, pattern in self.patterns.items()]
-
-    def __bool__(self) -> bool:
-        return bool(self._compiled)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All that ``of`` may return."""
-        return (*self.patterns, OTHER)
-
-    def of(self, name: str) -> str:
-        """The class of a name."""
-        return next((found for found, pattern in self._compiled if pattern.match(name)), OTHER)
-
 
 def version() -> str:
     """The version of pawlock: its package stands above this module, and is there by the time that anybody asks."""
@@ -109,17 +58,17 @@ class Snapshot:
     """The state of several clients.
 
     Attributes:
-        held: Leases, by kind and class.
-        waiting: Threads and tasks that wait, by kind and class.
+        held: Leases, by kind.
+        waiting: Threads and tasks that wait, by kind.
         states: Clients (of asyncio: for each loop) by what they know of their server.
     """
 
-    held: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
-    waiting: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    held: Counter[str] = field(default_factory=Counter[str])
+    waiting: Counter[str] = field(default_factory=Counter[str])
     states: dict[str, int] = field(default_factory=lambda: {"up": 0, "suspect": 0, "down": 0})
 
 
-def take_snapshot(clients: Iterable[Client | AsyncClient], classes: Classes) -> Snapshot:
+def take_snapshot(clients: Iterable[Client | AsyncClient]) -> Snapshot:
     """The current state of the clients; sends nothing."""
     found = Snapshot()
     for client in clients:
@@ -128,9 +77,9 @@ def take_snapshot(clients: Iterable[Client | AsyncClient], classes: Classes) -> 
                 continue
             held = _held(engine)
             for server_lease in held:
-                found.held[server_lease.primitive.kind, classes.of(server_lease.primitive.name)] += 1
+                found.held[server_lease.primitive.kind] += 1
             for primitive, _, _ in tuple(engine.queues.waits.values()):
-                found.waiting[primitive.kind, classes.of(primitive.name)] += 1
+                found.waiting[primitive.kind] += 1
             found.states[_state(engine, held)] += 1
     return found
 

@@ -16,7 +16,6 @@ except ImportError as _missing:
     raise ImportError('pawlock.metrics.otel: run pip install "pawlock[otel]"') from _missing
 
 from pawlock._inside import add_observer
-from pawlock.errors import ConfigurationError
 from pawlock.metrics._shared import (
     ACQUISITIONS,
     FAULTS,
@@ -28,7 +27,6 @@ from pawlock.metrics._shared import (
     RELEASES,
     REQUEST_BUCKETS,
     WAIT_BUCKETS,
-    Classes,
     take_snapshot,
     version,
 )
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["instrument"]
 
 _KIND = "pawlock.lock.kind"
-_CLASS = "pawlock.lock.class"
 _NAME = "pawlock.lock.name"
 _OUTCOME = "outcome"
 
@@ -49,11 +46,10 @@ _OUTCOME = "outcome"
 class _Exporter:
     """The instruments of one pair of providers, for all clients that are put into it."""
 
-    def __init__(self, meters: MeterProvider, tracers: TracerProvider, classes: Classes) -> None:
+    def __init__(self, meters: MeterProvider, tracers: TracerProvider) -> None:
         self.made_for: tuple[object, object] = meters, tracers
-        self.classes: Classes = classes
         self.clients: WeakSet[Any] = WeakSet()
-        self.known: set[tuple[str, str]] = set()
+        self.known: set[str] = set()
         self.tracer = tracers.get_tracer("pawlock", version())
         meter = meters.get_meter("pawlock", version())
 
@@ -96,8 +92,7 @@ class _Exporter:
         for fault in FAULTS:
             self.faults.add(0, {"fault": fault})
         for kind in KINDS:
-            for found in self.classes.names:
-                self._create_end_series(self._attributes(kind, found))
+            self._create_end_series({_KIND: kind})
 
     def _create_end_series(self, of: dict[str, str]) -> None:
         for reason in LOSSES:
@@ -108,19 +103,19 @@ class _Exporter:
             self.degraded.add(0, {**of, "policy": policy})
 
     def _gauges(self, meter: metrics.Meter) -> None:
-        def answer(found: Mapping[tuple[str, str], int]) -> Iterable[Observation]:
+        def answer(found: Mapping[str, int]) -> Iterable[Observation]:
             # What was ever seen stays reported, with 0.
             now = {**dict.fromkeys(tuple(self.known), 0), **found}
-            return [Observation(value, self._attributes(*of)) for of, value in now.items()]
+            return [Observation(value, {_KIND: kind}) for kind, value in now.items()]
 
         def held(_: CallbackOptions) -> Iterable[Observation]:
-            return answer(take_snapshot(list(self.clients), self.classes).held)
+            return answer(take_snapshot(list(self.clients)).held)
 
         def waiting(_: CallbackOptions) -> Iterable[Observation]:
-            return answer(take_snapshot(list(self.clients), self.classes).waiting)
+            return answer(take_snapshot(list(self.clients)).waiting)
 
         def states(_: CallbackOptions) -> Iterable[Observation]:
-            found = take_snapshot(list(self.clients), self.classes).states
+            found = take_snapshot(list(self.clients)).states
             return [Observation(clients, {"state": state}) for state, clients in found.items()]
 
         gauge = meter.create_observable_gauge
@@ -128,15 +123,11 @@ class _Exporter:
         gauge("pawlock.lock.waiters", [waiting], "{waiter}", "Threads and tasks waiting now.")
         gauge("pawlock.backend.clients", [states], "{client}", "Clients by connection state.")
 
-    def _attributes(self, kind: str, found: str) -> dict[str, str]:
-        return {_KIND: kind, _CLASS: found} if self.classes else {_KIND: kind}
-
-    def of(self, kind: str, name: str) -> dict[str, str]:
-        """The attributes of a name in metrics."""
-        found = self.classes.of(name)
-        of = self._attributes(kind, found)
-        if (kind, found) not in self.known:
-            self.known.add((kind, found))
+    def of(self, kind: str) -> dict[str, str]:
+        """The attributes of a kind in metrics; its series begin with 0."""
+        of = {_KIND: kind}
+        if kind not in self.known:
+            self.known.add(kind)
             self._create_end_series(of)
             self.contended.add(0, of)
             for outcome in ACQUISITIONS:
@@ -152,7 +143,7 @@ class _Exporter:
 
     def acquired(self, kind: str, name: str, *, waited: float, contended: bool, degraded: str) -> object:
         """See ``Observer``."""
-        of = self.of(kind, name)
+        of = self.of(kind)
         self.acquisitions.add(1, {**of, _OUTCOME: "acquired"})
         self.wait.record(waited, of)
         if degraded:
@@ -165,19 +156,19 @@ class _Exporter:
 
     def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:
         """See ``Observer``."""
-        self.acquisitions.add(1, {**self.of(kind, name), _OUTCOME: outcome})
+        self.acquisitions.add(1, {**self.of(kind), _OUTCOME: outcome})
         if outcome not in ("busy", "cancelled"):
             span = self.span("pawlock.acquire", kind, name, waited, outcome=outcome)
             span.set_status(Status(StatusCode.ERROR, outcome))
             span.end()
 
-    def queued(self, kind: str, name: str, *, place: int) -> None:
+    def queued(self, kind: str, name: str, *, place: int) -> None:  # noqa: ARG002 - see Observer
         """See ``Observer``."""
-        self.queue.record(place, self.of(kind, name))
+        self.queue.record(place, self.of(kind))
 
-    def released(self, kind: str, name: str, *, held: float, outcome: str) -> None:
+    def released(self, kind: str, name: str, *, held: float, outcome: str) -> None:  # noqa: ARG002 - see Observer
         """See ``Observer``."""
-        of = self.of(kind, name)
+        of = self.of(kind)
         self.releases.add(1, {**of, _OUTCOME: outcome})
         if outcome != "lost":
             # The hold of a lost lease was over when it was lost.
@@ -185,7 +176,7 @@ class _Exporter:
 
     def lost(self, kind: str, name: str, *, held: float, reason: LossReason, acquired: object) -> None:
         """See ``Observer``."""
-        of = self.of(kind, name)
+        of = self.of(kind)
         self.losses.add(1, {**of, "reason": str(reason)})
         self.hold.record(held, of)
         context = acquired if isinstance(acquired, contexts.Context) else None
@@ -219,7 +210,6 @@ def instrument(
     client: Client | AsyncClient,
     meter_provider: MeterProvider | None = None,
     tracer_provider: TracerProvider | None = None,
-    classes: Mapping[str, str] | None = None,
 ) -> None:
     """Export what a client does to OpenTelemetry: metrics, and a span for each contended acquisition and each loss.
 
@@ -230,25 +220,14 @@ def instrument(
         client: The client, sync or async.
         meter_provider: Where the metrics go; None: the global one.
         tracer_provider: Where the spans go; None: the global one.
-        classes: Which names are counted separately, by shell patterns: ``{"order": "order:*"}`` gives their metrics
-            the attribute ``pawlock.lock.class="order"``, and all others ``"other"``. At most 50; the first that fits
-            counts. None: no such attribute.
-
-    Raises:
-        ConfigurationError: Classes that can never work, or others than these providers' metrics have already.
     """
     meters = metrics.get_meter_provider() if meter_provider is None else meter_provider
     tracers = trace.get_tracer_provider() if tracer_provider is None else tracer_provider
-    wanted = Classes(classes)
     for exporter in _exporters:
         if exporter.made_for[0] is meters and exporter.made_for[1] is tracers:
-            if exporter.classes.patterns != wanted.patterns:
-                raise ConfigurationError(
-                    "these providers already have metrics with other classes: pass the same classes"
-                )
             break
     else:
-        exporter = _Exporter(meters, tracers, wanted)
+        exporter = _Exporter(meters, tracers)
         _exporters.append(exporter)
     exporter.clients.add(client)
     add_observer(client, exporter)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -15,21 +15,17 @@ except ImportError as _missing:
     raise ImportError('pawlock.metrics.prometheus: run pip install "pawlock[prometheus]"') from _missing
 
 from pawlock._inside import add_observer
-from pawlock.errors import ConfigurationError
-from pawlock.metrics._multiprocess import SharedGauges, multiprocess
 from pawlock.metrics._shared import (
     ACQUISITIONS,
     FAULTS,
     HOLD_BUCKETS,
     KINDS,
     LOSSES,
-    OTHER,
     POLICIES,
     QUEUE_BUCKETS,
     RELEASES,
     REQUEST_BUCKETS,
     WAIT_BUCKETS,
-    Classes,
     Snapshot,
     take_snapshot,
     version,
@@ -48,40 +44,34 @@ _COUNTED = {"renewed": "ok", "renewal_failed": "failed"}
 class _Exporter:
     """The metrics of one registry, for all clients that are put into it."""
 
-    def __init__(self, registry: CollectorRegistry, classes: Classes) -> None:
-        self.classes: Classes = classes
+    def __init__(self, registry: CollectorRegistry) -> None:
         self.clients: WeakSet[Any] = WeakSet()
-        self.labels: tuple[str, ...] = ("kind", "class") if classes else ("kind",)
-        self.known: set[tuple[str, ...]] = set()
-        self._histograms(registry, self.labels)
-        self._counters(registry, self.labels)
+        self.known: set[str] = set()
+        self._histograms(registry)
+        self._counters(registry)
         for kind in KINDS:
-            for found in classes.names:
-                self._create_end_series((kind, found)[: len(self.labels)])
-        if multiprocess():
-            self.shared = SharedGauges(registry, self.labels, self.snapshot, version())
-        else:
-            registry.register(_Gauges(self))
+            self._create_end_series(kind)
+        registry.register(_Gauges(self))
 
-    def _histograms(self, registry: CollectorRegistry, of: tuple[str, ...]) -> None:
+    def _histograms(self, registry: CollectorRegistry) -> None:
         def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
             return Histogram(name, text, labels, buckets=buckets, registry=registry)
 
         self.wait = histogram(
             "pawlock_lock_wait_seconds",
             "Time from calling acquire to getting the lock, in seconds.",
-            of,
+            ("kind",),
             WAIT_BUCKETS,
         )
         self.hold = histogram(
             "pawlock_lock_hold_seconds",
             "Time from the grant to the release or loss, in seconds.",
-            of,
+            ("kind",),
             HOLD_BUCKETS,
         )
         self.queue = histogram(
             "pawlock_lock_queue_length", "Queue length when a waiter joins, including that waiter.",
-            of, QUEUE_BUCKETS,
+            ("kind",), QUEUE_BUCKETS,
         )  # fmt: skip
         self.requests = histogram(
             "pawlock_backend_request_duration_seconds",
@@ -90,17 +80,19 @@ class _Exporter:
             REQUEST_BUCKETS,
         )
 
-    def _counters(self, registry: CollectorRegistry, of: tuple[str, ...]) -> None:
+    def _counters(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, labels: tuple[str, ...]) -> Counter:
             return Counter(name, text, labels, registry=registry)
 
-        self.acquisitions = counter("pawlock_lock_acquisitions", "Acquisitions by outcome.", (*of, "outcome"))
-        self.contended = counter("pawlock_lock_contended", "Grants that had to wait.", of)
-        self.degraded = counter(
-            "pawlock_lock_degraded", "Grants in degraded mode, without the server.", (*of, "policy")
+        self.acquisitions = counter(
+            "pawlock_lock_acquisitions", "Acquisitions by outcome.", ("kind", "outcome")
         )
-        self.releases = counter("pawlock_lock_releases", "Ended leases by outcome.", (*of, "outcome"))
-        self.losses = counter("pawlock_lock_lost", "Leases lost before their release.", (*of, "reason"))
+        self.contended = counter("pawlock_lock_contended", "Grants that had to wait.", ("kind",))
+        self.degraded = counter(
+            "pawlock_lock_degraded", "Grants in degraded mode, without the server.", ("kind", "policy")
+        )
+        self.releases = counter("pawlock_lock_releases", "Ended leases by outcome.", ("kind", "outcome"))
+        self.losses = counter("pawlock_lock_lost", "Leases lost before their release.", ("kind", "reason"))
         self.renewals = counter("pawlock_lock_renewals", "Renewals.", ("outcome",))
         self.handovers = counter(
             "pawlock_lock_handovers", "Local hand-offs inside a client, without the server.", ()
@@ -117,68 +109,67 @@ class _Exporter:
         for fault in FAULTS:
             self.faults.labels(fault)
 
-    def _create_end_series(self, of: tuple[str, ...]) -> None:
+    def _create_end_series(self, kind: str) -> None:
         for reason in LOSSES:
-            self.losses.labels(*of, reason)
+            self.losses.labels(kind, reason)
         for outcome in RELEASES:
-            self.releases.labels(*of, outcome)
+            self.releases.labels(kind, outcome)
         for policy in POLICIES:
-            self.degraded.labels(*of, policy)
+            self.degraded.labels(kind, policy)
 
-    def of(self, kind: str, name: str) -> tuple[str, ...]:
-        """The labels of a name."""
-        of = (kind, self.classes.of(name)) if self.classes else (kind,)
-        if of not in self.known:
-            self.known.add(of)
-            self._create_end_series(of)
-            self.contended.labels(*of)
+    def begin(self, kind: str) -> None:
+        """Create the series of a kind with 0 when it is first used."""
+        if kind not in self.known:
+            self.known.add(kind)
+            self._create_end_series(kind)
+            self.contended.labels(kind)
             for outcome in ACQUISITIONS:
-                self.acquisitions.labels(*of, outcome)
-        return of
+                self.acquisitions.labels(kind, outcome)
 
     def snapshot(self) -> Snapshot:
-        """The state of the clients; every label set that was ever seen stays, with 0."""
-        found = take_snapshot(list(self.clients), self.classes)
-        for of in tuple(self.known):
-            place = of[0], of[1] if self.classes else OTHER
-            found.held.setdefault(place, 0)
-            found.waiting.setdefault(place, 0)
+        """The state of the clients; every kind that was ever seen stays, with 0."""
+        found = take_snapshot(list(self.clients))
+        for kind in tuple(self.known):
+            found.held.setdefault(kind, 0)
+            found.waiting.setdefault(kind, 0)
         return found
 
     # As an Observer ---------------------------------------------------------------------------------------------
 
-    def acquired(self, kind: str, name: str, *, waited: float, contended: bool, degraded: str) -> object:
+    def acquired(self, kind: str, name: str, *, waited: float, contended: bool, degraded: str) -> object:  # noqa: ARG002 - see Observer
         """See ``Observer``."""
-        of = self.of(kind, name)
-        self.acquisitions.labels(*of, "acquired").inc()
-        self.wait.labels(*of).observe(waited, _exemplar())
+        self.begin(kind)
+        self.acquisitions.labels(kind, "acquired").inc()
+        self.wait.labels(kind).observe(waited, _exemplar())
         if contended:
-            self.contended.labels(*of).inc()
+            self.contended.labels(kind).inc()
         if degraded:
-            self.degraded.labels(*of, degraded).inc()
+            self.degraded.labels(kind, degraded).inc()
         return None
 
     def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:  # noqa: ARG002 - see Observer
         """See ``Observer``."""
-        self.acquisitions.labels(*self.of(kind, name), outcome).inc()
+        self.begin(kind)
+        self.acquisitions.labels(kind, outcome).inc()
 
-    def queued(self, kind: str, name: str, *, place: int) -> None:
+    def queued(self, kind: str, name: str, *, place: int) -> None:  # noqa: ARG002 - see Observer
         """See ``Observer``."""
-        self.queue.labels(*self.of(kind, name)).observe(place)
+        self.begin(kind)
+        self.queue.labels(kind).observe(place)
 
-    def released(self, kind: str, name: str, *, held: float, outcome: str) -> None:
+    def released(self, kind: str, name: str, *, held: float, outcome: str) -> None:  # noqa: ARG002 - see Observer
         """See ``Observer``."""
-        of = self.of(kind, name)
-        self.releases.labels(*of, outcome).inc()
+        self.begin(kind)
+        self.releases.labels(kind, outcome).inc()
         if outcome != "lost":
             # The hold of a lost lease was over when it was lost.
-            self.hold.labels(*of).observe(held, _exemplar())
+            self.hold.labels(kind).observe(held, _exemplar())
 
     def lost(self, kind: str, name: str, *, held: float, reason: LossReason, acquired: object) -> None:  # noqa: ARG002 - see Observer
         """See ``Observer``."""
-        of = self.of(kind, name)
-        self.losses.labels(*of, str(reason)).inc()
-        self.hold.labels(*of).observe(held)
+        self.begin(kind)
+        self.losses.labels(kind, str(reason)).inc()
+        self.hold.labels(kind).observe(held)
 
     def counted(self, what: str) -> None:
         """See ``Observer``."""
@@ -212,9 +203,9 @@ class _Gauges(Collector):
             ("pawlock_locks_held", "Leases held now.", found.held),
             ("pawlock_lock_waiters", "Threads and tasks waiting now.", found.waiting),
         ):
-            gauge = GaugeMetricFamily(name, text, labels=exporter.labels)
-            for of, value in values.items():
-                gauge.add_metric(of[: len(exporter.labels)], value)
+            gauge = GaugeMetricFamily(name, text, labels=["kind"])
+            for kind, value in values.items():
+                gauge.add_metric([kind], value)
             yield gauge
         states = GaugeMetricFamily(
             "pawlock_backend_clients", "Clients by connection state.", labels=["state"]
@@ -241,33 +232,18 @@ def _exemplar() -> dict[str, str] | None:
 _exporters: WeakKeyDictionary[CollectorRegistry, _Exporter] = WeakKeyDictionary()
 
 
-def instrument(
-    client: Client | AsyncClient,
-    registry: CollectorRegistry | None = None,
-    classes: Mapping[str, str] | None = None,
-) -> None:
+def instrument(client: Client | AsyncClient, registry: CollectorRegistry | None = None) -> None:
     """Export what a client does to Prometheus.
 
-    All clients of a registry share its metrics. Instrumenting a client again changes nothing.
+    All clients of a registry share its metrics. Lock names are no labels. Instrumenting a client again changes nothing.
 
     Args:
         client: The client, sync or async.
         registry: Where the metrics go; None: the default registry of prometheus-client.
-        classes: Which names are counted separately, by shell patterns: ``{"order": "order:*"}`` gives their metrics
-            the label ``class="order"``, and all others ``class="other"``. At most 50; the first that fits counts. None:
-            no such label. Names themselves are never labels.
-
-    Raises:
-        ConfigurationError: Classes that can never work, or others than the registry's metrics have already.
     """
     registry = REGISTRY if registry is None else registry
-    wanted = Classes(classes)
     exporter = _exporters.get(registry)
     if exporter is None:
-        exporter = _exporters[registry] = _Exporter(registry, wanted)
-    elif exporter.classes.patterns != wanted.patterns:
-        raise ConfigurationError(
-            "this registry already has metrics with other classes: pass the same classes, or another registry"
-        )
+        exporter = _exporters[registry] = _Exporter(registry)
     exporter.clients.add(client)
     add_observer(client, exporter)

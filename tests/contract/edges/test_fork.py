@@ -10,7 +10,6 @@ import time
 import pytest
 
 import pawlock
-from pawlock.fencing import MemoryFences, http
 from pawlock.integrations.django import _settings as django
 from tests.contract.edges.helpers import (
     Script,
@@ -363,19 +362,18 @@ def test_a_signal_handler_forks_inside_an_acquisition(
 def test_what_several_threads_share_makes_a_child_wait_for_no_thread_of_the_parent(
     valkey: Server, client: pawlock.Client
 ) -> None:
-    """Another thread is inside the service's holds, the fences that were seen, and Django's client at the fork."""
-    service, fences = client.service(), MemoryFences()
+    """Another thread is inside the service's holds and Django's client at the fork."""
+    service = client.service()
     service.acquire("held", identifier="parent")
     inside, over = threading.Event(), threading.Event()
 
     def stay() -> None:
-        with client._book._guard, http._noting, django._making:
+        with client._book._guard, django._making:
             inside.set()
             over.wait(30)
 
     def child() -> str:
         assert django._making.acquire(timeout=5)
-        fences.note(7, "account")
         service.acquire("mine", identifier="child")
         service.release("mine", "child")
         return outcome(lambda: service.release("held", "parent"))

@@ -7,7 +7,6 @@ interleaving of their steps can happen, and all of them are run: on the guards t
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,14 +19,10 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import pawlock
 from pawlock.fencing import (
-    AsgiFences,
     AsyncRedisGuard,
     FencedMixin,
     FencedTable,
-    Fences,
-    MemoryFences,
     RedisGuard,
-    WsgiFences,
 )
 from tests.contract.fencing import databases
 from tests.support.servers import Server
@@ -109,14 +104,13 @@ def run(target: Target, programs: list[tuple[str, ...]], order: tuple[int, ...])
     return done
 
 
-def overtaken(programs: list[tuple[str, ...]], order: tuple[int, ...], *, reads_claim: bool) -> set[int]:
+def overtaken(programs: list[tuple[str, ...]], order: tuple[int, ...]) -> set[int]:
     """The model: a writer is refused from the first step that compares after a later holder was there."""
-    marks = {CLAIM, WRITE} | ({READ} if reads_claim else set[str]())
     at, there, refused = [0] * len(programs), -1, set[int]()
     for writer in order:
         step = programs[writer][at[writer]]
         at[writer] += 1
-        if writer in refused or step not in marks:
+        if writer in refused or step == READ:
             continue
         if there > writer:
             refused.add(writer)
@@ -278,66 +272,6 @@ class AsyncKey(Key):
         super().close()
 
 
-class Http(Target):
-    """A service behind the middleware, whose store compares nothing: its requests are the steps."""
-
-    def __init__(self) -> None:
-        self.fences: Fences = MemoryFences()
-        self.value = START
-        self.status = 0
-
-    def reset(self) -> None:
-        self.fences, self.value = MemoryFences(), START
-
-    def read(self, fence: int) -> int:
-        return self.ask("GET", fence, None)
-
-    # Over HTTP the read carries the fence: it is the claim.
-    def write(self, fence: int, value: int) -> None:
-        self.ask("put", fence, value)
-
-    def ask(self, method: str, fence: int, value: int | None) -> int:
-        raise NotImplementedError
-
-    def answer(self, status: int, fence: int) -> int:
-        if status == 412:
-            raise pawlock.StaleFence("412", fence=fence)
-        assert status == 200
-        return self.value
-
-
-class Wsgi(Http):
-    def ask(self, method: str, fence: int, value: int | None) -> int:
-        def application(environ: Any, start: Any) -> list[bytes]:
-            self.value = self.value if value is None else value
-            start("200 OK", [])
-            return [json.dumps(environ["pawlock.fence"]).encode()]
-
-        def start(status: str, headers: Any) -> None:
-            self.status = int(status[:3])
-
-        environ = {"REQUEST_METHOD": method, "PATH_INFO": "/steps", "HTTP_PAWLOCK_FENCE": str(fence)}
-        list(WsgiFences(application, fences=self.fences)(environ, start))
-        return self.answer(self.status, fence)
-
-
-class Asgi(Http):
-    def ask(self, method: str, fence: int, value: int | None) -> int:
-        async def application(scope: Any, receive: Any, send: Any) -> None:
-            self.value = self.value if value is None else value
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-
-        async def send(message: Any) -> None:
-            self.status = message.get("status", self.status)
-
-        headers = [(b"pawlock-fence", str(fence).encode())]
-        scope = {"type": "http", "method": method, "path": "/steps", "headers": headers}
-        steps = AsgiFences(application, fences=self.fences)(scope, None, send)  # type: ignore[arg-type]
-        with pytest.raises(StopIteration):
-            steps.send(None)
-        return self.answer(self.status, fence)
-
-
 @pytest.fixture
 def targets(valkey: Server) -> Iterator[Callable[..., Target]]:
     """Makes a guard and what it guards; closed with the test."""
@@ -355,25 +289,18 @@ def targets(valkey: Server) -> Iterator[Callable[..., Target]]:
 
 def explore(target: Target, programs: list[tuple[str, ...]]) -> tuple[int, int]:
     """Run all interleavings, hold each to the model; how many there were, and how many lost an update."""
-    reads_claim = isinstance(target, Http)
     count = lost = 0
     for order in interleavings([len(program) for program in programs]):
         done = run(target, programs, order)
-        assert done.refused == overtaken(programs, order, reads_claim=reads_claim), order
+        assert done.refused == overtaken(programs, order), order
         assert len(programs) - 1 not in done.refused, f"{order}: the latest holder is never refused"
         count += 1
         lost += done.lost
     return count, lost
 
 
-def programs_for(target: Target, rule: tuple[str, ...], writers: int) -> list[tuple[str, ...]]:
-    if isinstance(target, Http):
-        rule = tuple(step for step in rule if step != CLAIM)
-    return [rule] * writers
-
-
 def loses_nothing(target: Target, rule: tuple[str, ...], writers: int, orders: int) -> None:
-    count, lost = explore(target, programs_for(target, rule, writers))
+    count, lost = explore(target, [rule] * writers)
     assert (count >= orders, lost) == (True, 0), f"{type(target).__name__}: {lost} of {count}"
 
 
@@ -404,15 +331,13 @@ def test_in_sql_no_update_of_more_writers_and_writes_is_lost(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Mixin, Wsgi, Asgi, Key, AsyncKey])
+@pytest.mark.parametrize("kind", [Mixin, Key, AsyncKey])
 def test_elsewhere_no_update_of_more_writers_and_writes_is_lost(
     kind: type[Target], targets: Callable[..., Target]
 ) -> None:
-    # Over HTTP the claim is no step of its own.
-    http = issubclass(kind, Http)
-    loses_nothing(targets(kind), (*RULE, READ, WRITE), 2, 70 if http else 252)
+    loses_nothing(targets(kind), (*RULE, READ, WRITE), 2, 252)
     if kind not in (Mixin, AsyncKey):
-        loses_nothing(targets(kind), RULE, 3, 90 if http else 1680)
+        loses_nothing(targets(kind), RULE, 3, 1680)
 
 
 def test_without_the_claim_updates_are_lost(database: Any, targets: Callable[..., Target]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -16,7 +15,6 @@ from pawlock.metrics.prometheus import instrument
 from tests.contract.edges.helpers import eventually
 from tests.contract.redlock.apis import APIS, connect, done, nap, play
 from tests.support.pace import pace
-from tests.support.refusal import refused
 from tests.support.servers import Server
 
 each_api = pytest.mark.parametrize("api", APIS)
@@ -295,34 +293,6 @@ def test_no_name_is_told(valkey: Server, registry: CollectorRegistry, api: str) 
         assert b"customer" not in generate_latest(registry)
 
     play(api, scenario)
-
-
-def test_classes_of_names(valkey: Server) -> None:
-    registry = CollectorRegistry()
-    value = Values(registry)
-    with pawlock.connect(valkey.url) as client:
-        instrument(client, registry, classes={"order": "order:*", "report": "report-?"})
-        for name in ("order:1", "order:2", "report-1", "report-10", "x"):
-            with client.lock(name):
-                kind = {"order:1": "order", "order:2": "order", "report-1": "report"}.get(name, "other")
-                assert value("locks_held", **{"kind": "lock", "class": kind}) == 1
-        found = {
-            c: value("lock_wait_seconds_count", **{"kind": "lock", "class": c})
-            for c in ("order", "report", "other")
-        }
-        assert found == {"order": 2, "report": 1, "other": 2}
-        assert b"order:1" not in generate_latest(registry)
-        with pytest.raises(pawlock.ConfigurationError, match="other classes"):
-            instrument(client, registry)
-
-
-def test_classes_that_can_never_work(valkey: Server) -> None:
-    wrong: list[dict[str, Any]] = [
-        {"other": "x*"}, {"": "x"}, {"a b": "x"}, {"a": ""}, {"a": 3}, {f"c{n}": "x" for n in range(51)},
-    ]  # fmt: skip
-    with pawlock.connect(valkey.url) as client:
-        for classes in wrong:
-            refused(partial(instrument, client, CollectorRegistry(), classes), "class")
 
 
 def test_clients_share_the_metrics_of_a_registry(valkey: Server, registry: CollectorRegistry) -> None:

@@ -1,1 +1,1 @@
-"""A project of Django with the integration: its settings, its urls, one model and two commands."""
+"""A project of Django with the integration: its settings and its models."""

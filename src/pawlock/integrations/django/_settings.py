@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pawlock
 
-__all__ = ["async_client", "client", "made_from"]
+__all__ = ["async_client", "client"]
 
 _made: dict[str, Any] = {}
 _making = threading.Lock()
@@ -49,16 +49,14 @@ def _once(kind: str, connect: Any) -> Any:
 
     with _making:
         if kind not in _made:
-            target, options, _ = made_from()
+            target, options = _made_from()
             _made[kind] = connect(target, **options)
             setting_changed.connect(_forget, dispatch_uid="pawlock")
         return _made[kind]
 
 
-def made_from() -> tuple[Any, dict[str, Any], str]:
-    """What a client is made from: its target, its options, and the cache whose server it is or "".
-
-    The target is None for ``PAWLOCK_URL`` and what follows.
+def _made_from() -> tuple[Any, dict[str, Any]]:
+    """What a client is made from: its target and its options. The target is None for ``PAWLOCK_URL`` and what follows.
 
     Raises:
         ConfigurationError: ``PAWLOCK`` is no dictionary, or its URL is empty.
@@ -77,17 +75,17 @@ def made_from() -> tuple[Any, dict[str, Any], str]:
             raise pawlock.ConfigurationError(
                 "the setting PAWLOCK['URL'] is empty: leave it out, or give a URL"
             )
-        return target, options, ""
+        return target, options
     if "PAWLOCK_URL" in os.environ:
-        return None, options, ""
+        return None, options
     caches: Mapping[str, Any] = getattr(settings, "CACHES", {})
-    for alias, cache in caches.items():
-        if location := location_of(cache):
-            return location, options, alias
-    return None, options, ""
+    for cache in caches.values():
+        if location := _location_of(cache):
+            return location, options
+    return None, options
 
 
-def location_of(cache: Mapping[str, Any]) -> str:
+def _location_of(cache: Mapping[str, Any]) -> str:
     """The URL of a cache on Redis or Valkey, of several its first; "" of another cache."""
     if not any(word in str(cache.get("BACKEND", "")).lower() for word in ("redis", "valkey")):
         return ""

@@ -1,6 +1,0 @@
-"""The admin."""
-
-from django.contrib import admin
-from django.urls import path
-
-urlpatterns = [path("admin/", admin.site.urls)]
