@@ -2,13 +2,11 @@
 
 ``python -m interop.mixed --seconds 20 --mix pawlock,pawlock,redsync,redsync`` prints JSON and ends
 with 1 if two were inside at once or an update was lost; with ``--fair`` also if somebody got less than 1 % of the
-grants (3 % where its waiters are woken by a message or poll each 0.1 s or sooner) or waited for more than five seconds. The
-same run with ``--no-yield`` shows what it costs pawlock to leave the key to others now and then.
+grants (3 % where its waiters are woken by a message or poll each 0.1 s or sooner) or waited for more than five seconds.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 
 from interop.counting import arguments, chosen, count, on_server, show
@@ -24,12 +22,7 @@ def main() -> int:
         "--hold", type=float, default=0.002, help="seconds between reading and writing the counter"
     )
     parser.add_argument("--fair", action="store_true", help="fail also if somebody starves")
-    parser.add_argument(
-        "--no-yield", action="store_true", help="pawlock leaves no key to others: what yielding costs"
-    )
     options = parser.parse_args()
-    if options.no_yield:
-        os.environ["PAWLOCK_YIELDS"] = "never"
     kinds = chosen(options.mix, options.driver)
     with on_server(options) as (url, counter_at):
         verdict = count(

@@ -64,8 +64,6 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
     "timeout": lambda text, variable: check_timeout(_number(text, variable), variable),
     "unavailable_after": _number,
     "max_hold": _number,
-    "yield_after": _number,
-    "yield_for": _number,
     "min_hold": _number,
     "handover": _count,
     "ticket_ttl": _number,

@@ -80,8 +80,6 @@ class SkipKwargs(TypedDict, total=False):
     fence_ttl: Seconds
     replicas: int
     replicas_sync: str
-    yield_after: Seconds | None
-    yield_for: Seconds | None
     on_lost: Callable[[Any], object] | None
     on_exit: str
     on_unavailable: str
@@ -229,7 +227,7 @@ class Settings:
         options = plan.options.but(ttl=ttl)
         if self.redlock is not None:
             self.redlock.check_ttl(options.ttl, options.given.lock_delay)
-        queue_key = _queue_key(plan.primitive, options)
+        queue_key = queue_key_of(plan.primitive.key, options)
         return replace(
             plan, options=options, queue_key=queue_key, batch_key=queue_key if plan.batch_key else ""
         )
@@ -285,7 +283,6 @@ def _new_plan(
         return plan_of_key(settings, kind, name, given, owner)
     if kind == "fair_lock":
         given = strict_order(given)
-    _refuse_yield(given)
     options = settings.lock_options(given)
     if owner is not None:
         owner = check_word(owner, "owner", at=False)
@@ -317,17 +314,6 @@ def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], ide
     )
 
 
-_YIELD = ("yield_after", "yield_for")
-
-
-def _refuse_yield(given: Mapping[str, Any]) -> None:
-    for option in _YIELD:
-        if option in given:
-            raise ConfigurationError(
-                f"{option} is for keys that are shared with other programs: use pawlock.Key as the name, or remove it"
-            )
-
-
 def plan_of_key(
     settings: Settings, kind: str, key: Key, given: Mapping[str, Any], owner: str | None = None
 ) -> Plan:
@@ -341,21 +327,22 @@ def plan_of_key(
         raise NotSupported(
             f"fair_lock cannot be used with {key.name!r}: programs of other libraries keep no order; use lock"
         )
-    options = settings.lock_options(given)
     if owner is not None:
-        owner = check_word(owner, "owner", at=False)
+        raise NotSupported(
+            f"rlock(owner=) cannot be used with {key.name!r}: other programs know no such owner"
+        )
+    options = settings.lock_options(given)
     if settings.redlock is not None:
         if key.wire != "plain":
             raise NotSupported(
                 f"{key.name!r} cannot be used on independent masters (Redlock): "
                 f"wire={key.wire!r} is not supported there; use a single server, Sentinel or Cluster"
             )
-        refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
+        refuse_on_quorum(settings, kind)
         check_for_quorum(settings.redlock, options)
     if key.wire == "plain":
         _check_slots(settings, key)
-    mutex = settings.engine.mutex_at(kind, key, options, owner, sharded=settings.sharded)
-    return exclusive_plan(mutex, options) if owner is None else _owned_plan(mutex, options)
+    return exclusive_plan(settings.engine.mutex_at(kind, key, options, sharded=settings.sharded), options)
 
 
 def _check_slots(settings: Settings, key: Key) -> None:
@@ -373,7 +360,7 @@ def _check_slots(settings: Settings, key: Key) -> None:
 
 def exclusive_plan(primitive: Primitive, options: Terms) -> Plan:
     """The plan of a primitive that one owner holds at a time, whichever it is."""
-    queue_key, alone = _queue_key(primitive, options), not options.hands_over
+    queue_key, alone = queue_key_of(primitive.key, options), not options.hands_over
     batch_key = queue_key if alone and options.durable is None else ""
     return Plan(primitive, options, primitive.kind == "rlock", False, alone, queue_key, batch_key=batch_key)
 
@@ -450,13 +437,6 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if given.get("handover", 0) != 0:
         raise ConfigurationError("handover must be 0 for a fair_lock, which has no local hand-off: use lock")
     return {**given, "handover": 0}
-
-
-def _queue_key(primitive: Primitive, options: Terms) -> str:
-    """The queue key of a lock; that of a key of other programs differs by how it is shared."""
-    queue_key = queue_key_of(primitive.key, options)
-    shared: str = getattr(primitive, "shared", "")
-    return f"{queue_key} {shared}" if shared else queue_key
 
 
 def queue_key_of(key: str, options: Terms) -> str:

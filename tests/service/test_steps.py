@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.primitive import Primitive
-from pawlock.primitives.key import SCRIPTS
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.permits import Permits
 from tests.service.rig import App, Tokens
 from tests.service.steps import send, step
-from tests.support.servers import Server
 
 pytestmark = pytest.mark.slow
 
@@ -72,50 +69,3 @@ def test_steps_cannot_reach_keys_of_others(service: App) -> None:
     assert answer(of("pawlock:a")[:-1]) == (422, "BAD_CALL")
     unknown = {"calls": [{"script": "0" * 40, "words": []}]}
     assert service.ask("POST", "/v1/ns/pawlock/calls", unknown).status == 404
-
-
-def _steps(
-    service: App, words: list[str], name: str = "acquire", wire: str = "plain", token: str = "admin"
-) -> Any:
-    script = next(
-        one for one in SCRIPTS[wire].values() if one.name.endswith(f"mutex/{name}") or one.name == name
-    )
-    return service.ask(
-        "POST", "/v1/ns/pawlock/calls", {"calls": [{"script": script.sha, "words": words}]}, token=token
-    )
-
-
-def _acquire(key: str, shared: str, *, base: str = "", more: tuple[str, ...] = ()) -> list[str]:
-    base = base or key
-    helpers = [f"{{{base}}}:fence", *(f"{{{base}}}:1:{what}" for what in ("queue", "tickets"))]
-    token = "a" * 32 + "@host:1/python"
-    dead = f"{{{base}}}:1:dead:{token}"
-    keys = [key, *helpers, dead, *more, f"{{{base}}}:1:holds"]
-    return [*keys, token, "5000", "3000", "0", "1", "-", "100", shared, "86400000"]
-
-
-def test_steps_of_a_key_are_checked(tokens: Tokens, service: App, server: Server) -> None:
-    tokens.add("some", roles=["acquire"], namespaces=["pawlock"], keys=["order:*"])
-    fine = _steps(service, _acquire("order:1", "250 60 0 plain:order:1"), token="some")
-    assert fine.status == 200, fine.body
-    assert fine.body["replies"][0][0] == "H"
-    server.command("DEL", "order:1")
-    refused: list[tuple[int, Callable[[], Any]]] = [
-        (403, lambda: _steps(service, _acquire("pawlock:x", "250 60 0 plain:pawlock:x"), token="some")),
-        # Says one key, and sends another.
-        (422, lambda: _steps(service, _acquire("order:1", "250 60 0 plain:order:2"), token="some")),
-        (422, lambda: _steps(service, _acquire("order:1", "250 60 0 redisson:order:1"), token="some")),
-        # What a release sends is for the service to write.
-        (422, lambda: _steps(service, _acquire("order:1", "250 60 push:9:victim"), token="some")),
-        (422, lambda: _steps(service, _acquire("order:1", "250 60 0"), token="some")),
-        (422, lambda: _steps(service, _acquire("order:1", "250 99999 0 plain:order:1"), token="some")),
-        (
-            422,
-            lambda: _steps(
-                service, _acquire("order:1", "250 60 0 plain:order:1", base="order:2"), token="some"
-            ),
-        ),
-    ]
-    for status, refusal in refused:
-        assert refusal().status == status
-    assert server.command("EXISTS", "order:1", "order:2", "pawlock:x", "victim") == 0

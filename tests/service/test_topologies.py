@@ -13,10 +13,8 @@ from typing import Any
 
 import pytest
 
-import pawlock
 from pawlock import embedded
 from tests.service.rig import Instance, Tokens
-from tests.service.test_client import url as url_of
 from tests.support.command import call
 from tests.support.groups import ClusterGroup, SentinelGroup
 from tests.support.servers import Server
@@ -47,14 +45,6 @@ def works(service: Instance) -> None:
         assert first.status == 200, first.body
         left = service.ask("POST", f"{NS}/key/{spelled}/release", {"token": first.body["token"]})
         assert left.status == 200, left.body
-    with pawlock.connect(url_of(service)) as client:
-        for key in (
-            pawlock.Key("k1"),
-            pawlock.Key.redisson("k2", fenced=True),
-            pawlock.Key.python_redis_lock("{k4}"),
-        ):
-            with client.lock(key, timeout=5) as lease:
-                assert client.inspect(key).fence == lease.fence
     session = service.ask("POST", f"{NS}/sessions", {"ttl": 10}).body["session"]
     assert service.acquire("s", session=session).status == 200
     kept = service.ask("POST", f"{NS}/sessions/keep-alive", headers={"Pawlock-Session": session})

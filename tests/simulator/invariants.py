@@ -34,11 +34,10 @@ class Snapshot:
         queue: Waiting tokens.
         holds: Holds of an explicit owner and when they end.
         key_expiry: When each key that is there ends, by part; below 0: never.
-        open: Until when it is left free for programs that are not pawlock.
     """
 
     __slots__ = (
-        "cur", "expiry", "fence_expiry", "holds", "key_expiry", "last", "leases", "now", "open", "queue", "shared",
+        "cur", "expiry", "fence_expiry", "holds", "key_expiry", "last", "leases", "now", "queue", "shared",
         "value",
     )  # fmt: skip
 
@@ -52,9 +51,7 @@ class Snapshot:
         queue: dict[str, Ticket] | None = None,
         holds: dict[str, int] | None = None,
         key_expiry: dict[str, int] | None = None,
-        open: int = 0,  # noqa: A002 - the field's own name
     ) -> None:
-        self.open: int = open
         self.now: int = now
         self.value: str | None = value
         self.expiry: int = expiry
@@ -179,9 +176,6 @@ def broken(
     _leases(before, after, step, gone, found)
     _fences(before, after, found)
     _grants(before, after, step, gone, found)
-    # A clock that was set back leaves a time in the future that is over.
-    if after.open and whole:
-        _windows(before, after, found)
     return [f"{what} after {step}" for what in found] if found else found
 
 
@@ -192,9 +186,7 @@ def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int, long
     if queue:
         if after.holders() & queue.keys():
             found.append("I1: a token holds and waits")
-        # A script of a shared key asks for the time twice, and in memory both are the same, however far it moved.
-        moved_ms = _MOVED_MS if after.open else 0
-        longest = max([ticket.expiry for ticket in queue.values()]) - moved_ms
+        longest = max([ticket.expiry for ticket in queue.values()])
         found.extend(
             f"I6: the {part} key does not outlive its tickets"
             for part in ("queue", "tickets")
@@ -269,7 +261,7 @@ def _grants(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str],
     counted = step.script.startswith("own_") and step.reply[0] == "H"
     if counted and step.reply[4] != len(after.holders()):
         found.append(f"count: {step.reply[4]} holds were reported, and there are {len(after.holders())}")
-    if value is None and after.queue and after.open <= after.now and not reads_only(step) and after.live():
+    if value is None and after.queue and not reads_only(step) and after.live():
         found.append("I5: the name is free and a live ticket waits")
     if after.cur != before.cur:
         _fresh(before, after, step, gone, found)
@@ -280,23 +272,6 @@ def _grants(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str],
 def _needs_none(value: str | None) -> bool:
     """Whether what holds a name has no fence: nothing, the time after ``min_hold``, or a program that is not pawlock."""
     return value is None or value == CLOSED or value.startswith(STRANGER)
-
-
-_MOVED_MS = 5
-_LONGEST_WINDOW_MS = 200
-
-
-def _windows(before: Snapshot, after: Snapshot, found: list[str]) -> None:
-    """A time in which the name is left free for other programs is theirs alone, and short."""
-    if after.open > before.open:
-        if after.value is not None:
-            found.append("Y1: the name is said to be free, and is not")
-        if after.open > after.now + _LONGEST_WINDOW_MS:
-            found.append("Y2: the name is left free for longer than anybody asked for")
-        if before.open > after.now:
-            found.append("Y2: the name is left free again before that is over")
-    if before.open > after.now and after.cur != before.cur:
-        found.append("Y1: pawlock took the name while it was left free for others")
 
 
 def _fresh(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], found: list[str]) -> None:

@@ -403,6 +403,11 @@ class SimRuntime:
     def extend_wait(self, token: str, seconds: float) -> None:
         """See ``Runtime``: each task sets the end of its own sleep."""
 
+    async def hear(self, hears: tuple[str, str], seconds: float) -> None:
+        """See ``Runtime``: the messages of other programs are hints, and all of them are lost here."""
+        del hears
+        await self.sleep(seconds)
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
         if self.closing:

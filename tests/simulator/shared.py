@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 from tests.simulator.drawing import draw
 from tests.simulator.forms import Lock
@@ -12,8 +11,7 @@ from tests.simulator.plan import Plan, Visitor
 
 __all__ = ["draw_plain", "draw_redisson"]
 
-_LEFT_FREE = (0.03, 0.06)
-_PASSED_ON = (0.05, 0.25)
+_POLLS = (0.01, 0.1)
 
 
 def draw_plain(seed: int) -> Plan:
@@ -39,31 +37,29 @@ def _shared(seed: int, wire: str) -> Plan:
     plan = draw(seed, families=("mutex",), topologies=("single", "single", "single", "pair"))
     # A generator of its own: what else the seed decides is as it is for a name.
     rng = Random(f"{wire} strangers of {seed}")
-    yields: dict[str, Any] = {"yield_after": rng.choice(_PASSED_ON), "yield_for": rng.choice(_LEFT_FREE)}
-    locks = tuple(_lock(lock, wire, yields) for lock in plan.locks)
+    locks = tuple(_lock(lock, wire) for lock in plan.locks)
     names = sorted({name for _, name, _ in locks})
     span = max((fault.at for fault in plan.faults), default=1.0)
-    visitors = tuple(
-        _visitor(rng, rng.choice(names), wire, yields["yield_for"], span)
-        for _ in range(rng.choice((1, 1, 2, 3)))
-    )
+    visitors = tuple(_visitor(rng, rng.choice(names), wire, span) for _ in range(rng.choice((1, 1, 2, 3))))
     return replace(plan, locks=locks, visitors=visitors, primitive="key")
 
 
-def _lock(lock: Lock, wire: str, yields: dict[str, Any]) -> Lock:
+def _lock(lock: Lock, wire: str) -> Lock:
     kind, name, options = lock
+    if kind == "rlock_owner":
+        kind = "rlock"
+        options = {option: value for option, value in options.items() if option != "owner"}
     if kind == "fair_lock":
         kind, options = "lock", {**options, "handover": 0}
-    return kind, name, {**options, **yields, "wire": wire}
+    return kind, name, {**options, "wire": wire}
 
 
-def _visitor(rng: Random, key: str, wire: str, window: float, span: float) -> Visitor:
+def _visitor(rng: Random, key: str, wire: str, span: float) -> Visitor:
     return Visitor(
         key,
         wire,
         start=round(rng.random() * span / 2, 4),
-        # So that it tries in each window.
-        period=round(window * rng.uniform(0.1, 0.4), 4),
+        period=round(rng.uniform(*_POLLS), 4),
         hold=rng.choice((0.0, 0.001, 0.02)),
         rest=rng.choice((0.0, 0.01, 0.1)),
         times=rng.choice((3, 10, 20)),

@@ -72,7 +72,6 @@ def take_mutex(store: Store, keys: tuple[bytes, ...]) -> Snapshot:
         _tickets(queue, tickets),
         _holds(holds),
         key_expiry,
-        _open(record),
     )
 
 
@@ -83,20 +82,16 @@ def next_mutex(store: Store, keys: tuple[bytes, ...], known: Snapshot) -> Snapsh
         return take_mutex(store, keys)
     seen, key_expiry = found
     value, cur, last, queue, holds = known.value, known.cur, known.last, known.queue, known.holds
-    open_ = known.open
     if "name" in seen:
         value = _holder(seen["name"])
     if "fence" in seen:
         cur, last = _fence(seen["fence"])
-        open_ = _open(seen["fence"])
     if "queue" in seen or "tickets" in seen:
         data = store.data
         queue = _tickets(data.get(keys[2]), data.get(keys[3]))
     if "holds" in seen:
         holds = _holds(seen["holds"])
-    return Snapshot(
-        store.now_ms, value, key_expiry.get("name", -2), cur, last, queue, holds, key_expiry, open_
-    )
+    return Snapshot(store.now_ms, value, key_expiry.get("name", -2), cur, last, queue, holds, key_expiry)
 
 
 def _holder(value: Value | None) -> str | None:
@@ -104,11 +99,6 @@ def _holder(value: Value | None) -> str | None:
     if isinstance(value, dict) and len(value) == 1:
         value = next(iter(value))
     return value.decode() if isinstance(value, bytes) else None
-
-
-def _open(record: Value | None) -> int:
-    """Until when a shared key is left free for other programs."""
-    return int(_pairs(record).get(b"open", 0))
 
 
 def _fence(record: Value | None) -> tuple[int, int]:

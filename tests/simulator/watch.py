@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from pawlock.core.protocol.runtime import Call, Reply
 from pawlock.core.protocol.scripts import load
-from pawlock.primitives.key import SCRIPTS
 from tests.simulator.invariants import CLOSED, STRANGER, Snapshot, Step, broken, reads_only
 from tests.simulator.masters import Vote, broken_vote, take_vote, vote_step
 from tests.simulator.permit_rules import PermitState, broken_permits
@@ -57,8 +56,9 @@ _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("vote", "pawlock.primitives.redlock", ("grant", "ratify", "renew", "leave")),
 )
 _OF_REDISSON = b"redisson_lock_queue"
-"""So begins a key of a script of a lock that is shared with Redisson."""
+"""So begins a key of a script that gives back a lock that is shared with Redisson."""
 _WAKES = b"redisson_lock__channel"
+_OF_WAKE = 3
 _TOUCHED_MS = 500
 """What waits for replicas touches the name, and each touch may make it live a moment longer: so much in all."""
 _NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "beat", "leave", "own_renew", "own_leave"})
@@ -77,12 +77,11 @@ def _families(*, masters: bool) -> dict[str, str]:
 
 @cache
 def _variants() -> dict[str, str]:
-    """The scripts of keys that are shared with other programs: each is that of a mutex on another wire."""
-    return {
-        scripts[load("pawlock.primitives.mutex", name).sha].sha: "mutex"
-        for scripts in SCRIPTS.values()
-        for name in _MUTEX
-    }
+    """The scripts of keys that are shared with other programs."""
+    key, mutex = "pawlock.primitives.key", "pawlock.primitives.mutex"
+    scripts = [load(key, name, wire) for name in ("leave", "force") for wire in ("", "redisson")]
+    scripts += [load(mutex, name, "redisson") for name in ("acquire", "renew", "adopt", "inspect")]
+    return {script.sha: "key" if script.name in ("leave", "force") else "mutex" for script in scripts}
 
 
 class Watch:
@@ -120,8 +119,9 @@ class Watch:
         script = call.script
         keys, args = tuple(words[: script.numkeys]), words[script.numkeys :]
         family = self._families.get(script.sha) or _variants().get(script.sha, "")
-        if family in ("mutex", "election"):
-            self._one(script.name, keys, args, reply, changed=changed)
+        if family in ("mutex", "election", "key"):
+            # Of a key, what wakes others comes first.
+            self._one(script.name, keys, args[_OF_WAKE * (family == "key") :], reply, changed=changed)
         elif family == "once":
             self._once(script.name, keys, args, reply, changed=changed)
         elif family == "permits":
@@ -223,13 +223,7 @@ class Watch:
         if changed:
             for what in broken(before, after, step, whole=node.lost_memory_at < 0, longer_ms=self._longer_ms):
                 self.world.fail(what)
-        elif (
-            after.value is None
-            and after.queue
-            and after.open <= now
-            and after.live()
-            and not reads_only(step)
-        ):
+        elif after.value is None and after.queue and after.live() and not reads_only(step):
             self.world.fail(f"I5: the name is free and a live ticket waits after {step}")
         for _, message in node.messages:
             # Others are told with fewer words.

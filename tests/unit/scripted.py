@@ -229,6 +229,9 @@ class Scripted:
     def extend_wait(self, token: str, seconds: float) -> None:
         """Nobody speaks for another here."""
 
+    async def hear(self, hears: tuple[str, str], seconds: float) -> None:
+        await self.sleep(seconds)
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         self.waits.append(timeout)
         if self.wakeups:

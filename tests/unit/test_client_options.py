@@ -36,8 +36,6 @@ VALUES: dict[str, Any] = {
     "fence_ttl": 8000.0,
     "replicas": 2,
     "replicas_sync": "disk",
-    "yield_after": 0.75,
-    "yield_for": 0.125,
     "on_lost": told,
     "on_exit": "warn",
     "on_unavailable": "local",

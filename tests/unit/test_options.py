@@ -57,8 +57,6 @@ TABLE: dict[str, list[bool]] = {
     "replicas_sync":     [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
     "on_lost":           [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
     "on_exit":           [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
-    "yield_after":       [OK,  OK,  BAD, BAD, BAD, BAD, BAD, BAD, OK,  OK,  OK,  BAD],
-    "yield_for":         [OK,  OK,  BAD, BAD, BAD, BAD, BAD, BAD, OK,  OK,  OK,  BAD],
     "on_unavailable":    [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
     "on_contended":      [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
 }  # fmt: skip

@@ -110,4 +110,4 @@ def test_another_text_of_a_script_is_read_alike() -> None:
     from pawlock.core.protocol.scripts import load, with_source
 
     assert with_source(script, b"return 1").read is script.read
-    assert load("pawlock.primitives.mutex", "renew", "plain").read is script.read
+    assert load("pawlock.primitives.mutex", "renew", "redisson").read is script.read

@@ -108,13 +108,9 @@ def name_of(pawlock: Any, key: str) -> Any:
     return pawlock.Key.python_redis_lock(name) if name and prefix == "lock" else pawlock.Key(key)
 
 
-def options_of(ttl_ms: int) -> dict[str, float | None]:
+def options_of(ttl_ms: int) -> dict[str, float]:
     """What pawlock is told beside it."""
-    given: dict[str, float | None] = {"ttl": ttl_ms / 1000} if ttl_ms else {}
-    if os.environ.get("PAWLOCK_YIELDS") == "never":
-        return {**given, "yield_after": None}
-    # Nobody sees its waiters.
-    return {**given, "yield_for": 0.06} if os.environ.get("PAWLOCK_WIRE", "").endswith("spin") else given
+    return {"ttl": ttl_ms / 1000} if ttl_ms else {}
 
 
 class PawlockKey(Pawlock):

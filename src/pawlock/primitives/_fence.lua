@@ -53,9 +53,6 @@ local function mint(block, fence, lease_ms)
   else
     call('HSET', FENCE, 'last', digits(last), 'cur', digits(cur))
   end
---@shared   if not holder then
---@shared     call('HSET', FENCE, 'since', digits(now_ms))
---@shared   end
   if until_ms then
     prolong(fence, until_ms)
   end
@@ -82,9 +79,6 @@ end
 
 -- The name is idle: its record is not kept for a lease that is over, but for as long as somebody wished.
 local function trim_fence(fence)
---@shared   if window_ms then
---@shared     return
---@shared   end
   if fence[2] then
     local last_ms = math.floor(tonumber(fence[1] or '0') / 1000)
     local until_ms = math.max(tonumber(fence[3] or '0'), last_ms + 1, now_ms + FENCE_TTL)

@@ -1,7 +1,6 @@
 -- The queue of a mutex: the pump, the replies that need it. Included after the short ways out of a script, so
 -- that an uncontended call does not pay for building these functions.
 --@include _tickets
---@shared --@include key._yield
 
 -- Who is there instead of the caller.
 local function present(value)
@@ -38,9 +37,6 @@ local function plan(head, own, own_expiry_ms, gone)
         if found.owned then
           found.stale = call('HKEYS', HOLDS)
         end
---@shared         if is_due() then
---@shared           hold_back(found)
---@shared         end
         return found
       end
     end
@@ -66,9 +62,6 @@ end
 -- it takes `found.drop` out of the queue afterwards. Its first write is SET, which a server without memory refuses.
 -- A hand-off changes the role of a lease, never its expiry: the holder's expiry is the ticket's.
 local function pump(found, fence, own)
---@shared   if found.asks then
---@shared     open_window(found)
---@shared   end
   if not found.token then
     return
   end

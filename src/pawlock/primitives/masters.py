@@ -33,7 +33,6 @@ class MastersEngine(RedisEngine):
         kind: str,
         key: Key,
         options: Terms,
-        owner: str | None,  # noqa: ARG002 - refused before
         *,
         sharded: bool,  # noqa: ARG002 - it is not
     ) -> Primitive:

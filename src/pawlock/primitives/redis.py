@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pawlock.core.protocol.engine import Request, ServerEngine
 from pawlock.primitives.barrier import Barrier
 from pawlock.primitives.election import Ballot, ballot_key
+from pawlock.primitives.key import KeyMutex
 from pawlock.primitives.latch import Latch
 from pawlock.primitives.mutex import Mutex, SharedMutex
 from pawlock.primitives.once import OnceMutex, once_key
@@ -39,14 +40,9 @@ class RedisEngine:
         """See ``ServerEngine``."""
         return SharedMutex(kind, name, key, owner, options.given.fence_ms, shown)
 
-    def mutex_at(self, kind: str, key: Key, options: Terms, owner: str | None, *, sharded: bool) -> Primitive:
+    def mutex_at(self, kind: str, key: Key, options: Terms, *, sharded: bool) -> Primitive:
         """See ``ServerEngine``."""
-        # Its scripts are many: only who has such a key reads them.
-        from pawlock.primitives.key import key_mutex, shared_times, shared_word, wake_of
-
-        wake = wake_of(key, sharded=sharded, unheard=options.given.yield_for is not None)
-        shared = shared_word(*shared_times(key, options), wake)
-        return key_mutex(kind, key, owner, options.given.fence_ms, shared)
+        return KeyMutex(kind, key, options.given.fence_ms, sharded=sharded)
 
     def semaphore(self, name: str, key: str, permits: int, options: Terms) -> Permits:
         """See ``ServerEngine``."""

@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Parker, Wakeup
+from pawlock.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker, Wakeup
 from pawlock.core.protocol.terms import Durable
 from pawlock.runtimes.shared import Identity, locate, now, secret, stock
 from pawlock.topology.endpoint import Endpoint
@@ -129,6 +129,8 @@ class AsyncioRuntime:
         self._connecting: asyncio.Task[None] | None = None
         self._served = False
         self._waiters: dict[str, _Waiter] = {}
+        # Who waits for what another program publishes, by its channel.
+        self._ears: dict[str, set[LocalWaiter]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
         self._notices: list[str] = []
@@ -219,6 +221,10 @@ class AsyncioRuntime:
         return await asyncio.to_thread(locate, self._endpoint)
 
     def _wake(self, token: str, wakeup: Wakeup) -> _Waiter | None:
+        if token in self._ears:
+            for ear in self._ears[token]:
+                ear.unpark()
+            return None
         waiter = self._waiters.get(token)
         if waiter is not None:
             return waiter if waiter.give(wakeup) else None
@@ -349,6 +355,27 @@ class AsyncioRuntime:
                 next_at = waiter.until
         if next_at < inf:
             self._set_timer(max(next_at, now + len(self._waiters) * _CHECK_EVERY))
+
+    async def hear(self, hears: tuple[str, str], seconds: float) -> None:
+        """See ``Runtime``. A list can only be waited for on a connection that blocks, and this one is shared."""
+        how, where = hears
+        mux = self._mux
+        if how != "publish" or mux is None or mux.dead or mux.channel == DEAF:
+            await self.sleep(seconds)
+            return
+        mux.hear(where)
+        if self._early.pop(where, None) is not None:
+            # It came while this waiter asked.
+            return
+        ear = LocalWaiter(self.loop)
+        ears = self._ears.setdefault(where, set())
+        ears.add(ear)
+        try:
+            await self._rest(ear, seconds)
+        finally:
+            ears.discard(ear)
+            if not ears and self._ears.get(where) is ears:
+                del self._ears[where]
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""

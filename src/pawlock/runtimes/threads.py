@@ -16,7 +16,7 @@ from typing import Any
 from weakref import ref
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Parker, Wakeup, run
+from pawlock.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker, Wakeup, run
 from pawlock.core.protocol.terms import Durable
 from pawlock.runtimes.shared import (
     Identity,
@@ -355,6 +355,26 @@ class ThreadRuntime:
         if self._closing.is_set():
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return wakeup
+
+    async def hear(self, hears: tuple[str, str], seconds: float) -> None:
+        """See ``Runtime``: on the thread's own connection."""
+        link = self._local.here.link
+        if link is not None and not link.dead and link.channel != DEAF and not self._closing.is_set():
+            free = link.free
+            try:
+                del free[0]
+            except IndexError:
+                pass
+            else:
+                try:
+                    heard = link.hear(hears, seconds)
+                except Fault:
+                    return
+                finally:
+                    free += FREE
+                if heard:
+                    seconds = 0.0
+        await self.sleep(seconds)
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""

@@ -189,11 +189,9 @@ class Space:
         return found
 
     def _make_of_key(self, text: str, owner: str | None, permits: int | None, n: int) -> Primitive:
-        if permits is not None or n != 1:
-            raise ConfigurationError("permits and n are not supported for a key")
-        key = read_key(text)
-        made = self.client.lock(key) if owner is None else self.client.rlock(key, owner=owner)
-        return cast("Plan", plan_behind(made)).primitive
+        if owner is not None or permits is not None or n != 1:
+            raise ConfigurationError("owner, permits and n are not supported for a key")
+        return cast("Plan", plan_behind(self.client.lock(read_key(text)))).primitive
 
     def _make(self, kind: str, name: str, owner: str | None, permits: int | None, n: int) -> Primitive:
         known = kinds()

@@ -10,21 +10,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, cast
 
-from pawlock._inside import settings_of
-from pawlock.core.protocol.key import Key
-from pawlock.core.protocol.key_text import read_key, text_of
 from pawlock.core.protocol.names import WIRE_VERSION, check_namespace, helper_key
 from pawlock.core.protocol.options import DAY_MS
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import Script, for_several, header, load, pack_words
 from pawlock.primitives import barrier, election, latch, mutex, permits
-from pawlock.primitives.key import read_service_word, redisson_names, shared_word, wake_of
 from pawlock.service.leases import LeaseSpec, is_token
 from pawlock.service.problems import Problem
 from pawlock.service.requests import RequestContext
-from pawlock.service.spaces import KEY
 from pawlock.service.store.replies import with_raw_replies
 
 __all__ = ["Step", "check_step"]
@@ -48,9 +42,6 @@ _NAMES = {
     barrier: ("arrive", "leave", "inspect"),
 }
 _BALLOT = "%election:"
-_WIRES = ("plain", "redisson")
-_OF_REDISSON = ("redisson_queue", "redisson_counter")
-_LONGEST_YIELD_MS = 366 * DAY_MS, 10_000
 _NUMBERS = {
     "block": 1001,
     "close_ms": 0,
@@ -94,8 +85,6 @@ class _Known:
     args: tuple[str, ...]
     stem: str
     several: bool = False
-    wire: str = ""
-    """Of a script for keys that other programs lock too: how they store the holder."""
 
 
 def _listed(field: str) -> tuple[str, ...]:
@@ -112,18 +101,7 @@ def _known() -> dict[str, _Known]:
             args = _listed(fields["args"])[:-1]
             keys = _listed(fields["keys"])
             found[script.sha] = _Known(script, keys, args, _STEM_OF[package])
-            for wire in _WIRES if package is mutex else ():
-                variant = with_raw_replies(load(package.__name__, name, wire))
-                found[variant.sha] = _known_for_keys(variant, keys, args, wire)
     return found
-
-
-def _known_for_keys(script: Script, keys: tuple[str, ...], args: tuple[str, ...], wire: str) -> _Known:
-    if wire == "redisson":
-        keys = (*keys[:-1], *_OF_REDISSON, keys[-1])
-    if args[-1:] == ("fence_ttl_ms",):
-        args = (*args[:-1], "shared", "fence_ttl_ms")
-    return _Known(script, keys, args, "", wire=wire)
 
 
 _SCRIPTS = _known()
@@ -191,12 +169,7 @@ def check_step(ctx: RequestContext, sha: str, words: Sequence[str]) -> Step:
 def _check_one(
     ctx: RequestContext, known: _Known, keys: Sequence[str], args: dict[str, str]
 ) -> LeaseSpec | None:
-    if known.wire:
-        base, stem = keys[0], ""
-        spec = _check_shared(ctx, known, base, args)
-    else:
-        base, stem = _base_of(ctx, known, keys[0])
-        spec = None
+    base, stem = _base_of(ctx, known, keys[0])
     _check_args(ctx, args, known)
     _check_keys(known, keys, args, base, stem)
     if args.get("run"):
@@ -206,8 +179,6 @@ def _check_one(
     if "former" in args:
         # The channel before was one of this service too: a mark that is left there ends by itself.
         args["former"] = ""
-    if spec is not None:
-        return spec
     if stem in ("latch", "barrier"):
         return None
     plain = base.removeprefix(f"{check_namespace(ctx.space.namespace)}:").removeprefix(_BALLOT)
@@ -217,28 +188,6 @@ def _check_one(
         return LeaseSpec(kind, name)
     permits_ = args.get("permits", "")
     return LeaseSpec("semaphore", name, None, int(permits_) if permits_.isdecimal() else None)
-
-
-def _check_shared(ctx: RequestContext, known: _Known, base: str, args: dict[str, str]) -> LeaseSpec:
-    """Which key of other programs it is; what a release tells them is written here, and not by the client."""
-    ctx.check_key(base)
-    word = args.get("shared")
-    if word is None:
-        # It only reads.
-        return LeaseSpec(KEY, text_of(Key(base, cast("Any", known.wire))))
-    found = read_service_word(word)
-    if found is None or found[0] > _LONGEST_YIELD_MS[0] or found[1] > _LONGEST_YIELD_MS[1]:
-        raise _refuse("shared is not what a client of the service sends")
-    after_ms, for_ms, unheard, text = found
-    key = read_key(text)
-    if key.key != base or key.wire != known.wire:
-        raise _refuse("the keys are not those of the key that is shared")
-    spec = LeaseSpec(KEY, text_of(key))
-    # Refused where a cluster has a part of it elsewhere.
-    spec.primitive(ctx.space)
-    wake = wake_of(key, sharded=settings_of(ctx.space.client).sharded, unheard=unheard)
-    args["shared"] = shared_word(after_ms, for_ms, wake)
-    return spec
 
 
 def _side(mode: str) -> str:
@@ -277,8 +226,6 @@ def _check_keys(known: _Known, keys: Sequence[str], args: dict[str, str], base: 
             what = "dead:" + args["old_token" if name == "dead_old" else "token"]
         if name in ("name", "permits", "latch", "barrier"):
             expected = home
-        elif name in _OF_REDISSON:
-            expected = redisson_names(base)[_OF_REDISSON.index(name)]
         elif stemmed:
             expected = f"{home}:{what}"
         else:

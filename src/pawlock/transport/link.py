@@ -30,6 +30,7 @@ from pawlock.transport.wire import (
     PushNotification,
     ReplyError,
     new_reader,
+    pack,
     read_push,
     refusal_of,
     rid_of,
@@ -75,6 +76,9 @@ class Link:
         self.rid: int = FIRST_RID
         self._reader = new_reader()
         self._early: dict[str, Wakeup] = {}
+        # The channel of another program that is heard, beside the own one; whether its list had something just now.
+        self._hears: str = ""
+        self._rang = False
         self._waker: Waker | None = None
         self._listens = False
         self._timeout = -1.0
@@ -277,6 +281,9 @@ class Link:
     # Hand-off messages ------------------------------------------------------------------------------------------
 
     def _keep(self, push: Any) -> None:
+        if self._hears and push[0] == b"message" and push[1] == self._hears.encode():
+            self._early[self._hears] = Wakeup(0, 0)
+            return
         found = read_push(push)
         if found is not None:
             if len(self._early) >= _KEPT_MESSAGES:
@@ -293,6 +300,48 @@ class Link:
             self._either.register(self._waker.fileno(), select.POLLIN)
         self._listens = True
         return self._waker.wake
+
+    def hear(self, hears: tuple[str, str], seconds: float) -> bool:
+        """Sleep until another program sends what wakes its waiters, for at most so many seconds.
+
+        Returns:
+            False if nothing can be heard now.
+        """
+        how, where = hears
+        end = monotonic() + 1.0
+        self.waiting = True
+        try:
+            if how == "push":
+                if self._rang:
+                    # It stays in the list for a while: who asked in vain must not ask on and on.
+                    self._rang = False
+                    return False
+                list_ = where.encode()
+                # From the list to itself: it is not for this waiter alone.
+                self.put(pack(b"BLMOVE", list_, list_, b"LEFT", b"LEFT", b"%.3f" % seconds), end)
+                found = self.next_reply(end + seconds)
+                self._rang = type(found) is bytes
+                return not isinstance(found, ReplyError)
+            if where != self._hears and not self._subscribe(where, end):
+                return False
+        except BaseException as error:
+            self._give_up(error, seconds)
+            raise
+        finally:
+            self.waiting = False
+        self.wait(where, seconds)
+        return True
+
+    def _subscribe(self, channel: str, end: float) -> bool:
+        word = channel.encode()
+        before, self._hears = self._hears, ""
+        self.put((pack(b"UNSUBSCRIBE", before.encode()) if before else b"") + pack(b"SUBSCRIBE", word), end)
+        while type(reply := self.next_reply(end, push=True)) is PushNotification:
+            if reply[:2] == [b"subscribe", word]:
+                self._hears = channel
+                return True
+            self._keep(reply)
+        return False
 
     def wait(self, token: str, timeout: float) -> Wakeup | None:
         """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds.

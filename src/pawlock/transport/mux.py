@@ -29,6 +29,7 @@ from pawlock.transport.wire import (
     PushNotification,
     ReplyError,
     new_reader,
+    pack,
     read_push,
     refusal_of,
     rid_of,
@@ -41,6 +42,9 @@ _PATIENCE = 0.25
 
 _MOST_IN_A_WRITE = 16
 """So many requests go out in one write: few enough that client and server work at the same time."""
+
+_MOST_HEARD = 100
+"""Channels of other programs that are heard at once; with one more, who waits for the first of them polls."""
 
 _SILENT = 2
 """So do this many shorter ones in a row."""
@@ -98,6 +102,8 @@ class Mux(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._write: Callable[[bytes], object] = self._out.append
         self._subscribed: asyncio.Future[Any] | None = None
+        # The channels of other programs that are heard, the oldest first.
+        self._hears: dict[bytes, None] = {}
         self._maker: Any = None
 
     def take_over(self, maker: Any) -> None:
@@ -147,6 +153,22 @@ class Mux(asyncio.Protocol):
             elif not corked and self._out:
                 # Others are under way: what is sent in this tick goes out in one write.
                 self._loop.call_soon(self.flush)
+
+    def hear(self, channel: str) -> None:
+        """Have the messages of another program's channel come here too, as wake-ups for it; what fails is not heard."""
+        word = channel.encode()
+        if word in self._hears:
+            return
+        commands = [(b"SUBSCRIBE", word)]
+        if len(self._hears) >= _MOST_HEARD:
+            commands.append((b"UNSUBSCRIBE", next(iter(self._hears))))
+            del self._hears[commands[1][1]]
+        self._hears[word] = None
+        for command in commands:
+            self._rid += 1
+            request = _Request(self._loop, None, 1.0, self._heard, self._rid)
+            request.word = command[1]
+            self._enqueue(request, pack(*command))
 
     def _enqueue(self, request: _Request, data: bytes) -> None:
         if self.dead or self._transport is None:
@@ -294,9 +316,16 @@ class Mux(asyncio.Protocol):
         self.close(Fault(FaultKind.UNANSWERED, text, maybe_applied=True))
 
     def _pushed(self, push: Any) -> Answer[Any] | None:
+        if push[0] == b"message" and push[1] in self._hears:
+            return self._on_wakeup(push[1].decode(), Wakeup(0, 0))
         found = read_push(push)
         if found is not None:
             return self._on_wakeup(*found)
+        for request in self._pending:
+            if request.call is None and request.word == push[1]:
+                self._pending.remove(request)
+                request.give(push)
+                break
         if self._subscribed is not None and not self._subscribed.done() and push[0] == b"subscribe":
             self._subscribed.set_result(push)
         return None
@@ -333,7 +362,7 @@ class Mux(asyncio.Protocol):
             return
         pending = self._pending
         if pending and pending[0].call is None:
-            # The handshake.
+            # The handshake, or a channel that may not be heard.
             request = pending.popleft()
             request.give(error)
             request.wake_soon()

@@ -76,7 +76,10 @@ def read_push(push: Any) -> tuple[str, Wakeup] | None:
         return None
     behind = tuple([word.decode() for word in words[4:]])
     over = words[3] == b"0" and words[1] == b"0" and words[2] == b"0"
-    return words[0].decode(), Wakeup(int(words[1]), int(words[2]), behind, over)
+    try:
+        return words[0].decode(), Wakeup(int(words[1]), int(words[2]), behind, over)
+    except ValueError:
+        return None
 
 
 class Handshake:

@@ -73,19 +73,6 @@ def test_a_lock_of_java_is_waited_for(server: Server, api: Api) -> None:
     api.run(lease.release)
 
 
-@pytest.mark.slow
-def test_an_owner_may_enter_from_anywhere(server: Server, api: Api) -> None:
-    raw = api.connect(server.url).raw
-    lock = raw.rlock(KEY, owner="job")
-    first, second = api.run(lock.acquire), api.run(lock.acquire)
-    assert fields(server) == [b"owner=job@shared", b"1"]
-    assert api.run(raw.rlock(KEY, owner="another").try_acquire) is None
-    api.run(first.release)
-    assert fields(server) == [b"owner=job@shared", b"1"]
-    api.run(second.release)
-    assert fields(server) == []
-
-
 def test_min_hold_keeps_java_out(server: Server, api: Api) -> None:
     raw = api.connect(server.url).raw
     lease = api.run(raw.lock(KEY, min_hold=60).acquire)
@@ -121,7 +108,6 @@ def test_what_is_no_lock_of_redisson_is_refused_and_named(server: Server, api: A
     attempts: list[Callable[[], object]] = [
         raw.lock(KEY).acquire,
         raw.lock(KEY).try_acquire,
-        raw.rlock(KEY, owner="job").acquire,
         raw.multi_lock(["one", KEY]).acquire,
         lambda: raw.inspect(KEY),
         lambda: raw.force_release(KEY, reason="a test"),
@@ -138,13 +124,18 @@ def test_what_is_no_lock_of_redisson_is_refused_and_named(server: Server, api: A
             assert server.command("EXISTS", "one") == 0
 
 
-def test_two_wires_on_one_name_are_told_of_each_other(server: Server, api: Api) -> None:
-    raw = api.connect(server.url, namespace="").raw
-    api.run(api.run(raw.lock(KEY).acquire).release)
-    with pytest.raises(pawlock.ScriptError, match="two wires on one name"):
-        api.run(raw.lock("order:42").acquire)
-    with pytest.raises(pawlock.ScriptError, match="two wires on one name"):
-        api.run(raw.lock("order:42").try_acquire)
+def test_two_wires_on_one_name_exclude_each_other(server: Server, api: Api) -> None:
+    raw, other = (api.connect(server.url, namespace="").raw for _ in range(2))
+    first = api.run(other.lock(KEY).acquire)
+    for plain in (raw.lock("order:42"), raw.lock(pawlock.Key("order:42"))):
+        with pytest.raises(pawlock.WrongKey, match="on the wire of Redisson"):
+            api.run(plain.try_acquire)
+    api.run(first.release)
+    second = api.run(raw.lock("order:42").acquire)
+    assert second.fence > first.fence
+    with pytest.raises(pawlock.WrongKey, match="holds a string, and a Redisson lock is a hash"):
+        api.run(other.lock(KEY).try_acquire)
+    api.run(second.release)
 
 
 def test_it_is_refused_on_independent_masters(server: Server, api: Api) -> None:

@@ -69,6 +69,7 @@ def api(request: pytest.FixtureRequest, valkey: Server) -> Iterator[Api]:
 
 @pytest.fixture
 def theirs(valkey: Server) -> Iterator[redis.Redis]:
+    valkey.command("FLUSHALL")
     client = redis.Redis.from_url(valkey.url)
     yield client
     client.close()

@@ -38,24 +38,12 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
         "redisson", "redis.call('HDEL', NAME, field)", "redis.call('HEXISTS', NAME, field)"
     ),
     "a field of another program is taken for none": (
-        "redisson",
-        "    holder = read_holder()\n",
-        "    holder = read_holder()\n    holder = holder and string.find(holder, '@') and holder or false\n",
+        "redisson", "  return found[1]\n", "  return string.find(found[1], '@') and found[1] or false\n"
     ),
-    "a value of another program is taken for none": (
-        "plain",
-        "    holder = redis.call('GET', NAME)\n",
-        "    holder = redis.call('GET', NAME)\n    holder = holder and string.find(holder, '@') and holder or false\n",
-    ),
-    "the waiters of Redisson are not told": ("redisson", "  tell(CHANNEL)\n", ""),
-    "they are told of hand-offs alone": (
-        "redisson", "if not freed and not closed or not WAKE then", "if freed or closed or not WAKE then"
-    ),
+    "the waiters of Redisson are not told": ("redisson", "    publish(where)\n", ""),
+    "they are told of what is not given back": ("redisson", "if reply[1] == 'R' then", "if reply[1] ~= 'R' then"),
     "a renewal lowers the life": (
         "redisson", "redis.call('PEXPIREAT', NAME, expiry)", "redis.call('PEXPIREAT', NAME, expiry - 40)"
-    ),
-    "pawlock itself takes what it left free (redisson)": (
-        "redisson", "return holder or (window_ms and OPEN)", "return holder"
     ),
 }  # fmt: skip
 
@@ -73,10 +61,10 @@ def test_a_wrong_script_of_a_shared_key_is_found(name: str) -> None:
 
 def crowded(wire: str) -> Plan:
     """Clients of pawlock that want a key all the time, and somebody else who polls for it."""
-    options = {"ttl": 3.0, "wire": wire, "yield_after": 0.25, "yield_for": 0.06}
+    options = {"ttl": 3.0, "wire": wire}
     step = Operation(0, "acquire", None, 0.005)
     client = Client("threads", 1.0, False, ((step,) * 120, (step,) * 120))
-    visitor = Visitor("a", wire, 0.1, 0.02, 0.001, 0.0, 5, 1.0)
+    visitor = Visitor("a", wire, 0.1, 0.05, 0.001, 0.0, 5, 1.0)
     return Plan(
         3, (("lock", "a", options),), (client,) * 3, (), 0.0002, 0.0, visitors=(visitor,), primitive="key"
     )
@@ -87,5 +75,3 @@ def test_a_stranger_gets_turns_between_clients_of_pawlock_that_never_rest(wire: 
     result = run(crowded(wire))
     assert not result.violation
     assert result.counts["stranger"] == 5
-    never = edit("  return noted[1] and (passed_ms", "  return false and (passed_ms")
-    assert "starved" in run(crowded(wire), never).violation

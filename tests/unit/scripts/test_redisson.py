@@ -1,4 +1,4 @@
-"""The scripts of a key that is shared with Redisson, on a real server: what they write, tell and refuse."""
+"""The scripts of a key that is shared with Redisson, on a real server: what they write, tell and refuse. Nobody queues."""
 
 from __future__ import annotations
 
@@ -11,40 +11,42 @@ import redis
 from pawlock.core.protocol.scripts import load
 from tests.support.refusal import case
 from tests.support.servers import Server
-from tests.unit.scripts.rig import KEYS, Reply, Rig, owner, token
+from tests.unit.scripts.rig import KEYS, Reply, Rig, token
 
 JAVA = "6f1c1f06-9d6e-4a3f-8f0b-0d5f5a1c2b3d:31"
 CHANNEL = "redisson_lock__channel:{n}"
 FAIR = "redisson_lock_queue:{n}"
 COUNTER = "redisson_lock_token:{n}"
-READS = ("inspect", "peek")
+TELL = ("leave", "force")
 A, B, C = token("a"), token("b"), token("c")
 
 
 class Redisson(Rig):
     """The rig for the scripts of that wire."""
 
-    variant = "redisson"
     keys: Mapping[str, tuple[str, ...]] = {
-        **{name: KEYS[name] for name in KEYS if name != "renew_all"},
+        **{name: KEYS[name] for name in ("acquire", "renew", "leave", "adopt", "inspect")},
         "peek": KEYS["inspect"],
         "force": KEYS["leave"],
     }
 
     def __init__(self, path: str) -> None:
         super().__init__(path, own_clock=False)
-        self.shared = "0 0 redisson:0:0:0"
+        self.fenced = False
         self.sha = {
-            name: self.redis.script_load(load(self.package, name, self.variant).source.decode())
+            name: self.redis.script_load(load(self.of(name), name, "redisson").source.decode())
             for name in self.keys
         }
 
+    def of(self, script: str) -> str:
+        return "pawlock.primitives.key" if script in TELL else self.package
+
     def run(self, script: str, args: tuple[Any, ...], name: str = "n", **tokens: str) -> Reply:
         keys = [self.key(part, name, **tokens) for part in self.keys[script]]
-        if self.variant == "redisson":
-            keys[-1:] = [f"redisson_lock_queue:{{{name}}}", f"redisson_lock_token:{{{name}}}", keys[-1]]
-        if script not in READS:
-            args = (*args[:-1], self.shared, args[-1])
+        keys[-1:-1] = [COUNTER if self.fenced else keys[1]]
+        if script in TELL:
+            keys[-2:-2] = [FAIR]
+            args = ("publish", CHANNEL, "0", *args)
         return self.run_on(script, keys, args)
 
     def java(self, count: int = 1, ttl: int = 60_000, field: str = JAVA) -> None:
@@ -106,7 +108,6 @@ def test_a_grant_is_a_hash_of_one_field(rig: Redisson) -> None:
     assert granted[0] == "H"
     assert rig.hash() == {A: "1"}
     assert 4000 < pttl(rig, "n") <= 5000
-    assert rig.record()["v"] == "1r"
     assert rig.record()["cur"] == str(granted[1])
     assert rig.acquire(A, 5000)[:2] == granted[:2], "a resent request has the same answer"
     assert rig.hash() == {A: "1"}
@@ -131,26 +132,6 @@ def test_a_release_deletes_and_tells(rig: Redisson, ear: Ear) -> None:
     assert ear.heard() == []
 
 
-def test_a_hand_off_tells_nobody_else(rig: Redisson, ear: Ear) -> None:
-    rig.acquire(A)
-    assert rig.acquire(B, 5000, 30_000)[0] == "Q"
-    assert rig.leave(A) == ("R",)
-    assert rig.hash() == {B: "1"}
-    assert 20_000 < pttl(rig, "n") <= 30_000, "the life is that of the ticket"
-    assert rig.leave(B) == ("R",)
-    assert ear.heard() == [(CHANNEL, "0")]
-
-
-def test_names_with_braces_have_the_channel_of_redisson(rig: Redisson, ear: Ear) -> None:
-    # What Redisson's prefixName makes of it; the helper keys of pawlock are of no concern here.
-    keys = ["a{b}c", "a{b}c:pawlock:fence", "a{b}c:pawlock:1:queue", "a{b}c:pawlock:1:tickets", "a{b}c:dead"]
-    keys += ["redisson_lock_queue:a{b}c", "redisson_lock_token:a{b}c", "a{b}c:pawlock:1:holds"]
-    args = (A, 1000, 300, 0, 1, "", 100, rig.shared, rig.fence_ttl)
-    assert rig.run_on("acquire", keys, args)[0] == "H"
-    assert rig.run_on("leave", keys, (A, 0, 0, "", rig.shared, rig.fence_ttl))[0] == "R"
-    assert ear.heard() == [("redisson_lock__channel:a{b}c", "0")]
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_lock_of_java_is_a_foreign_holder(rig: Redisson, ear: Ear, count: int) -> None:
     rig.java(count)
@@ -158,25 +139,10 @@ def test_a_lock_of_java_is_a_foreign_holder(rig: Redisson, ear: Ear, count: int)
     busy = rig.acquire(A, mode=0)
     assert (busy[0], busy[2], busy[3]) == ("B", 1, "")
     assert 50_000 < busy[1] <= 60_000
-    queued = rig.acquire(B, mode=1)
-    assert (queued[0], queued[1], queued[5]) == ("Q", 0, 1)
-    assert rig.renew(B)[0] == "Q"
+    assert rig.renew(B)[0] == "U"
     assert rig.leave(A) == ("A", "foreign", 0)
-    assert rig.swap(A, C)[0] == "Q"
-    assert rig.own_acquire(token("o"), owner("o"), mode=0)[:1] == ("B",)
     assert rig.inspect()[6] == 1
-    assert rig.leave(B) == ("W",)
     assert (rig.redis.dump("n"), ear.heard()) == (before, [])
-
-
-def test_who_waits_behind_java_has_the_record_marked(rig: Redisson) -> None:
-    rig.java()
-    assert rig.acquire(A)[0] == "Q"
-    assert rig.record()["v"] == "1r"
-    assert pttl(rig, "{n}:fence") > 3_000_000
-    rig.redis.delete("n")
-    assert rig.renew(A, 5000)[0] == "H"
-    assert rig.hash() == {A: "1"}
 
 
 def test_the_first_fair_waiter_is_told_on_its_own_channel(rig: Redisson, ear: Ear) -> None:
@@ -228,21 +194,14 @@ def test_any_other_shape_is_refused_untouched(rig: Redisson, ear: Ear) -> None:
             rig.redis.pexpire("n", 60_000)
             raw = redis.Redis(unix_socket_path=rig.redis.connection_pool.connection_kwargs["path"])
             before = raw.dump("n")
-            o = owner("o")
             attempts = [
-                lambda: rig.acquire(A),
                 lambda: rig.acquire(A, mode=0),
                 lambda: rig.renew(A),
-                lambda: rig.beat(A, B),
                 lambda: rig.leave(A, tomb=1000),
-                lambda: rig.swap(A, B),
                 lambda: rig.run("adopt", (A, B, 1000, rig.fence_ttl), dead=A),
                 rig.inspect,
                 lambda: rig.run("peek", ()),
                 lambda: rig.force(A),
-                lambda: rig.own_acquire(A, o),
-                lambda: rig.own_renew(A, o),
-                lambda: rig.own_leave(A, o),
             ]
             for attempt in attempts:
                 told = "read-write lock" if "read" in shape else ""
@@ -265,27 +224,6 @@ def test_force_takes_a_lock_of_java(rig: Redisson, ear: Ear) -> None:
     assert rig.hash() == {}
     assert ear.heard() == [(CHANNEL, "0")]
     assert rig.force(JAVA, 1000)[0] == "R", "a resent request"
-    assert ear.heard() == []
-
-
-def test_force_hands_a_lock_of_java_to_the_next_of_pawlock(rig: Redisson, ear: Ear) -> None:
-    rig.java()
-    rig.acquire(A)
-    assert rig.force(JAVA)[0] == "R"
-    assert rig.hash() == {A: "1"}
-    assert ear.heard() == []
-
-
-def test_an_owner_and_its_holds(rig: Redisson, ear: Ear) -> None:
-    o = owner("o")
-    assert rig.own_acquire(A, o, 5000)[0] == "H"
-    assert rig.own_acquire(B, o, 9000)[0] == "H"
-    assert rig.hash() == {o: "1"}
-    assert pttl(rig, "n") > 8000
-    assert rig.own_leave(A, o) == ("R", 1)
-    assert ear.heard() == []
-    assert rig.own_leave(B, o) == ("R", 0)
-    assert (rig.hash(), ear.heard()) == ({}, [(CHANNEL, "0")])
 
 
 def test_a_new_token_takes_the_place_of_the_old(rig: Redisson, ear: Ear) -> None:
@@ -293,8 +231,6 @@ def test_a_new_token_takes_the_place_of_the_old(rig: Redisson, ear: Ear) -> None
     assert rig.run("adopt", (B, A, 9000, rig.fence_ttl), dead=B)[0] == "H"
     assert rig.hash() == {B: "1"}
     assert pttl(rig, "n") <= 9000
-    assert rig.swap(B, C, 5000)[0] == "H"
-    assert rig.hash() == {C: "1"}
     assert ear.heard() == []
 
 
@@ -302,7 +238,7 @@ def test_a_new_token_takes_the_place_of_the_old(rig: Redisson, ear: Ear) -> None
 
 
 def test_one_counter_rises_over_both_sides(rig: Redisson) -> None:
-    rig.shared = "0 0 redisson:0:1:0"
+    rig.fenced = True
     rig.redis.set(COUNTER, 41)
     seen: list[int] = []
     for round_ in range(3):
@@ -316,9 +252,8 @@ def test_one_counter_rises_over_both_sides(rig: Redisson) -> None:
     ahead = seen[-1] + 10**9
     rig.redis.set(COUNTER, ahead)
     assert rig.acquire(B)[1] == ahead + 1, "and where the counter is ahead of the clock"
-    assert rig.acquire(C, mode=1)[0] == "Q"
     rig.leave(B)
-    assert rig.redis.get(COUNTER) == str(ahead + 2)
+    assert rig.redis.get(COUNTER) == str(ahead + 1)
     assert pttl(rig, COUNTER) == -1, "Redisson's own key lives as it wants"
 
 
@@ -329,7 +264,7 @@ def test_a_lock_without_fences_leaves_the_counter_alone(rig: Redisson) -> None:
 
 
 def test_a_counter_that_is_none_is_refused(rig: Redisson) -> None:
-    rig.shared = "0 0 redisson:0:1:0"
+    rig.fenced = True
     for value in ("-1", "many", "1" * 18, ""):
         rig.redis.set(COUNTER, value)
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
@@ -337,146 +272,15 @@ def test_a_counter_that_is_none_is_refused(rig: Redisson) -> None:
         assert (rig.hash(), rig.redis.get(COUNTER)) == ({}, value)
 
 
-# Two wires on one name ----------------------------------------------------------------------------------------------
-
-
-def test_the_wire_of_strings_is_refused_while_one_waits(rig: Redisson, live: Rig) -> None:
-    live.acquire(A, 60_000)
-    live.acquire(B, 60_000, 60_000)
-    rig.redis.delete("n")
-    with pytest.raises(redis.ResponseError, match=r"PAWLOCKWIRE.*two wires on one name"):
-        rig.acquire(C)
-    assert (rig.hash(), rig.record()["v"]) == ({}, "1")
-
-
-def test_the_wire_of_strings_ends_with_the_next_grant(rig: Redisson, live: Rig) -> None:
-    first = live.acquire(A)[1]
-    live.leave(A)
-    assert rig.record()["v"] == "1"
-    assert rig.acquire(B)[1] > first
-    assert rig.record()["v"] == "1r"
-    for attempt in (lambda: live.acquire(C, name="n"), lambda: live.renew(C)):
-        with pytest.raises(redis.ResponseError, match=r"PAWLOCKWIRE|WRONGTYPE"):
-            attempt()
-    rig.leave(B)
-    with pytest.raises(redis.ResponseError, match="PAWLOCKWIRE this name is used by pawlock wire version 1r"):
-        live.acquire(C)
-
-
-def test_a_waiter_behind_java_changes_the_wire(rig: Redisson, live: Rig) -> None:
-    live.acquire(A)
-    live.leave(A)
-    rig.java()
-    assert rig.acquire(B)[0] == "Q"
-    assert rig.record()["v"] == "1r"
-
-
-class Plain(Redisson):
-    """The rig for the scripts of a shared key that is a string."""
-
-    variant = "plain"
-
-
-@pytest.fixture
-def plain(server: Server) -> Iterator[Plain]:
-    found = Plain(server.socket_path)
-    found.shared = "0 0 -"
-    yield found
-    found.close()
-
-
-def test_either_wire_of_a_shared_key_takes_over_from_the_other(
-    rig: Redisson, plain: Plain, live: Rig
-) -> None:
-    first = rig.acquire(A)[1]
-    rig.leave(A)
-    second = plain.acquire(B)[1]
-    assert (rig.redis.get("n"), rig.record()["v"]) == (B, "1")
-    plain.leave(B)
-    third = live.acquire(C)[1]
-    live.leave(C)
-    assert first < second < third
-    assert rig.acquire(A)[1] > third
-
-
-def test_neither_takes_over_while_one_waits(rig: Redisson, plain: Plain) -> None:
-    for one, other in ((rig, plain), (plain, rig)):
-        one.acquire(A, 60_000)
-        one.acquire(B, 60_000, 60_000)
-        one.redis.delete("n")
-        for attempt in (lambda: other.acquire(C), lambda: other.renew(C), lambda: other.swap(A, C)):
-            with pytest.raises(redis.ResponseError, match=r"PAWLOCKWIRE.*two wires on one name"):
-                attempt()
-        assert one.redis.exists("n") == 0
-        one.leave(B)
-        one.leave(B)
-
-
-# Leaving it free ----------------------------------------------------------------------------------------------------
-
-
-def handed(rig: Redisson) -> bool:
-    """Whether a release hands the name to the next of pawlock, rather than leaving it free."""
-    rig.acquire(A, 60_000)
-    rig.acquire(B, 60_000, 60_000)
-    rig.redis.hset("{n}:fence", "since", 1)
-    rig.leave(A)
-    found = rig.hash() == {B: "1"}
-    assert found or rig.hash() == {}
-    return found
-
-
-def test_it_is_left_free_while_somebody_listens(rig: Redisson) -> None:
-    rig.shared = "100 9000 redisson:0:0:0"
-    java = rig.redis.pubsub()
-    java.subscribe(CHANNEL)
-    java.get_message(timeout=5)
-    assert not handed(rig)
-    assert java.get_message(timeout=5)["data"] == "0"
-    asked = rig.renew(B, 60_000, 60_000)
-    assert (asked[0], asked[5], 0 < asked[2] <= 9000) == ("Q", 1, True), "nobody of pawlock takes it"
-    busy = rig.acquire(C, mode=0)
-    assert (busy[0], busy[2]) == ("B", 1)
-    assert rig.swap(A, C)[0] == "Q"
-    assert rig.hash() == {}
-    java.close()
-    rig.redis.hdel("{n}:fence", "open")
-    assert rig.renew(B)[0] == "H"
-
-
-def test_it_is_handed_on_while_nobody_listens(rig: Redisson) -> None:
-    rig.shared = "100 9000 redisson:0:0:0"
-    assert handed(rig)
-
-
-def test_it_is_left_free_for_the_first_of_a_fair_lock(rig: Redisson) -> None:
-    rig.shared = "100 9000 redisson:0:0:0"
-    rig.redis.rpush(FAIR, JAVA)
-    java = rig.redis.pubsub()
-    java.subscribe(f"{CHANNEL}:{JAVA}")
-    java.get_message(timeout=5)
-    assert not handed(rig)
-    java.close()
-
-
-def test_it_is_left_free_for_those_that_do_not_listen(rig: Redisson) -> None:
-    rig.shared = "100 9000 redisson:0:0:1"
-    assert not handed(rig)
-
-
 # Memory -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_server_without_memory(rig: Redisson, ear: Ear) -> None:
     rig.acquire(A, 60_000)
-    rig.acquire(B, 60_000, 60_000)
     try:
         rig.redis.config_set("maxmemory", 1)
         assert rig.renew(A, 90_000)[0] == "H"
-        assert rig.renew(B, 90_000, 90_000)[0] == "Q"
-        assert rig.leave(A) == ("R",)
-        assert rig.hash() == {B: "1"}
-        assert rig.leave(B, tomb=1000) == ("R",)
+        assert rig.leave(A, tomb=1000) == ("R",)
         assert (rig.hash(), ear.heard()) == ({}, [(CHANNEL, "0")])
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             rig.acquire(C)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pawlock.primitives.key import SCRIPTS
 from tests.support.refusal import case
 from tests.unit.scripts.write_order import HOME, Findings, assembled, examine, scripts
 
 FILES = dict(scripts())
-VARIANTS = [(wire, f"mutex/{script.name}") for wire, found in SCRIPTS.items() for script in found.values()]
+REDISSON = [f"mutex/{name}" for name in ("acquire", "renew", "adopt", "inspect", "peek")] + [
+    "key/leave",
+    "key/force",
+]
 
 CALLERS = frozenset({"fencing/guard"})
 """Runs a command of the caller's, which may fail: the fence is noted first, and alone refuses only older holders."""
@@ -111,19 +113,17 @@ def test_nothing_stops_a_script_after_its_first_write_and_only_what_is_new_needs
             judge(name, examine(FILES[name]))
 
 
-def test_a_variant_of_a_shared_key_keeps_the_same_order() -> None:
-    for wire, name in VARIANTS:
-        with case(wire, name):
-            judge(name, examine(FILES[name], variant=wire))
+def test_a_script_of_a_name_that_is_a_hash_keeps_the_same_order() -> None:
+    for name in REDISSON:
+        with case(name):
+            judge(name, examine(FILES[name], variant="redisson"))
 
 
-def test_a_name_that_a_variant_deletes_too_early_is_found() -> None:
+def test_a_name_that_such_a_script_deletes_too_early_is_found() -> None:
     pump = "function pump(found, fence, own)\n"
+    assert pump in assembled(FILES["key/leave"], variant="redisson")
     early = f"{pump}  call('DEL', NAME)\n"
-    for wire in SCRIPTS:
-        with case(wire):
-            assert pump in assembled(FILES["mutex/leave"], variant=wire)
-            assert examine(FILES["mutex/leave"], lambda source: source.replace(pump, early), wire).wrong
+    assert examine(FILES["key/leave"], lambda source: source.replace(pump, early), "redisson").wrong
 
 
 def test_the_lists_name_scripts() -> None:

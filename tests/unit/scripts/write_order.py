@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pawlock
-from pawlock.core.protocol.scripts import for_variant, header, load
+from pawlock.core.protocol.scripts import header, load
 from tests.unit.scripts.lua_syntax import Node, parse
 
 __all__ = ["HOME", "Findings", "assembled", "examine", "scripts"]
@@ -66,8 +66,10 @@ def assembled(file: Path, edit: Callable[[str], str] = lambda text: text, varian
     def text_of(folder: Path, name: str) -> str:
         path = folder / f"{name}.lua"
         path = path if path.is_file() else shared / f"{name}.lua"
-        text = for_variant(path.read_text(), variant) if variant else path.read_text()
-        return _INCLUDE.sub(lambda line: text_of(shared / line[1] if line[1] else path.parent, line[2]), text)
+        found = path.read_text()
+        return _INCLUDE.sub(
+            lambda line: text_of(shared / line[1] if line[1] else path.parent, line[2]), found
+        )
 
     prelude = text_of(shared / "key", f"_{variant}") if variant else text_of(shared, "_prelude")
     return edit(prelude + "\n" + text_of(file.parent, file.stem))

@@ -16,7 +16,7 @@ from pawlock.core.acquire.first_request import GRANTING, ask, begin, own_if_gran
 from pawlock.core.acquire.giving_up import give_up, note_outage, timed_out
 from pawlock.core.acquire.grant import own
 from pawlock.core.acquire.local_wait import await_turn, local_patience, pass_back
-from pawlock.core.acquire.queue import read_answer, win
+from pawlock.core.acquire.queue import poll, read_answer, win
 from pawlock.core.acquire.reentry import taken_again
 from pawlock.core.keep.server_check import must_hold
 from pawlock.core.lease.factory import own_grant, undo_lease
@@ -311,7 +311,7 @@ async def _wait_for_grant(engine: Engine, plan: Plan, waiter: Waiter, attempt: A
             waiter.become(WaiterState.BUSY)
         return grant
     grant = read_answer(engine, plan.primitive, plan.options, waiter)
-    if grant is not None or waiter.busy:
+    if grant is not None or (waiter.busy and not (attempt.wait and plan.primitive.polls)):
         return grant
     waiter.wait_error = None
     if not waiter.strict.follow_key:
@@ -320,6 +320,9 @@ async def _wait_for_grant(engine: Engine, plan: Plan, waiter: Waiter, attempt: A
     try:
         engine.queues.waits[waiter] = plan.primitive, attempt.who, attempt.began
         engine.watch()
+        if waiter.met and attempt.wait:
+            # Another of this client had it just now: who asks at once would always be sooner than those who poll.
+            await poll(engine, plan.primitive, waiter, until, share=engine.runtime.random())
         return await win(engine, plan.primitive, plan.options, waiter, until, wait=attempt.wait)
     finally:
         engine.queues.waits.pop(waiter, None)

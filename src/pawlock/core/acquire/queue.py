@@ -13,7 +13,8 @@ Rules (each guards against an interleaving that was seen to break a lock):
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, cast
 
 from pawlock.core.acquire.ticket_batch import apply_reply, batch_call, begin_sleep, keep_sleeping
 from pawlock.core.keep.replicas import ask_durably
@@ -40,11 +41,11 @@ from pawlock.model import Grant
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.protocol.primitive import PolledPrimitive, Primitive
     from pawlock.core.protocol.terms import Terms
     from pawlock.core.state.records import Waiter
 
-__all__ = ["ENDLESS", "read_answer", "win"]
+__all__ = ["ENDLESS", "poll", "read_answer", "win"]
 
 log: logging.Logger = logging.getLogger("pawlock.acquire")
 
@@ -85,7 +86,11 @@ async def win(
                 return grant
         waiter.answered = False
         if waiter.busy:
-            return None
+            if not wait or not await poll(
+                engine, primitive, waiter, until, share=1 + engine.runtime.random()
+            ):
+                return None
+            continue
         if waiter.wait_error is not None:
             raise waiter.wait_error
         if waiter.queued:
@@ -94,6 +99,38 @@ async def win(
                 return grant
             if until is not None and engine.runtime.now() >= until:
                 return None
+
+
+async def poll(
+    engine: Engine, primitive: Primitive, waiter: Waiter, until: float | None, *, share: float
+) -> bool:
+    """Rest before the next try for a key that other programs share; False if there is none, or the time is up.
+
+    Args:
+        engine: The client's engine.
+        primitive: What is asked for.
+        waiter: Who asks.
+        until: When to give up; None: never.
+        share: For how many of the shortest pauses to rest.
+    """
+    runtime, pause = engine.runtime, _FOREIGN_POLL * share
+    left = inf if until is None else until - runtime.now()
+    if not primitive.polls or left <= 0:
+        return False
+    if waiter.blocker.holder_ms >= 0:
+        pause = min(pause, (waiter.blocker.holder_ms + 1) / 1000)
+    tries = left > _FOREIGN_POLL
+    # The last question comes early enough for its answer.
+    pause = min(pause, left - _FOREIGN_POLL) if tries else left
+    hears = cast("PolledPrimitive", primitive).hears
+    try:
+        await (runtime.sleep(pause) if hears is None else runtime.hear(hears, pause))
+    except Fault as fault:
+        raise to_error(fault, primitive.name, "acquire") from fault
+    check_stop(waiter.stop, primitive.name)
+    if waiter.wait_error is not None:
+        raise waiter.wait_error
+    return tries
 
 
 def _next_call(

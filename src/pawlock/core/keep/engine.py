@@ -205,7 +205,11 @@ class Engine:
         return Turn.ALONE if local_queue is None else local_queue.hand_over(server_lease, now, number)
 
     def promote_next(self, server_lease: ServerLease) -> bool:
-        """Have the next local waiter leave the token, in the script that queues its own; False if nobody waits."""
+        """Have the next local waiter leave the token, in the script that queues its own; False if it does not."""
+        if server_lease.primitive.polls:
+            # Nobody can queue for it: the next one asks for itself, after its owner has left.
+            self.detach_local_queue(server_lease)
+            return False
         former = Former(server_lease.token, server_lease.unanswered, server_lease.quorum)
         local_queue = server_lease.local_queue
         return local_queue is not None and local_queue.promote(

@@ -145,6 +145,18 @@ class Carrier(Protocol):
         """Let the present wait for ``token`` end no sooner than after so long; a hint, which spares a wake-up."""
         ...
 
+    async def hear(self, hears: tuple[str, str], seconds: float) -> None:
+        """Sleep, but no longer than until another program sends what wakes its waiters, where that can be heard.
+
+        Args:
+            hears: ``"publish"`` and a channel, or ``"push"`` and a list.
+            seconds: For how long at most.
+
+        Raises:
+            Fault: The client is closed.
+        """
+        ...
+
     def notices(self) -> list[str]:
         """For the maintenance alone: tokens that the server said are over, since it was asked last."""
         ...

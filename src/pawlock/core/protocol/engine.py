@@ -228,7 +228,7 @@ class ServerEngine(Protocol):
         """The same for an explicit owner, whose holds are counted on the server; others see ``shown`` of it."""
         ...
 
-    def mutex_at(self, kind: str, key: Key, options: Terms, owner: str | None, *, sharded: bool) -> Primitive:
+    def mutex_at(self, kind: str, key: Key, options: Terms, *, sharded: bool) -> Primitive:
         """The same for a key that programs of other libraries lock too."""
         ...
 

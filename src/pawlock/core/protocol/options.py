@@ -42,8 +42,6 @@ DAY_MS = 86_400_000
 _LEAST_DEADLOCK_AFTER = 0.02
 _MOST_LOCAL_GRANTS = 1000
 _MOST_REPLICAS = 100
-_YIELD_FOR = 0.06
-_LONGEST_YIELD = 10.0
 
 
 def seconds(value: object, what: str) -> float:
@@ -228,11 +226,6 @@ class LockOptions:
             acquire releases the grant and raises ``NotReplicated``.
         replicas_sync: Where the replicas must have it: ``"memory"`` (default), or ``"disk"``, which needs the command
             WAITAOF on the server (Redis 7.2, Valkey 8) and an append-only file on its replicas.
-        yield_after: Only for a ``pawlock.Key``: how many seconds clients of pawlock may pass the lock on among themselves
-            before they leave the key free for other programs; default 0.25, so that these wait little longer than that
-            and one hold. It varies by up to a fifth, so that nobody's polling falls in step with it. None or 0: never.
-        yield_for: Only for a ``pawlock.Key``: how many seconds it is then left free, at most 10; default 0.06, which most
-            pollers hit within a few turns, and 0.095 for ``Key.spring``, whose spin lock polls every 0.1 s. 0: never.
         on_lost: Called with the lease once it is lost.
         on_exit: What a ``with`` block does at its end when the lease was lost: ``"raise"`` (default) or ``"warn"``.
         on_unavailable: What acquire does once the server could not be reached for ``unavailable_after`` (or until the
@@ -262,8 +255,6 @@ class LockOptions:
     fence_ttl: float = 86400.0
     replicas: int = 0
     replicas_sync: str = "memory"
-    yield_after: float | None = 0.25
-    yield_for: float | None = None
     on_lost: Callable[[Any], object] | None = None
     on_exit: str = "raise"
     on_unavailable: str = "raise"
@@ -297,15 +288,7 @@ class LockOptions:
         check_choice(self.replicas_sync, "replicas_sync", "memory", "disk")
         if self.replicas_sync == "disk" and not self.replicas:
             raise ConfigurationError("replicas_sync='disk' needs replicas of 1 or more, got 0")
-        self._check_yield()
         put(self, "fence_ttl", check_fence_ttl(self.fence_ttl))
-
-    def _check_yield(self) -> None:
-        if self.yield_after is not None:
-            _positive(self.yield_after, "yield_after", most=MAX_TTL)
-        length = _YIELD_FOR if self.yield_for is None else _positive(self.yield_for, "yield_for")
-        if length > _LONGEST_YIELD:
-            raise ConfigurationError(f"yield_for must be at most {_LONGEST_YIELD:g} s, got {length:g}")
 
     def _check_contended(self) -> None:
         check_choice(self.on_unavailable, "on_unavailable", "raise", "local", "open")
@@ -338,16 +321,6 @@ class LockOptions:
     def fence_ms(self) -> int:
         """How long the fence is kept, in whole milliseconds."""
         return to_ms(self.fence_ttl)
-
-    @property
-    def yield_after_ms(self) -> int:
-        """For how long a key may be passed on among clients of pawlock, in whole milliseconds; 0: without end."""
-        return to_ms(0.0 if self.yield_after is None else seconds(self.yield_after, "yield_after"))
-
-    @property
-    def yield_for_ms(self) -> int:
-        """For how long it is then left free, in whole milliseconds."""
-        return to_ms(_YIELD_FOR if self.yield_for is None else seconds(self.yield_for, "yield_for"))
 
     def but(self, **changes: Any) -> LockOptions:
         """These options with some changed, checked again; a changed ttl brings its own renewal and ticket defaults."""

@@ -14,6 +14,7 @@ __all__ = [
     "BeatingPrimitive",
     "Leaving",
     "OrderedPrimitive",
+    "PolledPrimitive",
     "Primitive",
     "TogetherPrimitive",
     "listed_as",
@@ -76,6 +77,11 @@ class Primitive(Protocol):
         max_waiters: int,
     ) -> Request:
         """Leave with ``old`` and queue with ``token`` in one step; answered as ``acquire``."""
+        ...
+
+    @property
+    def polls(self) -> bool:
+        """Whether nobody can queue for it, and who waits asks again and again (``PolledPrimitive``)."""
         ...
 
     @property
@@ -142,6 +148,15 @@ class BeatingPrimitive(Primitive, Protocol):
 
     def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Request:
         """``renew`` of a waiter, with the tickets of the waiters ``others``: ``Queued.ranks``."""
+        ...
+
+
+class PolledPrimitive(Primitive, Protocol):
+    """A primitive that other programs share, and for which nobody queues."""
+
+    @property
+    def hears(self) -> tuple[str, str] | None:
+        """What wakes who waits early: ``"publish"`` and a channel, ``"push"`` and a list; None: nothing does."""
         ...
 
 

@@ -4,10 +4,7 @@ A script file is Lua with a header that states its keys, arguments, replies and 
 rests on. What it runs as is the common prelude followed by the file, with each include line replaced, also in what
 was included.
 
-A *variant* is the same file for a key that is shared with other programs. It has another prelude
-(``primitives/key/_<variant>.lua``), is without the parts between ``--@quick`` and ``--@slow`` (they take for granted
-that a holder is a string and that a free name may be granted at once), and has the lines that begin with ``--@shared``
-and the variant's own ``--@<variant>``. To the ordinary script all these are comments.
+The variant ``"redisson"`` of a script is the same file behind another prelude, to which the holder of a name is a hash.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any
@@ -27,7 +24,6 @@ __all__ = [
     "Readers",
     "Script",
     "for_several",
-    "for_variant",
     "header",
     "load",
     "pack_words",
@@ -39,9 +35,6 @@ _KEY = "pawlock.primitives.key"
 _PRELUDE = "_prelude"
 _REQUIRED = ("keys", "args", "returns", "invariant")
 _INCLUDE = re.compile(r"^--@include (?:(\w+)\.)?(\w+)$", re.MULTILINE)
-_QUICK = re.compile(r"^--@quick\n.*?^--@slow\n", re.MULTILINE | re.DOTALL)
-_BEFORE = "fence_ttl_ms"
-_MORE_KEYS = {"redisson": 2}
 _FIELD = re.compile(r"^-- (keys|args|returns|invariant):[ \t]*(\S.*)$")
 
 
@@ -92,6 +85,7 @@ class Script:
         evalsha: the packed beginning of every ``EVALSHA`` of it, up to its keys.
         eval: the same of an ``EVAL``, for a server that does not know it yet.
         read: how its replies are read.
+        variant: as ``load`` was given it.
     """
 
     name: str
@@ -102,6 +96,7 @@ class Script:
     evalsha: bytes
     eval: bytes
     read: Readers = field(default=_NONE, repr=False)
+    variant: str = ""
 
 
 def load(package: str, name: str, variant: str = "", *, read: Readers | None = None) -> Script:
@@ -110,9 +105,7 @@ def load(package: str, name: str, variant: str = "", *, read: Readers | None = N
     Args:
         package: dotted name of the package that holds the file, for example ``"pawlock.primitives.mutex"``.
         name: file name without ``.lua``.
-        variant: for a key that is shared with other programs: ``"plain"`` or ``"redisson"``, how its holder is stored.
-            Such a script takes one more argument, ``shared``, before ``fence_ttl_ms``, if it takes that; for
-            ``"redisson"`` also two more keys, before the last.
+        variant: ``"redisson"`` for a key that is shared with Redisson; it takes one more key, before the last.
         read: How its replies are read; None: as was said when it was loaded for the first time.
 
     Returns:
@@ -131,20 +124,10 @@ def load(package: str, name: str, variant: str = "", *, read: Readers | None = N
 def _load(package: str, name: str, variant: str, read: Readers) -> Script:
     body = _read(package, name)
     fields = header(body, name)
-    if not variant:
-        source = f"{_read(_SHARED, _PRELUDE)}\n{_include(package, body)}"
-    else:
-        source = f"{_include(_KEY, _read(_KEY, f'_{variant}'), variant)}\n{_include(package, body, variant)}"
-    args = _listed(fields["args"])
-    more = 1 if variant and _BEFORE in [arg.strip() for arg in args] else 0
-    data = _without_comments(source).encode("ascii")
-    keys = len(_listed(fields["keys"])) + _MORE_KEYS.get(variant, 0)
-    return _packed(name, data, keys, len(args) + more, read)
-
-
-def for_variant(source: str, variant: str) -> str:
-    """The text of one file, its includes not yet done, as a variant has it; see the module."""
-    return re.sub(rf"^--@(?:shared|{variant}) ", "", _QUICK.sub("", source), flags=re.MULTILINE)
+    prelude = _read(_KEY, f"_{variant}") if variant else _read(_SHARED, _PRELUDE)
+    data = _without_comments(f"{prelude}\n{_include(package, body)}").encode("ascii")
+    keys = len(_listed(fields["keys"])) + bool(variant)
+    return _packed(name, data, keys, len(_listed(fields["args"])), read, variant)
 
 
 def with_source(script: Script, source: bytes) -> Script:
@@ -154,17 +137,19 @@ def with_source(script: Script, source: bytes) -> Script:
         script: the script.
         source: what is to run.
     """
-    return _packed(script.name, source, script.numkeys, script.numargs, script.read)
+    return replace(
+        _packed(script.name, source, script.numkeys, script.numargs, script.read), variant=script.variant
+    )
 
 
-def _packed(name: str, data: bytes, numkeys: int, numargs: int, read: Readers) -> Script:
+def _packed(name: str, data: bytes, numkeys: int, numargs: int, read: Readers, variant: str = "") -> Script:
     sha = hashlib.sha1(data, usedforsecurity=False).hexdigest()
     begin = b"*%d\r\n" % (3 + numkeys + numargs)
     evalsha, by_text = (
         begin + pack_words(*words, str(numkeys).encode())
         for words in ((b"EVALSHA", sha.encode()), (b"EVAL", data))
     )
-    return Script(name, data, sha, numkeys, numargs, evalsha, by_text, read)
+    return Script(name, data, sha, numkeys, numargs, evalsha, by_text, read, variant)
 
 
 @cache
@@ -179,16 +164,16 @@ def for_several(script: Script, times: int) -> Script:
     return _packed(script.name, script.source, script.numkeys * times, numargs, script.read)
 
 
-def _include(package: str, text: str, variant: str = "") -> str:
+def _include(package: str, text: str) -> str:
     # What only the scripts of one package share lies beside them; `mutex.acquire` is a whole script of another one,
     # to be run by this.
     def found(line: re.Match[str]) -> str:
         source = f"{_SHARED}.{line[1]}" if line[1] else package
         if not files(source).joinpath(f"{line[2]}.lua").is_file():
             source = _SHARED
-        return _include(source, _read(source, line[2]), variant)
+        return _include(source, _read(source, line[2]))
 
-    return _INCLUDE.sub(found, for_variant(text, variant) if variant else text)
+    return _INCLUDE.sub(found, text)
 
 
 def _listed(field: str) -> list[str]:

@@ -60,7 +60,8 @@ class Mutex:
     """
 
     transferable = True
-    renews_together = True
+    renews_together: bool = True
+    polls = False
     advice = "use rlock for re-entry"
 
     __slots__ = ("_dead", "_holds", "_keys", "_no_tomb", "_owner", "_two", "fence_ms", "key", "kind", "name")

@@ -11,7 +11,6 @@ local token, ttl_ms, mode, block, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[4], to
 if is_guessable(token) then
   return redis.error_reply(GUESSABLE)
 end
---@quick
 -- Nothing is there: what `grant` does, with the fewest calls, before any function is built. A whole number below
 -- 10^17 reaches a command as `digits` would write it.
 if call('EXISTS', NAME, QUEUE, DEAD) == 0 then
@@ -49,7 +48,6 @@ elseif mode == '1' then
     end
   end
 end
---@slow
 -- HSETNX has written nothing, if it was asked.
 --@clean
 --@include _clock

@@ -31,16 +31,13 @@ else
   end
 end
 local head = queue[1]
---@quick
 -- A fence that is kept for long outlives the lease by far, and needs no look.
 local quick = ARGV[2] == '0' and ARGV[3] == '0'
 if holding and not head and #gone == 0 and quick and ARGV[5] - 3600000 >= 0 then
   call('DEL', NAME)
   return {'R', RID}
 end
---@slow
 --@include _clock
---@quick
 -- A holder passes the name to a live ticket: what `plan` and `pump` do, with the fewest calls and before any
 -- function is built. ZREM first: the server then lets SET pass when it is out of memory.
 if holding and head and head ~= token and quick then
@@ -72,7 +69,6 @@ if holding and head and head ~= token and quick then
     end
   end
 end
---@slow
 local tomb_ms, close_ms = tonumber(ARGV[2]), tonumber(ARGV[3])
 --@include _fence
 --@include _queue

@@ -14,7 +14,6 @@ local DEAD_OLD, DEAD_NEW = KEYS[5], KEYS[6]
 if is_guessable(token) or is_guessable(old) then
   return redis.error_reply(GUESSABLE)
 end
---@quick
 -- Nobody else is there: what `grant` does, with the fewest calls and before any function is built. PEXPIREAT first: a
 -- server without memory then lets SET pass.
 if tomb_ms == 0 and call('GET', NAME) == old and call('EXISTS', QUEUE, TICKETS, DEAD_NEW) == 0 then
@@ -30,7 +29,6 @@ if tomb_ms == 0 and call('GET', NAME) == old and call('EXISTS', QUEUE, TICKETS, 
     return {'H', RID, cur, ttl_ms, now_ms}
   end
 end
---@slow
 --@include _fence
 --@include _clock
 local value = call('GET', NAME)
@@ -67,10 +65,6 @@ pump(found, fence, token)
 if free then
   value = found.value
 end
---@shared if holding and not value and (window_ms or is_due()) then
---@shared   open_window(found)
---@shared   value = OPEN
---@shared end
 local reply
 if value == token then
   reply = {'H', RID, found.cur, found.expiry - now_ms, now_ms}

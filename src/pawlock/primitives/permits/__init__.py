@@ -61,6 +61,7 @@ class Permits:
         fence_ms: How long its fence and its limit are kept after the last use.
     """
 
+    polls = False
     transferable = False
     advice = "release the read lease first, or read with upgradable=True"
 

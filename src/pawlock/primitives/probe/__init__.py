@@ -34,7 +34,7 @@ def kind_of(key: bytes) -> Call:
 def keys_to_look_at(refused: Call) -> Sequence[tuple[bytes, bool]]:
     """The keys of a refused request that may hold what is not pawlock's, and whether a lock of Redisson was wanted."""
     keys = refused.words()[: refused.script.numkeys]
-    redisson = any(key.startswith(b"redisson_lock_queue:") for key in keys)
+    redisson = refused.script.variant == "redisson"
     # Those of pawlock alone begin with a brace.
     asked = keys[:1] if redisson else [key for key in keys if not key.startswith(b"{")]
     return [(key, redisson) for key in dict.fromkeys(asked)]

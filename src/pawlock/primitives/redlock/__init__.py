@@ -50,6 +50,7 @@ class QuorumMutex:
         fence_ms: How long its fence is kept after the last use.
     """
 
+    polls = False
     transferable = False
     advice = "use rlock for re-entry"
 
