@@ -491,6 +491,7 @@ class AsyncioRuntime:
                     await mux.drain_replies(_DRAIN_WITHIN)
                 finally:
                     mux.close()
+                await mux.wait_closed(_DRAIN_WITHIN)
 
     def after_fork(self) -> None:
         """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""

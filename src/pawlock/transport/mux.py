@@ -100,6 +100,7 @@ class Mux(asyncio.Protocol):
         self._eager = False
         self._silent = 0
         self._transport: asyncio.Transport | None = None
+        self._gone: asyncio.Event = asyncio.Event()
         self._write: Callable[[bytes], object] = self._out.append
         self._subscribed: asyncio.Future[Any] | None = None
         # The channels of other programs that are heard, the oldest first.
@@ -312,6 +313,7 @@ class Mux(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is under way; its callers ask again on a new connection."""
+        self._gone.set()
         text = f"the connection broke: {exc or 'closed by the server'}"
         self.close(Fault(FaultKind.UNANSWERED, text, maybe_applied=True))
 
@@ -444,6 +446,16 @@ class Mux(asyncio.Protocol):
             self._subscribed.set_exception(why)
             self._subscribed.add_done_callback(retrieve)
         self._on_end(self)
+
+    async def wait_closed(self, timeout: float) -> None:
+        """After ``close``: wait for the server's part in the end of TLS. A loop that ended before would warn of it."""
+        if self._eager or self._transport is None:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._gone.wait()
+        except TimeoutError:
+            self._transport.abort()
 
 
 def _unanswered(text: str) -> Fault:
