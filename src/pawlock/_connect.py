@@ -37,9 +37,9 @@ def connect(
     Args:
         target: A URL (``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``,
             ``embedded://``), a list of URLs of independent masters or ``redlock://a,b,c`` (a majority of them
-            grants), ``http+pawlock://token@host:port`` or ``https+pawlock://…`` (a ``pawlock serve``), a client
-            of redis-py or valkey-py whose address and login are taken over (its pool stays untouched), or None:
-            ``PAWLOCK_URL`` if it is set at the first use, else the embedded server of this user and machine.
+            grants), a client of redis-py or valkey-py whose address and login are taken over (its pool stays
+            untouched), or None: ``PAWLOCK_URL`` if it is set at the first use, else the embedded server of this user
+            and machine.
         namespace: What all keys begin with; default ``PAWLOCK_NAMESPACE``, else ``"pawlock"``. ``""`` uses the name itself
             as the key, so that other clients of the plain SET NX PX pattern and pawlock exclude each other.
         username: The server's ACL user, where the URL has none; default the server's default user.

@@ -28,7 +28,7 @@ from pawlock.core.protocol.options import LockOptions, Renew, Seconds, check_cho
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.protocol.validity import to_ms
 from pawlock.core.state.plan import Plan
-from pawlock.errors import ConfigurationError, NotSupported
+from pawlock.errors import ConfigurationError
 from pawlock.model import LeaseState
 
 __all__ = [
@@ -164,14 +164,12 @@ def once_plan(settings: Settings, name: str, given: Mapping[str, Any]) -> Plan:
 
     Raises:
         ConfigurationError: A name or option that can never work.
-        NotSupported: The client has independent masters, or is a client of ``pawlock serve``.
+        NotSupported: The client has independent masters.
     """
     known = frozenset[str](OnceKwargs.__annotations__)
     if unknown := sorted(set(given) - known):
         raise unknown_options(unknown, known)
     refuse_on_quorum(settings, "once")
-    if settings.remote:
-        raise NotSupported("once is not available over http+pawlock://: connect to the server itself")
     # The client's defaults for locks do not apply here.
     options = settings.lock_options({**given, **_NOT_OF_ONCE})
     found = name_and_key(settings, name)

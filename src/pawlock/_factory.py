@@ -149,8 +149,6 @@ class Settings:
             self.namespace = check_namespace(namespace, "PAWLOCK_NAMESPACE")
         else:
             self.namespace = check_namespace(namespace)
-        self.service_namespace: str = namespace
-        self.remote: bool = False
         self.sharded: bool = False
         self.wake_prefix = wake_prefix(self.namespace)
         self.redlock: RedlockOptions | None = None
@@ -160,7 +158,7 @@ class Settings:
     @property
     def setup(self) -> Setup | None:
         """How clients publish their sessions; None where no two see the same record."""
-        calls = None if self.remote else self.engine.sessions(self.namespace)
+        calls = self.engine.sessions(self.namespace)
         if calls is None:
             return None
         return Setup(calls, self._exclusive, self._shown, self.deadlock_after)

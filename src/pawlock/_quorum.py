@@ -12,14 +12,13 @@ from pawlock import embedded
 from pawlock._factory import Origin, Settings, check_for_quorum
 from pawlock._target import find_target
 from pawlock._warn import warn
-from pawlock.core.protocol.options import DAY_MS
 from pawlock.core.protocol.redlock_options import RedlockOptions
 from pawlock.core.quorum.nodes import Incarnations, KnownNodes
 from pawlock.errors import ConfigurationError
 from pawlock.primitives.probe import probe
 from pawlock.primitives.redis import REDIS
 from pawlock.runtimes.choice import asyncio_runtime, thread_runtime
-from pawlock.topology.endpoint import ClusterNodes, Masters, Service, Target
+from pawlock.topology.endpoint import ClusterNodes, Masters, Target
 from pawlock.topology.redlock import quorum_warning
 
 if TYPE_CHECKING:
@@ -94,12 +93,6 @@ def _check_options(given: object, target: Target, settings: Settings) -> Redlock
     """
     if given is not None and not isinstance(given, RedlockOptions):
         raise ConfigurationError(f"redlock must be pawlock.RedlockOptions(…), got {given!r:.40}")
-    if isinstance(target, Service):
-        if not settings.namespace:
-            raise ConfigurationError("namespace must not be empty for a pawlock service: pass a namespace")
-        if settings.options.given.fence_ms > DAY_MS:
-            raise ConfigurationError("fence_ttl must be at most 86400 s (a day) for a pawlock service")
-        settings.remote = True
     settings.sharded = isinstance(target, ClusterNodes)
     settings.engine = _engine_of(target)
     if not isinstance(target, Masters):
@@ -120,22 +113,18 @@ def _engine_of(target: Target) -> ServerEngine:
         from pawlock.primitives.masters import MASTERS
 
         return MASTERS
-    if isinstance(target, Service):
-        from pawlock.primitives.served import SERVED
-
-        return SERVED
     return REDIS
 
 
 def explain_keys_for(settings: Settings) -> KeyExplainer | None:
-    """What asks for the kinds of values that keys have; None for a client of the service, which asks itself."""
-    return None if settings.remote else settings.engine.explain_keys
+    """What asks for the kinds of values that keys have."""
+    return settings.engine.explain_keys
 
 
 def probe_for(settings: Settings) -> Callable[..., Request] | None:
-    """The check of the server before its first use; None for a client of the service, which checks it itself."""
+    """The check of the server before its first use; None: there is nothing to ask."""
     found = partial(settings.engine.probe, settings.namespace)
-    return None if settings.remote or found() is None else found
+    return None if found() is None else found
 
 
 def _known_nodes(target: Masters, options: RedlockOptions, settings: Settings) -> KnownNodes:
@@ -161,10 +150,6 @@ def _scripts() -> tuple[Script, ...]:
 def for_threads(target: Target, settings: Settings) -> ThreadRuntime:
     """The runtime of a client for threads."""
     options, prefix = settings.redlock, settings.wake_prefix
-    if isinstance(target, Service):
-        from pawlock.runtimes.http import HttpThreads
-
-        return HttpThreads(target, settings.service_namespace)
     if options is None or not isinstance(target, Masters):
         return thread_runtime(target, prefix)
     from pawlock.runtimes.quorum_threads import QuorumThreadRuntime
@@ -176,10 +161,6 @@ def for_threads(target: Target, settings: Settings) -> ThreadRuntime:
 def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings) -> AsyncioRuntime:
     """The runtime of a client for one event loop."""
     options, prefix = settings.redlock, settings.wake_prefix
-    if isinstance(target, Service):
-        from pawlock.runtimes.http import HttpAsyncio
-
-        return HttpAsyncio(loop, target, settings.service_namespace)
     if options is None or not isinstance(target, Masters):
         return asyncio_runtime(loop, target, prefix)
     from pawlock.runtimes.quorum_aio import QuorumAsyncioRuntime

@@ -22,7 +22,7 @@ sys.exit(main())
 
 HEAVY = (
     "rich", "pawlock.aio", "pawlock.testing", "pawlock.service", "pawlock.metrics", "pawlock.fencing", "pawlock.runtimes.aio",
-    "pawlock.runtimes.cluster", "pawlock.runtimes.sentinel", "pawlock.runtimes.http", "pawlock.runtimes.quorum_aio",
+    "pawlock.runtimes.cluster", "pawlock.runtimes.sentinel", "pawlock.runtimes.quorum_aio",
     "pawlock.runtimes.quorum_threads", "sqlalchemy", "prometheus_client", "pytest",
 )  # fmt: skip
 """What no command of one server needs, and what takes long to load."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -52,9 +52,9 @@ def checks_on(kind: str, wire: str) -> set[str]:
     return {one.name for one in checks_of(replace(REGISTRY[kind], **TRAITS))} - left_out
 
 
-def played(at: str, kind: str, wire: str, api: Api, nodes: Sequence[str] | None = None) -> set[str]:
+def played(at: str, kind: str, wire: str, api: Api) -> set[str]:
     """Carry out the checks; gives which ones were."""
     checks = checks_on(kind, wire)
-    results = run(at, [kind], [api], only=checks, nodes=nodes, traits=TRAITS, keys=WIRES[wire])
+    results = run(at, [kind], [api], only=checks, traits=TRAITS, keys=WIRES[wire])
     assert not broken(results), broken(results)
     return {one.check for one in results}

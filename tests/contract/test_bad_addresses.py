@@ -85,22 +85,6 @@ def test_urls() -> None:
                 assert "pa#ss" not in text
 
 
-@pytest.mark.slow
-def test_addresses_of_a_service() -> None:
-    for target, says in (
-        ("http+pawlock://h", "takes the token before the host"),
-        ("https+pawlock://u:p@h", "takes the token before the host"),
-        ("http+pawlock://t@h:0x", "port"),
-        ("http+pawlock://t@h/pawlock", "pass the namespace to connect"),
-        ("http+pawlock://t%0a@h", "has invalid characters"),
-        ("http+pawlock://t@h?ca=x", "for https"),
-        ("https+pawlock://t@h?cafile=x", "unknown option cafile"),
-    ):
-        for connect in CONNECTS:
-            with case(target):
-                refused(lambda: connect(target), says)
-
-
 class Rotating:
     """A provider of credentials."""
 

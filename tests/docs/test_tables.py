@@ -96,7 +96,7 @@ def test_every_address_that_connect_takes_is_on_the_pages() -> None:
     with pytest.raises(pawlock.ConfigurationError) as refused:
         pawlock.connect("nonsense://h")
     for scheme in (
-        "redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "redlock", "http+pawlock", "embedded",
+        "redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "redlock", "embedded",
     ):  # fmt: skip
         assert [page for page, text in pages.items() if f"`{scheme}://" not in text] == [], scheme
         assert f"{scheme}://" in str(refused.value), scheme

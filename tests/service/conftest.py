@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.service.intruder import Intruder, Step
+from tests.service.intruder import Intruder
 from tests.service.rig import App, Instance, Loop, Tokens
 from tests.support.servers import Server
 
@@ -84,14 +84,14 @@ def instance(request: pytest.FixtureRequest, server: Server) -> Instance:
 
 @pytest.fixture
 def attacked(app: Callable[[], App], tokens: Tokens, server: Server) -> Iterator[Callable[..., None]]:
-    """Runs a fuzzer of who may end what: its seed, how many steps, and what draws steps of locks, if any."""
+    """Runs a fuzzer of who may end what: its seed and how many steps."""
     limits = {"max_ttl": 600, "locks": 100_000, "sessions": 100_000, "rate": 0}
     for name, roles in (("alice", ["acquire", "read"]), ("bob", ["acquire", "read"]), ("rita", ["read"])):
         tokens.add(name, roles=roles, namespaces=["pawlock", "shared"], limits=limits)
     service, runs = app(), list[Intruder]()
 
-    def attack(seed: int, steps: int, step: Step | None = None) -> None:
-        runs.append(Intruder(service, server.socket_path, seed, step))
+    def attack(seed: int, steps: int) -> None:
+        runs.append(Intruder(service, server.socket_path, seed))
         runs[-1].run(steps)
 
     yield attack

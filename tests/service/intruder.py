@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,9 +47,6 @@ class Identity:
     sessions: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
-Step = Callable[["Intruder", str, str, str], dict[str, Any]]
-
-
 class Found(AssertionError):
     """Somebody did what it may not."""
 
@@ -62,12 +58,10 @@ class Intruder:
         service: The service; its tokens know the identities `alice`, `bob` and `rita`, all with `max_ttl` of 600 s.
         path: The socket of the server behind it.
         seed: What everything is drawn from.
-        step: Draws a step of a lock, as clients of pawlock send them to `/calls`.
     """
 
-    def __init__(self, service: Service, path: str, seed: int, step: Step | None = None) -> None:
+    def __init__(self, service: Service, path: str, seed: int) -> None:
         self.service = service
-        self.step = step
         self.path = path
         self.random = random.Random(seed)
         # Any: the client's own annotations cover its replies only in part.
@@ -221,8 +215,6 @@ class Intruder:
             (f"{base}/{kind}/{name}/force-release", {"reason": "mine"}),
             (f"{base}/sessions/keep-alive", None),
         ]
-        if self.step is not None:
-            requests.append((f"{base}/calls", {"calls": [self.step(self, space, name, token)]}))
         path, body = self.random.choice(requests)
         before = self.state()
         answer = self.ask(who, path, body, **headers)

@@ -49,11 +49,6 @@ def test_it_prints_the_address_that_clients_take(instance: Instance, tokens: Tok
         assert service.ask("GET", f"{NS}/lock/a").body["held"] is True
 
 
-def test_an_address_of_http_is_told_what_to_write() -> None:
-    with pytest.raises(pawlock.ConfigurationError, match=r"http\+pawlock://"):
-        pawlock.connect("http://127.0.0.1:8750")
-
-
 def test_who_has_no_token_is_not_told_where_the_server_is(
     loop: Loop, tokens: Tokens, caplog: pytest.LogCaptureFixture
 ) -> None:

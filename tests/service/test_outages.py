@@ -6,11 +6,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
-import pawlock
 from tests.service.rig import App, Instance, Loop, Service, Tokens
 from tests.support.pace import pace
 from tests.support.servers import Server
@@ -98,36 +96,6 @@ def test_a_release_confirms_the_next_waiter_in_its_own_round_trip(own_server: Se
             # Leave and its note, the waiter's confirmation and its note; a renewal of the ticket may come between.
             assert 4 <= after - before <= 6
             assert held.body["expires_in"] > 50
-
-
-@pytest.mark.slow
-@pytest.mark.fault
-@pytest.mark.parametrize("policy", ["raise", "local"])
-def test_a_client_of_pawlock_sees_an_outage_behind_the_service_as_one(
-    own_server: Server, instance: Instance, policy: Literal["raise", "local"]
-) -> None:
-    """It retries for ``unavailable_after``, then says so or degrades: that is no defect of the instance."""
-    url = f"http+pawlock://{instance.tokens.secrets['admin']}@127.0.0.1:{instance.port}"
-    with pawlock.connect(url) as client:
-        lock = client.lock("n", on_unavailable=policy, unavailable_after=1)
-        with lock:
-            pass
-        own_server.kill()
-        time.sleep(0.2)
-        if policy == "local":
-            with lock as lease:
-                assert lease.degraded == "local"
-        else:
-            began = time.monotonic()
-            with pytest.raises(pawlock.BackendUnavailable, match="could not be reached"):
-                lock.acquire()
-            assert time.monotonic() - began > 0.3
-        own_server.restart(keep_data=False)
-        time.sleep(3 * pace())
-        with lock as lease:
-            assert not lease.degraded
-    instance.end()
-    assert b"Traceback" not in instance.said
 
 
 def test_who_waits_counts_as_no_lease(own_server: Server, service: App, tokens: Tokens) -> None:

@@ -4,15 +4,12 @@ import http.client
 import shutil
 import ssl
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import pawlock
 from tests.service.rig import Instance
-from tests.support.pace import pace
 
 _EXTENSIONS = "subjectAltName=DNS:localhost,IP:127.0.0.1"
 
@@ -83,27 +80,3 @@ def test_tls_and_certificates_of_clients(serve: Callable[..., Instance], certifi
     # Plain HTTP gets no answer there.
     with pytest.raises((OSError, http.client.HTTPException)):
         service.ask("GET", "/healthz", timeout=3)
-
-
-@pytest.mark.slow
-def test_python_through_tls(serve: Callable[..., Instance], certificates: Path) -> None:
-    def at(name: str) -> str:
-        return str(certificates / name)
-
-    service = serve(
-        "--certificate", at("server.crt"), "--key", at("server.key"), "--client-ca", at("ours.crt")
-    )
-    base = f"https+pawlock://{service.tokens.secrets['admin']}@localhost:{service.port}?ca={at('ours.crt')}"
-    with pawlock.connect(f"{base}&certificate={at('client.crt')}&key={at('client.key')}") as client:
-        with client.lock("a").acquire(timeout=5) as lease:
-            assert lease.fence > 0
-        held = client.lock("b").acquire(timeout=5)
-        began = time.monotonic()
-        with pytest.raises(pawlock.AcquireTimeout):
-            pawlock.connect(f"{base}&certificate={at('client.crt')}&key={at('client.key')}").lock(
-                "b"
-            ).acquire(timeout=0.5)
-        assert time.monotonic() - began < pace() * 3
-        held.release()
-    with pawlock.connect(base) as client, pytest.raises(pawlock.BackendError):
-        client.lock("a").acquire(timeout=2)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
 import pawlock
 from pawlock.core.acquire.local_wait import remaining
-from pawlock.core.observe.remote import RemoteOperator
 from pawlock.core.protocol.outcomes import Released
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.release.extend import extend
@@ -22,25 +18,6 @@ from tests.unit.scripted import RELEASED, START, After, Rig, held, run, unanswer
 
 GONE = Fault(FaultKind.UNREACHABLE, "gone")
 BUSY = Fault(FaultKind.NOT_READY, "a script runs")
-
-
-class Counter:
-    """A service whose first answers are faults."""
-
-    def __init__(self, *faults: Fault) -> None:
-        self.faults = list(faults)
-        self.keys: list[str] = []
-
-    async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
-        if self.faults:
-            raise self.faults.pop(0)
-        return {what: [], "of": [dict(about), timeout]}
-
-    async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:
-        self.keys.append(key)
-        if self.faults:
-            raise self.faults.pop(0)
-        return {"name": about["name"], "released": bool(timeout), "holder": None, "fence": len(reason)}
 
 
 def release(rig: Rig, *faults: Fault) -> None:
@@ -59,19 +36,7 @@ def ask(rig: Rig, *faults: Fault) -> None:
     assert run(query(rig.engine, call, rig.options, "x", "force_release"))[0] == Released()
 
 
-def ask_a_service(rig: Rig, *faults: Fault) -> None:
-    assert run(RemoteOperator(rig.engine, Counter(*faults)).locks(rig.options)) == []
-
-
-def take_away(rig: Rig, *faults: Fault) -> None:
-    service = Counter(*faults)
-    forced = run(RemoteOperator(rig.engine, service).force_release(rig.plan.primitive, rig.options, "why"))
-    assert (forced.name, forced.released, forced.fence) == ("x", True, 3)
-    assert len(service.keys) == len(faults) + 1
-    assert len(set(service.keys)) == 1, "once, however often it is asked for"
-
-
-DOINGS = [release, prolong, ask, ask_a_service, take_away]
+DOINGS = [release, prolong, ask]
 
 
 def test_a_fault_that_is_borne_keeps_no_frames() -> None:

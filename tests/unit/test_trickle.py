@@ -11,17 +11,14 @@ from functools import partial
 from itertools import product
 from typing import Any, Self
 
-import pytest
-
 import pawlock
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.runtime import Fault, run
 from pawlock.core.protocol.terms import Durable
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.probe import probe
-from pawlock.topology.endpoint import Endpoint, Service
+from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.durable import call_on
-from pawlock.transport.http import Question, Wire
 from pawlock.transport.link import Link
 from pawlock.transport.node import meet
 from pawlock.transport.sentinel import ask_sync
@@ -185,15 +182,3 @@ def test_every_question_of_a_thread_has_one_deadline(server: Server) -> None:
     # All at once: they wait.
     for running in [in_thread(partial(trial, *case)) for case in product(EVERY, (1, 30, 160, 400))]:
         running.result(30)
-
-
-def test_an_answer_of_a_service_has_one_deadline() -> None:
-    for after in (1, 30, 60):
-        with Relay(None) as relay:
-            service = Service("127.0.0.1", relay.port, "token", secure=False, shown="http+pawlock://relay")
-            with closing(Wire(service, None, TIMEOUT)) as wire:
-                relay.trickle(after)
-                began = time.monotonic()
-                with pytest.raises(Fault):
-                    wire.ask(Question("/"), TIMEOUT)
-                assert time.monotonic() - began < pace() * MOST, after

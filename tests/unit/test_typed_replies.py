@@ -18,7 +18,7 @@ MUTEX = Mutex("lock", "x", "pawlock:x")
 _REPLIES = {"reply", "answer", "outcome"}
 _LETTERS = [bytes([letter]) for letter in range(ord("A"), ord("Z") + 1)]
 _INSIDES = {"Call", "Script", "make_call", "pack_words", "load", "for_several"}
-_MAKERS = {"core/protocol", "service/steps.py", "service/store"}
+_MAKERS = {"core/protocol", "service/store"}
 """Where requests are described, or made anew from what came over HTTP; ``service/store`` has scripts of its own."""
 
 

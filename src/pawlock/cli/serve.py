@@ -201,12 +201,11 @@ def _log_to_stderr(which: str) -> None:
 
 
 def _announce(scheme: str, where: str, probes: str | None, secret: str | None, *, as_json: bool) -> None:
-    listening, url = f"{scheme}://{where}", f"{scheme}+pawlock://{where}"
+    listening = f"{scheme}://{where}"
     if as_json:
-        click.echo(json.dumps({"listening": listening, "url": url, "probes": probes, "token": secret}))
+        click.echo(json.dumps({"listening": listening, "probes": probes, "token": secret}))
         return
     say(f"listening on {listening}")
-    say(f"pawlock clients connect to {scheme}+pawlock://<token>@{where}")
     if probes is not None:
         say(f"health checks on {probes}")
 

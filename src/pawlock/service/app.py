@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 import pawlock
 from pawlock.errors import PawlockError
-from pawlock.service import calls, coordination, health, inspection, page, routes, schemas, several, watch
+from pawlock.service import coordination, health, inspection, page, routes, schemas, several, watch
 from pawlock.service.problems import Problem, answer_problem, response_of
 from pawlock.service.request_log import RequestLog
 from pawlock.service.requests import GONE, State
@@ -49,7 +49,7 @@ _STEPS: dict[str, Callable[[Request], Awaitable[Response]]] = {
 
 
 # The stream first: one of the path segments of the others could be its name.
-_ROUTERS = tuple(part.router for part in (watch, calls, coordination, several, inspection, routes, page))
+_ROUTERS = tuple(part.router for part in (watch, coordination, several, inspection, routes, page))
 
 
 def _find_step(scope: Scope) -> Callable[[Request], Awaitable[Response]] | None:

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pawlock.service.spaces import KEY, kinds
 
 __all__ = [
-    "FORCED", "LEASE", "PROBLEM", "RECORD", "Acquire", "AcquireAll", "Arrive", "Calls", "CountDown", "Force",
-    "LatchWait", "OpenSession", "Part", "Release", "ReleaseAll", "Renew", "RenewAll", "Reset", "Step", "Wait",
+    "FORCED", "LEASE", "PROBLEM", "RECORD", "Acquire", "AcquireAll", "Arrive", "CountDown", "Force",
+    "LatchWait", "OpenSession", "Part", "Release", "ReleaseAll", "Renew", "RenewAll", "Reset",
     "describe", "operation", "problems", "stream", "success", "whoami",
 ]  # fmt: skip
 
@@ -164,27 +164,7 @@ class OpenSession(_Body):
     )
 
 
-class Step(_Body):
-    """One step of the protocol."""
-
-    script: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-    words: Annotated[list[Annotated[str, Field(max_length=1200)]], Field(max_length=8000)]
-
-
-class Calls(_Body):
-    """Steps of the protocol, of one version of pawlock."""
-
-    calls: Annotated[list[Step], Field(min_length=1, max_length=100)]
-
-
-class Wait(_Body):
-    """Wait until there is a message for a token."""
-
-    token: Annotated[str, Field(max_length=415, pattern=r"^[A-Za-z0-9]{22,64}@[\x21-\x7e]{1,350}$")]
-    timeout: Annotated[float, Field(ge=0, le=30)]
-
-
-_PARTS = (Part, Step)
+_PARTS = (Part,)
 
 _HEADERS = {
     "Idempotency-Key": "Your text: a retry with it gets the first response, from any instance, for 10 minutes.",
@@ -208,7 +188,6 @@ _TYPES: dict[str, dict[str, Any]] = {
     "list": {"type": "array", "items": {"type": "object"}},
     "texts": {"type": "array", "items": {"type": "string"}},
     "integers": {"type": "array", "items": {"type": "integer"}},
-    "replies": {"type": "array", "items": {}},
 }
 
 LEASE: dict[str, str] = {"kind": "text", "name": "text", "fence": "integer", "expires_in": "number"}

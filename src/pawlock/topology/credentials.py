@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pawlock.errors import ConfigurationError
-from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, Service
+from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
 
 __all__ = ["CredentialProvider", "Credentials"]
 
@@ -61,8 +61,8 @@ class Credentials:
         return (self.username, self.password, self.provider) != (None, None, None)
 
     def put_into(
-        self, target: Endpoint | Sentinels | ClusterNodes | Masters | Service
-    ) -> Endpoint | Sentinels | ClusterNodes | Masters | Service:
+        self, target: Endpoint | Sentinels | ClusterNodes | Masters
+    ) -> Endpoint | Sentinels | ClusterNodes | Masters:
         """The target, with these credentials. What Sentinels themselves ask for stands in the URL.
 
         Raises:
@@ -70,8 +70,6 @@ class Credentials:
         """
         if not self:
             return target
-        if isinstance(target, Service):
-            raise ConfigurationError("a pawlock service takes the token in its URL, not credentials")
         if isinstance(target, Sentinels):
             return replace(target, master=self._put(target.master))
         if isinstance(target, (ClusterNodes, Masters)):

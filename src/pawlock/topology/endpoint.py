@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from pawlock.errors import ConfigurationError
 
-__all__ = ["ClusterNodes", "Endpoint", "Masters", "Place", "Sentinels", "Service", "Target", "check_files"]
+__all__ = ["ClusterNodes", "Endpoint", "Masters", "Place", "Sentinels", "Target", "check_files"]
 
-_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ca", "certificate", "key")
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _FOLDER = "ssl_ca_path"
 
 
@@ -104,31 +104,6 @@ class Masters:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """A ``pawlock serve``.
-
-    Attributes:
-        host: Its host, or the balancer's before several of them.
-        port: Its port.
-        token: The bearer token.
-        secure: Whether TLS is spoken.
-        shown: The whole as it may be printed.
-        ca: A file with the authorities that are trusted; None: the system's.
-        certificate: A file with this client's certificate, or None.
-        key: A file with its private key, or None.
-    """
-
-    host: str
-    port: int
-    token: str = field(repr=False)
-    secure: bool
-    shown: str
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """Something in this process that serves clients, as ``pawlock.testing.Sim`` does: it brings its own runtimes.
 
@@ -143,5 +118,5 @@ class Place:
     tasks: Callable[[Any, str], Any]
 
 
-Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes | Masters | Service | Place"
+Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes | Masters | Place"
 """What a client connects to: one server (asked for when it is needed), Sentinels, a cluster, or several masters."""

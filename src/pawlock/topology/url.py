@@ -6,13 +6,11 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pawlock.errors import ConfigurationError
-from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, Service, check_files
+from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, check_files
 from pawlock.topology.redlock import is_redlock, masters, split_url
 
 __all__ = ["parse_target", "parse_url"]
 
-_SERVICE = ("http+pawlock", "https+pawlock")
-_SERVICE_PORT = 8750
 _TLS_OPTIONS = frozenset(
     {"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"},
 )
@@ -21,10 +19,10 @@ _SENTINEL_OPTIONS = frozenset({"sentinel_username", "sentinel_password"})
 _CERT_REQS = ("required", "optional", "none")
 _SENTINEL_PORT = 26379
 _PORT = 6379
-_WELL_KNOWN = "redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock://, embedded:// or http+pawlock://"
+_WELL_KNOWN = "redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock:// or embedded://"
 
 
-def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters | Service:
+def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters:
     """What a URL names: one server, Sentinels, a cluster, or independent masters.
 
     Args:
@@ -42,8 +40,6 @@ def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters | Se
     if is_redlock(url):
         return masters([parse_url(node) for node in split_url(url)])
     parts = _split(url)
-    if parts.scheme in _SERVICE:
-        return _service(parts)
     secure = "rediss" if parts.scheme.startswith("rediss") else "redis"
     if parts.scheme in ("redis+sentinel", "rediss+sentinel"):
         return _sentinels(parts, secure)
@@ -81,7 +77,6 @@ def _split(url: str) -> SplitResult:
             "the URL has an invalid host: percent-encode special characters in the password"
         ) from None
     known = (
-        *_SERVICE,
         "redis",
         "rediss",
         "unix",
@@ -92,38 +87,8 @@ def _split(url: str) -> SplitResult:
     )
     if parts.scheme not in known:
         what = f"unknown scheme {parts.scheme[:20]!r}" if "://" in url else "the URL has no scheme"
-        if parts.scheme in ("http", "https"):
-            what += f" (a pawlock service is {parts.scheme}+pawlock://)"
         raise ConfigurationError(f"{what}: use {_WELL_KNOWN}")
     return parts
-
-
-def _service(parts: SplitResult) -> Service:
-    try:
-        port = parts.port or _SERVICE_PORT
-    except ValueError:
-        raise ConfigurationError("the port of the URL must be a number from 1 to 65535") from None
-    login, at, _ = parts.netloc.rpartition("@")
-    if not at or not login or ":" in login:
-        raise ConfigurationError(
-            f"{parts.scheme}:// takes the token before the host: {parts.scheme}://token@host:port"
-        )
-    token = unquote(login)
-    if not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigurationError("the token in the URL has invalid characters")
-    if not parts.hostname or parts.path not in ("", "/") or parts.fragment:
-        raise ConfigurationError(f"write {parts.scheme}://token@host:port; pass the namespace to connect()")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := sorted(set(options) - {"ca", "certificate", "key"}):
-        raise ConfigurationError(
-            f"unknown option {', '.join(unknown)} in the URL; known: ca, certificate, key"
-        )
-    secure = parts.scheme == "https+pawlock"
-    if options and not secure:
-        raise ConfigurationError("ca, certificate and key are for https+pawlock://")
-    check_files(options)
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return Service(parts.hostname, port, token, secure, f"{parts.scheme}://{host}:{port}", **options)
 
 
 def _put_login(settings: dict[str, Any], parts: SplitResult) -> None:

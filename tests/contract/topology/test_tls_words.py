@@ -118,13 +118,6 @@ def test_a_file_that_is_not_there(scheme: str, option: str, tmp_path: Path) -> N
             connect(scheme.format(f"{option}={missing}"))
 
 
-@pytest.mark.parametrize("option", ["ca", "certificate", "key"])
-def test_a_file_of_a_service_that_is_not_there(option: str, tmp_path: Path) -> None:
-    for connect in (pawlock.connect, pawlock.connect_async):
-        with pytest.raises(pawlock.ConfigurationError, match=f"{option} .* cannot be read: No such file"):
-            connect(f"https+pawlock://token@localhost:1?{option}={tmp_path / 'missing.pem'}")
-
-
 def test_a_file_of_a_client_that_is_handed_over(tmp_path: Path) -> None:
     theirs = redis.Redis(port=1, ssl=True, ssl_ca_certs=str(tmp_path / "missing.pem"))
     with pytest.raises(pawlock.ConfigurationError, match=r"ssl_ca_certs .* cannot be read: No such file"):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 from pawlock.core.observe.inspect import inspect as info_of
 from pawlock.core.observe.inspect import read_info, text_of
-from pawlock.core.observe.remote import remote_operator
 from pawlock.core.protocol import outcomes
 from pawlock.core.protocol.options import check_count
 from pawlock.core.protocol.primitive import TOMB_MS, listed_as
@@ -70,8 +69,6 @@ def setup_of(engine: Engine, what: str) -> Setup:
 
 async def locks(engine: Engine, options: Terms) -> list[LockInfo]:
     """Every name that a client of the namespace has held for a second or more, in order."""
-    if (service := remote_operator(engine)) is not None:
-        return await service.locks(options)
     setup = setup_of(engine, "locks")
     rows: dict[tuple[str, str], tuple[Primitive, list[HoldRow]]] = {}
     for record in await _records(engine, setup, options, ""):
@@ -236,8 +233,6 @@ def _check_reason(reason: object) -> str:
 async def force_release(engine: Engine, primitive: Primitive, options: Terms, reason: object) -> Forced:
     """Take a name from its holder; see ``Client.force_release``."""
     text = _check_reason(reason)
-    if (service := remote_operator(engine)) is not None:
-        return await service.force_release(primitive, options, text)
     setup = setup_of(engine, f"force_release {primitive.name!r}")
     lock = cast("Forceable", primitive)
     # A token that is never used: its random part only distinguishes lines.
@@ -325,8 +320,6 @@ async def _note(engine: Engine, setup: Setup, options: Terms, line: str, data: M
 async def audit(engine: Engine, options: Terms, limit: int) -> list[AuditEntry]:
     """The newest entries of the audit log, the newest first."""
     check_count(limit, "limit", 1, _AUDIT_LINES)
-    if (service := remote_operator(engine)) is not None:
-        return await service.audit(options, limit)
     setup = setup_of(engine, "audit")
     lines, _ = await query(engine, setup.calls.audit_log(_AUDIT_LINES), options, "audit", "read")
     entries: dict[str, AuditEntry] = {}

@@ -6,7 +6,7 @@ extends that). And it *carries* them, and notifies waiters that they were grante
 ``Runtime``). Requests are opaque to everybody else, and are answered with the records of ``outcomes``.
 
 Redis is the first engine: its requests are runs of scripts, of which ``pawlock.primitives`` knows what they take and how
-they answer, and ``pawlock.transport`` how they are sent. ``http+pawlock://`` carries the same requests to a service.
+they answer, and ``pawlock.transport`` how they are sent.
 
 What every engine promises: a name is given to one token at a time (of permits: to as many as there are); the same
 request with the same token changes nothing and is answered alike; a token that was left is never granted again while

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pawlock.core.protocol.key import Key
 from pawlock.errors import ConfigurationError
 
-__all__ = ["read_key", "text_of"]
+__all__ = ["read_key"]
 
 
 def _spring(text: str) -> Key:
@@ -43,17 +43,3 @@ def read_key(text: str) -> Key:
     form, colon, rest = text.partition(":")
     make = _FORMS.get(form) if colon else None
     return Key(text) if make is None else make(rest)
-
-
-def text_of(key: Key) -> str:
-    """The text that ``read_key`` makes this key of; ``""`` for one with a ``wake`` that no library here has."""
-    if key.wire == "redisson":
-        return f"redisson{'-fenced' * (key.fence == 'redisson')}:{key.key}"
-    texts = [f"plain:{key.key}"]
-    if key.wake is not None:
-        prefix, _, rest = key.key.partition(":")
-        # A registry key of Spring may have colons itself: what its channel begins with says where it ends.
-        registry = str(key.wake[1]).removesuffix(f"-channel:{key.key}")
-        texts = [f"spring:{registry}:{key.key.removeprefix(registry + ':')}"] if ":" not in registry else []
-        texts += [f"python-redis-lock:{rest}"] if prefix == "lock" and rest else []
-    return next((text for text in texts if read_key(text) == key), "")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.scripts import Readers, Script
+from pawlock.core.protocol.scripts import Readers
 from pawlock.primitives.replies import always, text
 
 __all__ = [
@@ -26,10 +24,8 @@ __all__ = [
     "Listed",
     "NoSession",
     "Noted",
-    "RawReply",
     "TakenBack",
     "TooMany",
-    "with_raw_replies",
 ]
 
 
@@ -124,28 +120,3 @@ ONCE = Readers(
 )
 
 ANSWERED = Readers({b"A": lambda fields: TakenBack(bool(fields[0]))})
-
-
-# What a client of the library asked for -------------------------------------------------------------------------------
-
-
-class RawReply(NamedTuple):
-    """What the server said, word for word, for who asked; and what it means."""
-
-    words: Sequence[Any]
-    outcome: Outcome
-
-
-class _RawReaders(Readers):
-    def __init__(self, read: Readers) -> None:
-        super().__init__()
-        self._read = read
-
-    def __missing__(self, letter: bytes) -> Callable[[Sequence[Any]], Outcome]:
-        read = self._read[letter]
-        return lambda fields: RawReply((letter, b"", *fields), read(fields))
-
-
-def with_raw_replies(script: Script) -> Script:
-    """The same script, whose replies are passed on."""
-    return replace(script, read=_RawReaders(script.read))
