@@ -128,7 +128,11 @@ def _look(endpoint: Endpoint, ttl: float, namespace: str) -> tuple[Report, Facts
     connection = make_sync(endpoint, _TIMEOUT)
     try:
         connection.connect()
-        facts = replace(_facts(connection, namespace), wanted=endpoint.mode)
+        facts = replace(
+            _facts(connection, namespace),
+            wanted=endpoint.mode,
+            embedded=endpoint.shown.startswith("embedded:"),
+        )
     except (redis.RedisError, OSError) as error:
         fault: Fault = fault_of(error, endpoint.shown)
         fix = "check the address, the network, the password, and that the server is running"

@@ -16,8 +16,8 @@ from tests.support.pace import pace
 from tests.support.resp import Reply, Wire
 
 __all__ = [
-    "Spawn", "ask", "clean_environment", "eventually", "lives", "looked_after", "servers", "spawn", "state", "watcher_of",
-    "watchers", "workers",
+    "Spawn", "ask", "clean_environment", "eventually", "lives", "looked_after", "servers", "spawn", "state",
+    "supervisor_of", "supervisors", "workers",
 ]  # fmt: skip
 
 Spawn: TypeAlias = Callable[..., "subprocess.Popen[str]"]
@@ -94,8 +94,8 @@ def workers(state: Path) -> dict[int, str]:
         try:
             if str(cwd.readlink()).removesuffix(" (deleted)") != str(state):
                 continue
-            # The shell that becomes a watcher in a moment is neither.
-            if b'"$@" &' not in (entry / "cmdline").read_bytes():
+            # The shell that becomes a supervisor in a moment is neither.
+            if b"exec 3<&0" not in (entry / "cmdline").read_bytes():
                 found[int(entry.name)] = (entry / "exe").readlink().name
         except OSError:
             continue
@@ -107,18 +107,18 @@ def servers(state: Path) -> list[int]:
     return [pid for pid, program in workers(state).items() if not program.startswith("python")]
 
 
-def watchers(state: Path) -> list[int]:
+def supervisors(state: Path) -> list[int]:
     """The processes that look after the server of a folder."""
     return [pid for pid, program in workers(state).items() if program.startswith("python")]
 
 
-def watcher_of(state: Path) -> int:
+def supervisor_of(state: Path) -> int:
     """The one process that looks after the server of a folder."""
-    assert eventually(lambda: watchers(state) != [])
-    (found,) = watchers(state)
+    assert eventually(lambda: supervisors(state) != [])
+    (found,) = supervisors(state)
     return found
 
 
 def looked_after(connection: Wire) -> None:
-    """Wait until the watcher is connected and has said so: before, it counts as a client."""
-    assert eventually(lambda: "name=pawlock-watcher" in str(connection.command("CLIENT", "LIST")))
+    """Wait until the supervisor is connected and has said so: before, it counts as a client."""
+    assert eventually(lambda: "name=pawlock-supervisor" in str(connection.command("CLIENT", "LIST")))

@@ -24,7 +24,7 @@ _STATE_DIR = click.option(
     "--state-dir",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Folder with the server's data and socket (that of an embedded:// URL, else PAWLOCK_STATE_DIR, else "
+    help="Folder with the server's socket and log (that of an embedded:// URL, else PAWLOCK_STATE_DIR, else "
     "~/.local/state/pawlock).",
 )
 
@@ -70,7 +70,7 @@ def server() -> None:
     """Start, stop and inspect the embedded server of this machine.
 
     You do not have to start it: pawlock starts it on demand when no URL is set. It serves only this user on this
-    machine, keeps its data, and exits after PAWLOCK_EMBEDDED_IDLE seconds without clients (default: 300).
+    machine, keeps its data in memory, and exits after PAWLOCK_EMBEDDED_IDLE seconds without clients (default: 300).
     """
 
 
@@ -83,7 +83,7 @@ def start(*, state_dir: Path | None, quiet: bool) -> int:
     click.echo(f"unix://{quote(found.socket)}")
     if not quiet:
         what = "started" if found.started else "runs already"
-        say(f"{what}: process {found.pid}, data in {found.state_dir}, {found.binary}")
+        say(f"{what}: process {found.pid}, {found.state_dir}, {found.binary}")
     return Exit.OK
 
 
@@ -98,7 +98,7 @@ def status(*, state_dir: Path | None, as_json: bool) -> int:
     elif found.running:
         click.echo(_described(found))
     else:
-        click.echo(f"not running; data in {found.state_dir}")
+        click.echo(f"not running; {found.state_dir}")
     return Exit.OK if found.running else _NOT_RUNNING
 
 
@@ -106,7 +106,7 @@ def status(*, state_dir: Path | None, as_json: bool) -> int:
 @_STATE_DIR
 @click.option("--force", is_flag=True, help="Disconnect clients, and kill a server that does not respond.")
 def stop(*, state_dir: Path | None, force: bool) -> int:
-    """Stop the server. It keeps its data: leases are still there when it starts again."""
+    """Stop the server. Its data go with it: leases that were held are lost."""
     try:
         stopped = embedded.stop(_folder(state_dir), force=force)
     except embedded.ServerInUse as error:
@@ -136,20 +136,11 @@ def _folder(given: Path | None) -> Path | str | None:
 
 
 def _described(found: embedded.EmbeddedStatus) -> str:
-    leaving = "exits when idle" if found.watched else "runs until it is stopped"
     lines = {
-        "server": f"{found.version}, process {found.pid}, up {_duration(found.uptime or 0)}",
+        "server": f"{found.version}, process {found.pid}",
         "socket": found.socket,
-        "data": found.state_dir,
+        "folder": found.state_dir,
         "program": found.binary,
         "clients": found.clients,
-        "keys": found.keys,
-        "idle": leaving,
     }
     return "running\n" + "\n".join(f"  {name:<8} {value}" for name, value in lines.items())
-
-
-def _duration(seconds: int) -> str:
-    minutes, left = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s" if minutes else f"{left} s"

@@ -1,7 +1,7 @@
 """The server that pawlock brings along: one per user and machine, started when it is first needed.
 
-Any number of processes of the user find the same server through its state folder. It keeps its data over
-crashes and restarts and exits by itself when nobody has used it for some minutes (`$PAWLOCK_EMBEDDED_IDLE`
+Any number of processes of the user find the same server through its state folder. It keeps its data in
+memory alone, and exits by itself when nobody has used it for some minutes (`$PAWLOCK_EMBEDDED_IDLE`
 seconds, 300 unless set, 0 for never); the next process starts it again.
 
 It is for one machine: two hosts that both use an embedded server do not exclude each other.
@@ -21,9 +21,7 @@ __all__ = [
     "EmbeddedStatus",
     "ServerInUse",
     "check_settings",
-    "chosen_program",
     "ensure",
-    "idle_seconds",
     "refuse_reason",
     "status",
     "stop",
@@ -38,11 +36,11 @@ def ensure(state_dir: str | os.PathLike[str] | None = None, *, timeout: float = 
     """Start the user's server, or join the one that runs.
 
     Safe to call from any number of processes and threads at once: they all get the same server. A server that
-    crashed is started again with its data. When it is stopped between this call and your first connection,
-    that connection fails: call `ensure` again.
+    crashed is started again, empty: holders find that their leases are lost, and fences go on from the clock.
+    When it is stopped between this call and your first connection, that connection fails: call `ensure` again.
 
     Args:
-        state_dir: Folder for its data and socket. None (default): `$PAWLOCK_STATE_DIR`, else `pawlock` in
+        state_dir: Folder for its socket and log. None (default): `$PAWLOCK_STATE_DIR`, else `pawlock` in
             `$XDG_STATE_HOME`, else `~/.local/state/pawlock`. Made with mode 0700 when missing.
         timeout: Seconds to wait for the server to come up, or for another process that is starting it.
 
@@ -54,14 +52,13 @@ def ensure(state_dir: str | os.PathLike[str] | None = None, *, timeout: float = 
             belongs to somebody else or others may write to it, or the system is not POSIX.
         BackendUnavailable: the server did not come up in time, or runs and does not answer.
     """
-    _require_posix()
     from pawlock.embedded import _server
 
     return _server.ensure(_state_dir(state_dir), timeout)
 
 
 def stop(state_dir: str | os.PathLike[str] | None = None, *, force: bool = False) -> bool:
-    """Stop the server. Its data stay: leases that have not expired go on when it is started again.
+    """Stop the server. Its data go with it.
 
     Args:
         state_dir: As for `ensure`.
@@ -75,7 +72,6 @@ def stop(state_dir: str | os.PathLike[str] | None = None, *, force: bool = False
         ConfigurationError: as for `ensure`, but for the server program.
         BackendUnavailable: it does not answer, or does not end.
     """
-    _require_posix()
     from pawlock.embedded import _server
 
     return _server.stop(_state_dir(state_dir), force=force)
@@ -94,7 +90,6 @@ def status(state_dir: str | os.PathLike[str] | None = None) -> EmbeddedStatus:
         ConfigurationError: as for `ensure`, but for the server program.
         BackendUnavailable: it runs and does not answer within 5 s.
     """
-    _require_posix()
     from pawlock.embedded import _server
 
     return _server.status(_state_dir(state_dir))
@@ -141,39 +136,21 @@ def check_settings(state_dir: str | os.PathLike[str] | None = None) -> None:
     state = _state_dir(state_dir)
     there = next(path for path in (state, *state.parents) if os.path.exists(path))  # noqa: PTH110 - it raises nothing
     if not there.is_dir():
-        wrong = (
-            f"PAWLOCK_STATE_DIR={os.environ['PAWLOCK_STATE_DIR']}" if _is_chosen(state_dir) else str(state)
-        )
         raise ConfigurationError(
-            f"{wrong}: {there} is not a folder; set PAWLOCK_STATE_DIR to a folder that only you can write to"
-        )
-
-
-def _is_chosen(state_dir: str | os.PathLike[str] | None) -> bool:
-    return state_dir is None and bool(os.environ.get("PAWLOCK_STATE_DIR"))
-
-
-def _require_posix() -> None:
-    if os.name != "posix":
-        raise ConfigurationError(
-            "the embedded server needs a POSIX system: set PAWLOCK_URL to the URL of a server"
+            f"{state}: {there} is not a folder; set PAWLOCK_STATE_DIR to a folder that only you can write to"
         )
 
 
 def _state_dir(given: str | os.PathLike[str] | None) -> Path:
-    if given is not None:
-        return Path(given).expanduser().absolute()
-    if given := os.environ.get("PAWLOCK_STATE_DIR"):
-        try:
-            return Path(given).expanduser().absolute()
-        except RuntimeError as error:
-            raise ConfigurationError(
-                f"PAWLOCK_STATE_DIR={os.fspath(given)}: there is no such home directory; set the path of a folder"
-            ) from error
-    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    if os.name != "posix":
+        raise ConfigurationError(
+            "the embedded server needs a POSIX system: set PAWLOCK_URL to that of a server"
+        )
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    folder = given or os.environ.get("PAWLOCK_STATE_DIR") or f"{state}/pawlock"
     try:
-        return Path(base).expanduser().absolute() / "pawlock"
+        return Path(folder).expanduser().absolute()
     except RuntimeError as error:
         raise ConfigurationError(
-            "no home directory for the data of the embedded server: set PAWLOCK_STATE_DIR"
+            f"{folder}: there is no such home directory; set PAWLOCK_STATE_DIR to the path of a folder"
         ) from error

@@ -61,9 +61,6 @@ class EmbeddedStatus:
         version: Product and version, such as "valkey 9.1.2".
         binary: The server program.
         clients: Connections to it, without our own.
-        keys: Keys in its database, fences that nobody holds any more included.
-        uptime: Seconds since it started.
-        watched: Whether it will leave by itself when nobody uses it.
     """
 
     running: bool
@@ -73,9 +70,6 @@ class EmbeddedStatus:
     version: str | None = None
     binary: str | None = None
     clients: int | None = None
-    keys: int | None = None
-    uptime: int | None = None
-    watched: bool | None = None
 
 
 def idle_seconds() -> float:

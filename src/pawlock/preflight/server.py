@@ -66,6 +66,7 @@ class Facts:
         run_id: Its run id, new at each start.
         role: ``"master"`` or ``"slave"``.
         mode: ``"standalone"``, ``"cluster"`` or ``"sentinel"``.
+        embedded: Whether pawlock started it.
         wanted: The mode that the address stands for, in the same words.
         slots: What a node of a cluster says of the cluster's state.
         maxmemory: Bytes; 0 is no limit.
@@ -89,6 +90,7 @@ class Facts:
     run_id: str | None = None
     role: str | None = None
     mode: str | None = None
+    embedded: bool = False
     wanted: str | None = None
     slots: str | None = None
     maxmemory: int | None = None
@@ -236,6 +238,9 @@ def _persistence(facts: Facts, _: float) -> Finding:
         return _unknown("persistence", "whether it keeps its data across a restart")
     promise = "mutual exclusion across a restart"
     fix = "appendonly yes and appendfsync always; guard writes with the fencing token"
+    if facts.embedded:
+        text = "the embedded server keeps nothing on disk: a crash of it loses every lock"
+        return Finding("persistence", Severity.NOTE, text, promise, "guard writes with the fencing token")
     if not facts.aof:
         text = "no append-only file: a crash loses every lock, and a second holder can be granted"
         return Finding("persistence", Severity.WARNING, text, promise, fix)

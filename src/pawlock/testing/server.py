@@ -90,7 +90,7 @@ class Server:
         if self.running:
             return self
         self.kill()
-        program = find_program().path
+        program = find_program()
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="pawlock-server-"))
         end = time.monotonic() + _STARTS_WITHIN

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 import pawlock
 from pawlock import embedded
 from pawlock.errors import ConfigurationError
-from tests.support.embedded import Spawn
+from tests.support.embedded import Spawn, servers
 from tests.support.servers import find_binary
 
 
@@ -21,17 +21,49 @@ def test_a_folder_that_others_may_write_to_is_refused(state: Path) -> None:
     state.mkdir()
     for mode in (0o770, 0o707, 0o777):
         state.chmod(mode)
-        with pytest.raises(ConfigurationError, match=f"others may write.*0{mode:o}"):
+        with pytest.raises(ConfigurationError, match=f"others may not write to.*0{mode:o}"):
             embedded.ensure(state)
 
 
 def test_a_folder_of_somebody_else_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state.mkdir(mode=0o700)
+    server = embedded.ensure(state)
     me = os.geteuid()
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: me + 1)
-        with pytest.raises(ConfigurationError, match=f"belongs to user id {me}, not to {me + 1}"):
-            embedded.ensure(state)
+        for look in (embedded.ensure, embedded.status, embedded.stop):
+            with pytest.raises(ConfigurationError, match=f"a folder of yours.*belongs to user id {me}:"):
+                look(state)
+    assert embedded.ensure(state).pid == server.pid
+
+
+AS_SOMEBODY_ELSE = """
+import os, sys
+from pawlock import embedded
+embedded.status("/nowhere")
+os.setgid(65534)
+os.setuid(65534)
+try:
+    embedded.ensure(sys.argv[1])
+except embedded.ConfigurationError:
+    print("refused")
+try:
+    open(sys.argv[1] + "/lock")
+except PermissionError:
+    print("out of the way")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_neither_joins_nor_stands_in_the_way(spawn: Spawn) -> None:
+    """Although the folder is open to read: whoever can open its file can hold an flock on it."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        server = embedded.ensure(folder)
+        try:
+            assert spawn(AS_SOMEBODY_ELSE, folder).communicate(timeout=30)[0] == "refused\nout of the way\n"
+            assert embedded.ensure(folder).pid == server.pid
+        finally:
+            embedded.stop(folder, force=True)
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -70,18 +102,14 @@ def test_redis_serves_as_well(state: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (embedded.status(state).version or "").startswith(("redis", "valkey"))
 
 
-def test_without_a_python_to_watch_it(
-    state: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_python_to_supervise_it(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for missing in ("", "/usr/bin/uwsgi"):
-        caplog.clear()
-        with monkeypatch.context() as patch, caplog.at_level(logging.INFO, "pawlock.embedded"):
+        with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", missing)
             patch.setattr(shutil, "which", lambda *_: None)
-            embedded.ensure(state)
-        assert "runs until `pawlock server stop`" in caplog.text
-        assert embedded.status(state).watched is False
-        embedded.stop(state, force=True)
+            with pytest.raises(ConfigurationError, match="no python3 is on PATH"):
+                embedded.ensure(state)
+    assert servers(state) == []
 
 
 NOTICED = """
