@@ -93,7 +93,7 @@ async def a_latch_begins_anew(world: World) -> None:
 async def a_latch_counts_a_repeated_request_once(world: World) -> None:
     """Whatever happens to one message of a count-down, it counts once."""
     proxy = world.proxy()
-    client = world.client(proxy.url)
+    client = await world.behind(proxy)
     await settle(world.lock(client, name="warm").count_down())
     for number, (what, fault) in enumerate(FAULTS.items()):
         latch = world.lock(client, name=f"n{number}", ticket_ttl=0.6)
@@ -139,7 +139,7 @@ async def a_barrier_takes_an_arrival_back(world: World) -> None:
 async def a_barrier_counts_an_arrival_once(world: World) -> None:
     """Whatever happens to one message of an arrival, it counts once."""
     proxy = world.proxy()
-    client = world.client(proxy.url)
+    client = await world.behind(proxy)
     await expect_error(
         AcquireTimeout, lambda: settle(world.lock(client, name="warm").wait(0)), "a wait alone"
     )
@@ -197,7 +197,7 @@ async def one_leads_and_everybody_knows(world: World) -> None:
 async def a_dead_leader_is_succeeded(world: World) -> None:
     """A leader that is cut off knows it by its own clock before its successor leads, within a ttl and a second."""
     proxy = world.proxy()
-    first, second = world.lock(world.client(proxy.url), ttl=0.8), world.lock(ttl=0.8)
+    first, second = world.lock(await world.behind(proxy), ttl=0.8), world.lock(ttl=0.8)
     lease = await settle(first.campaign(timeout=5))
     world.kept.append(lease)
     waiting = world.start(lambda: settle(second.campaign(timeout=10)))
@@ -257,7 +257,7 @@ async def what_is_abandoned_is_started_again(world: World) -> None:
 async def a_dead_starter_frees_it_and_records_nothing(world: World) -> None:
     """One that is cut off is succeeded within a ttl and a second, and its late result is refused."""
     proxy = world.proxy()
-    first, second = world.lock(world.client(proxy.url), ttl=0.8), world.lock(ttl=5)
+    first, second = world.lock(await world.behind(proxy), ttl=0.8), world.lock(ttl=5)
     started = await settle(first.begin())
     world.kept.append(started)
     waiting = world.start(lambda: settle(second.begin(wait=True, timeout=10)))

@@ -86,7 +86,7 @@ async def one_who_gives_up_costs_the_others_nothing(world: World) -> None:
 async def a_dead_sharer_frees_only_itself(world: World) -> None:
     """Of several holders one dies: its share comes back within its ttl, though the others live on; theirs stay."""
     proxy = world.proxy()
-    dead = await world.acquire(world.lock(world.client(proxy.url), ttl=0.8))
+    dead = await world.acquire(world.lock(await world.behind(proxy), ttl=0.8))
     alive = await world.acquire(world.lock(ttl=0.8))
     proxy.blackhole()
     await world.until(
@@ -123,7 +123,7 @@ async def a_lost_lease_is_not_re_entered(world: World) -> None:
 async def life_counts_from_the_question(world: World) -> None:
     """A late answer shortens what its owner may rely on: validity counts from before the request was sent."""
     proxy = world.proxy()
-    lock = world.lock(world.client(proxy.url), ttl=9)
+    lock = world.lock(await world.behind(proxy), ttl=9)
     await settle((await world.acquire(lock)).release())
     rule = proxy.hold_reply(world.script, seconds=0.5)
     lease = await world.acquire(lock)

@@ -111,7 +111,7 @@ async def a_dead_holder_frees_it(world: World) -> None:
     proxy = world.proxy()
     held = await fill(world, ttl=20)
     await settle(held.pop().release())
-    dead = await world.acquire(world.lock(world.client(proxy.url), ttl=0.8))
+    dead = await world.acquire(world.lock(await world.behind(proxy), ttl=0.8))
     waiting = world.waiting(world.lock(ttl=20))
     await world.quiet()
     proxy.blackhole()
@@ -129,8 +129,10 @@ async def dead_waiters_delay_by_one_ticket(world: World) -> None:
     held = await fill(world, ttl=20)
     proxies = [world.proxy() for _ in range(3)]
     options: dict[str, Any] = {"ttl": 20, "ticket_ttl": 0.9, "unavailable_after": 0.2}
-    dead = [world.waiting(world.lock(world.client(proxy.url), **options)) for proxy in proxies]
-    await world.heard(*proxies)
+    dead: list[Started] = []
+    for proxy in proxies:
+        dead.append(world.waiting(world.lock(await world.behind(proxy), **options)))
+        await world.quiet()
     waiting = world.waiting(world.lock(**options))
     await world.quiet()
     for proxy in proxies:
@@ -207,7 +209,7 @@ FAULTS: dict[str, Fault] = {
 
 async def warm(world: World, proxy: Faulty, **options: Any) -> tuple[Any, Any]:
     """A lock on a client behind a proxy whose scripts the server knows, and that client."""
-    client = world.client(proxy.url)
+    client = await world.behind(proxy)
     lock = world.lock(client, **options)
     for _ in range(2):
         await settle((await world.acquire(lock)).release())
@@ -307,8 +309,8 @@ async def a_lost_wake_up_costs_little(world: World) -> None:
     """A wake-up that never arrives delays the waiter by a third of its ticket's life, no more."""
     proxy = world.proxy()
     held = await fill(world, ttl=20)
-    waiting = world.waiting(world.lock(world.client(proxy.url), ttl=20, ticket_ttl=3))
-    await world.heard(proxy)
+    waiting = world.waiting(world.lock(await world.behind(proxy), ttl=20, ticket_ttl=3))
+    await world.quiet()
     proxy.cut_push()
     await settle(held[0].release())
     await waiting.result(1.0 + SLACK, "a waiter asks again at least every third of its ticket's life")

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from pawlock import connect, connect_async
@@ -134,6 +133,12 @@ class World:
         self._clients.append(client)
         return client
 
+    async def behind(self, proxy: Faulty) -> Any:
+        """A new client behind a proxy, connected."""
+        client = self.client(proxy.url)
+        await settle(client.inspect("connected"))
+        return client
+
     def lock(self, client: Any = None, name: str = "n", kind: str = "", **options: Any) -> Any:
         """The primitive on a client, by default a new one; one call, one owner."""
         entry = REGISTRY[kind] if kind else self.entry
@@ -193,12 +198,6 @@ class World:
         else:
             with lock as lease:
                 yield lease
-
-    async def heard(self, *proxies: Faulty) -> None:
-        """Wait until the server has answered somebody behind each of these proxies."""
-        for proxy in proxies:
-            await self.until(partial(proxy.requests, self.script), "a request behind a proxy")
-        await self.pause(0.08)
 
     async def pause(self, seconds: float) -> None:
         """Let time pass."""

@@ -49,6 +49,6 @@ def blocked(url: str | list[str], seconds: float = 1.6, *, ttl: float = 1.0, **o
                 block(lease, seconds)
             # It serves leases as before.
             async with client.lock("n", ttl=ttl):
-                await asyncio.sleep(ttl * 1.2)
+                await asyncio.sleep(ttl * 0.6)
 
     asyncio.run(main())

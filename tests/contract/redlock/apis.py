@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pawlock
+from tests.support.pace import pace
 
 APIS = ("threads", "asyncio")
 
@@ -24,6 +25,14 @@ async def nap(api: str, seconds: float) -> None:
         await asyncio.sleep(seconds)
     else:
         time.sleep(seconds)  # noqa: ASYNC251 - this API blocks
+
+
+async def meanwhile(api: str, condition: Callable[[], object], what: str) -> None:
+    """Wait until something holds, and let the loop go on: it may have masters to ask still."""
+    end = time.monotonic() + pace() * 10.0
+    while not condition():
+        assert time.monotonic() < end, f"did not happen within 10 s: {what}"
+        await nap(api, 0.005)
 
 
 def connect(api: str, target: Any, **options: Any) -> Any:

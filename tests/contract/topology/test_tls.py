@@ -17,10 +17,6 @@ from tests.faults.rig import Api, key
 from tests.support.groups import ClusterGroup, SentinelGroup
 from tests.support.servers import Server, available
 
-# A client closes its connection and does not wait for the server to end TLS too: asyncio warns where its loop ends sooner.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
 each_api = pytest.mark.parametrize("api", APIS)
 FRESH = pawlock.RedlockOptions(fresh=True)
 
@@ -50,6 +46,9 @@ def test_a_majority_of_masters_over_tls(masters: list[tuple[str, Server]], api: 
             assert tokens.count(lease.token.encode()) >= 2
             await done(lease.extend(3))
             await done(lease.release())
+        reader = await done(client.rwlock("t").read.acquire())
+        assert reader.quorum.needed == 2
+        await done(reader.release())
         eventually(lambda: all(server.command("GET", key("t")) is None for _, server in masters), "all free")
         await done(client.close())
 
@@ -126,4 +125,4 @@ def test_a_service_of_sentinels_over_tls(folder: Path, api: Api) -> None:
 
 
 def test_a_blocked_event_loop_is_renewed_over_tls(masters: list[tuple[str, Server]]) -> None:
-    blocked(masters[0][0], ttl=2.5, seconds=4)
+    blocked(masters[0][0], ttl=2, seconds=2.6)
