@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -126,3 +128,22 @@ def test_a_service_of_sentinels_over_tls(folder: Path, api: Api) -> None:
 
 def test_a_blocked_event_loop_is_renewed_over_tls(masters: list[tuple[str, Server]]) -> None:
     blocked(masters[0][0], ttl=2, seconds=2.6)
+
+
+def test_a_loop_that_ends_right_behind_its_client_leaves_no_connection_open(
+    masters: list[tuple[str, Server]], recwarn: pytest.WarningsRecorder
+) -> None:
+    """asyncio closes a connection over TLS once the server has answered its end; this one does not answer."""
+    url, server = masters[0]
+
+    async def main() -> None:
+        async with pawlock.connect_async(url) as client:
+            await client.inspect("n")
+            server.pause()
+
+    try:
+        asyncio.run(main())
+    finally:
+        server.resume()
+    gc.collect()
+    assert not [str(warning.message) for warning in recwarn if "unclosed" in str(warning.message)]
