@@ -241,8 +241,8 @@ def test_a_program_ends_while_its_loop_is_blocked(valkey: Server) -> None:
     logging.disable()
 
     async def main():
-        lease = await pawlock.connect_async(sys.argv[1]).lock("n", ttl=0.4).acquire(timeout=5)
-        time.sleep(0.6)
+        lease = await pawlock.connect_async(sys.argv[1]).lock("n", ttl=1.5).acquire(timeout=5)
+        time.sleep(2.5)
         lease.check()
         print("held")
         sys.exit()

@@ -71,7 +71,7 @@ def test_its_own_client_extends_it(pair: list[Client], valkey: Server) -> None:
 def test_what_was_detached(pair: list[Client], valkey: Server) -> None:
     one, two = pair
     ticket = one.lock(ttl=20).acquire().detach()
-    assert two.extend("n", ticket, 60) > 59
+    assert two.extend("n", ticket, 60) > 50
     one.release("n", ticket)
     assert valkey.command("EXISTS", "pawlock:n") == 0
     for client in pair:
