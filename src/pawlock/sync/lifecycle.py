@@ -110,8 +110,8 @@ class ClientLifecycle:
         engine: Engine | None = self.__dict__.get("_engine")
         if engine is None:
             return
-        runtime = cast("ThreadRuntime", engine.runtime)
         # At the interpreter's end the names of a module are gone; `atexit` has closed all clients by then.
+        runtime: Any = engine.runtime
         owes: Callable[[Engine], bool] | None = globals().get("_owes")
         if owes and owes(engine) and not engine.activity.closed:
             # A signal ended a call of the last one that used it: what that has on the server is still to be left.
