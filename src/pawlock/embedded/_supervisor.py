@@ -135,7 +135,7 @@ class Supervisor:
         self._poll = min(_POLL, max(idle / 4, 0.05)) if idle > 0 else _POLL
         self._quiet_since = time.monotonic()
         self._comes_up_until = self._quiet_since + _POLL
-        self._connections = ""
+        self._connections: str = ""
         self._connection: Connection | None = None
         # On a disk that is full it goes without.
         with contextlib.suppress(OSError), open(PIDS, "w", opener=private) as file:
