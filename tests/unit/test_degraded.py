@@ -18,7 +18,7 @@ from pawlock.core.acquire import degraded
 from pawlock.core.keep.engine import Engine
 from tests.contract.edges.helpers import eventually
 from tests.contract.redlock.apis import connect, done, play
-from tests.contract.unavailable.test_policies import each_api, mended, nap
+from tests.contract.unavailable.test_policies import each_api, nap
 from tests.support.refusal import case
 from tests.support.servers import Server
 
@@ -151,7 +151,6 @@ def test_who_waited_behind_a_degraded_holder_asks_the_server(own: Server, api: s
         own.restart(keep_data=True)
         rival = connect(api, own.url)
         theirs = await done(rival.lock("job", ttl=10).acquire())
-        await mended(api, client)
         await done(holder.release())
         await nap(api, 0.5)
         assert not got, "another process has it, and the server says so"
@@ -328,7 +327,6 @@ def test_a_permit_of_the_same_client_counts_as_well(own: Server, api: str) -> No
         assert got == [None]
         held.check()
         own.restart(keep_data=True)
-        await mended(api, client)
         await done(held.release())
         await done(client.close())
 

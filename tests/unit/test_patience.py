@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 import pawlock
 from pawlock.core.acquire.local_wait import remaining
 from pawlock.core.protocol.outcomes import Released
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.release.extend import extend
 from pawlock.core.retry import pause_after, query
-from pawlock.core.state.circuit_breaker import CircuitBreaker
 from pawlock.core.state.records import Retry
 from pawlock.model import Release
 from tests.support.refusal import case
@@ -49,7 +46,10 @@ def test_a_fault_that_is_borne_keeps_no_frames() -> None:
             raise Fault(FaultKind.UNREACHABLE, "gone") from error
     except Fault as fault:
         borne = fault
-    assert pause_after(rig.engine, borne, Retry(), rig.options, None, "acquire lock", "x") == 0.0
+    assert (
+        pause_after(rig.engine, borne, Retry(), rig.options, None, "acquire lock", "x", rig.runtime.clock)
+        == 0.0
+    )
     assert (borne.__traceback__, borne.__cause__, borne.__context__) == (None, None, None)
 
 
@@ -79,27 +79,39 @@ def test_a_release_that_began_in_time_is_repeated_for_one_request_longer() -> No
     assert rig.sent == ["acquire", "leave", "leave"]
 
 
-def breaker(first: Exception | None = None) -> CircuitBreaker:
+def test_the_time_for_a_server_that_is_down_is_counted_from_the_first_failure_of_the_client() -> None:
     rig = Rig()
-    return CircuitBreaker(rig.plan.primitive.inspect(0), START, first or OSError("it is off"), START)
+    given = rig.options.given.unavailable_after
+
+    def fails(retry: Retry, sent_at: float, fault: Fault = GONE) -> bool:
+        try:
+            pause_after(rig.engine, fault, retry, rig.options, None, "acquire", "x", sent_at)
+        except pawlock.BackendUnavailable:
+            return True
+        return False
+
+    rig.runtime.clock = START + 1
+    assert not fails(Retry(), START)
+    rig.runtime.clock = START + given - 1
+    assert not fails(Retry(), START), "in the time that the client gives it"
+    rig.runtime.clock = START + given
+    assert fails(Retry(), START), "who comes later makes one try"
+    late = Retry()
+    assert not fails(late, rig.runtime.clock), "what broke at once may have been one connection"
+    assert fails(late, rig.runtime.clock), "two are not"
+    assert not fails(Retry(holds=True), START), "a holder has its own time"
+    rig.engine.note_answer()
+    assert not fails(Retry(), rig.runtime.clock - 1), "an answer ends it"
+    rig.runtime.clock += given + 61
+    assert not fails(Retry(), rig.runtime.clock - 1), "and so does a minute in which nobody asked"
 
 
-def test_a_breaker_lets_pass_who_would_bear_more() -> None:
-    open_now = breaker()
-    open_now.check("x", 10.0, START + 9.9)
-    with pytest.raises(pawlock.BackendUnavailable, match=r"10\.0 s.*it is off"):
-        open_now.check("x", 10.0, START + 10.0)
-    open_now.waited = 3.0
-    with pytest.raises(pawlock.BackendUnavailable):
-        open_now.check("x", 3.0, START + 1.0)
-    open_now.check("x", 3.3, START + 1.0)
-
-
-def test_a_breaker_of_several_masters_tells_of_each() -> None:
-    first = pawlock.QuorumNotReached("two of three", name="x", outcomes={"a": "no answer"})
-    with pytest.raises(pawlock.QuorumNotReached) as caught:
-        breaker(first).check("x", 1.0, START + 2.0)
-    assert caught.value.outcomes == {"a": "no answer"}
+def test_no_answer_at_once_is_no_sign_of_a_server_that_is_down() -> None:
+    rig = Rig()
+    pause_after(rig.engine, unanswered(), Retry(), rig.options, None, "acquire", "x", rig.runtime.clock)
+    assert rig.engine.health.down_since is None
+    pause_after(rig.engine, unanswered(), Retry(), rig.options, None, "acquire", "x", rig.runtime.clock - 1)
+    assert rig.engine.health.down_since == rig.runtime.clock - 1
 
 
 def test_what_is_over_is_waited_for_no_longer_than_a_moment() -> None:

@@ -6,7 +6,7 @@ import gc
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -526,18 +526,3 @@ def test_what_the_server_counts_is_not_known_as_held_by_its_thread() -> None:
     first, second = rig.acquire(), rig.acquire()
     assert rig.engine.leases.held == {}
     assert first.server_lease is not second.server_lease
-
-
-def test_the_circuit_breaker_is_asked_before_a_request_without_a_connection_at_hand() -> None:
-    """As before a cluster, where other nodes answer, and behind a service."""
-
-    class Open:
-        def check(self, name: str, *_: float) -> None:
-            raise pawlock.BackendUnavailable("open", name=name)
-
-    rig = Rig()
-    rig.engine.health.circuit_breaker = cast("Any", Open())
-    rig.runtime.connection = lambda: None  # type: ignore[method-assign]
-    with pytest.raises(pawlock.BackendUnavailable, match="open"):
-        rig.acquire()
-    assert rig.sent == []

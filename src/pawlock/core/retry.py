@@ -11,7 +11,7 @@ from pawlock.core.protocol.faults import is_transient, to_error
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.state.records import Retry
-from pawlock.errors import NotAcquired
+from pawlock.errors import BackendUnavailable, NotAcquired
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENDLESS",
+    "NO_SIGN_WITHIN",
     "STOP_POLL",
     "check_stop",
     "explained",
     "note_endless",
+    "note_failure",
     "patience",
     "pause_after",
     "query",
@@ -41,6 +43,9 @@ ENDLESS = "a key without a TTL, which never expires: delete it once its owner is
 
 STOP_POLL = 0.05
 """Seconds within which a waiter notices that it was asked to stop."""
+
+NO_SIGN_WITHIN = 0.1
+"""Seconds: a connection that breaks sooner, or a caller that has no more, is no sign that the server is down."""
 
 _LEAST_BUDGET = 0.02
 _LOOK_WITHIN = 0.5
@@ -58,6 +63,24 @@ async def rest(engine: Engine, seconds: float, name: str, doing: str) -> None:
         raise to_error(fault, name, doing) from fault
 
 
+def note_failure(engine: Engine, fault: Fault, sent_at: float, until: float | None = None) -> float:
+    """Since when the server has given no answer, now that a try of ``sent_at`` got none either.
+
+    Args:
+        engine: The client's engine.
+        fault: What it met.
+        sent_at: When it began.
+        until: When its caller's own time is over; None: never.
+    """
+    now = engine.runtime.now()
+    broke = fault.kind is FaultKind.UNANSWERED and now - sent_at < NO_SIGN_WITHIN
+    impatient = until is not None and until - sent_at < NO_SIGN_WITHIN
+    if broke or impatient:
+        # That says nothing about the server.
+        return now
+    return engine.health.failed(sent_at, now)
+
+
 def pause_after(
     engine: Engine,
     fault: Fault,
@@ -66,6 +89,7 @@ def pause_after(
     until: float | None,
     doing: str,
     name: str,
+    sent_at: float,
 ) -> float:
     """How long to pause before the next try after ``fault``.
 
@@ -77,6 +101,7 @@ def pause_after(
         until: When the caller's own time is over; None: never.
         doing: What is being done, for the error.
         name: The lock's name.
+        sent_at: When the last try began.
 
     Raises:
         PawlockError: Another try cannot help, or the time for retries is over.
@@ -85,8 +110,9 @@ def pause_after(
         raise to_error(fault, name, doing) from fault
     now, attempt = engine.runtime.now(), retry.attempt
     retry.attempt += 1
-    if retry.since is None:
-        retry.since = now
+    # A holder has its own time; a waiter shares the client's, so that a server that is down costs it one try.
+    down_since = now if retry.holds else note_failure(engine, fault, sent_at, until)
+    retry.since = down_since if retry.since is None else min(retry.since, down_since)
     limit = retry.since + options.given.unavailable_after
     if until is not None and until < limit:
         limit = until
@@ -95,8 +121,13 @@ def pause_after(
     # While slots move one after the other, the keys of one are together for moments only.
     cap = _HOLDERS_CAP if retry.holds and fault.kind is FaultKind.NOT_READY else 1.0
     pause = 0.0 if attempt == 0 and lost_link else full_jitter(attempt, engine.runtime.random(), cap=cap)
-    if now + pause >= limit:
-        raise to_error(fault, name, doing) from fault
+    # However long the server has been down: what broke at once may have been this one connection.
+    at_once = attempt == 0 and lost_link and now - sent_at < NO_SIGN_WITHIN and (until is None or now < until)
+    if now + pause >= limit and not at_once:
+        error = to_error(fault, name, doing)
+        if isinstance(error, BackendUnavailable):
+            engine.report_outage(str(error))
+        raise error from fault
     log.debug(
         "%s %r: %s; retrying",
         doing,
@@ -158,8 +189,11 @@ async def query(
     while True:
         sent_at = runtime.now()
         try:
-            return await runtime.call(call, options.request_timeout), sent_at
+            outcome = await runtime.call(call, options.request_timeout)
         except Fault as fault:
             why = await explained(engine, call, fault)
-            pause = pause_after(engine, why, retry, options, None, doing, name)
+            pause = pause_after(engine, why, retry, options, None, doing, name, sent_at)
+        else:
+            engine.note_answer()
+            return outcome, sent_at
         await rest(engine, pause, name, doing)

@@ -92,7 +92,7 @@ def _held(engine: Engine) -> list[ServerLease]:
 
 
 def _state(engine: Engine, held: Iterable[ServerLease]) -> str:
-    if engine.health.circuit_breaker is not None:
+    if engine.health.reported:
         return "down"
     silent = engine.reports.observer is not None and not engine.reports.observer.answering
     return (

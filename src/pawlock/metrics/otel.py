@@ -83,7 +83,7 @@ class _Exporter:
         )
         text = "Times a blocked event loop was late to renew."
         self.blocked = meter.create_counter("pawlock.event_loop.blocked", "{block}", text)
-        text = "Times the circuit breaker opened."
+        text = "Times callers gave up on a server that did not answer."
         self.outages = meter.create_counter("pawlock.backend.outages", "{outage}", text)
         self._begin()
         self._gauges(meter)
@@ -191,7 +191,7 @@ class _Exporter:
             self.renewals.add(1, {_OUTCOME: "ok" if what == "renewed" else "failed"})
         elif what == "handed_over":
             self.handovers.add(1)
-        elif what == "breaker_opened":
+        elif what == "outages":
             self.outages.add(1)
         elif what == "loop_blocked":
             self.blocked.add(1)

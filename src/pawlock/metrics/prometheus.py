@@ -103,7 +103,9 @@ class _Exporter:
         self.blocked = counter(
             "pawlock_event_loop_blocked", "Times a blocked event loop was late to renew.", ()
         )
-        self.outages = counter("pawlock_backend_outages", "Times the circuit breaker opened.", ())
+        self.outages = counter(
+            "pawlock_backend_outages", "Times callers gave up on a server that did not answer.", ()
+        )
         for outcome in _COUNTED.values():
             self.renewals.labels(outcome)
         for fault in FAULTS:
@@ -177,7 +179,7 @@ class _Exporter:
             self.renewals.labels(_COUNTED[what]).inc()
         elif what == "handed_over":
             self.handovers.inc()
-        elif what == "breaker_opened":
+        elif what == "outages":
             self.outages.inc()
         elif what == "loop_blocked":
             self.blocked.inc()

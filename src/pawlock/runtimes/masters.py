@@ -36,10 +36,6 @@ class MastersRuntime(ABC):
         """See ``QuorumRuntime``."""
         return self._incarnations.patience
 
-    def majority_met_at(self) -> float:
-        """See ``QuorumRuntime``."""
-        return self._incarnations.majority_met_at()
-
     def channel(self) -> str:
         """See ``Runtime``: nobody is woken here, since nobody queues."""
         return DEAF

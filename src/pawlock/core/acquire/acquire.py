@@ -13,7 +13,7 @@ from weakref import ref
 from pawlock.core.acquire.candidate import win as win_quorum
 from pawlock.core.acquire.degraded import take_or_degrade
 from pawlock.core.acquire.first_request import GRANTING, ask, begin, own_if_granted, waiter_of
-from pawlock.core.acquire.giving_up import give_up, note_outage, timed_out
+from pawlock.core.acquire.giving_up import give_up, timed_out
 from pawlock.core.acquire.grant import own
 from pawlock.core.acquire.local_wait import await_turn, local_patience, pass_back
 from pawlock.core.acquire.queue import poll, read_answer, win
@@ -103,6 +103,8 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
                         if answer is not None:
                             if type(answer) not in GRANTING and not isinstance(answer, tuple):
                                 answer = await answer
+                            if engine.health.down_since is not None and engine.quorum is None:
+                                engine.note_answer()
                             lease = own_if_granted(engine, plan, server_lease, answer, began)
                 except Fault as fault:
                     answer = fault.bare()
@@ -110,7 +112,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
                     waiter = (
                         Waiter(server_lease.token)
                         if answer is None
-                        else waiter_of(server_lease, answer, began)  # pyright: ignore[reportUnknownArgumentType]
+                        else waiter_of(engine, server_lease, answer, began)  # pyright: ignore[reportUnknownArgumentType]
                     )
                     attempt = Attempt(server_lease.owner.who, began, until, stop, wait=wait, or_none=or_none)
                     lease = await _wait_as_waiter(engine, plan, server_lease.local_queue, waiter, attempt)
@@ -118,7 +120,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
                 if waiter is None or not waiter.in_call:
                     undo_lease(engine, server_lease)
                     engine.drop_waiter(
-                        plan.primitive, server_lease.local_queue, waiter_of(server_lease, None, began)
+                        plan.primitive, server_lease.local_queue, waiter_of(engine, server_lease, None, began)
                     )
                 raise
             finally:
@@ -272,7 +274,6 @@ async def _wait_as_waiter(
         except BaseException as error:
             waiter.note_unconfirmed(error)
             engine.drop_waiter(plan.primitive, local_queue, waiter)
-            note_outage(engine, plan, waiter, attempt, error)
             raise
         if waiter.strict.server_lease is not None:
             # Lost between the hand-over and now, with its ticket: queue again.
@@ -300,10 +301,6 @@ async def _wait_for_grant(engine: Engine, plan: Plan, waiter: Waiter, attempt: A
     """Ask for a waiter until it is served or the time is up; a wait is published with the client's session."""
     until = attempt.until
     engine.check_open(plan.primitive.name)
-    if engine.health.circuit_breaker is not None:
-        now, patience = engine.runtime.now(), plan.options.given.unavailable_after
-        patience = patience if until is None else min(patience, until - now)
-        engine.health.circuit_breaker.check(plan.primitive.name, patience, now)
     if engine.quorum is not None:
         primitive = cast("QuorumPrimitive", plan.primitive)
         grant = await win_quorum(engine, primitive, plan.options, waiter, until, wait=attempt.wait)

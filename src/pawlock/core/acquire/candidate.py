@@ -35,7 +35,7 @@ from pawlock.core.quorum.votes import (
     LeaveVotes,
     may_hold,
 )
-from pawlock.core.retry import check_stop, rest
+from pawlock.core.retry import NO_SIGN_WITHIN, check_stop, rest
 from pawlock.core.state.records import WaiterState
 from pawlock.errors import ClockDrift, QuorumNotReached
 from pawlock.model import Grant
@@ -178,6 +178,7 @@ class _Attempt:
         self.late_grants = 0
         self.late = False
         self.lacking = False
+        self.at_once = False
         self.failing_since: float | None = None
 
     async def run(self) -> Grant | None:
@@ -196,6 +197,11 @@ class _Attempt:
             self.votes = votes = outcome.votes
             self.began = min(self.began, sent_at)
         learn_clock(self.nodes, votes, sent_at)
+        now = runtime.now()
+        self.at_once = now - sent_at < NO_SIGN_WITHIN
+        down_since = self.engine.health.failed(sent_at, now) if votes.lacking else now
+        if not votes.lacking:
+            self.engine.note_answer()
         written: GrantVotes | None = None
         self.late = False
         if votes.won:
@@ -212,7 +218,7 @@ class _Attempt:
         self.asked, self.votes = votes, votes.copy()
         self._ignore_own_votes(self.votes)
         self.lacking = votes.lacking or (written is not None and written.lacking)
-        self.failing_since = (self.failing_since or sent_at) if self.lacking else None
+        self.failing_since = min(self.failing_since or sent_at, down_since) if self.lacking else None
         self._take_back()
         return None
 
@@ -279,18 +285,26 @@ class _Attempt:
         """How long to rest before the next try; None: there is none."""
         runtime, settings = self.engine.runtime, self.settings
         now = runtime.now()
-        if self.late_grants > _MOST_LATE_GRANTS or self.votes.refused_for_good() is not None:
-            return None
         bound = settings.retry_delay * (1 << min(tries - 1, _DOUBLINGS))
         pause = full_jitter(0, runtime.random(), base=min(bound, _LONGEST_PAUSE))
-        if settings.retry_count is not None and tries > settings.retry_count:
+        enough = settings.retry_count is not None and tries > settings.retry_count
+        given = (
+            None if self.failing_since is None else self.failing_since + self.options.given.unavailable_after
+        )
+        if given is not None and now >= given and tries == 1 and self.at_once:
+            # However long the masters have been down: what broke at once may have been this caller's connections.
+            given = None
+        over = given is not None and now >= given
+        if (
+            over
+            or enough
+            or self.late_grants > _MOST_LATE_GRANTS
+            or self.votes.refused_for_good() is not None
+        ):
             return None
         if not self.wait:
             return self._pause_at_once(tries, pause)
-        limit = until
-        if self.failing_since is not None:
-            limit = self.failing_since + self.options.given.unavailable_after
-            limit = limit if until is None else min(limit, until)
+        limit = min((one for one in (given, until) if one is not None), default=None)
         if limit is None or now + pause < limit:
             return pause
         # The last try is made when the time is nearly up, and not given up before.
@@ -327,11 +341,12 @@ class _Attempt:
             error.add_note(summary)
             raise error from fault
         if self.lacking or not votes.held:
-            self.waiter.failing().since = self.failing_since
             given = sum(word == "granted" for word in words.values())
             text = (
                 f"acquire {name!r}: {given} of {votes.nodes} nodes granted it, "
                 f"{votes.needed} are needed, and {votes.failed} did not answer ({summary})"
             )
+            if self.lacking:
+                self.engine.report_outage(text)
             raise QuorumNotReached(text, name=name, outcomes=words)
         self.waiter.blocker = self.waiter.blocker._replace(holder=votes.holder, outcomes=words)

@@ -15,7 +15,7 @@ from pawlock.core.protocol.runtime import Fault
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.quorum.ballot import GrantedVotes, patience_until, question_of
 from pawlock.core.quorum.votes import GrantVotes, Majority
-from pawlock.core.retry import patience
+from pawlock.core.retry import note_failure, patience
 from pawlock.core.state.local_queue import LocalQueue
 from pawlock.core.state.records import ServerLease, Waiter
 
@@ -76,16 +76,11 @@ def ask(
     """Send the first request for a server lease that is registered as in progress.
 
     Returns:
-        The answer, or what brings it; None if nothing was sent: there is no connection yet, the circuit breaker is
-        open, or the grant must reach ``replicas``.
+        The answer, or what brings it; None if nothing was sent: there is no connection yet, or the grant must reach
+        ``replicas``.
     """
     options, runtime = server_lease.options, engine.runtime
     connection = runtime.connection()
-    if engine.health.circuit_breaker is not None and (
-        connection is None or engine.quorum is not None or options.given.on_unavailable != "raise"
-    ):
-        # It says who may ask: a connection is no sign of a majority, nor of a server that answers.
-        return None
     if engine.quorum is not None:
         if connection is None:
             return None
@@ -148,10 +143,13 @@ def own_if_granted(
     return make_lease(engine, server_lease, sent_at, holds=holds, counted=plan.counted)
 
 
-def waiter_of(server_lease: ServerLease, answer: Outcome | Fault | None, sent_at: float) -> Waiter:
+def waiter_of(
+    engine: Engine, server_lease: ServerLease, answer: Outcome | Fault | None, sent_at: float
+) -> Waiter:
     """What goes on as a waiter: the token, and what became of its first request.
 
     Args:
+        engine: The client's engine.
         server_lease: What was asked for.
         answer: The answer; the fault; or None if it is not known whether the question ever went out.
         sent_at: When it was asked.
@@ -162,7 +160,7 @@ def waiter_of(server_lease: ServerLease, answer: Outcome | Fault | None, sent_at
         waiter.unanswered = answer is None or answer.maybe_applied
         if answer is not None:
             # ``unavailable_after`` counts from here: this is the first of the tries that failed.
-            waiter.failing().since = sent_at
+            waiter.failing().since = note_failure(engine, answer, sent_at)
     else:
         waiter.answer = answer, sent_at
     return waiter

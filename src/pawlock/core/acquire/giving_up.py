@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pawlock.core.acquire.queue import ENDLESS
 from pawlock.core.protocol.primitive import TOMB_MS
-from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.core.state.circuit_breaker import is_outage
+from pawlock.core.protocol.runtime import Fault
 from pawlock.core.state.records import WaiterState
-from pawlock.errors import AcquireTimeout, BackendUnavailable, QuorumNotReached
+from pawlock.errors import AcquireTimeout
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.quorum import QuorumRuntime
-    from pawlock.core.state.plan import Attempt, Plan
+    from pawlock.core.state.plan import Plan
     from pawlock.core.state.records import AnyLocalQueue, Waiter
 
-__all__ = ["give_up", "note_outage", "timed_out"]
+__all__ = ["give_up", "timed_out"]
 
 log: logging.Logger = logging.getLogger("pawlock.acquire")
 
 _HOLDER_PATIENCE = 0.1
-_TIME_TO_ANSWER = 0.1
 
 
 async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | None) -> AcquireTimeout:
@@ -52,37 +49,6 @@ async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | N
         position=waiter.rank if waiter is not None else None,
         outcomes=waiter.blocker.outcomes if waiter is not None else None,
     )
-
-
-def note_outage(
-    engine: Engine,
-    plan: Plan,
-    waiter: Waiter,
-    attempt: Attempt,
-    error: BaseException,
-) -> None:
-    """Open the circuit breaker if the server, or a majority of the masters, is gone."""
-    failing = None if waiter.retry is None else waiter.retry.since
-    if isinstance(error, QuorumNotReached):
-        since: float | None
-        since = began = attempt.began if failing is None else failing
-        nodes = cast("QuorumRuntime", engine.runtime)
-        # Far masters whose handshake was just done had no time to answer on the connection yet.
-        late = engine.runtime.now() - max(began, nodes.majority_met_at()) >= nodes.patience
-        if plan.options.given.on_unavailable == "raise" and not is_outage(error, late=late):
-            since = None
-    else:
-        since = failing if isinstance(error, BackendUnavailable) else None
-        cause = error.__cause__
-        impatient = attempt.until is not None and attempt.until - attempt.began < _TIME_TO_ANSWER
-        if impatient and isinstance(cause, Fault) and cause.kind is FaultKind.UNANSWERED:
-            # This says nothing about a server that answers a little later.
-            since = None
-    if since is not None and isinstance(error, Exception):
-        waited = plan.options.given.unavailable_after
-        if attempt.until is not None:
-            waited = min(waited, attempt.until - since)
-        engine.open_breaker(plan.primitive, since, error, waited)
 
 
 async def give_up(engine: Engine, plan: Plan, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:

@@ -177,7 +177,8 @@ async def _ask(
     retry.attempt = 0
     call: Request | None = None
     while True:
-        budget = patience(runtime.now(), options, until)
+        asked_at = runtime.now()
+        budget = patience(asked_at, options, until)
         try:
             if not runtime.channel():
                 await runtime.ready(budget)
@@ -198,9 +199,10 @@ async def _ask(
                 waiter.become(WaiterState.NEW)
             why = await explained(engine, call, fault) if call is not None else fault
             pause = pause_after(
-                engine, why, retry, options, until, f"acquire {primitive.kind}", primitive.name
+                engine, why, retry, options, until, f"acquire {primitive.kind}", primitive.name, asked_at
             )
         else:
+            engine.note_answer()
             retry.over()
             if waiter.batch.taken_along:
                 apply_reply(engine, waiter, options, outcome, sent_at)

@@ -119,7 +119,8 @@ class GateWait:
         retry.over()
         while True:
             # A request that is to be sent once gets its time even if the wait's own is over.
-            budget = patience(runtime.now(), self.options, self.until)
+            asked_at = runtime.now()
+            budget = patience(asked_at, self.options, self.until)
             try:
                 if not runtime.channel():
                     await runtime.ready(budget)
@@ -130,9 +131,10 @@ class GateWait:
             except Fault as fault:
                 waiter.unanswered |= fault.maybe_applied
                 pause = pause_after(
-                    self.engine, fault, retry, self.options, self.until, self.doing, self.name
+                    self.engine, fault, retry, self.options, self.until, self.doing, self.name, asked_at
                 )
             else:
+                self.engine.note_answer()
                 retry.over()
                 return outcome
             await rest(self.engine, pause, self.name, self.doing)

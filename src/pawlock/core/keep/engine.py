@@ -14,7 +14,6 @@ from pawlock.core.keep.outbox import OUTBOX_FOR, barred, leave_call, post_to_all
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import RenewalThread, Runtime
-from pawlock.core.state.circuit_breaker import CircuitBreaker
 from pawlock.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
 from pawlock.core.state.local_queue import LocalQueues
 from pawlock.core.state.records import Former, LeaseRecord, ServerLease, Turn, Waiter
@@ -87,25 +86,23 @@ class Engine:
         if self.activity.closed:
             raise ClientClosed("the client is closed: create a new one", name=name)
 
-    def open_breaker(self, primitive: Primitive, since: float, error: Exception, waited: float) -> None:
-        """Somebody retried an unreachable server for the whole time: later calls need not find that out again."""
-        breaker = self.health.circuit_breaker
-        if breaker is None:
-            breaker = self.health.circuit_breaker = CircuitBreaker(
-                primitive.inspect(0), since, error, self.runtime.now()
-            )
-            self.count("breaker_opened")
+    def report_outage(self, why: str) -> None:
+        """Somebody gave up on a server that gives no answer: said once, until it answers again."""
+        health = self.health
+        if health.down_since is not None and not health.reported:
+            health.reported = True
+            self.count("outages")
             # The text, not the error: a handler that keeps log records would keep the frames of its traceback.
-            log.warning("lock server not responding, retrying in the background: %s", str(error))
-            self.wake_maintenance()
-        breaker.waited = max(breaker.waited, waited)
+            log.warning("lock server not responding: %s", why)
 
-    def close_breaker(self, breaker: CircuitBreaker) -> None:
-        """The server answers again."""
-        if self.health.circuit_breaker is breaker:
-            self.health.circuit_breaker = None
-            self.count("breaker_closed")
-            log.warning("lock server responding again after %.1f s", self.runtime.now() - breaker.since)
+    def note_answer(self) -> None:
+        """The server answered: if it was down, it is back."""
+        health = self.health
+        since, reported = health.down_since, health.reported
+        if since is not None:
+            health.down_since, health.reported = None, False
+            if reported:
+                log.warning("lock server responding again after %.1f s", self.runtime.now() - since)
 
     def fence_strength(self) -> str:
         """What vouches for the fences of this engine's leases; see ``HeldLease.fence_strength``."""
@@ -453,7 +450,7 @@ class Engine:
         self.activity.in_progress, self.activity.asking, self.leases.losing = {}, {}, {}
         self.outbox = Outbox()
         self.activity.maintenance_runs = False
-        self.health.circuit_breaker = None
+        self.health.down_since, self.health.reported = None, False
         if self.renewal_thread is not None:
             self.renewal_thread.after_fork()
 

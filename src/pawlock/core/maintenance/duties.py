@@ -26,7 +26,6 @@ __all__ = [
     "Abandoned",
     "Deadlocks",
     "GivenUpTokens",
-    "OpenBreaker",
     "ServerSettings",
     "SessionRecord",
 ]
@@ -134,6 +133,7 @@ async def _send(engine: Engine, entries: list[OutboxEntry], most: float) -> None
     now = engine.runtime.now()
     for entry, outcome in zip(entries, outcomes, strict=True):
         if not isinstance(outcome, Fault):
+            engine.note_answer()
             engine.outbox.entries.pop(entry, None)
             engine.count("departed")
             continue
@@ -156,16 +156,3 @@ class ServerSettings(MaintenanceDuty):
 
     def sleep_until(self, engine: Engine, now: float) -> float:
         return engine.health.look_at
-
-
-class OpenBreaker(MaintenanceDuty):
-    """Asks a server that was away whether it is back, while the circuit breaker is open."""
-
-    async def ask(self, engine: Engine, now: float) -> None:
-        breaker = engine.health.circuit_breaker
-        if breaker is not None and await breaker.server_is_back(engine, until_next_need(engine)):
-            engine.close_breaker(breaker)
-
-    def sleep_until(self, engine: Engine, now: float) -> float:
-        breaker = engine.health.circuit_breaker
-        return inf if breaker is None else breaker.due

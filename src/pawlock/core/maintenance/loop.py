@@ -9,7 +9,6 @@ from pawlock.core.maintenance.duties import (
     Abandoned,
     Deadlocks,
     GivenUpTokens,
-    OpenBreaker,
     ServerSettings,
     SessionRecord,
 )
@@ -30,7 +29,6 @@ DUTIES: tuple[MaintenanceDuty, ...] = (
     SessionRecord(),
     GivenUpTokens(),
     ServerSettings(),
-    OpenBreaker(),
     Deadlocks(),
 )
 """What is done besides renewals, in this order. What is sent for the first ones goes along with the renewals."""

@@ -17,6 +17,7 @@ from pawlock.core.maintenance.duty import until_next_need
 from pawlock.core.protocol.backoff import full_jitter
 from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.runtime import Fault
+from pawlock.core.retry import note_failure
 from pawlock.core.state.records import loss_from
 from pawlock.model import LeaseState
 
@@ -158,6 +159,7 @@ def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[
     refused: list[tuple[ServerLease, Outcome]] = []
     for server_lease, outcome in answers:
         if isinstance(outcome, Fault):
+            note_failure(engine, outcome, sent_at)
             _failed(engine, server_lease, outcome)
         elif isinstance(outcome, Granted):
             options, rhythm = server_lease.options, server_lease.rhythm
@@ -165,6 +167,8 @@ def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[
             renewed.append((server_lease, outcome.left_ms, asked_ms))
         else:
             refused.append((server_lease, outcome))
+    if renewed or refused:
+        engine.note_answer()
     _renewed(engine, renewed, sent_at)
     return refused
 

@@ -134,10 +134,6 @@ class QuorumRuntime(Protocol):
         """Make the first connections, if none were made yet: to all nodes at once, within ``timeout`` seconds."""
         ...
 
-    def majority_met_at(self) -> float:
-        """When handshakes with a majority were last done, on the client's clock."""
-        ...
-
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """Send each node its calls in one write, and return once every question is decided or answered by all.
 

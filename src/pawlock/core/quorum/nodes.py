@@ -155,10 +155,6 @@ class Incarnations:
             self.timeout = min(_SLOWEST, max(_QUICKEST, _TIMES * max(self._trips)))
             self.patience = max(_LISTENS, self.timeout)
 
-    def majority_met_at(self) -> float:
-        """When handshakes with a majority were last done, or a majority was last heard of as a connection ended."""
-        return sorted(self._heard_at, reverse=True)[len(self.shown) // 2]
-
     def remembers(self) -> bool:
         """Whether every node that was met disclosed its run id."""
         return all(incarnation is None or incarnation.run_id for incarnation in self.present)

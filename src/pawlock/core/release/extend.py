@@ -88,7 +88,7 @@ async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) 
             outcome = await renew_one(engine, server_lease, call)
         except Fault as fault:
             options, until = server_lease.options, server_lease.valid_until
-            pause = pause_after(engine, fault, retry, options, until, doing, lease.name)
+            pause = pause_after(engine, fault, retry, options, until, doing, lease.name, sent_at)
             await rest(engine, pause, lease.name, doing)
             continue
         if isinstance(outcome, Granted):

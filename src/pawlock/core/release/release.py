@@ -222,6 +222,7 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fau
         while True:
             if server_lease in engine.activity.left_at_close:
                 return Release.RELEASED
+            asked_at = engine.runtime.now()
             try:
                 if isinstance(answer, Fault):
                     raise answer
@@ -239,7 +240,7 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fau
                 unanswered |= fault.maybe_applied
                 until = _until(server_lease, began, fault)
                 name = server_lease.primitive.name
-                pause = pause_after(engine, fault, retry, options, until, "release", name)
+                pause = pause_after(engine, fault, retry, options, until, "release", name, asked_at)
             await rest(engine, pause, server_lease.primitive.name, "release")
     except (BackendError, NotSupported, ClientClosed) as error:
         # The errors that a server can cause. Anything else was raised by a signal handler.

@@ -68,7 +68,7 @@ class Observer(Protocol):
         ...
 
     def counted(self, what: str) -> None:
-        """Something else was counted: ``renewed``, ``renewal_failed``, ``handed_over``, ``breaker_opened``, others."""
+        """Something else was counted: ``renewed``, ``renewal_failed``, ``handed_over``, ``outages``, others."""
         ...
 
     def called(self, operation: str, *, seconds: float, fault: str) -> None:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from pawlock.core.protocol.carrier import Request
     from pawlock.core.protocol.outcomes import Outcome
-    from pawlock.core.state.circuit_breaker import CircuitBreaker
     from pawlock.core.state.observers import Observers
     from pawlock.core.state.session import SessionPublisher
 
@@ -21,12 +20,18 @@ KeyExplainer: TypeAlias = "Callable[[Request], Sequence[tuple[Request, Callable[
 """See ``ServerEngine.explain_keys``."""
 
 
+_FORGOTTEN = 60.0
+"""Seconds without a request after which nothing is known of a server that was down."""
+
+
 class Health:
     """The health of the server. Changed by ``retry``, ``keep.server_check`` and the maintenance.
 
     Attributes:
         server: Its address, without credentials.
-        circuit_breaker: Open while it is down for long; None while it is not.
+        down_since: When a request first got no answer, with no answer to any since then; None: it answers.
+        failed_at: When the last request got none.
+        reported: Whether somebody gave up on it since then.
         probe: Makes what asks it what it is (``ServerEngine.probe``); None: nobody wants to know.
         explain_keys: What a refused request found at its keys, for errors (``ServerEngine.explain_keys``); or None.
         look_at: When the maintenance is to ask.
@@ -36,12 +41,21 @@ class Health:
 
     def __init__(self) -> None:
         self.server: str = ""
-        self.circuit_breaker: CircuitBreaker | None = None
+        self.down_since: float | None = None
+        self.failed_at: float = -inf
+        self.reported: bool = False
         self.probe: Callable[..., Request] | None = None
         self.explain_keys: KeyExplainer | None = None
         self.look_at: float = inf
         self.looked: bool = False
         self.strict: bool = False
+
+    def failed(self, sent_at: float, now: float) -> float:
+        """A request of ``sent_at`` got no answer: since when that is so."""
+        if self.down_since is None or sent_at - self.failed_at > _FORGOTTEN:
+            self.down_since, self.reported = sent_at, False
+        self.failed_at = now
+        return self.down_since
 
 
 def _as_it_is(record: object) -> object:
