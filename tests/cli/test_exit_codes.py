@@ -185,11 +185,6 @@ CLOSED = {
     "force-release": (["force-release", "--yes", "--reason", "r", "job"], 74),
     "show": (["show", "job"], 74),
     "top": (["top", "-n", "1"], 74),
-    "watch": (["watch", "-n", "1", "job"], 74),
-    "acquire": (["acquire", "-n", "job"], 74),
-    "audit": (["audit"], 0),  # there is nothing to print
-    "release": (["release", "x"], 64),
-    "renew": (["renew", "x"], 64),
     "elect": (["elect", "job", "--", "sh", "-c", "exit 3"], 3),
     "once": (["once", "job", "--", "sh", "-c", "echo in; exit 3"], 3),
 }

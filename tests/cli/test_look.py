@@ -1,4 +1,4 @@
-"""`pawlock ls`, `show`, `watch` and `audit`, as the person on call uses them."""
+"""`pawlock ls` and `show`, as the person on call uses them."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ import time
 import pytest
 
 import pawlock as library
-from tests.cli.conftest import PAWLOCK, Command, Pawlock, environment, eventually
+from tests.cli.conftest import PAWLOCK, Pawlock, environment, eventually
 from tests.support.command import call
 from tests.support.pace import pace
 
@@ -106,7 +106,7 @@ def test_a_name_cannot_speak_to_the_terminal(pawlock: Pawlock, client: library.C
     name = "evil\033[2J\nname"
     with client.lock(name):
         until_listed(client, name)
-        for verb in (("ls",), ("show", name), ("watch", "-n", "1", name)):
+        for verb in (("ls",), ("show", name)):
             code, out, _ = pawlock.call(*verb)
             assert code == 0
             assert "\033" not in out
@@ -172,13 +172,13 @@ def test_one_holder_is_spelled_alike_everywhere(pawlock: Pawlock) -> None:
         until_listed(client, "job")
         holder = str(listed(pawlock)[0]["holder"])
         assert re.fullmatch(r"[\w.-]+:\d+/Thread-\d+__hold_", holder)
-        for verb in (["ls"], ["top", "-n", "1"], ["show", "job"], ["watch", "-n", "1", "job"]):
+        for verb in (["ls"], ["top", "-n", "1"], ["show", "job"]):
             _, out, err = pawlock.call(*verb)
             assert holder in out + err, verb
         shown = json.loads(pawlock.call("show", "--json", "job")[1])
         assert shown["locks"][0]["holder"] == holder
         pawlock.call("force-release", "--yes", "--reason", "r", "job")
-        assert json.loads(pawlock.call("audit", "--json")[1])[0]["holder"] == holder
+        assert json.loads(pawlock.call("show", "--json", "job")[1])["audit"][0]["holder"] == holder
         over.set()
         thread.join()
 
@@ -186,7 +186,7 @@ def test_one_holder_is_spelled_alike_everywhere(pawlock: Pawlock) -> None:
 def test_the_server_may_be_named_before_the_command(pawlock: Pawlock) -> None:
     """Of `run`: test_the_namespace_is_taken."""
     env = environment(PAWLOCK_URL="redis://127.0.0.1:1", PAWLOCK_TIMEOUT="0")
-    for words, wanted in ((["ls"], 0), (["show", "job"], 0), (["doctor"], 1), (["audit"], 0)):
+    for words, wanted in ((["ls"], 0), (["show", "job"], 0), (["doctor"], 1)):
         code, _, err = call("--url", pawlock.server.url, "--namespace", "other", *words, env=env)
         assert code == wanted, (words, err)
 
@@ -294,47 +294,6 @@ def test_a_name_is_taken_as_it_stands(pawlock: Pawlock, client: library.Client) 
         assert pawlock.run("run", "-nq", "a{b}", "--", "true") == (75, "", "")
 
 
-@pytest.mark.slow
-def test_watch_tells_each_change(pawlock: Pawlock, client: library.Client) -> None:
-    command = pawlock.start("watch", "--json", "--interval", "0.05", "job")
-    first = json.loads(command.line())
-    assert (first["event"], first["held"]) == ("free", False)
-    lease = client.lock("job").acquire()
-    held = json.loads(command.line())
-    assert (held["event"], held["fence"], held["pid"]) == ("held", lease.fence, os.getpid())
-    waiter = pawlock.start("run", "job", "--", "sleep", "60")
-    told = json.loads(command.line())
-    assert (told["event"], told["queue_length"]) == ("waiters", 1)
-    lease.release()
-    told = json.loads(command.line())
-    assert (told["event"], told["pid"]) == ("held", waiter.pid)
-    assert told["fence"] > lease.fence
-    waiter.send(signal.SIGTERM)
-    assert json.loads(command.line())["event"] == "free"
-    command.send(signal.SIGINT)
-    assert command.end() == (-signal.SIGINT, "", "")
-
-
-@pytest.mark.slow
-def test_watch_in_words_and_counted(pawlock: Pawlock) -> None:
-    pawlock.hold("job")
-    code, out, err = pawlock.call("watch", "-n", "1", "job")
-    assert (code, err) == (0, "")
-    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}  job \(lock\)  held by \S+, fence \d+, \d+s left\n", out)
-
-
-@pytest.mark.slow
-def test_watch_of_another_kind_tells_its_end(pawlock: Pawlock, client: library.Client) -> None:
-    permit = client.semaphore("pool", permits=1).acquire()
-    command = pawlock.start("watch", "--json", "--interval", "0.05", "pool")
-    assert json.loads(command.line())["kind"] == "semaphore"
-    permit.release()
-    told = json.loads(command.line())
-    assert (told["event"], told["kind"]) == ("free", "semaphore")
-    command.send(signal.SIGTERM)
-    assert command.end()[0] == 143
-
-
 def test_the_server_is_killed_in_the_middle(pawlock_alone: Pawlock) -> None:
     threading.Timer(0.5, pawlock_alone.server.kill).start()
     code, out, err = pawlock_alone.call("top", "--json", "--interval", "0.05", PAWLOCK_UNAVAILABLE_AFTER="2")
@@ -344,20 +303,8 @@ def test_the_server_is_killed_in_the_middle(pawlock_alone: Pawlock) -> None:
 
 
 @pytest.mark.slow
-def test_watch_ends_when_the_server_is_killed(pawlock_alone: Pawlock) -> None:
-    env = environment(PAWLOCK_URL=pawlock_alone.server.url, PAWLOCK_UNAVAILABLE_AFTER="2")
-    command = Command(["watch", "--interval", "0.05", "job"], env)
-    pawlock_alone.commands.append(command)
-    command.line()
-    pawlock_alone.server.kill()
-    code, _, err = command.end(40)
-    assert (code, err.count("\n")) == (69, 1)
-    assert "[REDIS_CONNECTION_ERROR]" in err
-
-
-@pytest.mark.slow
 def test_ctrl_c_while_the_server_does_not_answer(pawlock_alone: Pawlock) -> None:
-    command = pawlock_alone.start("watch", "--interval", "0.05", "job")
+    command = pawlock_alone.start("top", "--json", "--interval", "0.05")
     command.line()
     pawlock_alone.server.kill()
     time.sleep(0.5)

@@ -32,9 +32,6 @@ def held_around(environ: Mapping[str, str] = os.environ) -> list[Held]:
         found += [(str(kind), str(name), int(fence)) for kind, name, fence in entries]
     except (ValueError, TypeError):
         found.clear()
-    name, fence = environ.get("PAWLOCK_LOCK_NAME"), environ.get("PAWLOCK_FENCE", "")
-    if name and fence.isdecimal() and not any(one[1:] == (name, int(fence)) for one in found):
-        found.append(("lock", name, int(fence)))  # by `pawlock acquire`
     return found
 
 

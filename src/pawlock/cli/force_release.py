@@ -44,7 +44,7 @@ Exit codes:
   130 Ctrl-C; nothing was done   75  it changed hands each time that it was to be taken
 
 The previous holder keeps running until it notices the loss; its fencing token becomes stale, so guarded writes refuse
-it. Writes it already made are not undone. The audit log records who did it, when and why: `pawlock audit`.
+it. Writes it already made are not undone. The audit log records who did it, when and why: `pawlock show`.
 """
 
 

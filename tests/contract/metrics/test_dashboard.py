@@ -15,12 +15,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import pawlock
 from pawlock.metrics.prometheus import instrument
-from tests.support.command import call, environment
+from tests.support.command import environment
 from tests.support.servers import Server
 
 ROOT = Path(__file__).resolve().parents[3]
-RULES = ROOT / "src/pawlock/metrics/data/pawlock-alerts.yaml"
-DASHBOARD = ROOT / "src/pawlock/metrics/data/pawlock-overview.json"
+RULES = ROOT / "docs/grafana/pawlock-alerts.yaml"
+DASHBOARD = ROOT / "docs/grafana/pawlock-overview.json"
 METRIC = re.compile(r"\bpawlock_[a-z_]+")
 
 
@@ -126,11 +126,6 @@ def test_prometheus_takes_the_rules() -> None:
     done = subprocess.run([promtool, "check", "rules", RULES], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(rules())} rules found" in done.stdout
-
-
-def test_the_command_prints_them() -> None:
-    for options, path in (([], DASHBOARD), (["--alerts"], RULES)):
-        assert call("grafana", *options) == (0, path.read_text(encoding="utf-8"), "")
 
 
 @pytest.mark.parametrize(("module", "extra", "gone"), [
