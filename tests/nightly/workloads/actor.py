@@ -220,12 +220,24 @@ async def by_tasks(order: Order, until: float, journal: Journal) -> None:
         )
 
 
+async def warm_up(url: str) -> None:
+    """Connect once."""
+    async with pawlock.connect_async(url) as client:
+        await client.inspect("n")
+
+
 def main() -> None:
     """Do what the argument says."""
     order = Order(**json.loads(sys.argv[1]))
     # One line is one write: a process that is killed leaves whole lines, but for the last.
     file = os.open(order.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     journal = Journal(lambda line: os.write(file, line.encode()))
+    # All that is imported when it is first used: how long that takes tells how busy the machine is.
+    if order.api == "asyncio":
+        asyncio.run(warm_up(order.url))
+    else:
+        with pawlock.connect(order.url) as client:
+            client.inspect("n")
     print("ready", flush=True)
     until = float(sys.stdin.readline())
     if order.api == "asyncio":
