@@ -7,7 +7,7 @@
 #|   make test-full   all of it, slow tests too, on every server; on Debian as root it installs redis-server
 #|   make interop     one lock with Redisson, Spring, Go and Node clients: installs them, then tests
 #|   make soak        everything at once on a real server, for MINUTES=60; ends with a summary, also at Ctrl-C
-#|   make lint        ruff, mypy, pyright, layers, sizes: one line each
+#|   make lint        ruff, mypy, pyright, layers, paths: one line each
 #|   make format      let ruff rewrite what it can
 #|   make bench       against other lock libraries, side by side; ARGS="P1 --quick" chooses
 #|   make docs        build the documentation into site/

@@ -52,7 +52,7 @@ CHECKS = (
     Check("types are complete", ("python", "tools/check_types.py", sys.executable), needs="pyright"),
     Check("sync from aio", ("python", "tools/make_sync.py", "--check")),
     Check("layers", ("lint-imports", "--no-cache")),
-    Check("sizes and words", ("python", "tools/check_sizes.py")),
+    Check("paths", ("python", "tools/check_paths.py")),
 )
 
 

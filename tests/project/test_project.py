@@ -1,6 +1,5 @@
 """What the project promises about itself: its package, its extras, its sizes, its layers, its own guards."""
 
-import ast
 import importlib
 import os
 import re
@@ -152,43 +151,16 @@ def test_an_import_for_types_alone_counts_as_any_other(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def sizes(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """The size check as a module."""
+def paths(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """The check of paths as a module."""
     monkeypatch.syspath_prepend(ROOT / "tools")
-    return importlib.import_module("check_sizes")
+    return importlib.import_module("check_paths")
 
 
-MANY = "".join(f"    a{number}: int\n" for number in range(20))
-MANY_SET = "".join(f"        self.b{number} = 1\n" for number in range(11))
-TOO_MUCH = {
-    f"class A:\n{MANY}    one: str\n": "{}:1: A has 21 attributes",
-    f"class A:\n{MANY}    def f(self):\n        self.one = 1\n": "{}:1: A has 21 attributes",
-    f"class A:\n    __slots__ = ({'%r, ' * 20} 'one')\n" % (*map(str, range(20)),): "{}:1: A has 21",
-    f"class A:\n    def f(self):\n{MANY_SET}\nclass B(A):\n{MANY}": "{}:15: B has 31",
-    "def f(a, b, c, d, /, e, f, *, g, h): ...\n": "{}:1: f has 8 parameters",
-    "class A:\n    async def f(self, a, b, c, d, e, f, g, *, h): ...\n": "{}:2: f has 8 parameters",
-}
-ENOUGH = (
-    f"class A:\n{MANY}    one: ClassVar[str] = ''\n    ten = 10\n    def f(self): self.a0 = self.other\n",
-    "class A:\n    def f(self, a, b, c, d, e, f, *, g): ...\n",
-    "class A:\n    @classmethod\n    def g(cls, a, b, c, d, e, f, g): ...\n",
-    f"class LockOptions:\n{MANY}    one: str\n",
-)
-
-
-def test_the_size_check_finds_what_holds_too_much(sizes: types.ModuleType) -> None:
-    path = PACKAGE / "core" / "made_up.py"
-    for text, expected in TOO_MUCH.items():
-        (found,) = sizes.overloaded({path: ast.parse(text)})
-        assert found.startswith(expected.format(path.relative_to(ROOT)))
-    for text in ENOUGH:
-        assert not list(sizes.overloaded({path: ast.parse(text)})), text
-
-
-def test_a_path_of_one_machine_is_found(sizes: types.ModuleType) -> None:
+def test_a_path_of_one_machine_is_found(paths: types.ModuleType) -> None:
     for text in ("HOME = '/" + "home/somebody/x'\n", "HOME = '/" + "work/x'\n"):
-        assert "a path of one machine" in "".join(sizes.problems(PACKAGE / "made_up.py", text))
-    assert not list(sizes.problems(PACKAGE / "made_up.py", "url = 'https://example.org/home/x'\n"))
+        assert "a path of one machine" in "".join(paths.problems(PACKAGE / "made_up.py", text))
+    assert not list(paths.problems(PACKAGE / "made_up.py", "url = 'https://example.org/home/x'\n"))
 
 
 def test_no_code_is_left_to_be_written() -> None:
