@@ -54,7 +54,8 @@ test: env-dev
 	code=0; $(PY) tools/lint.py || exit 1; echo "tests"; \
 	PAWLOCK_LINT_SKIPS=.make/skips $(PY) -m pytest -q -m "not slow" -n auto --dist worksteal \
 	    $(COVERAGE) $(ARGS) || code=$$?; \
-	times | awk -F '[ms ]' 'NR == 2 {printf "CPU of lint and tests: %.0f s\n", 60 * $$1 + $$2 + 60 * $$4 + $$5}'; \
+	times >.make/times; \
+	awk -F '[ms ]' 'NR == 2 {printf "CPU of lint and tests: %.0f s\n", 60 * $$1 + $$2 + 60 * $$4 + $$5}' .make/times; \
 	exit $$code
 
 test-full: env-dev env-docs
