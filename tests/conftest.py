@@ -53,7 +53,7 @@ def _go_before_others() -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """Say how many tests run at once under ``-n auto``: most of them wait for two thirds of their time."""
-    return max(4, min(12, 3 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 6))
+    return max(4, min(12, 4 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 8))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if flavours:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
-            # Six at a time on two cores: what takes forty seconds alone can need more than the usual limit.
+            # Eight at a time on two cores: what takes forty seconds alone can need more than the usual limit.
             item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
 
 
