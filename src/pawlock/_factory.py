@@ -226,9 +226,7 @@ class Settings:
         if self.redlock is not None:
             self.redlock.check_ttl(options.ttl, options.given.lock_delay)
         queue_key = queue_key_of(plan.primitive.key, options)
-        return replace(
-            plan, options=options, queue_key=queue_key, batch_key=queue_key if plan.batch_key else ""
-        )
+        return replace(plan, options=options, queue_key=queue_key)
 
     def plan_of_ticket(self, text: object, given: Mapping[str, Any]) -> tuple[Ticket, Plan]:
         """The content of a ticket, and the plan that its lease goes on with.
@@ -359,8 +357,7 @@ def _check_slots(settings: Settings, key: Key) -> None:
 def exclusive_plan(primitive: Primitive, options: Terms) -> Plan:
     """The plan of a primitive that one owner holds at a time, whichever it is."""
     queue_key, alone = queue_key_of(primitive.key, options), not options.hands_over
-    batch_key = queue_key if alone and options.durable is None else ""
-    return Plan(primitive, options, primitive.kind == "rlock", False, alone, queue_key, batch_key=batch_key)
+    return Plan(primitive, options, primitive.kind == "rlock", False, alone, queue_key)
 
 
 _ON_QUORUM = frozenset({"lock", "rlock", "multi_lock"})

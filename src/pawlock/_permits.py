@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from pawlock._factory import (
     Settings,
     name_and_key,
-    queue_key_of,
     refuse_on_quorum,
     unfilled,
 )
 from pawlock.core.protocol.options import Renew, Seconds, check_count, check_flag
-from pawlock.core.protocol.terms import Terms
 from pawlock.core.retry import query
 from pawlock.core.state.plan import Plan
 from pawlock.errors import ConfigurationError
@@ -71,7 +69,7 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
         return unfilled("semaphore", name, options)
     permit = settings.engine.semaphore(*found, permits, options)
     # Each acquisition counts by itself, also of one thread: nothing is re-entered.
-    return Plan(permit, options, False, True, True, "", batch_key=_batch_key(permit.key, options))
+    return Plan(permit, options, False, True, True, "")
 
 
 def plans_of_rwlock(
@@ -90,15 +88,10 @@ def plans_of_rwlock(
     if found is None:
         return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
     reader, writer = settings.engine.rwlock(*found, options, upgradable=upgradable)
-    batch_key = _batch_key(reader.key, options)
     return (
-        Plan(reader, options, True, False, True, "", batch_key=batch_key),
-        Plan(writer, options, True, False, True, "", batch_key=batch_key),
+        Plan(reader, options, True, False, True, ""),
+        Plan(writer, options, True, False, True, ""),
     )
-
-
-def _batch_key(key: str, options: Terms) -> str:
-    return "" if options.durable is not None else queue_key_of(key, options)
 
 
 def check_permits(permits: object, what: str = "permits") -> int:

@@ -23,7 +23,6 @@ APIS = ("threads", "asyncio")
 _SCRIPTS = (
     "acquire",
     "renew",
-    "beat",
     "leave",
     "swap",
     "inspect",

@@ -174,28 +174,12 @@ def release_to_threads(scene: Scene) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def release_in_a_run(scene: Scene) -> Iterator[None]:
-    """Of strict order: the message of the hand-off named those behind, and the release serves them here."""
-    held = scene.lock(scene.rival).acquire(timeout=4)
-    taken: list[Any] = []
-    first = in_thread(lambda: taken.append(scene.lock().acquire(timeout=4)))
-    until(lambda: scene.waiters() == 1)
-    scene.queue(3)
-    if scene.kind == "fair_lock":
-        until(lambda: len(scene.client._engine.queues.followers) >= 3)
-    held.release()
-    first.result(5)
-    scene.lease = taken.pop()
-    scene.operation = scene.lease.release
-    yield
-
-
-@contextlib.contextmanager
 def release_at_the_end_of_a_run(scene: Scene) -> Iterator[None]:
     """Somebody else waited as well: the next but one here is to queue on the server by itself."""
     scene.options = {"handover": 1} if scene.kind == "lock" else {}
-    with release_in_a_run(scene):
-        yield
+    scene.take()
+    scene.queue(3)
+    yield
 
 
 @contextlib.contextmanager
@@ -264,7 +248,6 @@ SITUATIONS: dict[str, Situation] = {
     "acquire from another thread": acquire_from_a_thread,
     "release, alone": release_alone,
     "release to threads": release_to_threads,
-    "release in a run": release_in_a_run,
     "release at the end of a run": release_at_the_end_of_a_run,
     "release to another client": release_to_a_rival,
     "release after a failed renewal": release_that_must_not_be_handed_over,

@@ -615,58 +615,6 @@ def test_row_12_the_outer_section_ends_after_an_inner_one_that_was_interrupted(
     assert len(kept) <= 2, f"held once more after an interrupt at {kept}"
 
 
-@contextlib.contextmanager
-def strict_line(client: pawlock.Client, server: Server) -> Iterator[pawlock.Lease]:
-    """A lease in strict order with two threads of its client behind it, which are served in the end."""
-    fair = client.fair_lock("n", ttl=TTL, ticket_ttl=TICKET)
-
-    def take_turn() -> int:
-        with fair.acquire(5) as lease:
-            return lease.fence
-
-    holder = fair.acquire(5)
-    first = in_thread(lambda: fair.acquire(5))
-    until(lambda: waiters(server, "n") == 1)
-    behind: list[Future[int]] = []
-    for place in (1, 2):
-        behind.append(in_thread(take_turn))
-        until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.queues.followers) >= at)  # type: ignore[misc]
-    holder.release()
-    lease = first.result(5)
-    run = lease._record.server_lease.run
-    assert run is not None
-    assert run.behind, "the next in line are not known, so there is no run to break"
-    yield lease
-    fences = [waiter.result(5) for waiter in behind]
-    assert lease.fence < fences[0] < fences[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["release", "with"])
-def test_row_12_interrupt_at_every_step_of_a_release_in_strict_order(
-    way: str, pair: tuple[pawlock.Client, pawlock.Client], server: Server
-) -> None:
-    client, _ = pair
-    not_begun: list[pawlock.Lease] = []
-
-    @contextlib.contextmanager
-    def prepared() -> Iterator[Callable[[], Any]]:
-        with strict_line(client, server) as lease:
-
-            def leave_block() -> None:
-                with lease:
-                    pass
-
-            yield lease.release if way == "release" else leave_block
-            with contextlib.suppress(pawlock.NotHeld):
-                lease.release()
-                not_begun.append(lease)
-
-    assert sweep(server, client, prepared) > 8
-    # Where `release`, `__enter__` and `__exit__` themselves begin.
-    assert len(not_begun) <= 2
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("waiting", [0, 1])
 def test_row_12_interrupt_at_every_step_of_a_release_to_the_last_of_a_run(

@@ -243,7 +243,7 @@ def reads_only(step: Step) -> bool:
     return step.script == "inspect" or step.reply[0] == "X" or (step.script == "acquire" and step.mode == 2)
 
 
-_RENEW = ("renew", "own_renew", "beat")
+_RENEW = ("renew", "own_renew")
 _CREATE = ("acquire", "swap", "own_acquire", "adopt")
 
 

@@ -383,9 +383,7 @@ class Member:
                 return
             if step.end == "drop":
                 for one in members_of(lease):
-                    # With it goes what was to leave with it: the tickets of those who followed in its run.
-                    run = one.server_lease.run
-                    self.sim.loose.update((one.server_lease.token, *((run and run.spent) or ())))
+                    self.sim.loose.add(one.server_lease.token)
                     self.sim.oracle.dropped(one)
                     self.sim.recorder.ended(one)
                 return

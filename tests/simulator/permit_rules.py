@@ -9,7 +9,7 @@ from tests.simulator.invariants import DAY_MS
 
 __all__ = ["PermitRun", "PermitState", "QueuedWaiter", "broken_permits"]
 
-_RENEW = ("renew", "beat")
+_RENEW = ("renew",)
 Mail = list[tuple[str, list[str]]]
 
 

@@ -391,17 +391,10 @@ class SimRuntime:
         else:
             self._early[token] = wakeup
 
-    def waker(self, token: str) -> Callable[[], object] | None:
-        """See ``Runtime``."""
-        return lambda: self._wake_waiter(token)
-
     def _wake_waiter(self, token: str) -> None:
         waiter = self._waiters.get(token)
         if waiter is not None:
             waiter.unpark(False)
-
-    def extend_wait(self, token: str, seconds: float) -> None:
-        """See ``Runtime``: each task sets the end of its own sleep."""
 
     async def hear(self, hears: tuple[str, str], seconds: float) -> None:
         """See ``Runtime``: the messages of other programs are hints, and all of them are lost here."""

@@ -26,8 +26,6 @@ def step_of(script: str, args: list[bytes], reply: Reply) -> Step:
     if script.startswith("own_"):
         mode = int(args[4]) if script == "own_acquire" else 1
         return Step(script, first, owner=args[1].decode(), mode=mode, reply=status)
-    if script == "leave":
-        return Step(script, first, reply=status, spent=tuple(args[3].decode().split(" ")[1:]))
     return Step(script, first, mode=int(args[3]) if script == "acquire" else 1, reply=status)
 
 

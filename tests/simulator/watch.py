@@ -38,7 +38,6 @@ Believed = Callable[["Node", str, State, Step], object]
 _MUTEX = (
     "acquire",
     "renew",
-    "beat",
     "leave",
     "swap",
     "adopt",
@@ -52,7 +51,7 @@ _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("together", "pawlock.primitives.mutex", ("renew_all",)),
     ("election", "pawlock.primitives.election", ("acquire", "renew", "leave")),
     ("once", "pawlock.primitives.once", ("begin", "renew", "finish", "forget", "look")),
-    ("permits", "pawlock.primitives.permits", ("acquire", "renew", "beat", "leave", "limit", "inspect")),
+    ("permits", "pawlock.primitives.permits", ("acquire", "renew", "leave", "limit", "inspect")),
     ("vote", "pawlock.primitives.redlock", ("grant", "ratify", "renew", "leave")),
 )
 _OF_REDISSON = b"redisson_lock_queue"
@@ -61,7 +60,7 @@ _WAKES = b"redisson_lock__channel"
 _OF_WAKE = 3
 _TOUCHED_MS = 500
 """What waits for replicas touches the name, and each touch may make it live a moment longer: so much in all."""
-_NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "beat", "leave", "own_renew", "own_leave"})
+_NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "leave", "own_renew", "own_leave"})
 
 
 @cache
@@ -278,15 +277,12 @@ class Watch:
 
     def _announced(self, message: str, after: Snapshot, step: Step) -> None:
         """A hand-off message says what is so."""
-        token, fence, expiry, _, *behind = message.split(" ")
+        token, fence, expiry, _ = message.split(" ")
         if fence == "0":
             # One that tells observers to look.
             return
         if token not in after.holders() or (int(fence), int(expiry)) != (after.cur, after.leases[token]):
             self.world.fail(f"message: {message!r} says otherwise than {after} after {step}")
-        queue = after.queue
-        if behind != sorted(queue, key=lambda token: queue[token].number)[: len(behind)]:
-            self.world.fail(f"I8: {behind} do not stand right behind {token} in {after} after {step}")
 
     def _permit(
         self, script: str, keys: tuple[bytes, ...], args: list[bytes], reply: Reply, *, changed: bool

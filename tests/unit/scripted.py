@@ -223,12 +223,6 @@ class Scripted:
     async def pause(self, seconds: float) -> None:
         self.clock += seconds
 
-    def waker(self, token: str) -> Callable[[], object] | None:
-        return None
-
-    def extend_wait(self, token: str, seconds: float) -> None:
-        """Nobody speaks for another here."""
-
     async def hear(self, hears: tuple[str, str], seconds: float) -> None:
         await self.sleep(seconds)
 

@@ -9,7 +9,6 @@ import pytest
 import pawlock
 from pawlock.core.acquire.local_wait import await_turn
 from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.terms import RUN
 from pawlock.core.release.release import release_or_raise
 from pawlock.core.state.local_queue import LocalQueue, LocalQueues, LocalWaiter
 from pawlock.core.state.plan import Attempt
@@ -143,7 +142,7 @@ def test_s9_locks_that_never_hand_over() -> None:
         with case(options):
             rig = Rig(held(), **options)
             assert rig.plan.alone
-            assert rig.options.block == (RUN if rig.options.runs else 1)
+            assert rig.options.block == 1
             lease = rig.acquire()
             assert lease.server_lease.local_queue is None
             assert len(rig.engine.queues.local) == 0

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 
 from pawlock.core.acquire.degraded import DegradedLease
-from pawlock.core.acquire.queue import _listen
 from pawlock.core.client import weak_suspect_all
 from pawlock.core.coordinate.election import ENDED, Watch
 from pawlock.core.coordinate.gate_wait import unexpected
@@ -31,7 +30,7 @@ from pawlock.core.release.extend import extend
 from pawlock.core.state.client import OutboxEntry
 from pawlock.core.state.local_queue import LocalWaiter
 from pawlock.core.state.observers import Observers
-from pawlock.core.state.records import ServerLease, Ticket, Waiter
+from pawlock.core.state.records import ServerLease, Waiter
 from pawlock.core.state.session import SessionPublisher, Wait
 from pawlock.errors import ScriptError
 from pawlock.model import LeaseState, LossReason
@@ -131,13 +130,11 @@ def test_a_child_has_nothing_of_its_parent() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     engine = rig.engine
-    engine.queues.followers["t"] = engine_waiter = Waiter("t")
-    engine.queues.waits[engine_waiter] = rig.plan.primitive, "me", START
+    engine.queues.waits[Waiter("t")] = rig.plan.primitive, "me", START
     engine.outbox.entries[OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START)] = None
     engine.activity.maintenance_runs = True
     engine.after_fork()
-    assert (engine.leases.held, engine.queues.waits, engine.queues.followers, engine.outbox.entries) == (
-        {},
+    assert (engine.leases.held, engine.queues.waits, engine.outbox.entries) == (
         {},
         {},
         {},
@@ -387,19 +384,6 @@ def test_a_lease_without_renewal_that_is_extended_again_and_again_stays_in_its_r
         rig.runtime.clock += 1.0
         run(extend(rig.engine, lease, 30.0))
         assert lease.server_lease.bucket is not None
-
-
-def test_a_claim_that_wakes_up_is_in_no_run() -> None:
-    rig = Rig(held(), handover=0)
-    waiter, other = Waiter("w0"), Waiter("w1")
-    waiter.set_keys("follow_key", "x")
-    waiter.ticket = Ticket(1, 0, 0.0)
-    rig.runtime.waker = lambda token: token.upper  # type: ignore[method-assign]
-    for one in (waiter, other):
-        rig.engine.queues.waits[one] = rig.plan.primitive, "me", START
-    assert run(_listen(rig.engine, rig.plan.primitive, rig.options, waiter, None)) is None
-    assert waiter.strict.wake is not None, "it was in one while it slept"
-    assert rig.engine.queues.followers == {}
 
 
 GRANTED = Granted(1, 1, 0)

@@ -476,34 +476,17 @@ def test_a_waiter_changes_its_state_as_the_table_says() -> None:
             assert waiter.sent
 
 
-def test_a_waiter_that_did_not_sit_down_has_no_part_to_write_to() -> None:
-    waiter, other = Waiter("w"), Waiter("o")
-    with pytest.raises(AttributeError, match="without keys of its own"):
-        waiter.strict.behind = ("x",)
-    with pytest.raises(AttributeError, match="without keys of its own"):
-        waiter.batch.batch_key = "x"
-    waiter.set_keys("f", "k")
-    waiter.strict.behind = ("x",)
-    assert (other.strict.behind, other.strict.follow_key, other.batch.batch_key) == ((), "", "")
-
-
 def test_the_next_speaker_has_parts_of_its_own() -> None:
     waiter = Waiter("w", Former("o"))
-    waiter.set_keys("f", "k")
     waiter.ticket = Ticket(3, 0, 0.0)
     waiter.failing().attempt = 2
     waiter.state = WaiterState.QUEUED
     successor = waiter.successor()
     assert (successor.rank, successor.queued, successor.old) == (3, True, Former("o"))
-    assert (successor.strict.follow_key, successor.batch.batch_key, successor.failing().attempt) == (
-        "f",
-        "k",
-        2,
-    )
+    assert successor.failing().attempt == 2
     successor.ticket = None
     successor.failing().attempt = 0
-    successor.strict.behind = ("x",)
-    assert (waiter.rank, waiter.failing().attempt, waiter.strict.behind) == (3, 2, ())
+    assert (waiter.rank, waiter.failing().attempt) == (3, 2)
 
 
 # The first request --------------------------------------------------------------------------------------------------

@@ -514,7 +514,7 @@ func (t *token) leave(ctx context.Context) ([]any, error) {
 	if t.unanswered {
 		tomb = tombTTL
 	}
-	reply, _, err := t.ask(ctx, leaveScript, t.keys, t.text, milliseconds(tomb), 0, "", milliseconds(t.settings.fenceTTL))
+	reply, _, err := t.ask(ctx, leaveScript, t.keys, t.text, milliseconds(tomb), 0, milliseconds(t.settings.fenceTTL))
 	t.pending = nil
 	return reply, err
 }

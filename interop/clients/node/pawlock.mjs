@@ -238,7 +238,7 @@ class Token {
 
   async leave(signal) {
     const { fenceTtl } = this.settings;
-    return (await this.#ask('mutex/leave', [this.text, this.unanswered ? TOMB_MS : 0, 0, '', fenceTtl], signal)).reply;
+    return (await this.#ask('mutex/leave', [this.text, this.unanswered ? TOMB_MS : 0, 0, fenceTtl], signal)).reply;
   }
 
   /** Remove what the server has of it, which nobody may use any more. */

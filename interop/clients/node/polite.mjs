@@ -40,6 +40,6 @@ export async function locked(redis, name, work, ttl = 30_000) {
     return await work(reply[2], AbortSignal.timeout(Math.max(0, Math.floor(left))));
   } finally {
     // A copy of an acquire that was not answered may arrive later: the tombstone bars it.
-    await run('leave', answered ? 0 : TOMB, 0, '', DAY);
+    await run('leave', answered ? 0 : TOMB, 0, DAY);
   }
 }

@@ -107,7 +107,7 @@ def _end_leases(engine: Engine, ended: set[ServerLease]) -> None:
         # That thread may be paused before it posts what leaves the token, and need not be in a call.
         if server_lease not in ended:
             ended.add(server_lease)
-            engine.post(server_lease.leave(TOMB_MS, 0))
+            engine.post(server_lease.primitive.leave(server_lease.token, TOMB_MS, 0))
 
 
 async def _end_below(engine: Engine, here: object) -> None:
@@ -150,7 +150,7 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
         tokens = [waiter.token] if waiter.old is None else [waiter.token, waiter.old.token]
         ends += [(None, primitive.leave(token, TOMB_MS, 0)) for token in tokens]
     for server_lease in _being_lost(engine):
-        ends.append((None, server_lease.leave(TOMB_MS, 0)))
+        ends.append((None, server_lease.primitive.leave(server_lease.token, TOMB_MS, 0)))
     for mark, by in tuple(engine.activity.in_progress.items()):
         if by is not who:
             continue
@@ -160,7 +160,9 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
             server_lease = mark.lease.server_lease
             if server_lease.state is LeaseState.RELEASED and server_lease.owner.epoch == engine.epoch:
                 close_ms = server_lease.close_ms(engine.runtime.now())
-                ends.append((server_lease, server_lease.leave(TOMB_MS, close_ms)))
+                ends.append(
+                    (server_lease, server_lease.primitive.leave(server_lease.token, TOMB_MS, close_ms))
+                )
         elif isinstance(mark, PendingOperation) and (call := mark.final_request()) is not None:
             ends.append((None, call))
     return ends

@@ -12,9 +12,8 @@ end
 
 -- Reads the queue up to its first live ticket and writes nothing, so that a key of a wrong type stops the script
 -- before its first write. `head` is the first in the queue, where the caller knows it: mostly it is live, and
--- nobody else is looked at. The ticket of `own` counts as one that expires at `own_expiry_ms`, and those that are keys
--- of `gone` as dead.
-local function plan(head, own, own_expiry_ms, gone)
+-- nobody else is looked at. The ticket of `own` counts as one that expires at `own_expiry_ms`.
+local function plan(head, own, own_expiry_ms)
   local found, from = {drop = {}}, 0
   call('ZCARD', QUEUE)
   call('HLEN', TICKETS)
@@ -25,9 +24,6 @@ local function plan(head, own, own_expiry_ms, gone)
       local expiry, _, block, channel, owner = parse(tickets[i])
       if member == own and own_expiry_ms and expiry > 0 then
         expiry = own_expiry_ms
-      end
-      if gone and gone[member] then
-        expiry = 0
       end
       found.drop[#found.drop + 1] = member
       if expiry > now_ms then

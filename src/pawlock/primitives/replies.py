@@ -102,8 +102,8 @@ def always(outcome: Outcome) -> Callable[[Fields], Outcome]:
 
 
 def _queued(fields: Fields) -> Queued:
-    rank, holder_ms, expires_ms, now_ms, foreign, *ranks = fields
-    return Queued(rank, holder_ms, expires_ms, now_ms, bool(foreign), ranks[0] if ranks else ())
+    rank, holder_ms, expires_ms, _, foreign = fields
+    return Queued(rank, holder_ms, expires_ms, bool(foreign))
 
 
 def _busy(fields: Fields) -> Busy:

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import inf
 from typing import Any, TypeVar
 
@@ -297,21 +297,6 @@ class AsyncioRuntime:
         mux = self._mux
         if mux is not None and threading.get_ident() == self._thread and not self.loop.is_closed():
             mux.cast(call)
-
-    def waker(self, token: str) -> Callable[[], object] | None:
-        """See ``Runtime``."""
-        return partial(self._wake_waiter, token)
-
-    def _wake_waiter(self, token: str) -> None:
-        waiter = self._waiters.get(token)
-        if waiter is not None:
-            waiter.end()
-
-    def extend_wait(self, token: str, seconds: float) -> None:
-        """See ``Runtime``."""
-        waiter = self._waiters.get(token)
-        if waiter is not None:
-            waiter.until = self.loop.time() + seconds
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""

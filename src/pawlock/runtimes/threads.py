@@ -324,15 +324,6 @@ class ThreadRuntime:
     def cast(self, call: Call) -> None:
         """See ``Runtime``: the maintenance sends it at once; an interrupted connection must not be used again."""
 
-    def waker(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002 - a thread waits for one at a time
-        """See ``Runtime``."""
-        link = self._local.here.link
-        # Locked: a signal handler came on top of a wait of this thread, whose waker it is.
-        return None if link is None or link.dead or not link.free else link.waker()
-
-    def extend_wait(self, token: str, seconds: float) -> None:
-        """See ``Runtime``: each thread sets the end of its own sleep."""
-
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
         if self._closing.is_set():

@@ -12,7 +12,7 @@ import select
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from time import monotonic
 from typing import Any
@@ -22,7 +22,6 @@ from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Wakeup
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port
-from pawlock.transport.waker import Waker
 from pawlock.transport.wire import (
     ENDS_CONNECTION,
     NOTHING,
@@ -79,8 +78,6 @@ class Link:
         # The channel of another program that is heard, beside the own one; whether its list had something just now.
         self._hears: str = ""
         self._rang = False
-        self._waker: Waker | None = None
-        self._listens = False
         self._timeout = -1.0
         end = monotonic() + 2 * timeout
         self._sock = open_socket(endpoint, timeout, end)
@@ -291,16 +288,6 @@ class Link:
                 self._early.clear()
             self._early[found[0]] = found[1]
 
-    def waker(self) -> Callable[[], object]:
-        """What ends the next wait, from another thread. It may be called late, when nobody listens any more."""
-        if self._waker is None:
-            self._waker = Waker()
-            self._either = select.poll()
-            self._either.register(self._sock.fileno(), select.POLLIN)
-            self._either.register(self._waker.fileno(), select.POLLIN)
-        self._listens = True
-        return self._waker.wake
-
     def hear(self, hears: tuple[str, str], seconds: float) -> bool:
         """Sleep until another program sends what wakes its waiters, for at most so many seconds.
 
@@ -344,14 +331,9 @@ class Link:
         return False
 
     def wait(self, token: str, timeout: float) -> Wakeup | None:
-        """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds.
-
-        Returns:
-            None without a message: the time is up, or its waker was called.
-        """
+        """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds; then None."""
         end = monotonic() + timeout
         self.waiting = True
-        listens, self._listens = self._listens, False
         try:
             # The message may have come in the same packet as the last reply.
             self._sort()
@@ -362,14 +344,8 @@ class Link:
                 left = end - monotonic()
                 if left <= 0:
                     return None
-                if listens and not self._comes(left):
-                    return None
                 # The kernel's own timeout serves a long wait with one call less than poll() and recv().
-                if (
-                    listens
-                    or (self._kernel_timeouts and left >= self._timeout - _SLACK)
-                    or self._readable(left)
-                ):
+                if (self._kernel_timeouts and left >= self._timeout - _SLACK) or self._readable(left):
                     with contextlib.suppress(BlockingIOError):
                         self._pull()
         except Exception as error:  # noqa: BLE001 - whatever broke
@@ -382,19 +358,6 @@ class Link:
             raise
         finally:
             self.waiting = False
-
-    def _comes(self, seconds: float) -> bool:
-        """Whether there is something to read within that time, and the waker is not called before."""
-        waker = self._waker
-        if waker is None or (isinstance(self._sock, ssl.SSLSocket) and self._sock.pending()):
-            return True
-        ready = self._either.poll(int(seconds * 1000) + 1)
-        woken = waker.fileno()
-        for number, _ in ready:
-            if number == woken:
-                waker.clear()
-                return False
-        return bool(ready)
 
     def heard(self) -> list[str]:
         """Tokens that are over by the messages that came so far; waits for nothing."""

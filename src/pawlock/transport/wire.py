@@ -74,10 +74,9 @@ def read_push(push: Any) -> tuple[str, Wakeup] | None:
     words = push[2].split(b" ")
     if len(words) < 4:
         return None
-    behind = tuple([word.decode() for word in words[4:]])
     over = words[3] == b"0" and words[1] == b"0" and words[2] == b"0"
     try:
-        return words[0].decode(), Wakeup(int(words[1]), int(words[2]), behind, over)
+        return words[0].decode(), Wakeup(int(words[1]), int(words[2]), over)
     except ValueError:
         return None
 

@@ -185,9 +185,9 @@ CLIENT_CLOCKS = (
 
 ARITHMETIC = (
     Edit(
-        "if waiting then\n  gone[#gone + 1] = token\n",
-        """if waiting then
-  gone[#gone + 1] = token
+        "if waiting and not known then\n  found.drop[#found.drop + 1] = token\n",
+        """if waiting and not known then
+  found.drop[#found.drop + 1] = token
   for _, other in ipairs(call('HKEYS', TICKETS)) do
     local expiry, ttl, block, channel, owner = parse(call('HGET', TICKETS, other))
     write_ticket(other, math.max(1, expiry - 60000), ttl, block, channel, owner)

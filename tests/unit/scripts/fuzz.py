@@ -373,7 +373,7 @@ class Client:
 
         if not tries:
             self.state = "leaving"
-        self.request("leave", tok, (tok, 0 if self.world.calm else TOMB, close, ""), answered)
+        self.request("leave", tok, (tok, 0 if self.world.calm else TOMB, close), answered)
         self.world.later(40, repeat)
 
 

@@ -16,7 +16,6 @@ class PermitRig(Rig):
     keys = {  # noqa: RUF012 - a constant
         "acquire": (*_WAITING, "dead", "holds"),
         "renew": (*_WAITING, "holds"),
-        "beat": (*_WAITING, "holds"),
         "leave": (*_WAITING, "dead", "holds"),
         "limit": (*_WAITING, "holds"),
         "inspect": (*_WAITING, "holds"),

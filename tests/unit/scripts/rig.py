@@ -15,7 +15,6 @@ PACKAGE = "pawlock.primitives.mutex"
 NAMES = (
     "acquire",
     "renew",
-    "beat",
     "leave",
     "swap",
     "inspect",
@@ -26,7 +25,6 @@ NAMES = (
 KEYS = {
     "acquire": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "renew": ("name", "fence", "queue", "tickets", "holds"),
-    "beat": ("name", "fence", "queue", "tickets", "holds"),
     "adopt": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "leave": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "swap": ("name", "fence", "queue", "tickets", "dead_old", "dead_new", "holds"),
@@ -188,11 +186,8 @@ class Rig:
     ) -> Reply:
         return self.run("renew", (tok, ttl, ticket_ttl, channel, self.fence_ttl), name)
 
-    def beat(self, tok: str, *others: str, ttl: int = 1000, ticket_ttl: int = 300) -> Reply:
-        return self.run("beat", (tok, ttl, ticket_ttl, "", " ".join(others), self.fence_ttl))
-
-    def leave(self, tok: str, *, tomb: int = 0, close: int = 0, run: str = "", name: str = "n") -> Reply:
-        return self.run("leave", (tok, tomb, close, run, self.fence_ttl), name, dead=tok)
+    def leave(self, tok: str, *, tomb: int = 0, close: int = 0, name: str = "n") -> Reply:
+        return self.run("leave", (tok, tomb, close, self.fence_ttl), name, dead=tok)
 
     def swap(
         self, old: str, tok: str, ttl: int = 1000, ticket_ttl: int = 300, *, tomb: int = 0, block: int = 1,

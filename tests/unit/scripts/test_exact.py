@@ -39,8 +39,8 @@ class Names(Node):
     ) -> list[Any]:
         return self.call("acquire", tok, tok, ttl, 3000, mode, block, channel, room, DAY)
 
-    def leave(self, tok: str, *, tomb: int = 0, run: str = "") -> list[Any]:
-        return self.call("leave", tok, tok, tomb, 0, run, DAY)
+    def leave(self, tok: str, *, tomb: int = 0) -> list[Any]:
+        return self.call("leave", tok, tok, tomb, 0, DAY)
 
     def fence(self) -> dict[str, str]:
         fields: dict[str, str] = self.state()[FENCE][1]
@@ -152,29 +152,17 @@ def test_who_is_next_takes_a_name_that_is_free_with_what_its_ticket_has_left(nam
     assert QUEUE not in names.state()
 
 
-def test_a_hand_off_is_told_with_those_behind_it(names: Names) -> None:
+def test_a_hand_off_is_told(names: Names) -> None:
     known(names)
     names.acquire(A)
     for tok in (B, C, D):
         names.acquire(tok, block=4)
     names.later(20)
-    assert names.leave(A, run="2") == ["R"]
+    assert names.leave(A) == ["R"]
     now, cur = NOW_MS + 30, NOW_US + 30_000
-    assert names.mail == [("ch", f"{B} {cur} {NOW_MS + 3010} {now} {C} {D}")]
+    assert names.mail == [("ch", f"{B} {cur} {NOW_MS + 3010} {now}")]
     assert names.state()[NAME] == (2980, B)
     assert (names.fence()["last"], names.fence()["cur"]) == (f"{cur + 3}", f"{cur}")
-
-
-@pytest.mark.parametrize("tomb", [0, 500], ids=["the short way", "the long way"])
-def test_whom_the_client_served_itself_goes_with_the_token(names: Names, tomb: int) -> None:
-    known(names)
-    names.acquire(A)
-    for tok in (B, C, D):
-        names.acquire(tok)
-    assert names.leave(A, tomb=tomb, run=f"0 {B}") == ["R"]
-    assert names.state()[NAME][1] == C
-    assert list(names.state()[QUEUE][1]) == [D]
-    assert set(names.state()[TICKETS][1]) == {D}
 
 
 def test_a_release_by_an_operator_is_answered_the_same_again(names: Names) -> None:
@@ -285,18 +273,6 @@ def test_the_audit_trail_is_written_on_a_server_that_is_out_of_memory() -> None:
     node.store.no_memory = True
     assert node.run("note", ["a"], "id2", "two", 10, 60_000)[0] == "N"
     assert node.state()["a"] == (60_000, [f"{NOW_MS} id2 two", f"{NOW_MS} id1 one"])
-
-
-def test_who_speaks_for_others_hears_their_places(names: Names) -> None:
-    known(names)
-    names.acquire(A)
-    for tok in (B, C, D):
-        names.acquire(tok)
-    names.later(1000)
-    now = NOW_MS + 1010
-    reply = names.call("beat", B, B, 30_000, 3000, "", f"{C} {token('gone')} {D}", DAY)
-    assert reply == ["Q", 0, 29_000, now + 3000, now, 0, [1, -1, 2]]
-    assert {ticket.split()[0] for ticket in names.state()[TICKETS][1].values()} == {f"{now + 3000}"}
 
 
 def test_a_renewal_leaves_the_others_their_time_though_it_is_all_that_is_known(permits: Permits) -> None:

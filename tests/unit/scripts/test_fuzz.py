@@ -74,7 +74,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "owner == '-' and tonumber(expiry) > now_ms and",
         "owner == '-' and",
     ),
-    "the quick hand-off leaves the ticket": ("      call('ZREM', QUEUE, unpack(gone))\n", ""),
+    "the quick hand-off leaves the ticket": ("      call('ZREM', QUEUE, head)\n", ""),
     "the quick hand-off grants an owned ticket as a plain one": (
         "  if owner == '-' and tonumber",
         "  if tonumber",
@@ -109,7 +109,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "if call('PTTL', key) < expiry_ms - now_ms then\n    call('PEXPIREAT', key, digits(expiry_ms + S",
         "if true then\n    call('PEXPIREAT', key, digits(expiry_ms + 0 * S",
     ),
-    "leave keeps the ticket": ("if waiting then\n  gone[#gone + 1] = token\nend\n", ""),
+    "leave keeps the ticket": ("if waiting and not known then\n  found.drop", "if false then\n  found.drop"),
     "swap passes the queue by": (
         "local found = head and free and plan(head, old, 0) or {drop = {}}",
         "local found = {drop = {}}",

@@ -17,7 +17,6 @@ X = owner("x")
 REQUESTS: dict[str, Callable[[Rig], object]] = {
     "acquire": lambda rig: rig.acquire(A),
     "renew": lambda rig: rig.renew(A),
-    "beat": lambda rig: rig.beat(B, C),
     "leave": lambda rig: rig.leave(A),
     "swap": lambda rig: rig.swap(A, D),
     "inspect": lambda rig: rig.inspect(),
@@ -184,8 +183,6 @@ def test_without_memory_leases_live_on_and_are_passed_on(own: Rig) -> None:
     before = take(own).queue[B].expiry
     assert own.renew(B, 60_000, 40_000)[3] >= before + 10_000
     assert take(own).queue[B].expiry >= before + 10_000
-    assert own.beat(B, C, ttl=60_000, ticket_ttl=50_000)[-1] == [1]
-    assert take(own).queue[C].expiry >= before + 15_000
     assert own.leave(A, tomb=5000) == ("R",)
     assert own.value() == B
     assert own.acquire(A) == ("X",)

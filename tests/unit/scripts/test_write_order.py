@@ -20,10 +20,8 @@ EITHER = {
     "latch/count_down": "a latch that is there is counted down; a new one is refused",
     "latch/reset": "a latch that is there is reset; a new one is refused",
     "latch/wait": "who waits goes on; who comes anew, or to a new latch, is refused",
-    "mutex/beat": "where others' tickets are raised, the own one was before",
     "mutex/swap": "a place is passed on; who gives none up is refused",
     "once/finish": "a result is refused; a holder that lost leaves the queue, and the next is granted the name",
-    "permits/beat": "where others' tickets are raised, the own one was before",
 }
 """What some calls of a script meet, and others do not."""
 

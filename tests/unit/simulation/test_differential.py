@@ -210,11 +210,8 @@ class BothMutexes(Both):
     def stand(self, tok: str) -> None:
         self.both("acquire", tok, 30_000, 3000, 1, 17, "ch:1", 100, dead=tok)
 
-    def speak(self, tok: str, others: list[str]) -> None:
-        self.both("beat", tok, 30_000, 3000, "", " ".join(others))
-
     def go(self, tok: str) -> None:
-        self.both("leave", tok, 0, 0, "", dead=tok)
+        self.both("leave", tok, 0, 0, dead=tok)
 
     @rule(tok=TOKENS, ttl=TTLS, ticket=TTLS, mode=st.sampled_from([0, 1, 1, 1, 2]), block=BLOCKS, channel=CHANNELS,
           room=st.sampled_from([1, 3, 100]))  # fmt: skip
@@ -227,20 +224,9 @@ class BothMutexes(Both):
     def renew(self, tok: str, ttl: int, ticket: int, channel: str) -> None:
         self.both("renew", tok, ttl, ticket, channel)
 
-    @rule(
-        tok=TOKENS, ttl=TTLS, ticket=TTLS, channel=CHANNELS, others=st.lists(TOKENS, min_size=1, max_size=4)
-    )
-    def beat(self, tok: str, ttl: int, ticket: int, channel: str, others: list[str]) -> None:
-        self.both("beat", tok, ttl, ticket, channel, " ".join(others))
-
     @rule(tok=TOKENS, tomb=TOMBS, close=st.sampled_from([0, 0, 100]))
     def leave(self, tok: str, tomb: int, close: int) -> None:
-        self.both("leave", tok, tomb, close, "", dead=tok)
-
-    @rule(tok=TOKENS, tomb=TOMBS, close=st.sampled_from([0, 0, 100]), look=st.integers(0, 3),
-          spent=st.lists(TOKENS, max_size=3))  # fmt: skip
-    def leave_run(self, tok: str, tomb: int, close: int, look: int, spent: list[str]) -> None:
-        self.both("leave", tok, tomb, close, " ".join((str(look), *spent)), dead=tok)
+        self.both("leave", tok, tomb, close, dead=tok)
 
     @rule(old=TOKENS, tok=TOKENS, tomb=TOMBS, ttl=TTLS, ticket=TTLS, block=BLOCKS, channel=CHANNELS)
     def swap(self, old: str, tok: str, tomb: int, ttl: int, ticket: int, block: int, channel: str) -> None:
@@ -281,9 +267,6 @@ class BothPermits(Both):
         mode, permits = self.mode_of(tok)
         self.both("acquire", tok, mode, "", permits, 30_000, 3000, 1, "ch:1", 100, dead=tok)
 
-    def speak(self, tok: str, others: list[str]) -> None:
-        self.both("beat", tok, *self.mode_of(tok), 30_000, 3000, "", " ".join(others))
-
     def go(self, tok: str) -> None:
         self.both("leave", tok, *self.mode_of(tok), 0, 0, dead=tok)
 
@@ -307,17 +290,6 @@ class BothPermits(Both):
     @rule(tok=TOKENS, mode=MODES, ttl=TTLS, ticket=TTLS, channel=CHANNELS)
     def renew(self, tok: str, mode: str, ttl: int, ticket: int, channel: str) -> None:
         self.both("renew", tok, *self.ask(mode), ttl, ticket, channel)
-
-    @rule(
-        tok=TOKENS,
-        mode=MODES,
-        ttl=TTLS,
-        ticket=TTLS,
-        channel=CHANNELS,
-        others=st.lists(TOKENS, min_size=1, max_size=4),
-    )
-    def beat(self, tok: str, mode: str, ttl: int, ticket: int, channel: str, others: list[str]) -> None:
-        self.both("beat", tok, *self.ask(mode), ttl, ticket, channel, " ".join(others))
 
     @rule(tok=TOKENS, mode=MODES, tomb=TOMBS, close=st.sampled_from([0, 0, 100]))
     def leave(self, tok: str, mode: str, tomb: int, close: int) -> None:
@@ -361,7 +333,7 @@ def test_both_do_the_same_for_a_moment(machine: type[Both]) -> None:
 
 @pytest.mark.slow
 def test_both_do_the_same(machine: type[Both]) -> None:
-    wanted = {"acquire H", "acquire Q", "beat H", "beat U", "renew H", "leave A"}
+    wanted = {"acquire H", "acquire Q", "renew H", "renew U", "leave A"}
     done = _compare(machine, QUICK)
     assert done.total() > 1000
     for _ in range(20):  # the first draw is always the same, until a script changes
@@ -377,7 +349,7 @@ def test_both_do_the_same_for_long(machine: type[Both]) -> None:
     done = _compare(machine, FULL)
     print(f"{done.total()} scripts: {sorted(done.items())}")
     assert done.total() > 20 * FULL
-    for script, answers in {"acquire": "HQBX", "renew": "HQU", "beat": "HQU", "leave": "RWA"}.items():
+    for script, answers in {"acquire": "HQBX", "renew": "HQU", "leave": "RWA"}.items():
         assert {f"{script} {one}" for one in answers} <= done.keys()
 
 

@@ -76,7 +76,6 @@ SESSION = SessionKeys("pawlock")
 SENT: dict[str, Callable[[], Call]] = {
     "mutex/acquire": lambda: MUTEX.acquire(TOKEN, 1, 2, **WAIT),
     "mutex/renew": lambda: MUTEX.renew(TOKEN, 1, 2, ""),
-    "mutex/beat": lambda: MUTEX.beat(TOKEN, 1, 2, "", ["x"]),
     "mutex/leave": lambda: MUTEX.leave(TOKEN, 0, 0),
     "mutex/swap": lambda: MUTEX.swap(Leaving(TOKEN), TOKEN, 1, 2, block=1, channel="c", max_waiters=9),
     "mutex/adopt": lambda: MUTEX.adopt("x", TOKEN, 1),

@@ -256,30 +256,17 @@ async def _wait_as_waiter(
         waiter.stop = attempt.stop
         if waiter.state is WaiterState.BUSY:
             waiter.become(WaiterState.ASKED)
-        if run := plan.run:
-            waiter.set_keys(run, plan.batch_key)
         # No call from here to the next line: until then its caller gives back what it has.
         waiter.in_call = True
         try:
             grant = await _wait_for_grant(engine, plan, waiter, attempt)
-            if waiter.strict.server_lease is not None:
-                lease = HeldLease(engine, None, 0, attempt.who, 1)
-                waiter.strict.lease = ref(lease)
-                if own(engine, plan, waiter.strict, lease, attempt.began):
-                    return lease
-            elif grant is not None:
+            if grant is not None:
                 return own_grant(engine, plan, local_queue, waiter, grant, attempt.who, attempt.began)
-            else:
-                await give_up(engine, plan, local_queue, waiter)
+            await give_up(engine, plan, local_queue, waiter)
         except BaseException as error:
             waiter.note_unconfirmed(error)
             engine.drop_waiter(plan.primitive, local_queue, waiter)
             raise
-        if waiter.strict.server_lease is not None:
-            # Lost between the hand-over and now, with its ticket: queue again.
-            engine.expired(waiter.strict.server_lease, engine.runtime.now())
-            again = Waiter(plan.shown(engine.runtime.new_token()))
-            return await _wait_as_waiter(engine, plan, local_queue, again, attempt)
     finally:
         if waiter in engine.activity.asking:
             del engine.activity.asking[waiter]
@@ -311,9 +298,7 @@ async def _wait_for_grant(engine: Engine, plan: Plan, waiter: Waiter, attempt: A
     if grant is not None or (waiter.busy and not (attempt.wait and plan.primitive.polls)):
         return grant
     waiter.wait_error = None
-    if not waiter.strict.follow_key:
-        waiter.set_keys("", plan.batch_key)
-    waiter.batch.channel = engine.runtime.channel()
+    waiter.channel = engine.runtime.channel()
     try:
         engine.queues.waits[waiter] = plan.primitive, attempt.who, attempt.began
         engine.watch()

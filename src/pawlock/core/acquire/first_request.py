@@ -65,8 +65,6 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
             # Nobody would know of the turn that it has by then.
             local_queue.promote(Waiter(engine.runtime.new_token()), local_queue.turn)
             raise
-    else:
-        server_lease.follow_key = plan.run
     return server_lease
 
 

@@ -16,7 +16,6 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING, cast
 
-from pawlock.core.acquire.ticket_batch import apply_reply, batch_call, begin_sleep, keep_sleeping
 from pawlock.core.keep.replicas import ask_durably
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.faults import to_error
@@ -35,7 +34,6 @@ from pawlock.core.retry import (
     rest,
 )
 from pawlock.core.state.records import Blocker, Ticket, WaiterState
-from pawlock.core.state.strict_handover import enlist, resign
 from pawlock.errors import ClockDrift, QueueFull, ScriptError
 from pawlock.model import Grant
 
@@ -138,10 +136,6 @@ def _next_call(
 ) -> Request:
     channel = engine.runtime.channel()
     if waiter.queued or waiter.late_grants:
-        if waiter.batch.batch_key and not waiter.late_grants:
-            call = batch_call(engine, primitive, options, waiter, channel)
-            if call is not None:
-                return call
         return primitive.renew(waiter.token, options.life_ms, options.ticket_ms, channel)
     if waiter.old is not None:
         old = Leaving(waiter.old.token, TOMB_MS if waiter.old.unanswered else 0)
@@ -204,8 +198,6 @@ async def _ask(
         else:
             engine.note_answer()
             retry.over()
-            if waiter.batch.taken_along:
-                apply_reply(engine, waiter, options, outcome, sent_at)
             return outcome, sent_at
         await rest(engine, pause, primitive.name, "acquire")
 
@@ -294,47 +286,27 @@ def _held(
     return None
 
 
-async def _listen(  # noqa: C901 - in one piece: each wait is one coroutine less deep
+async def _listen(
     engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, until: float | None
 ) -> Grant | None:
     runtime = engine.runtime
-    grant: Grant | None = None
-    followers = enlist(engine, waiter)
-    try:
-        timeout = _patience(engine, options, waiter)
-        if until is not None:
-            timeout = min(timeout, max(0.0, until - runtime.now()))
-        end = runtime.now() + timeout
-        if followers:
-            begin_sleep(engine, waiter, end, until)
-        while True:
-            left = end - runtime.now()
-            pause = max(0.0, left if waiter.stop is None else min(left, STOP_POLL))
-            try:
-                wakeup = await runtime.wait_wakeup(waiter.token, pause)
-            except Fault as fault:
-                raise to_error(fault, primitive.name, "acquire") from fault
-            if wakeup is not None:
-                waiter.notified = True
-                grant = _check(engine, options, waiter, wakeup)
-                break
-            check_stop(waiter.stop, primitive.name)
-            if waiter.strict.server_lease is not None:
-                break
-            if waiter.stop is None or left <= STOP_POLL or runtime.channel() == "":
-                end = keep_sleeping(engine, waiter, until) if followers else 0.0
-                if not end:
-                    break
-            if followers:
-                # It rings for one sleep.
-                runtime.waker(waiter.token)
-    finally:
-        if followers:
-            resign(engine, waiter)
-    server_lease = waiter.strict.server_lease
-    if server_lease is None:
-        return grant
-    return Grant(waiter.strict.fence, server_lease.valid_until, confirmed=True)
+    timeout = _patience(engine, options, waiter)
+    if until is not None:
+        timeout = min(timeout, max(0.0, until - runtime.now()))
+    end = runtime.now() + timeout
+    while True:
+        left = end - runtime.now()
+        pause = max(0.0, left if waiter.stop is None else min(left, STOP_POLL))
+        try:
+            wakeup = await runtime.wait_wakeup(waiter.token, pause)
+        except Fault as fault:
+            raise to_error(fault, primitive.name, "acquire") from fault
+        if wakeup is not None:
+            waiter.notified = True
+            return _check(engine, options, waiter, wakeup)
+        check_stop(waiter.stop, primitive.name)
+        if waiter.stop is None or left <= STOP_POLL or runtime.channel() == "":
+            return None
 
 
 def _check(engine: Engine, options: Terms, waiter: Waiter, wakeup: Wakeup) -> Grant | None:
@@ -344,8 +316,6 @@ def _check(engine: Engine, options: Terms, waiter: Waiter, wakeup: Wakeup) -> Gr
     margin = options.ticket_ttl / 4
     if ticket.valid_until <= engine.runtime.now() + margin:
         return None
-    if waiter.strict.follow_key:
-        waiter.strict.behind = wakeup.behind
     # Asking now raises the ticket's short life to the ttl, which without renewal nobody else would.
     return Grant(wakeup.fence, ticket.valid_until, False) if not options.confirms else None
 

@@ -20,7 +20,6 @@ from pawlock.core.state.records import Former, LeaseRecord, ServerLease, Turn, W
 from pawlock.core.state.reports import Health, Reports
 from pawlock.core.state.schedule import Schedule
 from pawlock.core.state.session import SessionPublisher, grant_tag
-from pawlock.core.state.strict_handover import pass_on
 from pawlock.errors import ClientClosed
 from pawlock.model import LeaseState, LossReason
 
@@ -188,19 +187,6 @@ class Engine:
                 server_lease.state = LeaseState.RELEASED
         self.leases.schedule.discard(server_lease)
 
-    def pass_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
-        """Pass a server lease whose owner is done with it to a waiter of this client that may own it.
-
-        Args:
-            server_lease: What is passed on.
-            now: The present.
-            number: Which of its owners passes it on; None if that is sure.
-        """
-        local_queue, run = server_lease.local_queue, server_lease.run
-        if run is not None and run.behind and pass_on(self, server_lease, now, number):
-            return Turn.HANDED
-        return Turn.ALONE if local_queue is None else local_queue.hand_over(server_lease, now, number)
-
     def promote_next(self, server_lease: ServerLease) -> bool:
         """Have the next local waiter leave the token, in the script that queues its own; False if it does not."""
         if server_lease.primitive.polls:
@@ -219,7 +205,8 @@ class Engine:
         Returns:
             False if nobody of this client waits, or the server lease was lost meanwhile: the caller must leave it.
         """
-        turn = self.pass_turn(server_lease, now, number)
+        local_queue = server_lease.local_queue
+        turn = Turn.ALONE if local_queue is None else local_queue.hand_over(server_lease, now, number)
         if turn is Turn.HANDED or (turn is Turn.GONE and number not in (None, server_lease.used)):
             return True
         self.end(server_lease)
@@ -318,8 +305,6 @@ class Engine:
 
     def detach_local_queue(self, server_lease: ServerLease) -> None:
         """Let local waiters go on without this server lease: the first of them queues on the server by itself."""
-        if server_lease.run is not None:
-            server_lease.run.behind = None
         local_queue = server_lease.local_queue
         if local_queue is not None:
             local_queue.promote(Waiter(self.runtime.new_token()), server_lease.turn)
@@ -364,9 +349,6 @@ class Engine:
 
     def drop_waiter(self, primitive: Primitive, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
         """Pass a waiter to the next local waiter, or leave its token behind on the server."""
-        if waiter.strict.server_lease is not None:
-            self.take_back(waiter.strict, waiter.strict.server_lease.owner.who)
-            return
         if waiter.late_grants:
             self.post(primitive.leave(waiter.token, TOMB_MS, 0))
             turn, waiter = waiter.turn, Waiter(self.runtime.new_token())
@@ -439,7 +421,7 @@ class Engine:
         self.guard = self.runtime.mutex()
         self.queues.local.clear(self.guard)
         self.leases.schedule = Schedule(self.guard)
-        self.leases.held, self.queues.waits, self.queues.followers = {}, {}, {}
+        self.leases.held, self.queues.waits = {}, {}
         if self.reports.publisher is not None:
             self.reports.publisher.forget()
         # A signal handler, or a greenlet, may fork during an acquisition, which then continues in the child as well:

@@ -95,7 +95,7 @@ def leave_call(
     engine: ClientState, server_lease: ServerLease, tomb_ms: int, close_ms: int, *, background: bool = False
 ) -> Request:
     """What gives a lease back; see ``barred``."""
-    call = server_lease.leave(tomb_ms, close_ms)
+    call = server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms)
     if server_lease.quorum is None or tomb_ms:
         return call
     return barred(

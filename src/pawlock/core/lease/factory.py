@@ -7,7 +7,6 @@ from weakref import ref
 
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.state.records import ServerLease
-from pawlock.core.state.strict_handover import begin
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
@@ -90,8 +89,6 @@ def own_grant(
         local_queue.turn_holder = ref(server_lease)
         local_queue.streak = 0
         server_lease.turn = waiter.turn
-    elif waiter.strict.follow_key:
-        begin(server_lease, waiter)
     server_lease.owner.who = who
     try:
         return make_lease(

@@ -6,7 +6,7 @@ of the records of ``outcomes``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
@@ -29,9 +29,6 @@ class Wakeup(NamedTuple):
 
     fence: int
     expires_ms: int
-    behind: tuple[str, ...] = ()
-    """The tokens whose tickets stand directly behind, of the same process."""
-
     is_notice: bool = False
     """True: it reports to an owner that its token is over, by three zeros. What only has a waiter ask again has
     the time of the server, or a 1, in one of them."""
@@ -130,19 +127,7 @@ class Carrier(Protocol):
         ...
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
-        """Wait for the hand-off message of ``token``.
-
-        Returns:
-            None after ``timeout``, when the link had to be renewed, or when its waker was called.
-        """
-        ...
-
-    def waker(self, token: str) -> Callable[[], object] | None:
-        """What ends the present caller's next wait for ``token`` from within the client; None if nothing can."""
-        ...
-
-    def extend_wait(self, token: str, seconds: float) -> None:
-        """Let the present wait for ``token`` end no sooner than after so long; a hint, which spares a wake-up."""
+        """Wait for the hand-off message of ``token``; None after ``timeout``, or when the link had to be renewed."""
         ...
 
     async def hear(self, hears: tuple[str, str], seconds: float) -> None:

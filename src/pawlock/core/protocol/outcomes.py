@@ -122,17 +122,13 @@ class Queued(NamedTuple):
         rank: How many stand before it.
         holder_ms: What is left of the holder's life; of several holders, of the first that ends.
         expires_ms: When its ticket ends.
-        now_ms: The server's clock.
         foreign: Whether the holder is another program's.
-        ranks: Of each waiter whose ticket was renewed along with it: its rank, or -1 if it must ask for itself.
     """
 
     rank: int
     holder_ms: int
     expires_ms: int
-    now_ms: int
     foreign: bool
-    ranks: Sequence[int] = ()
 
 
 class Busy(NamedTuple):

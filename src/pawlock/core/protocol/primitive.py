@@ -11,9 +11,7 @@ from pawlock.errors import PawlockError
 
 __all__ = [
     "TOMB_MS",
-    "BeatingPrimitive",
     "Leaving",
-    "OrderedPrimitive",
     "PolledPrimitive",
     "Primitive",
     "TogetherPrimitive",
@@ -133,22 +131,6 @@ class Primitive(Protocol):
 def listed_as(primitive: Primitive) -> str:
     """The kind of a primitive in the records of clients: of a key that is shared with others, with its wire."""
     return getattr(primitive, "listed_as", primitive.kind)
-
-
-class OrderedPrimitive(Primitive, Protocol):
-    """A primitive whose waiters of one client may follow each other in strict order; see ``strict_handover``."""
-
-    def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Request:
-        """``leave``, with the tickets that were served from the token, and a look at those behind the next one."""
-        ...
-
-
-class BeatingPrimitive(Primitive, Protocol):
-    """A primitive whose waiters of one client renew their tickets together; see ``ticket_batch``."""
-
-    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Request:
-        """``renew`` of a waiter, with the tickets of the waiters ``others``: ``Queued.ranks``."""
-        ...
 
 
 class PolledPrimitive(Primitive, Protocol):

@@ -8,12 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 from pawlock.core.protocol.options import LockOptions
 from pawlock.core.protocol.validity import to_ms, valid_until
 
-__all__ = ["RUN", "Durable", "Rhythm", "Terms"]
-
-_LEAST_QUEUE_FOR_RUNS = 1000
-
-RUN = 16
-"""Grants of one run, at most: the size of the block of fences that a waiter asks for."""
+__all__ = ["Durable", "Rhythm", "Terms"]
 
 
 class Durable(NamedTuple):
@@ -66,7 +61,6 @@ class Terms:
         renewed: The same of a lease whose renewals are plain: it is renewed, with the lock's own ttl, and without an
             end; else None.
         block: How many fences a grant reserves.
-        runs: Whether its waiters in strict order may follow each other inside the client.
         durable: How many replicas must have a write; None: none.
         queue_group: All that must be the same for one waiter to go on for another; text, because its hash is worked out
             once.
@@ -88,7 +82,6 @@ class Terms:
     rhythm: Rhythm = field(init=False, repr=False, compare=False)
     renewed: Rhythm | None = field(init=False, repr=False, compare=False)
     block: int = field(init=False, repr=False, compare=False)
-    runs: bool = field(init=False, repr=False, compare=False)
     durable: Durable | None = field(init=False, repr=False, compare=False)
     queue_group: str = field(init=False, repr=False, compare=False)
 
@@ -112,8 +105,7 @@ class Terms:
         put(self, "renewed", self.rhythm if given.renew else None)
         disk = given.replicas_sync == "disk"
         put(self, "durable", Durable(given.replicas, disk) if given.replicas else None)
-        put(self, "runs", self._may_run())
-        put(self, "block", self.handover + 1 if self.hands_over else RUN if self.runs else 1)
+        put(self, "block", self.handover + 1 if self.hands_over else 1)
         put(self, "queue_group", self._queue_group(given))
 
     @property
@@ -134,12 +126,6 @@ class Terms:
         Not without renewal and not with ``min_hold``: there the lease belongs to one holder alone.
         """
         return self.handover > 0 and bool(self.given.renew) and self.min_hold == 0
-
-    def _may_run(self) -> bool:
-        # A ticket that was served stays queued for as long as the run: it must not keep others out of a short queue.
-        large_queue = self.max_waiters >= _LEAST_QUEUE_FOR_RUNS
-        plain = bool(self.given.renew) and not self.confirms
-        return self.handover == 0 and plain and self.min_hold == 0 and large_queue
 
     def _queue_group(self, o: LockOptions) -> str:
         # The callback's id cannot come again while its lock is alive.

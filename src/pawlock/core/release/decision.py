@@ -103,7 +103,7 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
     elif state is LeaseState.LOST or now >= server_lease.valid_until:
         step = _lose(engine, server_lease, now)
     else:
-        turn = engine.pass_turn(server_lease, now)
+        turn = Turn.ALONE if local_queue is None else local_queue.hand_over(server_lease, now)
         # Turn.GONE: the queue has moved on without this lease, so its owner must release it.
         step = Step.NOT_HANDED_OVER if turn is Turn.REFUSED else Step.SEND
         if turn is Turn.HANDED:
@@ -137,16 +137,12 @@ def stop_and_request(engine: Engine, server_lease: ServerLease, step: Step) -> S
 
 def _first_request(engine: Engine, server_lease: ServerLease) -> Step | Request:
     """The release request in the simple case; ``Step.SEND`` where it needs the slow path."""
-    votes, run = server_lease.quorum, server_lease.run
+    votes = server_lease.quorum
     if server_lease.unanswered or server_lease.options.min_hold > 0:
         return Step.SEND
     if votes is not None and (votes.sender[0] is None or _may_come_late(engine, votes)):
         return Step.SEND
-    followers = engine.queues.followers
-    if server_lease.follow_key and (followers or (run is not None and run.spent)):
-        call = server_lease.leave(0, 0, server_lease.options.block if followers else 0)
-    else:
-        call = server_lease.primitive.leave(server_lease.token, 0, 0)
+    call = server_lease.primitive.leave(server_lease.token, 0, 0)
     # It costs an extra request, so only after local hand-overs: a strict hand-off stays at two requests.
     return engine.runtime.publish_first(call) if server_lease.used and not server_lease.uncontended else call
 

@@ -53,7 +53,7 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
         NotHeld: It was released before, or belongs to the parent of this process.
     """
     server_lease, observer = lease.server_lease, engine.reports.observer
-    queue, run = server_lease.local_queue, server_lease.run
+    queue = server_lease.local_queue
     granted_at = 0.0 if observer is None else server_lease.owner.granted_at
     in_progress, mark = engine.activity.in_progress, OngoingRelease()
     mark.lease, mark.ended = lease, False
@@ -61,7 +61,7 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
     ended: Release | str = "background"
     try:
         # Fast path: usually there are no local waiters.
-        waited_for = bool(queue.local_waiters if queue is not None else run is not None and run.behind)
+        waited_for = queue is not None and bool(queue.local_waiters)
         if not waited_for:
             in_progress[mark] = engine.runtime.who()
         step = decide(engine, mark, waited_for=waited_for)

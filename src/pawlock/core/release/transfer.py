@@ -20,7 +20,7 @@ from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.retry import query
-from pawlock.core.state.records import ServerLease, Waiter
+from pawlock.core.state.records import Waiter
 from pawlock.errors import ConfigurationError, NotHeld, NotSupported
 from pawlock.model import Grant
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.state.plan import Plan
 
-__all__ = ["Ticket", "adopt", "detach", "end_run", "is_ticket", "read_ticket"]
+__all__ = ["Ticket", "adopt", "detach", "is_ticket", "read_ticket"]
 
 
 class Ticket(NamedTuple):
@@ -75,7 +75,6 @@ def detach(engine: Engine, lease: HeldLease) -> str:
         engine.forget_holder(server_lease, lease.who)
         engine.detach_local_queue(server_lease)
         engine.end(server_lease)
-        end_run(engine, server_lease)
         engine.count_end(server_lease, "detached")
         primitive = server_lease.primitive
         source: Key | None = getattr(primitive, "source", None)
@@ -176,9 +175,3 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     finally:
         if waiter in engine.activity.asking:
             del engine.activity.asking[waiter]
-
-
-def end_run(engine: Engine, server_lease: ServerLease) -> None:
-    """A server lease goes on elsewhere: who followed it here leaves its ticket by itself."""
-    for token in (server_lease.run and server_lease.run.spent) or ():
-        engine.post(server_lease.primitive.leave(token, 0, 0))

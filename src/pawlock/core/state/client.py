@@ -55,13 +55,11 @@ class Queues:
 
     Attributes:
         local: The local queues.
-        followers: The waiters that may be served now in strict order (see ``strict_handover``), by their tokens.
         waits: What each local waiter, or each waiter on the server, waits for; the thread or task, and since when.
     """
 
     def __init__(self, local: LocalQueues) -> None:
         self.local: LocalQueues = local
-        self.followers: dict[str, Waiter] = {}
         self.waits: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]] = {}
 
 

@@ -27,7 +27,6 @@ class Plan:
         alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
         queue_key: The key of the local queue, which locks share that may hand over to each other.
         identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
-        batch_key: Whose waiters may renew their tickets together (see ``ticket_batch``); ``""``: each by itself.
     """
 
     primitive: Primitive
@@ -37,12 +36,6 @@ class Plan:
     alone: bool
     queue_key: str
     identity: str = ""
-    batch_key: str = ""
-
-    @property
-    def run(self) -> str:
-        """Which waiters in strict order may follow each other inside the client (``strict_handover``); ``""``: none."""
-        return self.queue_key if self.alone and self.options.runs else ""
 
     def shown(self, token: str) -> str:
         """A token as others see it: with the plan's identity, where it has one."""

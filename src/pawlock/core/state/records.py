@@ -14,10 +14,10 @@ the block that the grant reserved, and its own lease token.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from copy import copy
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.outcomes import Outcome
@@ -25,11 +25,11 @@ from pawlock.errors import BackendError, BackendUnavailable, NotSupported, Pawlo
 from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
-    from collections import OrderedDict, deque
+    from collections import OrderedDict
     from collections.abc import Hashable, Sized
     from weakref import ref
 
-    from pawlock.core.protocol.primitive import OrderedPrimitive, Primitive
+    from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.runtime import Parker, StopSignal
     from pawlock.core.protocol.terms import Rhythm, Terms
     from pawlock.core.quorum.ballot import GrantedVotes
@@ -38,7 +38,6 @@ __all__ = [
     "NEXT",
     "AnyLocalQueue",
     "Asker",
-    "BatchState",
     "Blocker",
     "Former",
     "Handed",
@@ -46,8 +45,6 @@ __all__ = [
     "Owner",
     "Retry",
     "ServerLease",
-    "StrictRun",
-    "StrictState",
     "Ticket",
     "Turn",
     "Waiter",
@@ -157,21 +154,6 @@ class Owner:
         self.granted_at: float = granted_at
 
 
-class StrictRun:
-    """Who follows a server lease in strict order without a request; see ``strict_handover``.
-
-    Attributes:
-        behind: Whose tickets stand directly behind it.
-        spent: Whose tickets were served from it, and are still queued on the server.
-    """
-
-    __slots__ = ("behind", "spent")
-
-    def __init__(self, behind: deque[str] | None) -> None:
-        self.behind: deque[str] | None = behind
-        self.spent: list[str] | None = None
-
-
 class ServerLease:
     """A token that holds a name on the server.
 
@@ -190,8 +172,6 @@ class ServerLease:
         failures: How many renewals in a row got no answer.
         local_queue: The local queue it belongs to, or None.
         turn: The turn of that queue in which it was granted.
-        follow_key: Which waiters may follow it in strict order; ``""``: none.
-        run: Those who follow it; None: nobody yet.
         bucket: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
         quorum: How several independent masters voted for it; None with one.
@@ -230,8 +210,6 @@ class ServerLease:
         self.unanswered: bool = False
         self.turn: int = 0
         self.used: int = 0
-        self.follow_key: str = ""
-        self.run: StrictRun | None = None
 
     @property
     def degraded(self) -> str:
@@ -258,20 +236,6 @@ class ServerLease:
         """Keep what its release ended with, without the frames that an error keeps."""
         kind = type(error) if isinstance(error, (BackendError, NotSupported)) else BackendUnavailable
         self.unsure = kind, error.text if isinstance(error, PawlockError) else str(error)
-
-    def leave(self, tomb_ms: int, close_ms: int, look: int = 0) -> Request:
-        """The call that gives it back, with all that was served from it.
-
-        Args:
-            tomb_ms: For how long a late copy of its acquire is barred.
-            close_ms: For how long the name stays closed.
-            look: How many tickets behind the next one to name in its message.
-        """
-        spent = None if self.run is None else self.run.spent
-        if spent or look:
-            queued = cast("OrderedPrimitive", self.primitive)
-            return queued.leave_run(self.token, tomb_ms, close_ms, look, spent or ())
-        return self.primitive.leave(self.token, tomb_ms, close_ms)
 
     @property
     def heard_at(self) -> float:
@@ -413,59 +377,8 @@ class Handed:
     lease: ref[LeaseRecord] | None = None
 
 
-class StrictState(Handed):
-    """A waiter's part in strict order (see ``strict_handover``), and what may be handed to it there.
-
-    Attributes:
-        follow_key: Which waiters may serve each other; ``""``: none.
-        behind: Who stands directly behind it, once it was served.
-        wake: Ends its sleep, while it may be served.
-    """
-
-    follow_key: str = ""
-    behind: tuple[str, ...] = ()
-    wake: Callable[[], object]
-
-
-class BatchState:
-    """A waiter's part in the renewal of many tickets at once (see ``ticket_batch``).
-
-    Attributes:
-        batch_key: Which waiters may be renewed together; ``""``: none.
-        channel: On which the one that waits with it hears hand-offs.
-        beat_at: Until when it need not ask by itself, while it sleeps; 0: nobody may ask for it.
-        latest: Until when it may sleep on without checking.
-        unsettled: True while a question that took it along is not answered.
-        in_a_row: How often others asked for it since it asked by itself.
-        taken_along: Whom its present question takes along.
-    """
-
-    batch_key: str = ""
-    channel: str = ""
-    beat_at: float = 0.0
-    latest: float = 0.0
-    unsettled: bool = False
-    in_a_row: int = 0
-    taken_along: Sequence[tuple[str, Waiter]] = ()
-
-
-class _Shared:
-    """Stands in for a part that a waiter does not have yet: for all of them, so nobody writes to it."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{name} of a waiter without keys of its own")
-
-
-class _NoStrictState(_Shared, StrictState):
-    pass
-
-
-class _NoBatchState(_Shared, BatchState):
-    pass
-
-
 _KEPT = ("old", "retry", "blocker", "stop", "met", "asker", "turn", "in_call")
-_PARTS = ("retry", "strict", "batch", "ticket")
+_PARTS = ("retry", "ticket")
 
 
 class Waiter:
@@ -482,8 +395,7 @@ class Waiter:
         blocker: Who was in its way.
         old: A token that is to be left with the next request; or None.
         retry: Since when the server gives no answer; None: it never failed to.
-        strict: Its part in strict order, once it has keys.
-        batch: Its part in renewing tickets together, once it has keys.
+        channel: On which it hears hand-offs.
         stop: Ends the wait once it is set, or None.
         wait_error: Ends the wait with this error, or None.
         asker: How its questions are sent; None: by the runtime, and nothing beside them.
@@ -503,8 +415,7 @@ class Waiter:
     blocker: Blocker = Blocker()
     old: Former | None = None
     retry: Retry | None = None
-    strict: StrictState = _NoStrictState()
-    batch: BatchState = _NoBatchState()
+    channel: str = ""
     stop: StopSignal | None = None
     wait_error: PawlockError | None = None
     asker: Asker | None = None
@@ -556,12 +467,6 @@ class Waiter:
         if self.state is not WaiterState.QUEUED:
             self.state = WaiterState.ASKED
 
-    def set_keys(self, follow_key: str, batch_key: str) -> None:
-        """Take part in strict order and in the renewal of tickets, under these keys."""
-        if "strict" not in self.__dict__:
-            self.strict, self.batch = StrictState(), BatchState()
-        self.strict.follow_key, self.batch.batch_key = follow_key, batch_key
-
     def failing(self) -> Retry:
         """Since when and how often its questions have failed."""
         if self.retry is None:
@@ -581,10 +486,8 @@ class Waiter:
         if at:
             token = f"{secret}@{shown}"
         kept = {name: getattr(self, name) for name in _KEPT}
-        follow_key, batch_key = self.strict.follow_key, self.batch.batch_key
         self.__dict__.clear()
         self.__dict__.update(kept, token=token)
-        self.set_keys(follow_key, batch_key)
 
     def successor(self) -> Waiter:
         """The same waiter for the next speaker; what the speaker of before has of it stays as it is."""

@@ -165,7 +165,7 @@ class Wait:
         self.holds: bool = False
         self.check_at: float = now
         self.tries: int = 0
-        self.channel: str = target.batch.channel if isinstance(target, Waiter) else ""
+        self.channel: str = target.channel if isinstance(target, Waiter) else ""
         self.suspected: tuple[object, int] | None = None
 
 

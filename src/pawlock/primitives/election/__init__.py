@@ -83,7 +83,7 @@ class Ballot(Mutex):
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Resign, withdraw or undo; see ``leave.lua``."""
-        return self._ballot(_LEAVE, token, _args(tomb_ms, close_ms, "", self.fence_ms))
+        return self._ballot(_LEAVE, token, _args(tomb_ms, close_ms, self.fence_ms))
 
     def observe(self, token: str, ticket_ms: int, channel: str, former: str) -> Call:
         """Read who leads, and be woken when that changes; see ``observe.lua``."""

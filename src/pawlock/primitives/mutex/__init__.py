@@ -22,7 +22,6 @@ __all__ = ["Mutex", "SharedMutex"]
 
 _ACQUIRE = load(__name__, "acquire", read=TAKE)
 _RENEW = load(__name__, "renew", read=TAKE)
-_BEAT = load(__name__, "beat", read=TAKE)
 _LEAVE = load(__name__, "leave", read=LEAVE)
 _SWAP = load(__name__, "swap", read=TAKE)
 _ADOPT = load(__name__, "adopt", read=TAKE)
@@ -80,7 +79,7 @@ class Mutex:
         self._dead = root + _DEAD
         self._owner = b""
         self.fence_ms: int = fence_ms
-        self._no_tomb = _args(0, 0, "", fence_ms)
+        self._no_tomb = _args(0, 0, fence_ms)
 
     def acquire(
         self,
@@ -133,12 +132,6 @@ class Mutex:
         body = b"%b%b$%d\r\n%b\r\n%b%b" % (self._keys, self._holds, len(word), word, self._owner, args)
         return make_call((script, body))
 
-    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Call:
-        """Raise the life of a waiter, and the tickets of others of its client; see ``beat.lua``."""
-        words = pack_words(token.encode())
-        args = _args(ttl_ms, ticket_ms, channel), pack_words(" ".join(others).encode()), _args(self.fence_ms)
-        return Call(_BEAT, b"".join((self._keys, self._holds, words, *args)))
-
     @staticmethod
     def renew_all(holders: Sequence[tuple[Mutex, str, int]]) -> Call:
         """Raise the lives of several holders, each of a name of its own; see ``renew_all.lua``."""
@@ -155,16 +148,7 @@ class Mutex:
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
-        args = _args(tomb_ms, close_ms, "", self.fence_ms) if tomb_ms or close_ms else self._no_tomb
-        return self._leave(token, args)
-
-    def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Call:
-        """``leave``, with tickets that were served from the token, and a look behind the next; see ``leave.lua``."""
-        run = " ".join((str(look), *spent)).encode()
-        words = pack_words(b"%d" % tomb_ms, b"%d" % close_ms, run, b"%d" % self.fence_ms)
-        return self._leave(token, words)
-
-    def _leave(self, token: str, args: bytes) -> Call:
+        args = _args(tomb_ms, close_ms, self.fence_ms) if tomb_ms or close_ms else self._no_tomb
         word = token.encode()
         size = len(word)
         dead = self._dead

@@ -1,12 +1,9 @@
 -- Releases, withdraws or undoes: afterwards the token neither holds nor queues.
 -- keys: name, fence, queue, tickets, dead, holds
--- args: token, tomb_ms (0: no tombstone), close_ms (0: hand off immediately), run, fence_ttl_ms, rid
+-- args: token, tomb_ms (0: no tombstone), close_ms (0: hand off immediately), fence_ttl_ms, rid
 -- returns: {'R', rid} | {'W', rid} | {'A', rid, present, 1 (if an operator took the name from it) or 0}
 -- invariant: the name is deleted only while its value is the token, and it is never left absent with a live ticket
 --   queued; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
--- run: '', or a number and the tickets that the client served from this token: they are removed with it. The message
--- of a hand-off names up to that many tickets directly behind the granted one, while they are of the same process.
--- No ticket can be inserted between them, so that client knows the next grants.
 local token, DEAD = ARGV[1], KEYS[5]
 --@include _token
 if is_guessable(token) then
@@ -14,26 +11,10 @@ if is_guessable(token) then
 end
 local value = call('GET', NAME)
 local holding = value == token
-local gone, queue = {}, nil
-if ARGV[4] == '' then
-  queue = call('ZRANGE', QUEUE, 0, 0)
-else
-  local look, spent = string.match(ARGV[4], '^(%d+)(.*)$')
-  for ticket in string.gmatch(spent, '%S+') do
-    gone[#gone + 1], gone[ticket] = ticket, true
-    holding = holding or value == ticket
-  end
-  queue = {}
-  for _, member in ipairs(call('ZRANGE', QUEUE, 0, look + #gone)) do
-    if not gone[member] then
-      queue[#queue + 1] = member
-    end
-  end
-end
-local head = queue[1]
+local head = call('ZRANGE', QUEUE, 0, 0)[1]
 -- A fence that is kept for long outlives the lease by far, and needs no look.
 local quick = ARGV[2] == '0' and ARGV[3] == '0'
-if holding and not head and #gone == 0 and quick and ARGV[5] - 3600000 >= 0 then
+if holding and not head and quick and ARGV[4] - 3600000 >= 0 then
   call('DEL', NAME)
   return {'R', RID}
 end
@@ -47,23 +28,15 @@ if holding and head and head ~= token and quick then
   if owner == '-' and tonumber(expiry) > now_ms and version == '1' then
     local cur = math.max((last or 0) + 1, now_us)
     last = cur + math.max(block, 1) - 1
-    local kept_ms = math.max(now_ms, math.ceil(last / 1000)) + ARGV[5] * 23 / 24
+    local kept_ms = math.max(now_ms, math.ceil(last / 1000)) + ARGV[4] * 23 / 24
     if math.max(kept_ms, tonumber(expiry)) <= tonumber(lives_ms or '0') then
       local fence = string.format('%.0f', cur)
-      gone[#gone + 1] = head
-      call('ZREM', QUEUE, unpack(gone))
-      call('HDEL', TICKETS, unpack(gone))
+      call('ZREM', QUEUE, head)
+      call('HDEL', TICKETS, head)
       call('SET', NAME, head, 'PXAT', expiry)
       call('HSET', FENCE, 'last', last, 'cur', fence)
       if channel ~= '-' then
-        local words, process = {head, fence, expiry, string.format('%.0f', now_ms)}, string.match(head, '@([^/]*)/')
-        for i = 2, #queue do
-          if not process or string.match(queue[i], '@([^/]*)/') ~= process then
-            break
-          end
-          words[i + 3] = queue[i]
-        end
-        redis.pcall('PUBLISH', channel, table.concat(words, ' '))
+        redis.pcall('PUBLISH', channel, table.concat({head, fence, expiry, string.format('%.0f', now_ms)}, ' '))
       end
       return {'R', RID}
     end
@@ -79,19 +52,12 @@ end
 local waiting, tomb = has_ticket(token), not holding and call('GET', DEAD)
 local closing = holding and close_ms > 0
 local serves = head and not closing and (holding or not value)
-local found = serves and plan(#gone == 0 and head, token, 0, gone) or {drop = {}}
-local dropped = {}
+local found, known = serves and plan(head, token, 0) or {drop = {}}, false
 for _, member in ipairs(found.drop) do
-  dropped[member] = true
+  known = known or member == token
 end
-if waiting then
-  gone[#gone + 1] = token
-end
-for _, member in ipairs(gone) do
-  if not dropped[member] then
-    dropped[member] = true
-    found.drop[#found.drop + 1] = member
-  end
+if waiting and not known then
+  found.drop[#found.drop + 1] = token
 end
 go_on()
 if closing then

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,7 +21,6 @@ __all__ = ["EXCLUSIVE", "NO_LIMIT", "SHARED", "UPGRADABLE", "Permits"]
 
 _ACQUIRE = load(__name__, "acquire", read=PERMITS)
 _RENEW = load(__name__, "renew", read=PERMITS)
-_BEAT = load(__name__, "beat", read=PERMITS)
 _LEAVE = load(__name__, "leave", read=LEAVE)
 _LIMIT = load(__name__, "limit", read=LIMIT)
 _INSPECT = load(__name__, "inspect", read=LOOK_AT_PERMITS)
@@ -140,13 +138,6 @@ class Permits:
         word = token.encode()
         args = _args(self.mode, self.permits, ttl_ms, ticket_ms, channel, self.fence_ms)
         return Call(_RENEW, b"%b%b$%d\r\n%b\r\n%b" % (self._keys, self._holds, len(word), word, args))
-
-    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Call:
-        """Raise the life of a waiter, and the tickets of others of its client; see ``beat.lua``."""
-        words = pack_words(token.encode())
-        args = _args(self.mode, self.permits, ttl_ms, ticket_ms, channel)
-        rest = pack_words(" ".join(others).encode()), _args(self.fence_ms)
-        return Call(_BEAT, b"".join((self._keys, self._holds, words, args, *rest)))
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""

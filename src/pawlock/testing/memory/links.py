@@ -104,12 +104,6 @@ class MemoryLink(Link):
                 outcomes.append(fault)
         return outcomes
 
-    def waker(self) -> Callable[[], object]:
-        """See ``Link``."""
-        self._woken = False
-        self._listens = True
-        return self._wake_here
-
     def _wake_here(self) -> None:
         self._woken = True
         self._nap.wake()
