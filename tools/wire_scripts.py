@@ -122,7 +122,7 @@ def does(path: Path) -> str:
 
 def rendered() -> str:
     """The text of the file."""
-    paths = [*sorted(PRIMITIVES.glob("*/[a-z]*.lua")), PRIMITIVES / "touch.lua"]
+    paths = sorted(PRIMITIVES.glob("*/[a-z]*.lua"))
     # Those of keys of other programs tell these of a release; all else is the mutex.
     paths = [path for path in paths if path.parent.name != "key"]
     scripts = {name_of(path): entry(path) for path in paths}

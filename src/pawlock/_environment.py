@@ -71,7 +71,6 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
     "lock_delay": _number,
     "fence_ttl": lambda text, variable: check_fence_ttl(_number(text, variable), variable),
     "replicas": _count,
-    "replicas_sync": _word,
     "on_exit": _word,
     "on_unavailable": _word,
     "on_contended": _word,

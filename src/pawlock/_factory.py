@@ -79,7 +79,6 @@ class SkipKwargs(TypedDict, total=False):
     lock_delay: Seconds
     fence_ttl: Seconds
     replicas: int
-    replicas_sync: str
     on_lost: Callable[[Any], object] | None
     on_exit: str
     on_unavailable: str
@@ -388,7 +387,7 @@ def check_for_quorum(redlock: RedlockOptions, options: Terms) -> None:
         NotSupported: They ask for replicas.
     """
     redlock.check_ttl(options.ttl, options.given.lock_delay)
-    if options.durable:
+    if options.replicas:
         raise NotSupported(
             "replicas cannot be used with independent masters (Redlock), which have no replicas"
         )

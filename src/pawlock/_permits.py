@@ -47,7 +47,6 @@ class PermitKwargs(TypedDict, total=False):
     fence_ttl: Seconds
     max_waiters: int
     replicas: int
-    replicas_sync: str
     on_lost: Callable[[Any], object] | None
     on_exit: str
     on_unavailable: str

@@ -294,8 +294,6 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"replicas": 1.0}, "replicas must be an int"),
     ({"replicas": True}, "replicas must be an int"),
     ({"replicas": 1000}, "replicas must be 0 to 100, got 1000"),
-    ({"replicas_sync": "tape", "replicas": 1}, "replicas_sync must be 'memory' or 'disk', got 'tape'"),
-    ({"replicas_sync": "disk"}, "needs replicas of 1 or more"),
     ({"on_lost": "page me"}, "on_lost must be callable"),
     ({"on_lost": 7}, "on_lost must be callable"),
     ({"on_exit": "ignore"}, "on_exit must be 'raise' or 'warn', got 'ignore'"),

@@ -157,7 +157,6 @@ def broken(
     *,
     whole: bool = True,
     fence_ms: int = DAY_MS,
-    longer_ms: int = 0,
 ) -> list[str]:
     """Name every invariant that a step broke; empty when all is well.
 
@@ -167,19 +166,18 @@ def broken(
         step: What ran.
         whole: Whether the server kept all keys until now: if not, the name may outlive the holds that it knows.
         fence_ms: The shortest time for which anybody wants the fence kept.
-        longer_ms: By how much the name of a shared owner may outlive the longest hold.
     """
     before.at(after.now)
     found: list[str] = []
     gone = step.gone
-    _keys(after, found, whole=whole, fence_ms=fence_ms, longer_ms=longer_ms)
+    _keys(after, found, whole=whole, fence_ms=fence_ms)
     _leases(before, after, step, gone, found)
     _fences(before, after, found)
     _grants(before, after, step, gone, found)
     return [f"{what} after {step}" for what in found] if found else found
 
 
-def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int, longer_ms: int) -> None:
+def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int) -> None:
     queue, key_expiry = after.queue, after.key_expiry
     if key_expiry and min(key_expiry.values()) < 0:
         found += [f"I6: the {part} key has no expiry" for part, expiry in key_expiry.items() if expiry < 0]
@@ -200,7 +198,7 @@ def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int, long
             found.append("I6: the fence key does not outlive the lease")
     if after.shared and whole:
         longest = max(after.holds.values(), default=after.now)
-        if not 0 <= after.expiry - longest <= longer_ms or key_expiry.get("holds", after.now) != longest:
+        if after.expiry != longest or key_expiry.get("holds", after.now) != longest:
             found.append(f"I6: the name does not live as long as its longest hold {after}")
 
 

@@ -297,6 +297,9 @@ class Link:
             return
         pair = node.pair
         if request.wait and pair is not None:
+            # A write goes before it: behind all that anybody wrote until now.
+            pair.wrote(node)
+            self.written = pair.offset
             pair.wait(node, self.written, request.wait, partial(self._waited, request, rid))
             return
         reply = self._run(request, rid, by_text=by_text)

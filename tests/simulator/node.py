@@ -283,6 +283,10 @@ class Pair:
     def _delay(self) -> float:
         return 0.0 if self.network is None else self.network.delay()
 
+    def wrote(self, node: Node) -> None:
+        """Something was written that nobody reads."""
+        self._wrote(node, ())
+
     def _arrived(self, item: tuple[int, int, Part]) -> None:
         age, offset, part = item
         if age != self._age:

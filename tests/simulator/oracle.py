@@ -78,11 +78,11 @@ class Oracle:
             watch.forced, watch.results = self.forced, self.results
 
     def _watch(self, node: Node) -> Watch:
-        touched, cluster = self.fleet.asks_replicas, self.fleet.cluster
+        cluster = self.fleet.cluster
         if cluster is None:
-            return Watch(self.world, node, self._believed, masters=self.fleet.masters, touched=touched)
+            return Watch(self.world, node, self._believed, masters=self.fleet.masters)
         others = list(self.watches.values())
-        return ClusterWatch(self.world, node, self._believed, cluster, others, touched=touched)
+        return ClusterWatch(self.world, node, self._believed, cluster, others)
 
     def refresh(self, node: Node) -> None:
         """Look at a server anew, after a fault changed it without a script."""

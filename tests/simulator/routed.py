@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind
-from pawlock.core.protocol.terms import Durable
+from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.routing import Asking, Router
@@ -194,13 +193,13 @@ class RoutedSimRuntime(SimRuntime):
             return [fault] * len(calls)
         return await self._ask_many(link, calls, timeout)
 
-    async def call_durable(self, call: Call, _: Durable, timeout: float) -> tuple[Outcome | None, int]:
-        """See ``DurableRuntime``."""
+    async def call_replicated(self, calls: Sequence[Call], _: int, timeout: float) -> list[Acknowledged]:
+        """See ``Carrier``."""
 
-        async def send(address: Address, sent: Call, left: float) -> tuple[Outcome | None, int]:
-            return await self._durably(await self._idle_to(address, left), sent, left)
+        async def send(address: Address, sent: Sequence[Call], left: float) -> list[Acknowledged]:
+            return await self._replicated(await self._idle_to(address, left), sent, left)
 
-        return await self._router.route_by(send, call, timeout)
+        return await self._router.route_replicated(send, calls, timeout)
 
     async def _idle_to(self, address: Address, timeout: float) -> Link:
         if self._threads:
@@ -211,10 +210,6 @@ class RoutedSimRuntime(SimRuntime):
                 self._idle_links.remove(link)
                 return link
         return await self._linked(node, max(timeout, _PATIENCE))
-
-    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
-        """See ``DurableRuntime``."""
-        return self._router.streams(calls)
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""

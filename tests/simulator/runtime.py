@@ -14,9 +14,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker, Wakeup
-from pawlock.core.protocol.terms import Durable
-from pawlock.transport.durable import touch
+from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
 from tests.simulator.network import Link, Network, Request
 from tests.simulator.waits import Group, Sleep
 from tests.simulator.world import Process, Task, suspend, waits
@@ -316,23 +314,22 @@ class SimRuntime:
         outcomes: list[Outcome | Fault] = await suspend()
         return outcomes
 
-    async def call_durable(self, call: Call, _: Durable, timeout: float) -> tuple[Outcome | None, int]:
-        """See ``DurableRuntime``: a script, a write that changes nothing, and ``WAIT``, in one go on one connection."""
-        return await self._durably(await self._own_link(timeout), call, timeout)
+    async def call_replicated(self, calls: Sequence[Call], _: int, timeout: float) -> list[Acknowledged]:
+        """See ``Carrier``: scripts, a write that changes nothing, and ``WAIT``, in one go on one connection."""
+        return await self._replicated(await self._own_link(timeout), calls, timeout)
 
-    async def _durably(self, link: Link, call: Call, timeout: float) -> tuple[Outcome | None, int]:
-        group = Group(self._me(), 3)
-        posted = (call, 0.0), (touch(call.body.split(b"\r\n", 2)[1].decode()), 0.0), (call, timeout * _SHARE)
-        for index, (one, wait) in enumerate(posted):
+    async def _replicated(self, link: Link, calls: Sequence[Call], timeout: float) -> list[Acknowledged]:
+        group = Group(self._me(), len(calls) + 1)
+        for index, (one, wait) in enumerate([*((call, 0.0) for call in calls), (calls[0], timeout * _SHARE)]):
             self._post(link, one, timeout, group.put, index, wait=wait, by_text=True)
-        reply, _, acknowledged = await suspend()
-        for outcome in (reply, acknowledged):
+        *outcomes, acknowledged = await suspend()
+        for outcome in (*outcomes, acknowledged):
             if isinstance(outcome, Fault):
                 link.close(outcome)
                 raise Fault(outcome.kind, outcome.text, maybe_applied=True)
         if not self._threads:
             self._idle_links.append(link)
-        return reply, acknowledged[2]
+        return [(outcome, acknowledged[2]) for outcome in outcomes]
 
     async def _own_link(self, timeout: float) -> Link:
         if self._threads:
@@ -344,14 +341,6 @@ class SimRuntime:
         link = await self._open(None, max(timeout, _PATIENCE), idle=True)
         self._idle_links.remove(link)
         return link
-
-    def touch(self, key: str) -> Call:
-        """See ``DurableRuntime``."""
-        return touch(key)
-
-    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
-        """See ``DurableRuntime``: there is one server."""
-        return [list(range(len(calls)))]
 
     def publish_first(self, call: Call) -> Call:
         """See ``Carrier``."""

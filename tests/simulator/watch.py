@@ -58,8 +58,6 @@ _OF_REDISSON = b"redisson_lock_queue"
 """So begins a key of a script that gives back a lock that is shared with Redisson."""
 _WAKES = b"redisson_lock__channel"
 _OF_WAKE = 3
-_TOUCHED_MS = 500
-"""What waits for replicas touches the name, and each touch may make it live a moment longer: so much in all."""
 _NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "leave", "own_renew", "own_leave"})
 
 
@@ -91,19 +89,15 @@ class Watch:
         node: The server.
         believed: Called with every name after a script that concerned it.
         masters: Whether it is one of several independent masters.
-        touched: Whether anybody waits for replicas, which may make a key live a moment longer.
     """
 
     _at_home: bool = True
     """Whether all that is known of a name was read on this very server."""
 
-    def __init__(
-        self, world: World, node: Node, believed: Believed, *, masters: bool, touched: bool = False
-    ) -> None:
+    def __init__(self, world: World, node: Node, believed: Believed, *, masters: bool) -> None:
         self.world = world
         self.node = node
         self._believed = believed
-        self._longer_ms = _TOUCHED_MS if touched else 0
         self._families = _families(masters=masters)
         self._mutexes: dict[bytes, tuple[tuple[bytes, ...], Snapshot]] = {}
         self._permits: dict[bytes, tuple[tuple[bytes, ...], PermitState]] = {}
@@ -144,9 +138,6 @@ class Watch:
                 self.forced(args[0].decode())
             return
         self._expiring(keys)
-        if script == "touch" and keys[0] in self._mutexes:
-            parts = self._mutexes[keys[0]][0]
-            self._mutexes[keys[0]] = parts, take_mutex(self._store_of(keys[0]), parts)
 
     def written(self, name: bytes) -> None:
         """Look at a name anew, which somebody wrote who is not pawlock."""
@@ -220,7 +211,7 @@ class Watch:
                 after = take_mutex(node.store, keys)
         self._mutexes[name] = keys, after
         if changed:
-            for what in broken(before, after, step, whole=node.lost_memory_at < 0, longer_ms=self._longer_ms):
+            for what in broken(before, after, step, whole=node.lost_memory_at < 0):
                 self.world.fail(what)
         elif after.value is None and after.queue and after.live() and not reads_only(step):
             self.world.fail(f"I5: the name is free and a live ticket waits after {step}")

@@ -27,7 +27,6 @@ class ClusterWatch(Watch):
         believed: Called with every name after a script that concerned it.
         cluster: Where the names are.
         others: What looks at the other nodes.
-        touched: Whether anybody waits for replicas, which may make a key live a moment longer.
     """
 
     _at_home: bool = False
@@ -39,10 +38,8 @@ class ClusterWatch(Watch):
         believed: Believed,
         cluster: Cluster,
         others: Sequence[Watch],
-        *,
-        touched: bool = False,
     ) -> None:
-        super().__init__(world, node, believed, masters=False, touched=touched)
+        super().__init__(world, node, believed, masters=False)
         self._cluster = cluster
         for other in others[:1]:
             # Not copies: there is one history of each name.

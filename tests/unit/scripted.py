@@ -13,7 +13,16 @@ from pawlock.core.lease.record import HeldLease
 from pawlock.core.maintenance.loop import maintain
 from pawlock.core.protocol.options import LockOptions
 from pawlock.core.protocol.outcomes import Look, Outcome
-from pawlock.core.protocol.runtime import Call, Connection, Fault, FaultKind, Parker, Reply, Wakeup
+from pawlock.core.protocol.runtime import (
+    Acknowledged,
+    Call,
+    Connection,
+    Fault,
+    FaultKind,
+    Parker,
+    Reply,
+    Wakeup,
+)
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.release.release import release
 from pawlock.core.state.plan import Plan
@@ -208,6 +217,12 @@ class Scripted:
             except Fault as fault:
                 outcomes.append(fault)
         return outcomes
+
+    async def call_replicated(
+        self, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """See ``Carrier``: each replica has everything."""
+        return [(outcome, replicas) for outcome in await self.call_many(calls, timeout)]
 
     def publish_first(self, call: Call) -> Call:
         """See ``Carrier``."""

@@ -35,13 +35,11 @@ VALUES: dict[str, Any] = {
     "lock_delay": 6.5,
     "fence_ttl": 8000.0,
     "replicas": 2,
-    "replicas_sync": "disk",
     "on_lost": told,
     "on_exit": "warn",
     "on_unavailable": "local",
     "on_contended": "skip",
 }
-NEEDS: dict[str, dict[str, Any]] = {"replicas_sync": {"replicas": 1}}
 WITH_VARIABLE = [name for name in VALUES if name != "on_lost"]
 
 
@@ -57,7 +55,7 @@ def test_every_option_is_tried() -> None:
 def test_an_option_of_the_client_is_the_default_of_its_locks() -> None:
     for connect, (name, value) in product(CONNECTS, VALUES.items()):
         with case(connect, name):
-            client = connect(URL, **NEEDS.get(name, {}), **{name: value})
+            client = connect(URL, **{name: value})
             assert getattr(options_of(client), name) == value
             assert getattr(options_of(client), name) != getattr(options_of(connect(URL)), name)
 
@@ -65,7 +63,7 @@ def test_an_option_of_the_client_is_the_default_of_its_locks() -> None:
 def test_its_variable_does_the_same_and_an_argument_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     for connect, name in product(CONNECTS, WITH_VARIABLE):
         with case(connect, name), monkeypatch.context() as environment:
-            for option, value in {**NEEDS.get(name, {}), name: VALUES[name]}.items():
+            for option, value in {name: VALUES[name]}.items():
                 environment.setenv(f"PAWLOCK_{option.upper()}", "0" if value is False else str(value))
             assert getattr(options_of(connect(URL)), name) == VALUES[name]
             default = getattr(LockOptions(), name)

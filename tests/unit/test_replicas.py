@@ -1,4 +1,4 @@
-"""A write that went to one server, and replicas of another: they say nothing of it."""
+"""What reached too few replicas, or another server than the one that wrote it, does not count."""
 
 from __future__ import annotations
 
@@ -7,50 +7,53 @@ from typing import Any, cast
 
 import pytest
 
-from pawlock.core.keep.engine import Engine
-from pawlock.core.keep.replicas import check_renewals, confirm
-from pawlock.core.protocol.outcomes import Expiry, Gone, Granted, Outcome
-from pawlock.core.protocol.runtime import Call, Fault
+from pawlock.core.keep.replicas import confirm, renew_with_replicas
+from pawlock.core.protocol.outcomes import Gone, Granted, Outcome
+from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.errors import NotReplicated
-from pawlock.transport.durable import touch
-from tests.support.refusal import case
 from tests.unit.scripted import NOW_MS, Rig, held, run
 
-
-def engine_of(outcome: Outcome | None, count: int, sent: list[Call]) -> Engine:
-    async def call_durable(call: Call, *_: object) -> tuple[Outcome | None, int]:
-        sent.append(call)
-        return outcome, count
-
-    runtime = SimpleNamespace(
-        call_durable=call_durable, touch=touch, streams=lambda calls: [list(range(len(calls)))]
-    )
-    return cast("Engine", SimpleNamespace(runtime=runtime))
+GRANTED = Granted(7, 30_000, NOW_MS)
+LOST = Fault(FaultKind.UNANSWERED, "lost")
 
 
-def test_a_renewal_counts_on_the_server_that_has_it() -> None:
-    cases: list[tuple[int, bool]] = [
-        (NOW_MS + 30_000, True),
-        (NOW_MS + 20_000, False),
-        (0, False),
-    ]
-    for expiry_ms, counts in cases:
-        with case(expiry_ms, counts):
-            rig = Rig(held(), replicas=1)
-            server_lease = SimpleNamespace(options=rig.options, primitive=rig.plan.primitive)
-            outcomes: list[Outcome | Fault] = [Granted(7, 30_000, NOW_MS)]
-            engine = engine_of(Expiry(expiry_ms), 1, [])
-            call = rig.plan.primitive.renew("t@h", 30_000, 3_000, "")
-            run(check_renewals(engine, [cast("Any", server_lease)], [call], outcomes, 1.0))
-            assert isinstance(outcomes[0], Fault) is not counts
+class Replicas:
+    """A runtime whose servers have so many replicas with everything."""
+
+    def __init__(self, *answers: Acknowledged) -> None:
+        self.answers = list(answers)
+        self.sent: list[str] = []
+        self.wanted = 0
+
+    async def call_replicated(self, calls: list[Call], replicas: int, _: float) -> list[Acknowledged]:
+        """See ``Carrier``."""
+        self.sent += [call.script.name for call in calls]
+        self.wanted = replicas
+        return self.answers
+
+
+def test_a_renewal_counts_once_its_own_replicas_have_it() -> None:
+    rigs = [Rig(held(), replicas=count) for count in (1, 2, 1, 1)]
+    batch = [SimpleNamespace(options=rig.options) for rig in rigs]
+    calls = [rig.plan.primitive.renew("t@h", 30_000, 3_000, "") for rig in rigs]
+    replicas = Replicas((GRANTED, 1), (GRANTED, 1), (Gone("none"), 1), (LOST, 0))
+    outcomes = run(renew_with_replicas(cast("Any", replicas), cast("Any", batch), calls, 1.0))
+    assert replicas.wanted == 2, "the most that any of them needs"
+    assert outcomes[0] == GRANTED
+    assert isinstance(outcomes[1], Fault)
+    assert "reached 1 of 2 replicas" in outcomes[1].text
+    assert outcomes[2:] == [Gone("none"), LOST]
 
 
 def test_what_was_adopted_is_asked_for_where_the_replicas_are_waited_for() -> None:
-    rig, sent = Rig(held(), replicas=1), list[Call]()
-    primitive = rig.plan.primitive
-    run(confirm(engine_of(Granted(7, 30_000, NOW_MS), 1, sent), primitive, rig.options, "t@h"))
-    assert [call.script.name for call in sent] == ["renew"]
+    def adopted(outcome: Outcome, count: int) -> list[str]:
+        rig, replicas = Rig(held(), replicas=1), Replicas((outcome, count))
+        engine = cast("Any", SimpleNamespace(runtime=replicas))
+        run(confirm(engine, rig.plan.primitive, rig.options, "t@h"))
+        return replicas.sent
+
+    assert adopted(GRANTED, 1) == ["renew"]
     with pytest.raises(Fault, match="another server"):
-        run(confirm(engine_of(Gone("none"), 1, []), primitive, rig.options, "t@h"))
+        adopted(Gone("none"), 1)
     with pytest.raises(NotReplicated):
-        run(confirm(engine_of(Granted(7, 30_000, NOW_MS), 0, []), primitive, rig.options, "t@h"))
+        adopted(GRANTED, 0)

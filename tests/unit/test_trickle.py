@@ -14,13 +14,12 @@ from typing import Any, Self
 import pawlock
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.runtime import Fault, run
-from pawlock.core.protocol.terms import Durable
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.probe import probe
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.durable import call_on
 from pawlock.transport.link import Link
 from pawlock.transport.node import meet
+from pawlock.transport.replicas import ask_on
 from pawlock.transport.sentinel import ask_sync
 from tests.faults.rig import in_thread
 from tests.support.pace import pace
@@ -148,7 +147,7 @@ def ask_many(relay: Relay, after: int) -> None:
 
 def ask_replicas(relay: Relay, after: int) -> None:
     with closing(connected(relay, after)) as link:
-        run(call_on(link, CALL, Durable(0, disk=False), TIMEOUT))
+        run(ask_on(link, [CALL], 0, TIMEOUT))
 
 
 def ask_a_master(relay: Relay, after: int) -> None:

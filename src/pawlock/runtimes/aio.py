@@ -16,13 +16,12 @@ from math import inf
 from typing import Any, TypeVar
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker, Wakeup
-from pawlock.core.protocol.terms import Durable
+from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
 from pawlock.runtimes.shared import Identity, locate, now, secret, stock
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.answer import Answer
-from pawlock.transport.durable import DurablePool, touch
 from pawlock.transport.mux import Mux, open_mux, retrieve
+from pawlock.transport.replicas import ReplicaPool
 from pawlock.transport.wire import Handshake, behind_subscribe
 
 __all__ = ["AsyncioRuntime", "LocalWaiter", "outcome_of", "shared"]
@@ -125,7 +124,7 @@ class AsyncioRuntime:
         self._prefix = prefix
         self._identity = Identity()
         self._mux: Mux | None = None
-        self._durable_pool = DurablePool()
+        self._replica_pool = ReplicaPool()
         self._connecting: asyncio.Task[None] | None = None
         self._served = False
         self._waiters: dict[str, _Waiter] = {}
@@ -276,17 +275,11 @@ class AsyncioRuntime:
                 return [Fault(FaultKind.UNREACHABLE, "the connection was closed")] * len(calls)
         return [await outcome_of(answer) for answer in mux.ask_many(calls, timeout)]
 
-    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
-        """See ``DurableRuntime``: beside the shared connection, which must not block."""
-        return await self._durable_pool.call(None, self._locate, call, durable, timeout)
-
-    def touch(self, key: str) -> Call:
-        """See ``DurableRuntime``."""
-        return touch(key)
-
-    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
-        """See ``DurableRuntime``: there is one server."""
-        return [list(range(len(calls)))]
+    async def call_replicated(
+        self, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """See ``Carrier``: beside the shared connection, which must not block."""
+        return await self._replica_pool.call(None, self._locate, calls, replicas, timeout)
 
     def publish_first(self, call: Call) -> Call:
         """See ``Carrier``."""
@@ -467,7 +460,7 @@ class AsyncioRuntime:
                 if error is not None and not isinstance(error, Fault):
                     raise error
         finally:
-            self._durable_pool.close()
+            self._replica_pool.close()
             mux = self._mux
             if mux is not None:
                 # Also where the loop ends and cancels this: the leases that were just given back are to be free.
@@ -481,7 +474,7 @@ class AsyncioRuntime:
     def after_fork(self) -> None:
         """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""
         self._ending = True
-        self._durable_pool.abandon()
+        self._replica_pool.abandon()
         self._mux = None
 
 

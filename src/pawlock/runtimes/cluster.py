@@ -12,8 +12,7 @@ from functools import partial
 from weakref import proxy
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind
-from pawlock.core.protocol.terms import Durable
+from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.runtimes.aio import AsyncioRuntime, outcome_of, shared
 from pawlock.runtimes.shared import now
 from pawlock.runtimes.threads import ThreadRuntime, run
@@ -74,17 +73,15 @@ class ClusterThreads(ThreadRuntime):
         """See ``Runtime``."""
         return await self._router.route_many(calls, timeout)
 
-    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
-        """See ``DurableRuntime``."""
+    async def call_replicated(
+        self, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """See ``Carrier``."""
 
-        async def send(address: Address, sent: Call, left: float) -> tuple[Outcome | None, int]:
-            return await self._durably(self._link_to(address, left), sent, durable, left)
+        async def send(address: Address, sent: Sequence[Call], left: float) -> list[Acknowledged]:
+            return await self._replicated(self._link_to(address, left), sent, replicas, left)
 
-        return await self._router.route_by(send, call, timeout)
-
-    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
-        """See ``DurableRuntime``."""
-        return self._router.streams(calls)
+        return await self._router.route_replicated(send, calls, timeout)
 
     def call_node(self, address: Address, call: Call, timeout: float) -> Outcome:
         """Run one script on one node."""
@@ -199,20 +196,18 @@ class ClusterAsyncio(AsyncioRuntime):
         """See ``Runtime``."""
         return await self._router.route_many(calls, timeout)
 
-    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
-        """See ``DurableRuntime``."""
+    async def call_replicated(
+        self, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """See ``Carrier``."""
 
-        async def send(address: Address, sent: Call, left: float) -> tuple[Outcome | None, int]:
+        async def send(address: Address, sent: Sequence[Call], left: float) -> list[Acknowledged]:
             async def locate(_timeout: float) -> Endpoint:
                 return self._router.endpoint(address)
 
-            return await self._durable_pool.call(address, locate, sent, durable, left)
+            return await self._replica_pool.call(address, locate, sent, replicas, left)
 
-        return await self._router.route_by(send, call, timeout)
-
-    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
-        """See ``DurableRuntime``."""
-        return self._router.streams(calls)
+        return await self._router.route_replicated(send, calls, timeout)
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""

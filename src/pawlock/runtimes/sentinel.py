@@ -103,7 +103,7 @@ class SentinelAsyncio(AsyncioRuntime):
         self._master = endpoint.shown
         if not moved:
             return
-        self._durable_pool.drop()
+        self._replica_pool.drop()
         if self._mux is not None:
             text = f"the master moved to {endpoint.shown}"
             self._mux.close(Fault(FaultKind.UNANSWERED, text, maybe_applied=True))

@@ -16,8 +16,7 @@ from typing import Any
 from weakref import ref
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker, Wakeup, run
-from pawlock.core.protocol.terms import Durable
+from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup, run
 from pawlock.runtimes.shared import (
     Identity,
     Known,
@@ -29,8 +28,8 @@ from pawlock.runtimes.shared import (
     stock,
 )
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.durable import call_on, touch
 from pawlock.transport.link import FREE, Link
+from pawlock.transport.replicas import ask_on
 from pawlock.transport.wire import behind_subscribe
 
 __all__ = ["ThreadRuntime", "run"]
@@ -291,13 +290,15 @@ class ThreadRuntime:
         finally:
             spare.close()
 
-    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
-        """See ``DurableRuntime``: the thread's own connection may block."""
-        return await self._durably(self._held_link(timeout), call, durable, timeout)
+    async def call_replicated(
+        self, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """See ``Carrier``: the thread's own connection may block."""
+        return await self._replicated(self._held_link(timeout), calls, replicas, timeout)
 
-    async def _durably(
-        self, link: Link, call: Call, durable: Durable, timeout: float
-    ) -> tuple[Outcome | None, int]:
+    async def _replicated(
+        self, link: Link, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
         free = link.free
         try:
             del free[0]
@@ -305,17 +306,9 @@ class ThreadRuntime:
             text = "the connection is in use by a call that a signal interrupted"
             raise Fault(FaultKind.UNREACHABLE, text) from None
         try:
-            return await call_on(link, call, durable, timeout)
+            return await ask_on(link, calls, replicas, timeout)
         finally:
             free += FREE
-
-    def touch(self, key: str) -> Call:
-        """See ``DurableRuntime``."""
-        return touch(key)
-
-    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
-        """See ``DurableRuntime``: there is one server."""
-        return [list(range(len(calls)))]
 
     def publish_first(self, call: Call) -> Call:
         """See ``Carrier``."""

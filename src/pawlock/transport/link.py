@@ -70,7 +70,6 @@ class Link:
         self.dead: bool = False
         self.waiting: bool = False
         self.shown: str = endpoint.shown
-        self.replicas: int = -1
         self.pid: int = os.getpid()
         self.rid: int = FIRST_RID
         self._reader = new_reader()

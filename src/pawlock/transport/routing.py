@@ -6,10 +6,11 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
+from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind
+from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.topology.cluster import Address, SlotMap, first_key, read_ranges, read_redirect, slot_of
 from pawlock.topology.endpoint import ClusterNodes, Endpoint
 from pawlock.transport.sentinel import Ask
@@ -33,6 +34,12 @@ _LEAST_PAUSE = 0.05
 _MAYBE_MOVED = frozenset(
     {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.READ_ONLY, FaultKind.NOT_READY}
 )
+
+
+_MOVED = Fault(FaultKind.REDIRECTED, "it is not known where")
+
+ReplicatedSend: TypeAlias = "Callable[[Address, Sequence[Call], float], Awaitable[list[Acknowledged]]]"
+"""Runs scripts on a node with ``WAIT`` behind them, in so many seconds."""
 
 
 class Asking(Call):
@@ -149,13 +156,6 @@ class Router(ABC):
         kind = faults[0].kind if len({fault.kind for fault in faults}) == 1 else FaultKind.UNREACHABLE
         return Fault(kind, f"{self._target.shown}: no node returned the slot map: {texts}", final=final)
 
-    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
-        """Which of the calls go to the same node."""
-        found: dict[Address | None, list[int]] = {}
-        for index, call in enumerate(calls):
-            found.setdefault(self.node_of(call), []).append(index)
-        return list(found.values())
-
     # Calls ------------------------------------------------------------------------------------------------------
 
     async def route(self, call: Call, timeout: float) -> Outcome:
@@ -183,6 +183,45 @@ class Router(ABC):
                     raise
                 address, sent = self._follow(call, address, fault)
         raise Fault(FaultKind.NOT_READY, f"slot {slot} moved {_MOST_HOPS} times during one request")
+
+    async def route_replicated(
+        self, send: ReplicatedSend, calls: Sequence[Call], timeout: float
+    ) -> list[Acknowledged]:
+        """Run several scripts, those of a node together, with ``WAIT`` behind them; see ``Carrier``."""
+
+        async def alone(address: Address, sent: Call, left: float) -> Acknowledged:
+            ((outcome, count),) = await send(address, [sent], left)
+            return or_raise(outcome), count
+
+        end = self._now() + timeout
+        if self.slots.stale:
+            await self.refresh(timeout)
+        found: list[Acknowledged] = [(_MOVED, 0)] * len(calls)
+        places: dict[Address | None, list[int]] = {}
+        for index, call in enumerate(calls):
+            places.setdefault(self.node_of(call), []).append(index)
+        for address, indices in places.items():
+            answers = await self._replicated_at(send, address, [calls[i] for i in indices], end)
+            for index, answer in zip(indices, answers, strict=True):
+                found[index] = answer
+        for index, (outcome, _) in enumerate(found):
+            if isinstance(outcome, Fault) and outcome.kind is FaultKind.REDIRECTED:
+                try:
+                    found[index] = await self.route_by(alone, calls[index], max(0.001, end - self._now()))
+                except Fault as fault:
+                    found[index] = fault, 0
+        return found
+
+    async def _replicated_at(
+        self, send: ReplicatedSend, address: Address | None, calls: Sequence[Call], end: float
+    ) -> list[Acknowledged]:
+        if address is None:
+            return [(_MOVED, 0)] * len(calls)
+        try:
+            return await send(address, calls, max(0.001, end - self._now()))
+        except Fault as fault:
+            self.note_failure(address, fault)
+            return [(fault, 0)] * len(calls)
 
     def _follow(self, call: Call, asked: Address, fault: Fault) -> tuple[Address, Call]:
         try:

@@ -30,7 +30,6 @@ HANDSHAKE = {
     "subscribe",
     "script",
     "wait",
-    "role",
     "cluster",
     "asking",
     "echo",

@@ -55,14 +55,14 @@ def servers() -> Iterator[Pair]:
     with (
         Server("valkey", unix=False, args=args) as master,
         Server("valkey", unix=False, args=args) as one,
-        Server("valkey", unix=False, persist=True, args=args) as two,
+        Server("valkey", unix=False, args=args) as two,
     ):
         yield Pair(one, two, master=master)
 
 
 @pytest.fixture
 def pair(servers: Pair) -> Pair:
-    """A master with two replicas, of which the second writes to disk; without any key."""
+    """A master with two replicas, without any key."""
     servers.master.command("FLUSHALL")
     servers.wait()
     return servers
@@ -77,13 +77,11 @@ def test_a_grant_is_on_the_replicas_when_it_comes(pair: Pair, api: Api) -> None:
         lease.release()
 
 
-def test_too_few_replicas_are_told_at_once(pair: Pair, api: Api) -> None:
+def test_too_few_replicas_are_told(pair: Pair, api: Api) -> None:
     client = api.connect(pair.master.url)
-    began = time.monotonic()
-    with pytest.raises(pawlock.NotReplicated, match="replicas=3, but the master has 2") as caught:
+    with pytest.raises(pawlock.NotReplicated, match="2 of 3 replicas acknowledged") as caught:
         client.lock(replicas=3, ttl=30.0).acquire()
-    assert time.monotonic() - began < pace() * 0.5, "not after the time for their answers"
-    assert (caught.value.acknowledged, caught.value.wanted, caught.value.name) == (0, 3, "n")
+    assert (caught.value.acknowledged, caught.value.wanted, caught.value.name) == (2, 3, "n")
     until(lambda: left(pair) == [], what="nothing is left")
 
 
@@ -190,16 +188,6 @@ def test_an_extension_counts_only_where_the_replicas_have_it(pair: Pair, api: Ap
 
 
 @pytest.mark.slow
-def test_on_disk(pair: Pair, api: Api) -> None:
-    """The second replica writes an append-only file, the first does not."""
-    client = api.connect(pair.master.url)
-    lease = client.lock(replicas=1, replicas_sync="disk").acquire()
-    lease.release()
-    with pytest.raises(pawlock.NotReplicated, match="1 of 2 replicas have it on disk"):
-        client.lock(replicas=2, replicas_sync="disk", ttl=0.6).acquire()
-
-
-@pytest.mark.slow
 def test_others_are_not_kept_waiting(pair: Pair, api: Api) -> None:
     """WAIT blocks a connection: not the one that the others share."""
     client = api.connect(pair.master.url)
@@ -216,7 +204,7 @@ def test_others_are_not_kept_waiting(pair: Pair, api: Api) -> None:
 
 
 def test_a_user_who_may_not_wait_is_told(pair: Pair, api: Api) -> None:
-    pair.master.command("ACL", "SETUSER", "meek", "on", ">pw", "~*", "&*", "+@all", "-wait", "-role")
+    pair.master.command("ACL", "SETUSER", "meek", "on", ">pw", "~*", "&*", "+@all", "-wait")
     client = api.connect(pair.master.url, username="meek", password="pw")
     with pytest.raises(pawlock.BackendDenied, match="wait"):
         client.lock(replicas=1).acquire()
@@ -259,7 +247,7 @@ def test_in_a_cluster(api: Api) -> None:
         leases = [client.lock(f"n{i}", replicas=1, ttl=1.5).acquire() for i in range(6)]
         until(lambda: client.counter("renewed") >= 12, what="renewals")
         assert {lease.state for lease in leases} == {"held"}
-        with pytest.raises(pawlock.NotReplicated, match="replicas=2, but the master has 1"):
+        with pytest.raises(pawlock.NotReplicated, match="1 of 2 replicas acknowledged"):
             client.lock("n9", replicas=2).acquire()
         for lease in leases:
             lease.release()

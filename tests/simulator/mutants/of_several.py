@@ -165,7 +165,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(queue, "_patience", lambda *_: 1e9),
     ],
     "S7 a grant counts before the replica has it": lambda: [
-        patch.object(queue, "ask_durably", _waits_for_nobody)
+        patch.object(queue, "ask_with_replicas", _waits_for_nobody)
     ],
     "an undo sets no tombstone": lambda: [
         patch.object(engine, "TOMB_MS", 0),

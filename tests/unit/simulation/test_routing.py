@@ -14,13 +14,13 @@ from typing import Any, Protocol
 import pytest
 
 from pawlock.core.protocol.faults import classify
-from pawlock.core.protocol.outcomes import Absent, Expiry, Granted, Outcome, Released
+from pawlock.core.protocol.outcomes import Absent, Granted, KindOfKey, Outcome, Released
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.primitives.mutex import Mutex
+from pawlock.primitives.probe import kind_of
 from pawlock.topology.cluster import Address, Range, SlotMap, first_key, slot_of
 from pawlock.topology.endpoint import ClusterNodes, Endpoint
 from pawlock.topology.url import parse_url
-from pawlock.transport.durable import touch
 from pawlock.transport.routing import Asking, Router
 from tests.simulator.node import Node
 from tests.simulator.waits import Sleep
@@ -222,7 +222,9 @@ async def _work(cluster: Cluster, router: SimRouter, who: str) -> None:
         for _ in range(6):
             await cluster.rest(0.03)
             # Of a single key: the only kind of script that a node lets in while a slot is on its way to it.
-            assert isinstance(await _insist(cluster, partial(router.route, touch(mutex.key))), Expiry)
+            assert isinstance(
+                await _insist(cluster, partial(router.route, kind_of(mutex.key.encode()))), KindOfKey
+            )
         renewed = await _insist(cluster, partial(_many, router, mutex.renew(token, 60_000, 3_000, "-")))
         assert isinstance(renewed, Granted), f"{token} lost {name}: {renewed}"
         del cluster.holders[name]

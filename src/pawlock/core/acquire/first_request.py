@@ -85,7 +85,7 @@ def ask(
         return _ask_all(engine, server_lease, cast("QuorumConnections", connection), sent_at, until)
     # None does not mean that there is no connection: in a cluster, or with observers, ``call`` finds it.
     channel = runtime.channel() if connection is None else connection.channel
-    if not channel or options.durable is not None:
+    if not channel or options.replicas:
         return None
     call = server_lease.primitive.acquire(
         server_lease.token, options.life_ms, options.ticket_ms,

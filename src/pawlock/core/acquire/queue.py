@@ -16,7 +16,7 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING, cast
 
-from pawlock.core.keep.replicas import ask_durably
+from pawlock.core.keep.replicas import ask_with_replicas
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.outcomes import Busy, Dead, Full, Gone, Granted, Outcome, Queued
@@ -181,10 +181,10 @@ async def _ask(
             sent_at = runtime.now()
             if waiter.asker is not None:
                 outcome, sent_at = await waiter.asker(call, budget)
-            elif options.durable is None:
+            elif not options.replicas:
                 outcome = await runtime.call(call, budget)
             else:
-                outcome = await ask_durably(engine, primitive, options, waiter, call, budget)
+                outcome = await ask_with_replicas(engine, primitive, options, waiter, call, budget)
         except Fault as fault:
             if fault.maybe_applied:
                 waiter.missed()

@@ -20,7 +20,7 @@ from math import inf
 from typing import TYPE_CHECKING, cast
 
 from pawlock.core.keep.renewal_groups import renewal_call
-from pawlock.core.keep.replicas import renew_durably
+from pawlock.core.keep.replicas import renew_with_replicas
 from pawlock.core.keep.taken import tags_taken
 from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.runtime import Fault
@@ -131,15 +131,9 @@ async def _ask(
         nodes = cast("QuorumRuntime", runtime)
         # A no of the masters is left to the loop; the local clock ends what it must.
         return await runtime.call_many(calls, max(patience, nodes.node_timeout))
-    plain = [call for call, one in zip(calls, late, strict=True) if one.options.durable is None]
+    wanted = [one for one in late if one.options.replicas]
+    plain = [call for call, one in zip(calls, late, strict=True) if not one.options.replicas]
     answers = iter(await runtime.call_many(plain, patience) if plain else ())
-    outcomes: list[Outcome | Fault] = []
-    for call, server_lease in zip(calls, late, strict=True):
-        if server_lease.options.durable is None:
-            outcomes.append(next(answers))
-            continue
-        try:
-            outcomes.append(await renew_durably(runtime, server_lease, call, patience))
-        except Fault as fault:
-            outcomes.append(fault.bare())
-    return outcomes
+    waiting = [call for call, one in zip(calls, late, strict=True) if one.options.replicas]
+    replicated = iter(await renew_with_replicas(runtime, wanted, waiting, patience))
+    return [next(replicated if one.options.replicas else answers) for one in late]

@@ -6,9 +6,10 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 from pawlock.core.keep.outbox import leave_votes
-from pawlock.core.keep.replicas import renew_durably
+from pawlock.core.keep.replicas import renew_with_replicas
 from pawlock.core.protocol.backoff import full_jitter
 from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.quorum import spread
 from pawlock.core.protocol.runtime import Fault
@@ -58,7 +59,10 @@ def renewal_patience(engine: Engine, server_lease: ServerLease, now: float) -> f
 async def renew_one(engine: Engine, server_lease: ServerLease, call: Request) -> Outcome:
     """Send one renewal. Raises ``Fault``."""
     if engine.quorum is None:
-        return await renew_durably(engine.runtime, server_lease, call, server_lease.options.request_timeout)
+        timeout = server_lease.options.request_timeout
+        if not server_lease.options.replicas:
+            return await engine.runtime.call(call, timeout)
+        return or_raise((await renew_with_replicas(engine.runtime, [server_lease], [call], timeout))[0])
     return await engine.runtime.call(call, renewal_patience(engine, server_lease, engine.runtime.now()))
 
 

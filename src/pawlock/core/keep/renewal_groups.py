@@ -49,7 +49,7 @@ def share(batch: Sequence[ServerLease]) -> tuple[list[list[ServerLease]], list[S
             getattr(server_lease.primitive, "renews_together", False)
             and server_lease.state is LeaseState.HELD
             and server_lease.rhythm is options.renewed
-            and options.durable is None
+            and not options.replicas
         ):
             plain.append(server_lease)
         else:

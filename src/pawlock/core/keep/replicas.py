@@ -1,26 +1,22 @@
-"""Grants that count only once replicas have them.
+"""Grants and renewals that count only once replicas have them.
 
 Rules:
 
-1. ``WAIT`` covers what its own connection wrote. A grant that another's script made (a hand-off), and a resend that
-   finds its token holding, write nothing; so a small write that changes nothing goes before every ``WAIT``: it stands
-   behind the grant in the stream of replication, wherever that came from.
+1. ``WAIT`` goes behind the grant, and behind each batch of renewals, on the connection that wrote them: another one may
+   lead to another server by then, whose replicas say nothing of what the former one wrote.
 2. A handed-off grant counts only after the waiter's own renewal and ``WAIT``.
 3. A renewal counts only when it reached the replicas too: else a promoted one would free the name before its holder
    is notified.
 4. Fewer acknowledgements than asked for: the grant is undone by its token, and that is reported.
-5. ``WAIT`` of another connection than the one that wrote says nothing if it leads to another server: after a failover
-   that one has replicas too, and may never have had the write. So where renewals and ``WAIT`` go apart, the small write
-   says until when its key lives, on the server that is waited for: not before the end that the renewal
-   was answered with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault, FaultKind
@@ -30,38 +26,13 @@ if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.runtime import Runtime
-    from pawlock.core.protocol.terms import Durable, Terms
+    from pawlock.core.protocol.terms import Terms
     from pawlock.core.state.records import ServerLease, Waiter
 
-__all__ = ["DurableRuntime", "ask_durably", "check_renewals", "confirm", "renew_durably"]
-
-_ROUNDED_MS = 1
-_ELSEWHERE = "another server stands in, and its replicas say nothing of what the former one wrote"
+__all__ = ["ask_with_replicas", "confirm", "renew_with_replicas"]
 
 
-class DurableRuntime(Protocol):
-    """What a runtime adds for ``replicas=``."""
-
-    async def call_durable(
-        self, call: Request, durable: Durable, timeout: float
-    ) -> tuple[Outcome | None, int]:
-        """Send one request and wait for replicas, on a connection that nobody else uses meanwhile.
-
-        Returns:
-            The answer and how many replicas have it; or None and how many there are, if that is too few to begin with.
-        """
-        ...
-
-    def touch(self, key: str) -> Request:
-        """A write to a key that changes nothing: ``Expiry``."""
-        ...
-
-    def streams(self, calls: Sequence[Request]) -> list[list[int]]:
-        """Which calls go to the same server: what is acknowledged for the last of them is so for all."""
-        ...
-
-
-async def ask_durably(
+async def ask_with_replicas(
     engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, call: Request, budget: float
 ) -> Outcome:
     """Ask for a waiter; a grant among the answers has reached the replicas.
@@ -70,36 +41,35 @@ async def ask_durably(
         NotReplicated: It has not, and was undone.
         Fault: As for ``Runtime.call``.
     """
-    durable = options.durable
-    if durable is None:
-        raise AssertionError("asked for no replicas")
-    runtime = cast("DurableRuntime", engine.runtime)
-    outcome, count = await runtime.call_durable(call, durable, budget)
-    if outcome is None:
-        text = f"acquire {primitive.name!r}: replicas={durable.replicas}, but the master has {count}"
-        raise NotReplicated(text, name=primitive.name, acknowledged=0, wanted=durable.replicas)
-    if not isinstance(outcome, Granted) or count >= durable.replicas:
+    ((answer, count),) = await engine.runtime.call_replicated([call], options.replicas, budget)
+    outcome = or_raise(answer)
+    if not isinstance(outcome, Granted) or count >= options.replicas:
         return outcome
     await _undo(engine, primitive, options, waiter)
     engine.count("not_replicated")
-    where = "have it on disk" if durable.disk else "acknowledged"
-    text = (
-        f"acquire {primitive.name!r}: {count} of {durable.replicas} replicas {where}; the grant was released"
-    )
-    raise NotReplicated(text, name=primitive.name, acknowledged=count, wanted=durable.replicas)
+    raise _too_few("acquire", primitive, options, count, "; the grant was released")
 
 
-async def renew_durably(
-    runtime: Runtime, server_lease: ServerLease, call: Request, timeout: float
-) -> Outcome:
-    """Renew one lease, and wait for its replicas where it has some. Raises ``Fault``, also for too few of them."""
-    durable = server_lease.options.durable
-    if durable is None:
-        return await runtime.call(call, timeout)
-    outcome, count = await cast("DurableRuntime", runtime).call_durable(call, durable, timeout)
-    if outcome is None or (isinstance(outcome, Granted) and count < durable.replicas):
-        raise _short(count, durable, applied=outcome is not None)
-    return outcome
+async def renew_with_replicas(
+    runtime: Runtime, batch: Sequence[ServerLease], calls: Sequence[Request], timeout: float
+) -> list[Outcome | Fault]:
+    """Renew leases that have replicas; one that reached too few of them is a fault."""
+    if not batch:
+        return []
+    most = max(server_lease.options.replicas for server_lease in batch)
+    try:
+        answers = await runtime.call_replicated(calls, most, timeout)
+    except Fault as fault:
+        return [fault.bare()] * len(batch)
+    found: list[Outcome | Fault] = []
+    for server_lease, (outcome, count) in zip(batch, answers, strict=True):
+        wanted = server_lease.options.replicas
+        if isinstance(outcome, Granted) and count < wanted:
+            text = f"the renewal reached {count} of {wanted} replicas"
+            found.append(Fault(FaultKind.NOT_READY, text, maybe_applied=True))
+        else:
+            found.append(outcome)
+    return found
 
 
 async def confirm(engine: Engine, primitive: Primitive, options: Terms, token: str) -> None:
@@ -109,22 +79,22 @@ async def confirm(engine: Engine, primitive: Primitive, options: Terms, token: s
         NotReplicated: Too few of them do.
         Fault: The server could not be asked, or does not know the token.
     """
-    durable = options.durable
-    if durable is None:
+    if not options.replicas:
         return
-    runtime = cast("DurableRuntime", engine.runtime)
     call = primitive.renew(token, options.life_ms, options.ticket_ms, "")
-    outcome, count = await runtime.call_durable(call, durable, options.request_timeout)
-    if outcome is not None and not isinstance(outcome, Granted):
-        raise Fault(FaultKind.NOT_READY, _ELSEWHERE, maybe_applied=True)
-    if outcome is None or count < durable.replicas:
-        text = f"adopt {primitive.name!r}: {count} of {durable.replicas} replicas acknowledged"
-        raise NotReplicated(text, name=primitive.name, acknowledged=count, wanted=durable.replicas)
+    ((answer, count),) = await engine.runtime.call_replicated(
+        [call], options.replicas, options.request_timeout
+    )
+    if not isinstance(or_raise(answer), Granted):
+        text = "another server stands in, which does not have what the former one wrote"
+        raise Fault(FaultKind.NOT_READY, text, maybe_applied=True)
+    if count < options.replicas:
+        raise _too_few("adopt", primitive, options, count)
 
 
-def _short(count: int, durable: Durable, *, applied: bool) -> Fault:
-    text = f"the renewal reached {count} of {durable.replicas} replicas"
-    return Fault(FaultKind.NOT_READY, text, maybe_applied=applied)
+def _too_few(doing: str, primitive: Primitive, options: Terms, count: int, and_so: str = "") -> NotReplicated:
+    text = f"{doing} {primitive.name!r}: {count} of {options.replicas} replicas acknowledged{and_so}"
+    return NotReplicated(text, name=primitive.name, acknowledged=count, wanted=options.replicas)
 
 
 async def _undo(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter) -> None:
@@ -138,34 +108,3 @@ async def _undo(engine: Engine, primitive: Primitive, options: Terms, waiter: Wa
         engine.post(primitive.leave(token, TOMB_MS, 0))
         if not isinstance(error, Fault):
             raise
-
-
-async def check_renewals(
-    engine: Engine,
-    batch: Sequence[ServerLease],
-    calls: Sequence[Request],
-    outcomes: list[Outcome | Fault],
-    patience: float,
-) -> None:
-    """Turn renewals that did not reach the replicas into faults; all of these leases have some."""
-    runtime = cast("DurableRuntime", engine.runtime)
-    wanted = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, Granted)]
-    for group in runtime.streams([calls[i] for i in wanted]) if wanted else ():
-        # One question a server: what the most demanding lease needs, counted for each.
-        asked = {wanted[place]: cast("Durable", batch[wanted[place]].options.durable) for place in group}
-        # The last that was written: whoever has it has all before it.
-        last = wanted[group[-1]]
-        try:
-            call = runtime.touch(batch[last].primitive.key)
-            outcome, count = await runtime.call_durable(call, max(asked.values()), patience)
-            # Until when the server keeps the lease that it renewed, by its own clock.
-            kept = cast("Granted", outcomes[last])
-            if outcome is not None and outcome.expires_ms + _ROUNDED_MS < kept.left_ms + kept.clock:
-                raise Fault(FaultKind.NOT_READY, _ELSEWHERE, maybe_applied=True)
-        except Fault as fault:
-            for i in asked:
-                outcomes[i] = fault
-            continue
-        for i, durable in asked.items():
-            if count < durable.replicas:
-                outcomes[i] = _short(count, durable, applied=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pawlock.core.keep.majority import renewal_patience
 from pawlock.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
-from pawlock.core.keep.replicas import check_renewals
+from pawlock.core.keep.replicas import renew_with_replicas
 from pawlock.core.keep.taken import tags_taken
 from pawlock.core.maintenance.duty import until_next_need
 from pawlock.core.protocol.backoff import full_jitter
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from pawlock.core.keep.engine import Engine, Renewed
     from pawlock.core.maintenance.duty import DutyCall
-    from pawlock.core.protocol.carrier import Request
     from pawlock.core.state.records import ServerLease
 
 __all__ = ["renew_due"]
@@ -65,7 +64,9 @@ async def _renew(engine: Engine, due: list[ServerLease], along: Sequence[DutyCal
     batch = _still_held(engine, due, engine.runtime.now())
     if not batch and not along:
         return
-    groups, single = share(batch) if len(batch) > 1 and may_share(engine) else ([], batch)
+    plain = [server_lease for server_lease in batch if not server_lease.options.replicas]
+    replicated = [server_lease for server_lease in batch if server_lease.options.replicas]
+    groups, single = share(plain) if len(plain) > 1 and may_share(engine) else ([], plain)
     calls = [shared_call(group) for group in groups]
     calls += [renewal_call(server_lease) for server_lease in single]
     calls += [one.call for one in along]
@@ -75,13 +76,11 @@ async def _renew(engine: Engine, due: list[ServerLease], along: Sequence[DutyCal
         engine.renewal_thread.wake()
     sent_at = engine.runtime.now()
     patience = _patience(engine, batch, sent_at)
-    outcomes = await engine.runtime.call_many(calls, patience)
+    outcomes = await engine.runtime.call_many(calls, patience) if calls else []
     first, last = len(groups), len(groups) + len(single)
     for one, outcome in zip(along, outcomes[last:], strict=True):
         one.answered(outcome)
-    asked = list(zip(single, calls[first:last], outcomes[first:last], strict=True))
-    answers: list[_Answer] = [(each[0], each[2]) for each in asked if each[0].options.durable is None]
-    durable = [each for each in asked if each[0].options.durable is not None]
+    answers: list[_Answer] = list(zip(single, outcomes[first:last], strict=True))
     alone: list[ServerLease] = []
     for group, outcome in zip(groups, outcomes, strict=False):
         for server_lease, answer in zip(group, each_of(group, outcome), strict=True):
@@ -91,7 +90,7 @@ async def _renew(engine: Engine, due: list[ServerLease], along: Sequence[DutyCal
                 alone.append(server_lease)
     # All that is known, at once: no lease waits for what follows from the answer for another.
     refused = _take(engine, answers, sent_at)
-    await _ask_further(engine, alone, durable, refused, sent_at)
+    await _ask_further(engine, alone, replicated, refused)
 
 
 def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[ServerLease]:
@@ -113,29 +112,28 @@ def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[Serv
 async def _ask_further(
     engine: Engine,
     alone: list[ServerLease],
-    durable: list[tuple[ServerLease, Request, Outcome | Fault]],
+    replicated: list[ServerLease],
     refused: list[tuple[ServerLease, Outcome]],
-    sent_at: float,
 ) -> None:
     """What needs another question, the most urgent first.
 
     Args:
         engine: The client's engine.
         alone: Leases that are to be asked for by themselves.
-        durable: Leases of which replicas are to have the renewal, with what was asked and answered.
+        replicated: Leases of which replicas are to have the renewal.
         refused: Leases that the server does not know.
-        sent_at: When the first question was sent.
     """
     if alone:
         asked_at = engine.runtime.now()
         calls = [renewal_call(server_lease) for server_lease in alone]
         outcomes = await engine.runtime.call_many(calls, _patience(engine, alone, asked_at))
         refused += _take(engine, list(zip(alone, outcomes, strict=True)), asked_at)
-    if durable:
-        batch, outcomes = [one[0] for one in durable], [one[2] for one in durable]
-        patience = _patience(engine, batch, engine.runtime.now())
-        await check_renewals(engine, batch, [one[1] for one in durable], outcomes, patience)
-        refused += _take(engine, list(zip(batch, outcomes, strict=True)), sent_at)
+    if replicated:
+        asked_at = engine.runtime.now()
+        calls = [renewal_call(server_lease) for server_lease in replicated]
+        patience = _patience(engine, replicated, asked_at)
+        outcomes = await renew_with_replicas(engine.runtime, replicated, calls, patience)
+        refused += _take(engine, list(zip(replicated, outcomes, strict=True)), asked_at)
     if refused:
         # An operator may have taken them: to a renewal they look like any that the server does not know.
         engine.take_away(engine.runtime.notices())

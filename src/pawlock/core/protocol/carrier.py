@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from pawlock.core.protocol.outcomes import Outcome
 
-__all__ = ["DEAF", "Carrier", "Connection", "Fault", "FaultKind", "Request", "Wakeup"]
+__all__ = ["DEAF", "Acknowledged", "Carrier", "Connection", "Fault", "FaultKind", "Request", "Wakeup"]
 
 Request: TypeAlias = Any
 """What an engine's primitives make and its carrier takes: opaque to everybody between the two.
@@ -81,6 +81,10 @@ class Fault(Exception):
         return self.with_traceback(None)
 
 
+Acknowledged: TypeAlias = "tuple[Outcome | Fault, int]"
+"""An outcome, and how many replicas have what its request wrote."""
+
+
 class Connection(Protocol):
     """A connection, for a question without a coroutine between it and the socket."""
 
@@ -116,6 +120,16 @@ class Carrier(Protocol):
 
     async def call_many(self, calls: Sequence[Request], timeout: float) -> list[Outcome | Fault]:
         """Send several requests at once; one outcome each, in order."""
+        ...
+
+    async def call_replicated(
+        self, calls: Sequence[Request], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """The same, on a connection that nobody else uses meanwhile, and ``WAIT`` for replicas behind it.
+
+        Returns:
+            One outcome each, in order, and how many replicas have what it wrote. Raises ``Fault``.
+        """
         ...
 
     def publish_first(self, call: Request) -> Request:

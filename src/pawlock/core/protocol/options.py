@@ -224,8 +224,6 @@ class LockOptions:
             behind. After that time tokens still increase with the server's clock, unless it was set back meanwhile.
         replicas: How many replicas must have a grant, and each renewal, before it counts; default 0. With fewer,
             acquire releases the grant and raises ``NotReplicated``.
-        replicas_sync: Where the replicas must have it: ``"memory"`` (default), or ``"disk"``, which needs the command
-            WAITAOF on the server (Redis 7.2, Valkey 8) and an append-only file on its replicas.
         on_lost: Called with the lease once it is lost.
         on_exit: What a ``with`` block does at its end when the lease was lost: ``"raise"`` (default) or ``"warn"``.
         on_unavailable: What acquire does once the server could not be reached for ``unavailable_after`` (or until the
@@ -254,7 +252,6 @@ class LockOptions:
     lock_delay: float = 0.0
     fence_ttl: float = 86400.0
     replicas: int = 0
-    replicas_sync: str = "memory"
     on_lost: Callable[[Any], object] | None = None
     on_exit: str = "raise"
     on_unavailable: str = "raise"
@@ -285,9 +282,6 @@ class LockOptions:
         put = object.__setattr__
         put(self, "lock_delay", _positive(self.lock_delay, "lock_delay", most=MAX_TTL))
         put(self, "replicas", check_count(self.replicas, "replicas", 0, _MOST_REPLICAS))
-        check_choice(self.replicas_sync, "replicas_sync", "memory", "disk")
-        if self.replicas_sync == "disk" and not self.replicas:
-            raise ConfigurationError("replicas_sync='disk' needs replicas of 1 or more, got 0")
         put(self, "fence_ttl", check_fence_ttl(self.fence_ttl))
 
     def _check_contended(self) -> None:

@@ -26,7 +26,6 @@ __all__ = [
     "CountedDown",
     "Dead",
     "Disagreed",
-    "Expiry",
     "Finished",
     "Forced",
     "Forgotten",
@@ -348,12 +347,6 @@ class Present(NamedTuple):
     """How many of some keys are there."""
 
     keys: int
-
-
-class Expiry(NamedTuple):
-    """When a key expires; 0: there is none."""
-
-    expires_ms: int
 
 
 class ServerFacts(NamedTuple):

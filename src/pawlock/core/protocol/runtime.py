@@ -12,13 +12,14 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from pawlock.core.protocol.carrier import DEAF, Carrier, Connection, Fault, FaultKind, Wakeup
+from pawlock.core.protocol.carrier import DEAF, Acknowledged, Carrier, Connection, Fault, FaultKind, Wakeup
 from pawlock.core.protocol.outcomes import Outcome, Unexpected
 from pawlock.core.protocol.scripts import Script
 
 __all__ = [
     "DEAF",
     "FIRST_RID",
+    "Acknowledged",
     "Call",
     "Connection",
     "Fault",

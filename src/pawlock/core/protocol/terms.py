@@ -8,19 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 from pawlock.core.protocol.options import LockOptions
 from pawlock.core.protocol.validity import to_ms, valid_until
 
-__all__ = ["Durable", "Rhythm", "Terms"]
-
-
-class Durable(NamedTuple):
-    """How many replicas must have a write before it counts.
-
-    Attributes:
-        replicas: How many.
-        disk: Whether they must have it on disk (``WAITAOF``), not only in memory (``WAIT``).
-    """
-
-    replicas: int
-    disk: bool
+__all__ = ["Rhythm", "Terms"]
 
 
 class Rhythm(NamedTuple):
@@ -61,7 +49,7 @@ class Terms:
         renewed: The same of a lease whose renewals are plain: it is renewed, with the lock's own ttl, and without an
             end; else None.
         block: How many fences a grant reserves.
-        durable: How many replicas must have a write; None: none.
+        replicas: How many replicas must have a write before it counts.
         queue_group: All that must be the same for one waiter to go on for another; text, because its hash is worked out
             once.
     """
@@ -82,7 +70,7 @@ class Terms:
     rhythm: Rhythm = field(init=False, repr=False, compare=False)
     renewed: Rhythm | None = field(init=False, repr=False, compare=False)
     block: int = field(init=False, repr=False, compare=False)
-    durable: Durable | None = field(init=False, repr=False, compare=False)
+    replicas: int = field(init=False, repr=False, compare=False)
     queue_group: str = field(init=False, repr=False, compare=False)
 
     hand_over_for: ClassVar[float] = 0.02
@@ -90,7 +78,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         put, given = object.__setattr__, self.given
-        for name in ("timeout", "max_waiters", "max_hold", "min_hold", "handover"):
+        for name in ("timeout", "max_waiters", "max_hold", "min_hold", "handover", "replicas"):
             put(self, name, getattr(given, name))
         ticket_ttl = given.ticket_ttl or given.ttl
         put(self, "ticket_ttl", ticket_ttl)
@@ -103,8 +91,6 @@ class Terms:
         put(self, "request_timeout", min(1.0, ticket_ttl / 3))
         put(self, "rhythm", Rhythm(given.ttl, given.renew_every or given.ttl / 3))
         put(self, "renewed", self.rhythm if given.renew else None)
-        disk = given.replicas_sync == "disk"
-        put(self, "durable", Durable(given.replicas, disk) if given.replicas else None)
         put(self, "block", self.handover + 1 if self.hands_over else 1)
         put(self, "queue_group", self._queue_group(given))
 
@@ -117,7 +103,7 @@ class Terms:
     def confirms(self) -> bool:
         """Whether a lease that was handed on by another client is asked for once more before it counts."""
         # A hand-off lives on its ticket's expiry, on one server: too little where more was asked for.
-        return not self.given.renew or self.delay_ms > 0 or self.durable is not None
+        return not self.given.renew or self.delay_ms > 0 or self.replicas > 0
 
     @property
     def hands_over(self) -> bool:
@@ -130,7 +116,7 @@ class Terms:
     def _queue_group(self, o: LockOptions) -> str:
         # The callback's id cannot come again while its lock is alive.
         behaviour = (
-            f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {self.durable}"
+            f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {o.replicas}"
         )
         return f"{o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {o.fence_ms} {behaviour}"
 

@@ -40,7 +40,6 @@ class MemoryLink(Link):
         self.dead: bool = False
         self.waiting: bool = False
         self.shown: str = node.shown
-        self.replicas: int = 0
         self.pid: int = os.getpid()
         self.channel: str = channel
         self._woken = False

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
-from pawlock.core.protocol.terms import Durable
+from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
 from pawlock.runtimes.aio import AsyncioRuntime
 from pawlock.runtimes.shared import secret
 from pawlock.runtimes.threads import ThreadRuntime
@@ -69,10 +68,12 @@ class MemoryThreads(ThreadRuntime):
         """See ``Carrier``: they do so anyhow."""
         return call
 
-    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
-        """See ``DurableRuntime``: there is no replica."""
-        del call, durable, timeout
-        return None, 0
+    async def call_replicated(
+        self, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """See ``Carrier``: there is no replica."""
+        del replicas
+        return [(outcome, 0) for outcome in await self.call_many(calls, timeout)]
 
     # Waiting ----------------------------------------------------------------------------------------------------
 
@@ -198,10 +199,12 @@ class MemoryTasks(AsyncioRuntime):
         """See ``Carrier``: they do so anyhow."""
         return call
 
-    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
-        """See ``DurableRuntime``: there is no replica."""
-        del call, durable, timeout
-        return None, 0
+    async def call_replicated(
+        self, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """See ``Carrier``: there is no replica."""
+        del replicas
+        return [(outcome, 0) for outcome in await self.call_many(calls, timeout)]
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""

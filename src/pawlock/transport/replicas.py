@@ -1,19 +1,17 @@
-"""A script, a write that changes nothing, and ``WAIT``, in one go on one connection."""
+"""Scripts, one small write, and ``WAIT``, in one go on one connection."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
 from pawlock._outsider import let_out
 from pawlock.core.protocol.faults import classify
-from pawlock.core.protocol.outcomes import Expiry, Outcome
-from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
-from pawlock.core.protocol.scripts import Readers, load, pack_words
-from pawlock.core.protocol.terms import Durable
+from pawlock.core.protocol.names import WIRE_VERSION, helper_key
+from pawlock.core.protocol.runtime import FIRST_RID, Acknowledged, Call, Fault, FaultKind
 from pawlock.topology.cluster import first_key
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.connect import fault_of
@@ -30,27 +28,16 @@ from pawlock.transport.wire import (
     rid_of,
 )
 
-__all__ = ["DurablePool", "call_on", "touch"]
+__all__ = ["ReplicaPool", "ask_on"]
 
-_TOUCH = load("pawlock.primitives", "touch", read=Readers({b"T": lambda fields: Expiry(fields[0])}))
-
-_ROLE = pack(b"ROLE")
-_UNKNOWN = 1 << 30
 _SHARE = 0.75
 """Of the time for an answer, what the replicas may take of it."""
 
-_DISK_PATIENCE = 2.5
 _KEPT = 8
 
 
 class _Pipe(Protocol):
-    """A connection that serves one request at a time.
-
-    Attributes:
-        replicas: How many replicas the master had when it was last asked; -1: to be asked.
-    """
-
-    replicas: int
+    """A connection that serves one request at a time."""
 
     def next_rid(self) -> int: ...
 
@@ -59,60 +46,45 @@ class _Pipe(Protocol):
     async def receive(self) -> Any: ...
 
 
-def touch(key: str) -> Call:
-    """A write to a key that changes nothing; see ``touch.lua``."""
-    return Call(_TOUCH, pack_words(key.encode()))
+async def _ask(pipe: _Pipe, calls: Sequence[Call], replicas: int, timeout: float) -> list[Acknowledged]:
+    """Run scripts of one server, and count the replicas that have what they wrote.
 
-
-async def _ask(pipe: _Pipe, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
-    if pipe.replicas < durable.replicas:
-        await pipe.send(_ROLE)
-        pipe.replicas = _count(await pipe.receive())
-        if pipe.replicas < durable.replicas:
-            return None, pipe.replicas
-    # A replica reports what it has on disk once a second.
-    timeout = _allowed(durable, timeout)
-    wait_ms = b"%d" % max(1, int(timeout * 1000 * _SHARE))
-    number = b"%d" % durable.replicas
-    wait = pack(b"WAITAOF", b"0", number, wait_ms) if durable.disk else pack(b"WAIT", number, wait_ms)
-    tail = touch(first_key(call.body).decode()).pack_eval(FIRST_RID) + wait
-    rid = pipe.next_rid()
-    await pipe.send(call.pack(rid) + tail)
-    reply, _, acknowledged = [await _skip_ok(pipe) for _ in range(3)]
-    if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
-        rid = pipe.next_rid()
-        await pipe.send(call.pack_eval(rid) + tail)
-        reply, _, acknowledged = [await _skip_ok(pipe) for _ in range(3)]
-    if isinstance(reply, ReplyError):
-        raise refusal_of(str(reply))
-    if rid_of(reply) != rid:
-        raise Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
+    ``WAIT`` covers what its own connection wrote. A grant that another's script made (a hand-off), and a resend that
+    finds its token holding, write nothing; so a write goes before it: it stands behind all of them in the stream of
+    replication, wherever they came from.
+    """
+    key = helper_key(first_key(calls[0].body).decode(), f"{WIRE_VERSION}:wait").encode()
+    wait = pack(b"WAIT", b"%d" % replicas, b"%d" % max(1, int(timeout * 1000 * _SHARE)))
+    tail = pack(b"SET", key, b"1", b"PX", b"1") + wait
+    rids, parts, known = [pipe.next_rid() for _ in calls], list[bytes](), set[bytes]()
+    for call, rid in zip(calls, rids, strict=True):
+        # Each script once by its text: to send it again to a server that did not know it, one would have to wait first.
+        parts.append(call.pack(rid) if call.script.evalsha in known else call.pack_eval(rid))
+        known.add(call.script.evalsha)
+    await pipe.send(b"".join([*parts, tail]))
+    replies = [await _skip_ok(pipe) for _ in calls]
+    await pipe.receive()
+    acknowledged = await pipe.receive()
     if isinstance(acknowledged, ReplyError):
         fault = classify(str(acknowledged))
         raise Fault(fault.kind, fault.text, maybe_applied=True)
-    count: int = acknowledged if isinstance(acknowledged, int) else acknowledged[1]
-    if count < durable.replicas:
-        # A replica may have gone: the next one is asked at once.
-        pipe.replicas = -1
-    return call.answer(reply), count
+    return [
+        (_outcome(call, reply, rid), acknowledged)
+        for call, reply, rid in zip(calls, replies, rids, strict=True)
+    ]
 
 
-def _allowed(durable: Durable, timeout: float) -> float:
-    return max(timeout, _DISK_PATIENCE) if durable.disk else timeout
+def _outcome(call: Call, reply: Any, rid: int) -> Any:
+    if isinstance(reply, ReplyError):
+        return refusal_of(str(reply))
+    if rid_of(reply) != rid:
+        return Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
+    return call.answer(reply)
 
 
 async def _skip_ok(pipe: _Pipe) -> Any:
     reply = await pipe.receive()
     return await pipe.receive() if reply == b"OK" else reply
-
-
-def _count(role: Any) -> int:
-    if isinstance(role, ReplyError):
-        # A user without the permission: WAIT will show it.
-        return _UNKNOWN
-    if role[0] != b"master":
-        raise Fault(FaultKind.READ_ONLY, "the server has become a replica")
-    return len(role[2])
 
 
 # Threads -------------------------------------------------------------------------------------------------------------
@@ -122,7 +94,6 @@ class _LinkPipe:
     def __init__(self, link: Link, end: float) -> None:
         self._link = link
         self._end = end
-        self.replicas: int = link.replicas
 
     def next_rid(self) -> int:
         self._link.rid += 1
@@ -135,11 +106,10 @@ class _LinkPipe:
         return self._link.next_reply(self._end)
 
 
-async def call_on(link: Link, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
-    """See ``DurableRuntime``: on the link that a thread holds, under its lock."""
-    pipe = _LinkPipe(link, monotonic() + _allowed(durable, timeout))
+async def ask_on(link: Link, calls: Sequence[Call], replicas: int, timeout: float) -> list[Acknowledged]:
+    """See ``Carrier.call_replicated``: on the link that a thread holds, under its lock."""
     try:
-        return await _ask(pipe, call, durable, timeout)
+        return await _ask(_LinkPipe(link, monotonic() + timeout), calls, replicas, timeout)
     except Fault:
         link.close()
         raise
@@ -150,8 +120,6 @@ async def call_on(link: Link, call: Call, durable: Durable, timeout: float) -> t
     except BaseException:
         link.close()
         raise
-    finally:
-        link.replicas = pipe.replicas
 
 
 # asyncio -------------------------------------------------------------------------------------------------------------
@@ -161,7 +129,6 @@ class _StreamPipe:
     """A connection of redis.asyncio that is used as it is, by one task at a time."""
 
     def __init__(self, maker: Any) -> None:
-        self.replicas: int = -1
         self._maker = maker
         self.rid = FIRST_RID
         self._parser = new_reader()
@@ -199,7 +166,7 @@ class _StreamPipe:
 Locate = Callable[[float], Awaitable[Endpoint]]
 
 
-class DurablePool:
+class ReplicaPool:
     """The connections of one loop beside the shared one, for requests that block their connection."""
 
     def __init__(self) -> None:
@@ -207,22 +174,22 @@ class DurablePool:
         self._closed = False
 
     async def call(
-        self, place: Hashable, locate: Locate, call: Call, durable: Durable, timeout: float
-    ) -> tuple[Outcome | None, int]:
-        """See ``DurableRuntime``.
+        self, place: Hashable, locate: Locate, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """See ``Carrier.call_replicated``.
 
         Args:
             place: Which server, for a connection that is kept.
             locate: Where it is, for one that is to be made.
-            call: The script.
-            durable: What to wait for.
+            calls: The scripts.
+            replicas: How many replicas to wait for.
             timeout: Seconds for all of it but the connecting.
         """
         idle = self._idle.setdefault(place, [])
         pipe = idle.pop() if idle else await self._open(locate, timeout)
         try:
-            async with asyncio.timeout(_allowed(durable, timeout)):
-                answer = await _ask(pipe, call, durable, timeout)
+            async with asyncio.timeout(timeout):
+                answers = await _ask(pipe, calls, replicas, timeout)
         except TimeoutError:
             pipe.close()
             text = f"no answer within {timeout:.3g} s"
@@ -237,7 +204,7 @@ class DurablePool:
             pipe.close()
         else:
             idle.append(pipe)
-        return answer
+        return answers
 
     async def _open(self, locate: Locate, timeout: float) -> _StreamPipe:
         patience = max(timeout, 0.25)
