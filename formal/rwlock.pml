@@ -6,7 +6,7 @@
  *   the end, though readers come without end and holders die, if each process that can go on does so (weak fairness).
  * Bounds: two writers and two readers, all of which may die while they hold, any number of times, except one writer
  *   and one reader, of whom the claim `live` speaks. Each may stop to come. A dead holder's lease ends some time after its death and is then
- *   only noticed by the next script. No time, no dying waiters (queue.pml has them), no weights, no upgrade.
+ *   only noticed by the next script. No time, no dying waiters (queue.pml has them), no weights.
  *
  * broken READERS_PASS | live | a reader is let in though a writer waits
  * broken NO_POLL | live | a waiter's renewal does not serve the queue after a dead holder's lease has ended

@@ -12,7 +12,7 @@ from pawlock._factory import (
     refuse_on_quorum,
     unfilled,
 )
-from pawlock.core.protocol.options import Renew, Seconds, check_count, check_flag
+from pawlock.core.protocol.options import Renew, Seconds, check_count
 from pawlock.core.retry import query
 from pawlock.core.state.plan import Plan
 from pawlock.errors import ConfigurationError
@@ -71,22 +71,19 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
     return Plan(permit, options, False, True, True, "")
 
 
-def plans_of_rwlock(
-    settings: Settings, name: str, given: Mapping[str, Any], *, upgradable: bool
-) -> tuple[Plan, Plan]:
+def plans_of_rwlock(settings: Settings, name: str, given: Mapping[str, Any]) -> tuple[Plan, Plan]:
     """The plans of the two sides of an ``rwlock``: to read and to write.
 
     Raises:
         ConfigurationError: A name or option that can never work.
     """
     _refuse_mutex_options("rwlock", given)
-    check_flag(upgradable, "upgradable")
     refuse_on_quorum(settings, "rwlock")
     options = settings.lock_options({**_NOT_FOR_PERMITS, **given})
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
-    reader, writer = settings.engine.rwlock(*found, options, upgradable=upgradable)
+    reader, writer = settings.engine.rwlock(*found, options)
     return (
         Plan(reader, options, True, False, True, ""),
         Plan(writer, options, True, False, True, ""),

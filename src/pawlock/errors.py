@@ -182,7 +182,6 @@ _NOT_HELD: Mapping[str, str] = MappingProxyType(
         "release": "UNLOCK_FAILED",
         "extend": "EXTEND_FAILED",
         "downgrade": "DOWNGRADE_FAILED",
-        "upgrade": "UPGRADE_FAILED",
         "detach": "DETACH_FAILED",
         "adopt": "ADOPT_FAILED",
         "lead": "NOT_THE_LEADER",
@@ -196,14 +195,14 @@ class NotHeld(PawlockError):
     """The lease to release or extend is not held, or no longer held; nothing on the server was changed.
 
     The code says what was tried: ``UNLOCK_FAILED`` for a release, ``EXTEND_FAILED`` (also ``renew`` of the service),
-    ``DOWNGRADE_FAILED``, ``UPGRADE_FAILED``, ``DETACH_FAILED``, ``ADOPT_FAILED``, ``NOT_THE_LEADER`` for what only the
+    ``DOWNGRADE_FAILED``, ``DETACH_FAILED``, ``ADOPT_FAILED``, ``NOT_THE_LEADER`` for what only the
     leader of an election may do, ``NO_CURRENT_LEASE`` when no decorated function runs.
 
     Cause: the lease was released already, it expired, or another process adopted it. Solution: release once; leave
     renewal on, or use a TTL that is longer than the work.
 
     Attributes:
-        operation: ``release`` | ``extend`` | ``downgrade`` | ``upgrade`` | ``detach`` | ``adopt`` | ``lead`` |
+        operation: ``release`` | ``extend`` | ``downgrade`` | ``detach`` | ``adopt`` | ``lead`` |
             ``look up``.
     """
 

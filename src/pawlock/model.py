@@ -169,7 +169,7 @@ class HolderInfo:
 
     Attributes:
         holder: ``host:pid/thread`` of the holder.
-        mode: ``"read"``, ``"upgradable"`` or ``"write"``; of a semaphore, ``"permits"``; ``"owner"`` for a hold of an
+        mode: ``"read"`` or ``"write"``; of a semaphore, ``"permits"``; ``"owner"`` for a hold of an
             explicit ``owner=``.
         permits: How many permits it has; 1 for readers and writers.
         ttl_left: Seconds of its lease left.

@@ -117,10 +117,6 @@ def read(client: Any) -> Any:
     return client.rwlock("n").read
 
 
-def upgradable(client: Any) -> Any:
-    return client.rwlock("n", upgradable=True).read
-
-
 def lock(client: Any) -> Any:
     return client.lock("n")
 
@@ -163,8 +159,6 @@ NEW: dict[str, tuple[Do, Do]] = {
     "to read where somebody read": (used(read), fast(read)),
     "to read beside others": (held(read), fast(read)),
     "a place in the queue of readers": (held(write), slow(read)),
-    "to read upgradably": (nothing, fast(upgradable)),
-    "to read upgradably beside others": (held(read), fast(upgradable)),
     "several locks": (nothing, fast(several)),
     "several locks that were used": (used(several), fast(several)),
     "to lead": (nothing, lambda client: client.election("n").campaign(timeout=0)),

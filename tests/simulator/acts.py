@@ -29,7 +29,6 @@ class Actor(Protocol):
     runtime: SimRuntime
     client: SimClient
     locks: list[Any]
-    writers: dict[int, Any]
 
     def _note(self, task: Task, *what: Any) -> None: ...
 
@@ -61,19 +60,6 @@ async def inside(member: Actor, task: Task, act: str, number: int, lock: Any, le
         member._do(task, "downgrade")
         member.sim.recorder.downgraded(record_of(lease))
         await lease.downgrade()
-    elif act == "upgrade":
-        member._do(task, "upgrade")
-        writer = await member.writers[number].acquire(1.0)
-        member._granted(task, number, writer)
-        error: BaseException | None = None
-        try:
-            await writer.lost.wait(0.002)
-        except Cancelled as caught:
-            error = caught
-        member.sim.recorder.ended(record_of(writer))
-        await writer.release()
-        if error is not None:
-            raise error
     elif act.startswith("cross:"):
         await _cross(member, task, act, number, lease)
     elif act.startswith("nest:"):

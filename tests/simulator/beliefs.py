@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pawlock.primitives.permits import EXCLUSIVE, UPGRADABLE, Permits
+from pawlock.primitives.permits import EXCLUSIVE, Permits
 
 if TYPE_CHECKING:
     from pawlock.core.lease.record import HeldLease
@@ -51,12 +51,7 @@ class Belief(NamedTuple):
 
     def same_owner(self, other: Belief) -> bool:
         """Whether both are of one owner, whose leases do not exclude each other."""
-        if self.group or other.group:
-            return self.group == other.group
-        both = self.lease, other.lease
-        # Of one thread or task: a writer that reads, an upgrade beside its own reader.
-        permits = all(isinstance(lease.server_lease.primitive, Permits) for lease in both)
-        return permits and self.process is other.process and both[0].who == both[1].who
+        return self.group != "" and self.group == other.group
 
 
 def conflict(belief: Belief, others: Sequence[Belief]) -> Iterator[str]:
@@ -72,5 +67,3 @@ def conflict(belief: Belief, others: Sequence[Belief]) -> Iterator[str]:
             continue
         if belief.exclusive or other.exclusive:
             yield "exclusion"
-        elif belief.mode == other.mode == UPGRADABLE:
-            yield "exclusion of those that may upgrade"

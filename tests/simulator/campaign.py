@@ -17,7 +17,7 @@ __all__ = ["Finding", "Report", "may_meet", "simulate"]
 
 _ALL_EVERY = 100
 _SENDS_NOTHING = ("hold",)
-_NOT_ON_MASTERS = ("pass_on", "upgrade", "observe", "count", "wait", "reset")
+_NOT_ON_MASTERS = ("pass_on", "observe", "count", "wait", "reset")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,6 @@ _PLAIN: tuple[tuple[str, dict[str, Any]], ...] = (
 _PERMITS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"renew": False}, {"max_waiters": 2}, {"min_hold": 0.05})
 _RW: tuple[tuple[str, dict[str, Any]], ...] = (
     ("rwlock_read", {}),
-    ("rwlock_read", {"upgradable": True}),
     ("rwlock_write", {}),
     ("rwlock_write", {"renew": False}),
 )
@@ -94,9 +93,7 @@ def draw_locks(rng: Random, family: str, topology: str, ttl: float) -> tuple[Loc
         permits = rng.choice((1, 2, 3))
         locks = [("semaphore", "a", {"permits": permits, **rng.choice(_PERMITS)}) for _ in range(count)]
     elif family == "rwlock":
-        # A majority cannot tell who may upgrade.
-        known = [one for one in _RW if not (topology.startswith("redlock") and "upgradable" in one[1])]
-        locks = [("rwlock_write", "a", {}), *((k, "a", o) for k, o in (rng.choice(known) for _ in range(3)))]
+        locks = [("rwlock_write", "a", {}), *((k, "a", o) for k, o in (rng.choice(_RW) for _ in range(3)))]
     elif family == "multi_lock":
         locks = [_MULTI[0], *(rng.choice(_MULTI) for _ in range(2))]
     elif family == "election":
@@ -155,8 +152,6 @@ def _body(rng: Random, kind: str, options: dict[str, Any]) -> tuple[str, ...]:
         body.append("again")
     if kind == "rwlock_write" and rng.random() < 0.4:
         body.append("downgrade")
-    if options.get("upgradable") and rng.random() < 0.6:
-        body.append("upgrade")
     if rng.random() < 0.5:
         body.append("blind")
     return tuple(body)

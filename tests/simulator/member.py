@@ -73,16 +73,9 @@ class _Unit:
         self.runtime.failed = member._maintenance_failed
         self.client: SimClient = SimClient(self.runtime, redlock, member._lost, sim.plan.sessions)
         self.runtime.on_move = weak_suspect_all(self.client.engine)
-        self.writers: dict[int, Any] = {}
-        self.locks: list[Any] = [
-            self._make(lock, kind, name, options) for lock, (kind, name, options) in enumerate(sim.plan.locks)
-        ]
+        self.locks: list[Any] = [self._make(*lock) for lock in sim.plan.locks]
 
-    def _make(self, number: int, kind: str, name: str, options: dict[str, Any]) -> Any:
-        if kind == "rwlock_read" and options.get("upgradable"):
-            both = self.client.rwlock(name, **options)
-            self.writers[number] = both.write
-            return both.read
+    def _make(self, kind: str, name: str, options: dict[str, Any]) -> Any:
         wire = options.get("wire")
         if wire is None:
             return REGISTRY[kind].make(self.client, name, **options)
@@ -123,7 +116,6 @@ class Member:
         self.units: list[_Unit] = [_Unit(self, redlock, number) for number in range(loops)]
         self.runtime: SimRuntime = self.units[0].runtime
         self.client: SimClient = self.units[0].client
-        self.writers: dict[int, Any] = self.units[0].writers
         self.locks: list[Any] = self.units[0].locks
         if redlock is not None and redlock.fresh:
             # It sees every master before anything breaks.

@@ -20,7 +20,6 @@ class QueuedWaiter:
     number: int
     expiry: int
     mode: str
-    beside: str
     channel: str
 
 
@@ -79,19 +78,16 @@ class PermitState:
         """How many permits are out."""
         return sum([int(mode) for mode, _ in self.holders.values() if mode.isdigit()])
 
-    def fits(self, mode: str, beside: str, limit: int) -> bool:
+    def fits(self, mode: str, limit: int) -> bool:
         """Whether nothing but the order keeps it out."""
         if mode == "x":
-            return not self.holders.keys() - {beside}
-        modes = [mode for mode, _ in self.holders.values()]
-        if "x" in modes or (mode == "u" and "u" in modes):
+            return not self.holders
+        if "x" in (held for held, _ in self.holders.values()):
             return False
-        return not limit or not mode.isdigit() or self.weight() + int(mode) <= limit
+        return not limit or self.weight() + int(mode) <= limit
 
-    def hopeless(self, mode: str, beside: str, limit: int) -> bool:
+    def hopeless(self, mode: str, limit: int) -> bool:
         """Whether it can never get in."""
-        if beside:
-            return self.holders.get(beside, ("", 0))[0] != "u"
         return bool(limit) and mode.isdigit() and int(mode) > limit
 
     def live(self, *, but: str = "") -> list[str]:
@@ -110,7 +106,6 @@ class PermitRun:
     script: str
     token: str
     mode: str = "1"
-    beside: str = ""
     wait: int = 1
     limit: int = 0
     reply: tuple[Any, ...] = ()
@@ -180,10 +175,8 @@ def _keys(after: PermitState, *, whole: bool, fence_ms: int) -> list[str]:
 def _sharing(before: PermitState, after: PermitState, run: PermitRun, new: set[str]) -> list[str]:
     modes = [mode for mode, _ in after.holders.values()]
     found: list[str] = []
-    if "x" in modes and (modes.count("x") > 1 or len(modes) > 2 or (len(modes) == 2 and "u" not in modes)):
+    if "x" in modes and len(modes) > 1:
         found.append(f"S6: {modes} hold together")
-    if modes.count("u") > 1:
-        found.append("S6: two may upgrade")
     limit = run.limit and (after.limit or run.limit)
     if limit and (weight := after.weight()) > limit:
         if weight > before.weight():
@@ -226,7 +219,7 @@ def _leases(before: PermitState, after: PermitState, run: PermitRun) -> list[str
 def _turned_away(before: PermitState, after: PermitState, run: PermitRun, token: str) -> bool:
     """Whether a ticket was taken out of the queue because it can never get in."""
     waiter, limit = before.queue.get(token), run.limit and (after.limit or run.limit)
-    return waiter is not None and after.hopeless(waiter.mode, waiter.beside, limit)
+    return waiter is not None and after.hopeless(waiter.mode, limit)
 
 
 def _fences(before: PermitState, after: PermitState, new: set[str]) -> list[str]:
@@ -252,7 +245,7 @@ def _served(before: PermitState, after: PermitState, run: PermitRun) -> list[str
         queued = sorted([*queued, run.token], key=lambda token: before.queue[token].number)
     wishes = before.queue
     limit = run.limit and (after.limit or run.limit)
-    return [token for token in queued if not after.hopeless(wishes[token].mode, wishes[token].beside, limit)]
+    return [token for token in queued if not after.hopeless(wishes[token].mode, limit)]
 
 
 def _grants(before: PermitState, after: PermitState, run: PermitRun, new: set[str]) -> list[str]:
@@ -270,7 +263,7 @@ def _grants(before: PermitState, after: PermitState, run: PermitRun, new: set[st
     if new - set(queued) - {run.token}:
         found.append(f"I8: {sorted(new)} came from nowhere")
     alone = run.token in new and run.token not in queued
-    if alone and len(granted) < len(queued) and not run.beside:
+    if alone and len(granted) < len(queued):
         found.append(f"I8: {run.token} passed {queued}")
     others = [token for token in granted if token != run.token]
     if any(after.holders[token][1] != before.queue[token].expiry for token in others):
@@ -284,9 +277,9 @@ def _stuck(before: PermitState, after: PermitState, run: PermitRun) -> list[str]
     if head is None or answered or run.reply[0] in "XN":
         return []
     waiter, limit = after.queue[head], run.limit and (after.limit or run.limit)
-    if after.hopeless(waiter.mode, waiter.beside, limit):
+    if after.hopeless(waiter.mode, limit):
         return [f"L4: {head} can never be served and stands in the way"]
-    if after.fits(waiter.mode, waiter.beside, limit):
+    if after.fits(waiter.mode, limit):
         return [f"I5: {head} fits and waits"]
     return []
 
@@ -318,7 +311,7 @@ def _messages(before: PermitState, after: PermitState, run: PermitRun, mail: Mai
         return [f"L4: notified as refused: {sorted(refused)}; were refused: {sorted(gone)}"]
     for token in refused:
         waiter = before.queue[token]
-        if not after.hopeless(waiter.mode, waiter.beside, limit):
+        if not after.hopeless(waiter.mode, limit):
             return [f"L4: {token} was refused"]
     if len(told) != len(mail) or {token: told[token] for token in told.keys() - refused} != wanted:
         return [f"messages {mail} and not {wanted}"]

@@ -68,7 +68,7 @@ BY_MESSAGE = frozenset(
 """Those that strike single messages: nothing is sent while a body runs."""
 
 OPERATIONS = (
-    "acquire", "try", "hold", "extend", "release", "inspect", "pass_on", "downgrade", "upgrade", "observe", "count",
+    "acquire", "try", "hold", "extend", "release", "inspect", "pass_on", "downgrade", "observe", "count",
     "wait", "reset", "maintenance",
 )  # fmt: skip
 """What a fault may strike."""
@@ -88,7 +88,7 @@ class Operation:
             operator.
         timeout: Seconds to wait; None: no limit.
         hold: Seconds of the body.
-        body: What the body does besides: ``extend:<ttl>``, ``again`` (re-entry), ``downgrade``, ``upgrade``, ``blind``
+        body: What the body does besides: ``extend:<ttl>``, ``again`` (re-entry), ``downgrade``, ``blind``
             (it does not look at the lease until its end), ``cross:<lock>:<seconds>`` (it takes another lock inside),
             ``nest:<lock>*<permits>,<lock>*<permits>:<seconds>`` (it takes others, each inside of the one before).
         end: ``release``, ``block`` (the end of a ``with``), ``drop`` (the lease is garbage), ``finish``, ``abandon`` or

@@ -72,9 +72,7 @@ class Recorder:
                 mode, permits, limit = Mode.PERMITS, int(primitive.mode), primitive.permits
                 self._limits[name] = limit
             else:
-                # Of one thread or task a read lease and a write lease do not exclude each other.
                 mode = Mode.EXCLUSIVE if primitive.mode == EXCLUSIVE else Mode.SHARED
-                owner = f"{belief.process.name}:{belief.process.life}:{id(lease.who)}"
         process = f"{belief.process.name}:{len(self._grants)}"
         operation = self.history.invoke(
             asked_at, process, "acquire", name, mode=mode, permits=permits, limit=limit, owner=owner
@@ -158,7 +156,4 @@ class Recorder:
         if all(one.mode is Mode.EXCLUSIVE for one in operations):
             # The leases of an explicit owner end one by one, and the last of them frees the name.
             return None if any(one.owner for one in operations) else FencedMutex()
-        # An upgrade stands beside its own reader, which the model of readers and writers does not know.
-        own = {one.owner for one in operations if one.mode is Mode.SHARED}
-        mixed = any(one.mode is Mode.EXCLUSIVE and one.owner in own for one in operations)
-        return None if mixed else ReadWrite(fenced=False)
+        return ReadWrite(fenced=False)

@@ -191,8 +191,7 @@ def _waiters(queue: Value | None, waiting: Value | None) -> dict[str, QueuedWait
 @lru_cache(maxsize=1024)
 def _waiter(number: float, text: bytes) -> QueuedWaiter:
     words = text.decode().split(" ", 4)
-    mode, _, beside = words[4].partition("^")
-    return QueuedWaiter(int(number), int(words[0]), mode, beside, words[3])
+    return QueuedWaiter(int(number), int(words[0]), words[4], words[3])
 
 
 def permit_run(script: str, args: list[bytes], reply: Reply) -> PermitRun:
@@ -204,5 +203,5 @@ def permit_run(script: str, args: list[bytes], reply: Reply) -> PermitRun:
         return PermitRun(script, "", limit=int(args[0]), reply=status)
     token, mode = args[0].decode(), args[1].decode()
     if script == "acquire":
-        return PermitRun(script, token, mode, args[2].decode(), int(args[6]), int(args[3]), status)
+        return PermitRun(script, token, mode, int(args[5]), int(args[2]), status)
     return PermitRun(script, token, mode, limit=int(args[2]), reply=status)

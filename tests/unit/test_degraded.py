@@ -41,11 +41,6 @@ PAIRS: dict[str, tuple[Make, Make, bool]] = {
     "read in read": (lambda c: c.rwlock("n", **LOCAL).read, lambda c: c.rwlock("n", **LOCAL).read, True),
     "read in write": (lambda c: c.rwlock("n", **LOCAL).write, lambda c: c.rwlock("n", **LOCAL).read, True),
     "write in read": (lambda c: c.rwlock("n", **LOCAL).read, lambda c: c.rwlock("n", **LOCAL).write, False),
-    "upgrade": (
-        lambda c: c.rwlock("n", upgradable=True, **LOCAL).read,
-        lambda c: c.rwlock("n", upgradable=True, **LOCAL).write,
-        True,
-    ),
 }  # fmt: skip
 
 

@@ -66,7 +66,7 @@ class World:
             for who, mode in self.held[name]:
                 fence += 1
                 held.append(Held(who, fence, 0, "" if limit is None else mode, bound=True))
-            queue = [Queued(f"t{who[1]}", mode, beside=False, old=True) for who, mode in self.queues[name]]
+            queue = [Queued(f"t{who[1]}", mode, old=True) for who, mode in self.queues[name]]
             shared = limit is not None
             graph.names[name] = Name(shared, limit or 0, tuple(held), tuple(queue) if shared else ())
             for who, _ in self.queues[name]:
@@ -146,7 +146,7 @@ def test_a_young_ticket_of_nobody_is_in_nobodys_way() -> None:
         with case(old):
             graph = WaitGraph()
             one, two = ("a", "1"), ("b", "2")
-            queue = Queued("w", "x", beside=False, old=old), Queued("t2", "1", beside=False, old=False)
+            queue = Queued("w", "x", old=old), Queued("t2", "1", old=False)
             graph.names["rw"] = Name(
                 shared=True, limit=0, held=(Held(one, 1, 0, "1", bound=True),), queue=queue
             )

@@ -120,21 +120,18 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
         plan = plan_of_semaphore(self._settings, name, permits, options)
         return AsyncSemaphore(self, plan, ("semaphore", name, {"permits": permits, **options}, None))
 
-    def rwlock(self, name: str, *, upgradable: bool = False, **options: Unpack[PermitKwargs]) -> AsyncRWLock:
+    def rwlock(self, name: str, **options: Unpack[PermitKwargs]) -> AsyncRWLock:
         """A read-write lock, many readers or one writer: ``rwlock(name).read`` and ``rwlock(name).write``.
 
         Args:
             name: As for ``lock``; an rwlock is independent of a lock with the same name.
-            upgradable: Whether readers of this object may upgrade to writing without a release. One upgradable reader
-                at a time, beside any number of plain readers. Default False: acquiring the write lock while reading
-                raises ``DeadlockDetected``.
             options: As for ``lock``, but no handover and no lock_delay.
 
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        plans = plans_of_rwlock(self._settings, name, options, upgradable=upgradable)
-        return AsyncRWLock(self, plans, ("rwlock", name, {"upgradable": upgradable, **options}, None))
+        plans = plans_of_rwlock(self._settings, name, options)
+        return AsyncRWLock(self, plans, ("rwlock", name, options, None))
 
     def multi_lock(
         self, members: Iterable[str | BaseAsyncLock | Key], **options: Unpack[LockKwargs]

@@ -47,8 +47,7 @@ class AsyncWriteLock(AsyncLock):
 
         Raises:
             AcquireTimeout: It was still held at the end of ``timeout``.
-            DeadlockDetected: This task reads it, and not with ``upgradable=True``.
-            NotHeld: The upgradable read lease ended before its task could write.
+            DeadlockDetected: This task reads it: a reader never becomes a writer.
             QueueFull: More than ``max_waiters`` wait.
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.

@@ -96,9 +96,9 @@ local function sampled_dead(gone)
 end
 
 -- Queues `token`, or raises the expiry of its ticket: of a ticket that stands, a late copy changes nothing else.
--- `front`: before all others. `gone`: queue entries that go; they are taken out once the token is in, so that the keys
+-- `gone`: queue entries that go; they are taken out once the token is in, so that the keys
 -- of the queue never are without a member. Its first write is HSET or ZADD, which a server without memory refuses.
-local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value, front, gone)
+local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value, gone)
   local ticket, others = call('HGET', TICKETS, token), {}
   local rank = ticket and call('ZRANK', QUEUE, token)
   local expiry = now_ms + ticket_ttl_ms
@@ -137,15 +137,12 @@ local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_
     return {'F', RID, waiters}
   end
   -- Those that go are the first.
-  local at = front and #gone or -1
-  local next_to, number = entries > #gone and call('ZRANGE', QUEUE, at, at, 'WITHSCORES') or {}, now_us
-  if front and next_to[2] then
-    number = tonumber(next_to[2]) - 1
-  elseif next_to[2] then
-    number = math.max(number, tonumber(next_to[2]) + 1)
+  local before, number = entries > #gone and call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES') or {}, now_us
+  if before[2] then
+    number = math.max(number, tonumber(before[2]) + 1)
   end
   -- The highest number is the last rank; a member without a ticket that stood there already is not added.
-  local added = call('ZADD', QUEUE, digits(number), token) == 1 and not front
+  local added = call('ZADD', QUEUE, digits(number), token) == 1
   write_ticket(token, expiry, digits(ttl_ms), digits(block), channel, owner)
   outlive(QUEUE, expiry)
   outlive(TICKETS, expiry)

@@ -13,7 +13,7 @@ from pawlock.primitives.key import KeyMutex
 from pawlock.primitives.latch import Latch
 from pawlock.primitives.mutex import Mutex, SharedMutex
 from pawlock.primitives.once import OnceMutex, once_key
-from pawlock.primitives.permits import EXCLUSIVE, SHARED, UPGRADABLE, Permits
+from pawlock.primitives.permits import EXCLUSIVE, SHARED, Permits
 from pawlock.primitives.probe import keys_to_look_at, kind_of, probe, words_for
 from pawlock.primitives.session import SessionKeys
 
@@ -48,10 +48,9 @@ class RedisEngine:
         """See ``ServerEngine``."""
         return Permits("semaphore", name, key, "permits", SHARED, permits, fence_ms=options.given.fence_ms)
 
-    def rwlock(self, name: str, key: str, options: Terms, *, upgradable: bool) -> tuple[Permits, Permits]:
+    def rwlock(self, name: str, key: str, options: Terms) -> tuple[Permits, Permits]:
         """See ``ServerEngine``."""
-        mode = UPGRADABLE if upgradable else SHARED
-        reader = Permits("rwlock.read", name, key, "rwlock", mode, fence_ms=options.given.fence_ms)
+        reader = Permits("rwlock.read", name, key, "rwlock", SHARED, fence_ms=options.given.fence_ms)
         return reader, reader.of("rwlock.write", EXCLUSIVE)
 
     def election(self, name: str, namespace: str, options: Terms) -> Ballot:

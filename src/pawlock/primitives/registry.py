@@ -155,7 +155,7 @@ def _semaphore(engine: ServerEngine, namespace: str, name: str, options: Terms) 
 
 def _rwlock(side: int) -> Callable[[ServerEngine, str, str, Terms], Primitive]:
     def made(engine: ServerEngine, namespace: str, name: str, options: Terms) -> Primitive:
-        return engine.rwlock(name, key_of(namespace, name), options, upgradable=False)[side]
+        return engine.rwlock(name, key_of(namespace, name), options)[side]
 
     return made
 

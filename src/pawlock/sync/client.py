@@ -119,21 +119,18 @@ class Client(ClientLifecycle, Coordination):
         plan = plan_of_semaphore(self._settings, name, permits, options)
         return Semaphore(self, plan, ("semaphore", name, {"permits": permits, **options}, None))
 
-    def rwlock(self, name: str, *, upgradable: bool = False, **options: Unpack[PermitKwargs]) -> RWLock:
+    def rwlock(self, name: str, **options: Unpack[PermitKwargs]) -> RWLock:
         """A read-write lock, many readers or one writer: ``rwlock(name).read`` and ``rwlock(name).write``.
 
         Args:
             name: As for ``lock``; an rwlock is independent of a lock with the same name.
-            upgradable: Whether readers of this object may upgrade to writing without a release. One upgradable reader
-                at a time, beside any number of plain readers. Default False: acquiring the write lock while reading
-                raises ``DeadlockDetected``.
             options: As for ``lock``, but no handover and no lock_delay.
 
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        plans = plans_of_rwlock(self._settings, name, options, upgradable=upgradable)
-        return RWLock(self, plans, ("rwlock", name, {"upgradable": upgradable, **options}, None))
+        plans = plans_of_rwlock(self._settings, name, options)
+        return RWLock(self, plans, ("rwlock", name, options, None))
 
     def multi_lock(self, members: Iterable[str | BaseLock | Key], **options: Unpack[LockKwargs]) -> MultiLock:
         """Several locks as one: all are acquired or none, always in the same order; losing one loses all.

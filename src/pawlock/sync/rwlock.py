@@ -48,8 +48,7 @@ class WriteLock(Lock):
 
         Raises:
             AcquireTimeout: It was still held at the end of ``timeout``.
-            DeadlockDetected: This thread reads it, and not with ``upgradable=True``.
-            NotHeld: The upgradable read lease ended before its thread could write.
+            DeadlockDetected: This thread reads it: a reader never becomes a writer.
             QueueFull: More than ``max_waiters`` wait.
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.

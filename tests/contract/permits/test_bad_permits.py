@@ -55,8 +55,6 @@ def test_options() -> None:
         for given, word in options:
             refused(lambda: client.semaphore("x", permits=3, **given), word)
             refused(lambda: client.rwlock("x", **given), word)
-        for upgradable in (None, 1, "yes"):
-            refused(lambda: client.rwlock("x", upgradable=upgradable), "upgradable")  # type: ignore[arg-type]
 
 
 def test_not_on_several_masters() -> None:

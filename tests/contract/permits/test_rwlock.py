@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -158,7 +157,7 @@ def test_a_writer_may_read_and_each_side_may_be_taken_again(client: pawlock.Clie
         writer.downgrade()
         with book.read as inner:
             assert inner is writer
-        refused(book.write.acquire, "upgradable", pawlock.DeadlockDetected)
+        refused(book.write.acquire, "release the read lease first", pawlock.DeadlockDetected)
     assert not book.inspect().held
     with book.read as outer:
         with book.read as inner:
@@ -183,75 +182,12 @@ def test_an_upgrade_is_refused_at_once(client: pawlock.Client) -> None:
     book = client.rwlock("book")
     with book.read as lease:
         began = time.monotonic()
-        refused(lambda: book.write.acquire(timeout=5), "upgradable=True", pawlock.DeadlockDetected)
+        refused(
+            lambda: book.write.acquire(timeout=5), "release the read lease first", pawlock.DeadlockDetected
+        )
         assert time.monotonic() - began < pace() * 0.5
         assert book.write.try_acquire() is None
         lease.check()
-        refused(client.rwlock("book", upgradable=True).read.acquire, "itself", pawlock.DeadlockDetected)
-
-
-def test_one_reader_at_a_time_may_upgrade(client: pawlock.Client) -> None:
-    book, plain = client.rwlock("book", ttl=5, upgradable=True), client.rwlock("book", ttl=5)
-    with ThreadPoolExecutor(8) as pool:
-        with book.read as reader:
-            assert [one.mode for one in book.inspect().holders] == ["upgradable"]
-            assert apart(book.read.try_acquire) is None
-            beside = Elsewhere(pool, plain).read().result()
-            waiting = Elsewhere(pool, plain).write()
-            until(lambda: book.inspect().queue_length == 1)
-            threading.Timer(0.2, beside.release).start()
-            began = time.monotonic()
-            # It goes before the writer that came earlier: that one waits for this reader.
-            with book.write.acquire(timeout=5) as writer:
-                assert 0.1 < time.monotonic() - began < pace() * 1
-                assert writer is not reader
-                assert writer.fence > reader.fence
-                assert sorted(one.mode for one in book.inspect().holders) == ["upgradable", "write"]
-                with book.read as inner:
-                    assert inner is writer
-                assert apart(plain.read.try_acquire) is None
-            assert not waiting.done()
-            reader.check()
-            with book.write.acquire(timeout=1) as writer, book.read as inner:
-                assert inner is writer
-        waiting.result(timeout=1).release()
-    assert not book.inspect().held
-
-
-def test_an_upgraded_writer_may_go_back_to_reading(client: pawlock.Client) -> None:
-    book = client.rwlock("book", ttl=5, upgradable=True)
-    with ThreadPoolExecutor(1) as pool, book.read as reader, book.write as writer:
-        writer.downgrade()
-        Elsewhere(pool, client.rwlock("book")).read(1).result().release()
-        reader.check()
-
-
-def test_an_upgrade_whose_reader_is_gone_is_refused(client: pawlock.Client, valkey: Server) -> None:
-    book = client.rwlock("book", ttl=5, upgradable=True)
-    with ThreadPoolExecutor(2) as pool:
-        beside = Elsewhere(pool, client.rwlock("book", ttl=5)).read().result()
-        reader = book.read.acquire()
-        forget = threading.Timer(
-            0.2, lambda: valkey.command("ZREM", "{pawlock:book}:1:rwlock", f"u:{reader.token}")
-        )
-        forget.start()
-        refused(lambda: book.write.acquire(timeout=5), "no longer held", pawlock.NotHeld)
-        forget.join()
-        beside.release()
-        with pytest.raises(pawlock.NotHeld):
-            reader.release()
-
-
-def test_an_upgrade_that_times_out_leaves_the_reader(client: pawlock.Client) -> None:
-    book = client.rwlock("book", ttl=5, upgradable=True)
-    with ThreadPoolExecutor(2) as pool, book.read as reader:
-        beside = Elsewhere(pool, client.rwlock("book", ttl=5)).read().result()
-        with pytest.raises(pawlock.AcquireTimeout):
-            book.write.acquire(timeout=0.1)
-        reader.check()
-        info = book.inspect()
-        assert (info.count, info.queue_length) == (2, 0)
-        beside.release()
 
 
 def test_tasks_too(valkey: Server) -> None:
@@ -285,9 +221,11 @@ def test_tasks_too(valkey: Server) -> None:
                     await writer.downgrade()
                 with pytest.raises(pawlock.DeadlockDetected):
                     await book.write.acquire()
-            up = client.rwlock("tasks", upgradable=True)
-            async with up.read, up.write.acquire(timeout=1) as lease:
-                assert lease.writing
+            async with book.read as lease:
+                with pytest.raises(pawlock.DeadlockDetected, match="release the read lease first"):
+                    await book.write.acquire(timeout=5)
+                assert await book.write.try_acquire() is None
+                lease.check()
             assert not (await book.inspect()).held
 
     async def _read(book: pawlock.AsyncRWLock) -> None:
@@ -298,7 +236,7 @@ def test_tasks_too(valkey: Server) -> None:
 
 
 def test_it_travels(client: pawlock.Client) -> None:
-    book = client.rwlock("book", ttl=7, upgradable=True)
+    book = client.rwlock("book", ttl=7)
     for made in (book, book.read, book.write):
         copy = pickle.loads(pickle.dumps(made))
         assert (type(copy), repr(copy), copy.name) == (type(made), repr(made), "book")

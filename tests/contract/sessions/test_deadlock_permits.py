@@ -22,12 +22,12 @@ def lock(name: str) -> Take:
     return lambda client: client.lock(name)
 
 
-def read(name: str, *, upgradable: bool = False) -> Take:
-    return lambda client: client.rwlock(name, upgradable=upgradable).read
+def read(name: str) -> Take:
+    return lambda client: client.rwlock(name).read
 
 
-def write(name: str, *, upgradable: bool = False) -> Take:
-    return lambda client: client.rwlock(name, upgradable=upgradable).write
+def write(name: str) -> Take:
+    return lambda client: client.rwlock(name).write
 
 
 def permit(name: str, of: int, n: int = 1) -> Take:
@@ -124,10 +124,6 @@ CIRCLES: dict[str, tuple[tuple[Take, ...], ...]] = {
     "readers that want to write what the other reads": ((read("a"), write("b")), (read("b"), write("a"))),
     "a writer and a reader": ((write("a"), read("b")), (write("b"), read("a"))),
     "a reader and a lock": ((read("a"), lock("l")), (lock("l"), write("a"))),
-    "an upgrade waits for a reader who waits for it": (
-        (read("a", upgradable=True), lock("l"), write("a", upgradable=True)),
-        (read("a"), lock("l")),
-    ),
     "the only permit": ((permit("s", 1), lock("l")), (lock("l"), permit("s", 1))),
     "more than the others leave": ((permit("s", 3, 2), lock("l")), (lock("l"), permit("s", 3, 2))),
     "three kinds": ((lock("l"), permit("s", 1)), (permit("s", 1), write("a")), (read("a"), lock("l"))),

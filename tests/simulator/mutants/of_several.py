@@ -241,10 +241,10 @@ SCRIPTS: dict[str, tuple[str, str]] = {
         "call('ZADD', NAME, digits(one.expiry), one.mode .. ':' .. one.token .. RID)",
     ),
     "permits are a number without an end": (
-        "  return state\nend\nlocal function upgrader",
+        "  return state\nend\nlocal function fits",
         (
             "  state.weight = limit > 0 and call('HLEN', HOLDS) or state.weight\n  return state\nend\n"
-            "local function upgrader"
+            "local function fits"
         ),
     ),
     **{f"permits: {name}": texts for name, texts in PERMITS.items()},
@@ -286,7 +286,6 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "permits: a late copy of the acquire does not find the reader": ("late_copy",),
     "permits: acquire again lowers its ticket": ("late_copy", "clock_back"),
     "permits: the quick grant passes the queue by": ("kill", "pause"),
-    "permits: an upgrade takes no notice of its reader": ("pause", "suspend"),
     "a master that restarted counts at once": ("crash_empty", "kill"),
     "a restart is looked for before the greeting alone": ("crash_empty", "new_threads"),
     "each loop knows by itself": ("crash_empty",),
@@ -319,7 +318,6 @@ UNSEEN: dict[str, str] = {
     "permits: who can never be served stays": _ASK,
     "permits: a waiter that can never be served is not notified": _ASK,
     "permits: a change of the limit serves nobody": _ASK,
-    "permits: an upgrade waits behind the others": _RARE,
     "permits: a late copy of the acquire does not find the reader": _RARE,
     "permits: the quick grant passes the queue by": _RARE,
     "late votes decide": _LATE,

@@ -1,4 +1,4 @@
-"""Clients that share permits, read, write, upgrade and downgrade, crash, lose and repeat requests, on simulated time.
+"""Clients that share permits, read, write and downgrade, crash, lose and repeat requests, on simulated time.
 
 The clients follow the same rules as those of ``tests.unit.scripts.fuzz``; only what they ask for differs.
 """
@@ -41,8 +41,7 @@ class PermitWorld(World):
         reply = self.rig.run(step.script, (*args, self.fence_ttl()), name, dead=step.token)
         self.stats[f"{step.script} {reply[0]}"] += 1
         asked = args[1] if step.script in {"acquire", "renew", "leave"} else ""
-        beside = args[2] if step.script == "acquire" else ""
-        run = PermitRun(step.script, step.token, asked, beside, step.mode, 4 if name == "sem" else 0, reply)
+        run = PermitRun(step.script, step.token, asked, step.mode, 4 if name == "sem" else 0, reply)
         after = take(self.rig, name)
         mail = self.rig.mail()
         if self.brief and not after.last and self.seen[name].last:
@@ -67,7 +66,6 @@ class PermitWorld(World):
         modes = sorted(mode for mode, _ in after.holders.values())
         if after.holders.keys() - before.holders.keys():
             self.stats["together"] += len(modes) > 1
-            self.stats["upgraded"] += modes == ["u", "x"]
         for tok, (mode, _) in after.holders.items():
             self.stats["downgraded"] += before.holders.get(tok, ("", 0))[0] == "x" and mode == "1"
 
@@ -94,9 +92,7 @@ class PermitWorld(World):
     def took(self, name: str, belief: Belief, block: int) -> None:
         """A client holds: the fence of a writer is above all that were used before it, and below all after it."""
         others = [other for other in self.beliefs[name].values() if other.valid > self.now]
-        if belief.value == "x" and any(other.value != "u" for other in others):
-            self.fail(f"{belief} beside {others}")
-        if any(other.value == "x" for other in others):
+        if others and "x" in (belief.value, *(other.value for other in others)):
             self.fail(f"{belief} beside {others}")
         newest, highest = self.used[name]
         if belief.cur <= (highest if belief.value == "x" else newest):
@@ -107,21 +103,13 @@ class PermitWorld(World):
 
 
 class PermitClient(Client):
-    """One acquisition at a time, in a mode of its choice; as an upgradable reader, one more beside it."""
-
-    outer: PermitClient | None = None
-    inner: PermitClient | None = None
+    """One acquisition at a time, in a mode of its choice."""
 
     def start(self) -> None:
         super().start()
         rng = self.world.rng
-        self.owner, self.block, self.inner = "", 1, None
-        self.wish = rng.choice(
-            ["1", "1", "2", "3", "5"] if self.name == "sem" else ["1", "1", "1", "u", "x", "x"]
-        )
-        self.beside = ""
-        if self.outer is not None:
-            self.wish, self.beside, self.mode = "x", self.outer.token, 1
+        self.owner, self.block = "", 1
+        self.wish = rng.choice(["1", "1", "2", "3", "5"] if self.name == "sem" else ["1", "1", "1", "x", "x"])
 
     def request(
         self,
@@ -136,7 +124,7 @@ class PermitClient(Client):
         permits = 4 if self.name == "sem" else 0
         if script == "acquire":
             _, ttl, ticket_ttl, wait, _, channel, room = args
-            args = (tok, self.wish, self.beside, permits, ttl, ticket_ttl, wait, channel, room)
+            args = (tok, self.wish, permits, ttl, ticket_ttl, wait, channel, room)
         elif script == "leave":
             args = (tok, self.wish, permits, *args[1:3])  # permits know no run of hand-overs
         else:
@@ -158,41 +146,18 @@ class PermitClient(Client):
             self.lose()
             world.later(200, self.again)
             return
-        if world.rng.random() < 0.7 or self.wish == "u":
+        if world.rng.random() < 0.7:
             self.renew(tok)
         later = world.rng.uniform(0, 1) ** 2 * 200
         if self.wish == "x" and world.rng.random() < 0.4:
             world.later(later / 2, lambda: self.downgrade(tok))
-        if self.wish == "u" and world.rng.random() < 0.7:
-            world.later(later / 2, lambda: self.upgrade(tok))
-        else:
-            world.later(later, lambda: self.finish(tok))
+        world.later(later, lambda: self.finish(tok))
 
     def downgrade(self, tok: str) -> None:
         if tok == self.token and self.state == "held":
             # A reader from here on, whatever comes back.
             self.wish = self.belief.value = "1"
             self.renew(tok)
-
-    def upgrade(self, tok: str) -> None:
-        if tok != self.token or self.state != "held" or self.valid <= self.world.now:
-            return
-        inner = PermitClient.__new__(PermitClient)
-        inner.outer = self
-        # A fresh name each time: its tokens are never used twice.
-        Client.__init__(
-            inner, self.world, self.name, f"{tok.partition('x')[0].partition('@')[0]}^{self.number}"
-        )
-        self.inner = inner
-
-    def again(self) -> None:
-        if self.outer is None:
-            super().again()
-            return
-        self.state, self.token = "idle", ""
-        outer = self.outer
-        if outer.inner is self:
-            outer.finish(outer.token)
 
     def finish(self, tok: str) -> None:
         if tok == self.token and self.state == "held":

@@ -28,10 +28,10 @@ class PermitRig(Rig):
         return stem if part == "permits" else f"{stem}:{part}"
 
     def take(
-        self, tok: str, mode: str = "1", *, permits: int = 0, beside: str = "", ttl: int = 1000,
+        self, tok: str, mode: str = "1", *, permits: int = 0, ttl: int = 1000,
         ticket_ttl: int = 300, wait: int = 1, channel: str = "ch", room: int = 100,
     ) -> Reply:  # fmt: skip
-        args = (tok, mode, beside, permits, ttl, ticket_ttl, wait, channel, room, self.fence_ttl)
+        args = (tok, mode, permits, ttl, ticket_ttl, wait, channel, room, self.fence_ttl)
         return self.run("acquire", args, dead=tok)
 
     def again(
@@ -71,8 +71,7 @@ def take(rig: PermitRig, name: str) -> PermitState:
     queue: dict[str, QueuedWaiter] = {}
     for tok, number in pairs(seen["queue"][2]).items():
         words = tickets.get(tok, "0 0 0 - 1").split(" ", 4)
-        mode, _, beside = words[4].partition("^")
-        queue[tok] = QueuedWaiter(int(float(number)), int(words[0]), mode, beside, words[3])
+        queue[tok] = QueuedWaiter(int(float(number)), int(words[0]), words[4], words[3])
     return PermitState(
         now=now,
         holders=holders,

@@ -192,7 +192,7 @@ class Permits(Node):
         self, tok: str, mode: str = "1", *, permits: int = 5, ttl: int = 30_000, wait: int = 0
     ) -> list[Any]:
         keys = [*KEYS_OF_PERMITS, f"{{n}}:1:dead:{tok}", HOLDS]
-        return self.run("acquire", keys, tok, mode, "", permits, ttl, 3000, wait, "ch", 100, DAY)
+        return self.run("acquire", keys, tok, mode, permits, ttl, 3000, wait, "ch", 100, DAY)
 
     def leave(self, tok: str, mode: str = "1", *, permits: int = 5, tomb: int = 0) -> list[Any]:
         keys = [*KEYS_OF_PERMITS, f"{{n}}:1:dead:{tok}", HOLDS]

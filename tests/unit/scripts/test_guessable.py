@@ -23,7 +23,6 @@ NUMBERS = {
     "block": "1",
     "max_waiters": "100",
     "run": "",
-    "beside": "",
     "others": "",
 }
 NUMBERS |= {

@@ -44,7 +44,7 @@ TTLS = st.sampled_from([1, 20, 100, 300, 1000, 30_000])
 BLOCKS = st.sampled_from([0, 1, 17])
 CHANNELS = st.sampled_from(["", "-", "ch:1", "ch 2"])
 TOMBS = st.sampled_from([0, 0, 50, 5000])
-MODES = st.sampled_from(["1", "1", "2", "x", "u"])
+MODES = st.sampled_from(["1", "1", "2", "x"])
 
 
 class Memory:
@@ -253,7 +253,7 @@ class BothMutexes(Both):
 
 
 class BothPermits(Both):
-    """The scripts of permits: in a run, either readers, writers and those who may become one, or permits by number."""
+    """The scripts of permits: in a run, either readers and writers, or permits by number."""
 
     PARTS = ("permits", "fence", "queue", "tickets", "holds")
     ELSE = PARTS[:4]
@@ -265,7 +265,7 @@ class BothPermits(Both):
 
     def stand(self, tok: str) -> None:
         mode, permits = self.mode_of(tok)
-        self.both("acquire", tok, mode, "", permits, 30_000, 3000, 1, "ch:1", 100, dead=tok)
+        self.both("acquire", tok, mode, permits, 30_000, 3000, 1, "ch:1", 100, dead=tok)
 
     def go(self, tok: str) -> None:
         self.both("leave", tok, *self.mode_of(tok), 0, 0, dead=tok)
@@ -275,17 +275,17 @@ class BothPermits(Both):
 
     def ask(self, mode: str) -> tuple[str, int]:
         if self.permits == 0:
-            return (mode if mode in "1xu" else "1"), 0
+            return (mode if mode in "1x" else "1"), 0
         # Clients may disagree on how many there are.
-        return {"x": ("1", self.permits), "u": ("2", 3)}.get(mode, (mode, self.permits))
+        return {"x": ("1", self.permits), "2": ("2", 3)}.get(mode, (mode, self.permits))
 
-    @rule(tok=TOKENS, mode=MODES, beside=st.one_of(st.just(""), st.just(""), TOKENS), ttl=TTLS, ticket=TTLS,
+    @rule(tok=TOKENS, mode=MODES, ttl=TTLS, ticket=TTLS,
           wait=st.sampled_from([0, 1, 1, 1]), channel=CHANNELS, room=st.sampled_from([1, 3, 100]))  # fmt: skip
     def acquire(
-        self, tok: str, mode: str, beside: str, ttl: int, ticket: int, wait: int, channel: str, room: int
+        self, tok: str, mode: str, ttl: int, ticket: int, wait: int, channel: str, room: int
     ) -> None:  # fmt: skip
         mode, permits = self.ask(mode)
-        self.both("acquire", tok, mode, beside, permits, ttl, ticket, wait, channel, room, dead=tok)
+        self.both("acquire", tok, mode, permits, ttl, ticket, wait, channel, room, dead=tok)
 
     @rule(tok=TOKENS, mode=MODES, ttl=TTLS, ticket=TTLS, channel=CHANNELS)
     def renew(self, tok: str, mode: str, ttl: int, ticket: int, channel: str) -> None:

@@ -64,7 +64,6 @@ _FORMS: dict[str, Form] = {
     "semaphore": Form("semaphore", {"permits": 2}, {**_COMMON, "two": replace(_BLOCK, permits=2), "long": _LONG}),
     "reader": Form("rwlock_read", {}, {**_COMMON, "again": _AGAIN}),
     "writer": Form("rwlock_write", {}, {**_COMMON, "downgrade": replace(_BLOCK, body=("downgrade",)), "long": _LONG}),
-    "upgradable": Form("rwlock_read", {"upgradable": True}, {"upgrade": replace(_BLOCK, body=("upgrade",))}),
     "multi_lock": Form("multi_lock", {}, {**_COMMON, "long": _LONG}),
     "election": Form("election", {}, {**_COMMON, "observe": Operation(0, "observe", hold=0.1)}),
     "once": Form(

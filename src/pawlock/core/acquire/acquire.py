@@ -170,12 +170,10 @@ async def _acquire_slow(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLea
             await must_hold(engine, plan.primitive.name)
         mine = None if plan.counted else engine.leases.held.get((attempt.who, plan.primitive.key))
         if mine is not None:
-            again, raised = taken_again(engine, plan, mine, wait=attempt.wait)
+            again = taken_again(engine, plan, mine, wait=attempt.wait)
             if again is not None:
                 return again
-            if raised is not None:
-                plan = raised
-            elif mine.live and not attempt.wait:
+            if mine.live and not attempt.wait:
                 await _refuse_late(engine, plan, attempt, None)
                 return None
         if not plan.alone:

@@ -131,14 +131,14 @@ class _Slot:
             # Where Ctrl-C prevents that, it sees it at its next look.
             next_turn.runtime.run_in_owner(next_turn.parker.unpark)
 
-    def may_hold_again(self, plan: Plan, held: ServerLease) -> bool:
+    def may_hold_again(self, plan: Plan) -> bool:
         """Whether its holder may take the same name once more, as it might on the server."""
         limit = getattr(plan.primitive, "permits", 0)
         if limit:
             return (
                 sum(map(_weight, (plan.primitive, *(one.primitive for one in self.server_leases)))) <= limit
             )
-        return plan.counted or plan.primitive.raised_by(held.primitive, held.token) is not None
+        return plan.counted
 
 
 def _weight(primitive: Primitive) -> int:
@@ -259,7 +259,7 @@ def _held_slot(engine: Engine, plan: Plan, who: object) -> _Slot | None:
     local_queue = None if held is None else held.local_queue
     if held is None or not isinstance(local_queue, DegradedQueue) or not held.live:
         return None
-    if not local_queue.slot.may_hold_again(plan, held):
+    if not local_queue.slot.may_hold_again(plan):
         text = "this thread or task already holds it in degraded mode and would wait for itself"
         raise DeadlockDetected(
             f"acquire {name!r}: {text}", name=name, holder=held.token.partition("@")[2], cycle=(name, name)

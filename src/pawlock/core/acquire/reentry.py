@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from pawlock.errors import DeadlockDetected
@@ -17,36 +16,31 @@ if TYPE_CHECKING:
 __all__ = ["holds", "taken_again"]
 
 
-def taken_again(
-    engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool
-) -> tuple[HeldLease | None, Plan | None]:
-    """What an owner that holds it already gets: its lease once more, a plan to get more than it has, or neither."""
+def taken_again(engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool) -> HeldLease | None:
+    """What an owner that holds it already gets: its lease once more, or nothing."""
     name = plan.primitive.name
     lease = cast("HeldLease | None", mine.owner.lease() if mine.owner.lease is not None else None)
     if lease is None:
         # Dropped without release, so it belongs to nobody. Its ttl or the maintenance ends it, so a caller may wait.
-        return None, None
+        return None
     if not mine.live or mine.owner.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
         if plan.reentrant and not lease.released and mine.state is LeaseState.LOST:
             # The outer section lost its lease: counting on would hide it from the inner one.
             raise lease.lost_error()
-        return None, None
+        return None
     if plan.reentrant and mine.primitive.covers(plan.primitive):
         counted = False
         try:
             with engine.guard:
                 if lease.released:
-                    return None, None
+                    return None
                 lease.levels += 1
                 counted = True
         except BaseException:
             if counted:
                 lease.take_level()
             raise
-        return lease, None
-    raised = plan.primitive.raised_by(mine.primitive, mine.token)
-    if raised is not None:
-        return None, replace(plan, primitive=raised)
+        return lease
     if wait:
         raise DeadlockDetected(
             f"acquire {name!r}: this thread or task holds it and would wait for itself: {plan.primitive.advice}",
@@ -54,7 +48,7 @@ def taken_again(
             holder=mine.token.partition("@")[2],
             cycle=(name, name),
         )
-    return None, None
+    return None
 
 
 def holds(engine: Engine, plan: Plan) -> bool:

@@ -264,9 +264,9 @@ def _name(look: Look, held: tuple[Held, ...], after: float) -> Name:
         return Name(shared=False, limit=0, held=held, queue=())
     # A ticket is numbered by the server's clock in µs when it was drawn, or one more than the last.
     oldest = look.now_ms - after * 1000
-    queue: list[Queued] = []
-    for waiter in look.waiters:
-        if waiter.expires_ms > look.now_ms:
-            mode, _, beside = waiter.asked.partition("^")
-            queue.append(Queued(waiter.tag, mode, bool(beside), waiter.number / 1000 <= oldest))
-    return Name(shared=True, limit=look.limit, held=held, queue=tuple(queue))
+    queue = tuple(
+        Queued(waiter.tag, waiter.asked, waiter.number / 1000 <= oldest)
+        for waiter in look.waiters
+        if waiter.expires_ms > look.now_ms
+    )
+    return Name(shared=True, limit=look.limit, held=held, queue=queue)

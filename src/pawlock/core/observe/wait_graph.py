@@ -40,13 +40,11 @@ class Queued(NamedTuple):
     Attributes:
         tag: What distinguishes it from all others.
         mode: What it waits for.
-        beside: Whether it is a reader's who wants to write: it waits for nobody who waits.
         old: Whether it waits long. A young one that no record lists may be gone at any time.
     """
 
     tag: str
     mode: str
-    beside: bool
     old: bool
 
 
@@ -189,7 +187,7 @@ class Deadlocks:
             # Granted or lapsed between the record and the queue: it goes on, or stands in line anew.
             return set()
         mine = self._tickets[who]
-        ahead = () if mine.beside else self._queues[key][:place]
+        ahead = self._queues[key][:place]
         return {one for one in ahead if one in among} | _holders_in_the_way(who, mine, name.limit, held)
 
 
@@ -201,7 +199,7 @@ def _holders_in_the_way(who: Who, mine: Queued, limit: int, held: list[Held]) ->
         return {one.who for one in held} if taken + int(mine.mode) > limit else set()
     if mine.mode == "x":
         return {one.who for one in held}
-    return {one.who for one in held if one.mode == "x" or one.mode == mine.mode == "u"}
+    return {one.who for one in held if one.mode == "x"}
 
 
 def _reached(start: Who, ways: dict[Who, set[Who]]) -> set[Who]:

@@ -53,7 +53,7 @@ class PermitCalls(Primitive, Protocol):
 
     @property
     def mode(self) -> str:
-        """How it is held: a weight (``"1"`` reads), ``"u"``: a reader that may upgrade, ``"x"``: a writer."""
+        """How it is held: a weight (``"1"`` reads), ``"x"``: a writer."""
         ...
 
     @property
@@ -61,8 +61,8 @@ class PermitCalls(Primitive, Protocol):
         """How many permits there are in all; 0 of an rwlock."""
         ...
 
-    def of(self, kind: str, mode: str, beside: str = "") -> PermitCalls:
-        """The same name in another mode; ``beside``: the token of the owner's reader, which upgrades."""
+    def of(self, kind: str, mode: str) -> PermitCalls:
+        """The same name in another mode."""
         ...
 
     def limit(self, permits: int) -> Request:
@@ -236,9 +236,7 @@ class ServerEngine(Protocol):
         """A number of permits, of which each acquisition takes one; ``ANY_LIMIT``: as many as the server knows of."""
         ...
 
-    def rwlock(
-        self, name: str, key: str, options: Terms, *, upgradable: bool
-    ) -> tuple[PermitCalls, PermitCalls]:
+    def rwlock(self, name: str, key: str, options: Terms) -> tuple[PermitCalls, PermitCalls]:
         """The two sides of a read-write lock: to read and to write."""
         ...
 

@@ -178,7 +178,7 @@ class LimitRefused(NamedTuple):
     """A number of permits that does not go with what the server knows.
 
     Attributes:
-        why: ``"reader"``, ``"weight"`` or ``"limit"``.
+        why: ``"weight"`` or ``"limit"``.
         limit: The limit that counts.
         declared: What was declared for it.
     """
@@ -269,7 +269,7 @@ class Holder(NamedTuple):
     """One of several holders in a look.
 
     Attributes:
-        mode: How it holds: a weight, ``"u"``, ``"x"``, or ``"o"`` for a hold of an explicit owner.
+        mode: How it holds: a weight, ``"x"``, or ``"o"`` for a hold of an explicit owner.
         who: Who it is.
         expires_ms: When it ends.
         fence: Its own fence; None: all have that of the name.

@@ -110,10 +110,6 @@ class Primitive(Protocol):
         """Whether who holds this may do what ``other``, of the same key, allows: then it is counted once more."""
         ...
 
-    def raised_by(self, held: Primitive, token: str) -> Primitive | None:
-        """What to send for this by an owner that holds ``held`` by ``token``; None if it would wait for itself."""
-        ...
-
     def lowered(self) -> Primitive | None:
         """What is left of it after a downgrade, sent as a renewal; None if there is nothing to lower."""
         ...

@@ -161,10 +161,6 @@ class Mutex:
         """Whether who holds this may take ``other`` again: an ``rlock`` by an ``rlock``."""
         return self.kind == other.kind
 
-    def raised_by(self, held: Primitive, token: str) -> Primitive | None:  # noqa: ARG002
-        """None: there is nothing above holding it."""
-        return None
-
     def lowered(self) -> Primitive | None:
         """None: there is nothing below holding it."""
         return None

@@ -89,7 +89,7 @@ end
 local reply
 if mode == '1' then
   local ticket_ttl_ms, channel, max_waiters = tonumber(ARGV[3]), ARGV[6], tonumber(ARGV[7])
-  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value, nil, gone)
+  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value, gone)
   keep_fence(fence, 0)
 else
   remove(gone)

@@ -65,7 +65,7 @@ if value == owner then
   remove(gone)
   reply = held_reply(cur > 0 and cur or shared_fence(fence, holds.longest), holds.live[token], holds.count)
 elseif mode == '1' then
-  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value, nil, gone)
+  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value, gone)
   keep_fence(fence, 0)
 else
   remove(gone)

@@ -76,7 +76,7 @@ elseif barred then
     call('DEL', NAME)
   end
 else
-  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value, nil, gone)
+  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value, gone)
   gone = {}
   keep_fence(fence, 0)
 end

@@ -10,14 +10,14 @@ from pawlock.core.protocol.options import DAY_MS
 from pawlock.core.protocol.outcomes import LimitRefused, Outcome
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import SIZES, Script, load, pack_words
-from pawlock.errors import LimitMismatch, NotHeld, NotSupported
+from pawlock.errors import LimitMismatch, NotSupported
 from pawlock.primitives.replies import LEAVE, LIMIT, LOOK_AT_PERMITS, PERMITS
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.errors import PawlockError
 
-__all__ = ["EXCLUSIVE", "NO_LIMIT", "SHARED", "UPGRADABLE", "Permits"]
+__all__ = ["EXCLUSIVE", "NO_LIMIT", "SHARED", "Permits"]
 
 _ACQUIRE = load(__name__, "acquire", read=PERMITS)
 _RENEW = load(__name__, "renew", read=PERMITS)
@@ -28,15 +28,12 @@ _INSPECT = load(__name__, "inspect", read=LOOK_AT_PERMITS)
 SHARED = "1"
 """The mode of a reader. Any number is a weight; a reader's is 1 where there is no limit."""
 
-UPGRADABLE = "u"
-"""The mode of the one reader that may become a writer."""
-
 EXCLUSIVE = "x"
 """The mode of a writer: alone, however many permits there are."""
 
 NO_LIMIT = 0
 
-_COVERS = {EXCLUSIVE: (EXCLUSIVE, UPGRADABLE, SHARED), UPGRADABLE: (UPGRADABLE, SHARED), SHARED: (SHARED,)}
+_COVERS = {EXCLUSIVE: (EXCLUSIVE, SHARED), SHARED: (SHARED,)}
 
 
 @lru_cache(maxsize=1024)
@@ -53,22 +50,20 @@ class Permits:
         name: The name as the user gave it.
         key: The name's key.
         stem: What its own keys are called: names of two stems have nothing in common.
-        mode: A weight, ``SHARED``, ``UPGRADABLE`` or ``EXCLUSIVE``.
+        mode: A weight, ``SHARED`` or ``EXCLUSIVE``.
         permits: How many there are in all; ``NO_LIMIT`` for readers and writers.
-        beside: The token of the caller's upgradable reader, beside whom a writer may stand.
         fence_ms: How long its fence and its limit are kept after the last use.
     """
 
     polls = False
     transferable = False
-    advice = "release the read lease first, or read with upgradable=True"
+    advice = "release the read lease first"
 
     __slots__ = (
         "_base",
         "_dead",
         "_holds",
         "_keys",
-        "beside",
         "fence_ms",
         "key",
         "kind",
@@ -86,7 +81,6 @@ class Permits:
         stem: str,
         mode: str,
         permits: int = NO_LIMIT,
-        beside: str = "",
         fence_ms: int = DAY_MS,
     ) -> None:
         self.kind: str = kind
@@ -95,7 +89,6 @@ class Permits:
         self.stem: str = stem
         self.mode: str = mode
         self.permits: int = permits
-        self.beside: str = beside
         self.fence_ms: int = fence_ms
         self._base = key
         keys = [f"{self.key}:{suffix}".encode() for suffix in ("fence", "queue", "tickets")]
@@ -103,9 +96,9 @@ class Permits:
         self._holds = pack_words(f"{self.key}:holds".encode())
         self._dead = f"{self.key}:dead:".encode()
 
-    def of(self, kind: str, mode: str, beside: str = "") -> Permits:
+    def of(self, kind: str, mode: str) -> Permits:
         """The same name in another mode."""
-        return Permits(kind, self.name, self._base, self.stem, mode, self.permits, beside, self.fence_ms)
+        return Permits(kind, self.name, self._base, self.stem, mode, self.permits, self.fence_ms)
 
     def acquire(
         self,
@@ -120,8 +113,7 @@ class Permits:
     ) -> Call:
         """Take permits, or queue for them; see ``acquire.lua``."""
         args = _args(
-            self.mode, self.beside, self.permits, ttl_ms, ticket_ms, 1 if wait else 0, channel, max_waiters,
-            self.fence_ms,
+            self.mode, self.permits, ttl_ms, ticket_ms, 1 if wait else 0, channel, max_waiters, self.fence_ms
         )  # fmt: skip
         return self._with_tomb(_ACQUIRE, token, args)
 
@@ -157,12 +149,6 @@ class Permits:
         """Whether who holds this may do what ``other`` allows: a writer may read."""
         return isinstance(other, Permits) and other.mode in _COVERS.get(self.mode, ())
 
-    def raised_by(self, held: Primitive, token: str) -> Permits | None:
-        """This mode for an owner that holds ``held`` by ``token`` already, or None if that can never be granted."""
-        if isinstance(held, Permits) and held.mode == UPGRADABLE and self.mode == EXCLUSIVE:
-            return self.of(self.kind, EXCLUSIVE, token)
-        return None
-
     def lowered(self) -> Permits | None:
         """A reader, for a writer: its renewals carry the downgrade, so that it comes true whatever was lost."""
         return self.of(self.kind, SHARED) if self.mode == EXCLUSIVE else None
@@ -172,9 +158,6 @@ class Permits:
         if not isinstance(outcome, LimitRefused):
             return None
         why, limit, declared = outcome
-        if why == "reader":
-            text = f"upgrade {self.name!r}: the upgradable read lease is no longer held; start again with a new one"
-            return NotHeld(text, name=self.name, operation="upgrade")
         if why == "weight":
             text = f"acquire {self.name!r}: {self.mode} permits were requested, and the limit is {limit}"
         else:

@@ -1,5 +1,5 @@
 -- The holders of permits: one sorted set, member = <mode>:<token>, score = expiry. A mode is a weight (a reader's is
--- 1), 'u' (the one reader that may upgrade) or 'x' (a writer): exclusive by its kind, not by weighing everything.
+-- 1) or 'x' (a writer): exclusive by its kind, not by weighing everything.
 --@include _tickets
 local MOST, DAY_MS = 64, 86400000
 
@@ -40,16 +40,16 @@ end
 -- counts. Weights are added up only where there is a limit. `leaving`: a member that goes, and counts no more.
 local function survey(limit, leaving)
   local now = digits(now_ms)
-  local state = {limit = limit, weight = 0, leaving = leaving, dead = call('ZRANGEBYSCORE', NAME, '-inf', '(' .. now)}
+  local state = {limit = limit, weight = 0, dead = call('ZRANGEBYSCORE', NAME, '-inf', '(' .. now)}
   state.count = call('ZCARD', NAME) - #state.dead
   if leaving and tonumber(call('ZSCORE', NAME, leaving) or '-1') >= now_ms then
     state.count = state.count - 1
   end
-  local few = limit > 0 or (state.count > 0 and state.count < 3)
+  -- A writer is alone.
+  local few = limit > 0 or state.count == 1
   local members = few and call('ZRANGEBYSCORE', NAME, now, '+inf') or {}
   for _, member in ipairs(members) do
     if member ~= leaving then
-      -- A writer is alone, or beside the reader that it was before an upgrade.
       if string.sub(member, 1, 2) == 'x:' then
         state.exclusive = true
       end
@@ -59,61 +59,23 @@ local function survey(limit, leaving)
   return state
 end
 
-local function upgrader(state)
-  if state.upgrader == nil then
-    state.upgrader = false
-    for _, member in ipairs(call('ZRANGEBYSCORE', NAME, digits(now_ms), '+inf')) do
-      if member ~= state.leaving and string.sub(member, 1, 2) == 'u:' then
-        state.upgrader = true
-      end
-    end
-  end
-  return state.upgrader
-end
-
--- Whether `token` is the reader that may upgrade.
-local function may_upgrade(token, state)
-  return state.leaving ~= 'u:' .. token and tonumber(call('ZSCORE', NAME, 'u:' .. token) or '0') >= now_ms
-end
-
--- `beside`: the caller's own upgradable reader, the only one beside whom a writer may stand.
-local function fits(mode, beside, state)
+local function fits(mode, state)
   if mode == 'x' then
-    return state.count == (beside and 1 or 0)
+    return state.count == 0
   end
-  if state.exclusive then
-    return false
-  end
-  if mode == 'u' then
-    return not upgrader(state)
-  end
-  return state.limit == 0 or state.weight + tonumber(mode) <= state.limit
+  return not state.exclusive and (state.limit == 0 or state.weight + tonumber(mode) <= state.limit)
 end
 
 -- Counts one more holder in.
 local function admit(mode, state)
   state.count = state.count + 1
   state.exclusive = state.exclusive or mode == 'x'
-  state.upgrader = mode == 'u' or state.upgrader
   state.weight = state.weight + (tonumber(mode) or 0)
 end
 
 -- Whether nothing that others do can ever let it in.
-local function hopeless(mode, beside, state)
-  if beside then
-    return not may_upgrade(beside, state)
-  end
+local function hopeless(mode, state)
   return state.limit > 0 and tonumber(mode) > state.limit
-end
-
--- What a ticket asks for: mode, and for an upgrade the token of the reader.
-local function asked(word)
-  local mode, beside = string.match(word, '^(%w+)%^?(.*)$')
-  return mode, beside ~= '' and beside
-end
-
-local function word_of(mode, beside)
-  return beside and mode .. '^' .. beside or mode
 end
 
 -- Reads the queue for as far as it can be served, at most MOST grants, and writes nothing, so that a key of a wrong
@@ -125,15 +87,14 @@ local function plan(state, own, own_expiry_ms)
   while #members > 0 do
     local tickets = call('HMGET', TICKETS, unpack(members))
     for i, member in ipairs(members) do
-      local expiry, _, _, channel, word = parse(tickets[i])
+      local expiry, _, _, channel, mode = parse(tickets[i])
       if member == own and own_expiry_ms and expiry > 0 then
         expiry = own_expiry_ms
       end
       if expiry > now_ms then
-        local mode, beside = asked(word)
-        if hopeless(mode, beside, state) then
+        if hopeless(mode, state) then
           found.refused[#found.refused + 1] = {token = member, channel = channel}
-        elseif #found.grants < MOST and fits(mode, beside, state) then
+        elseif #found.grants < MOST and fits(mode, state) then
           admit(mode, state)
           found.grants[#found.grants + 1] = {token = member, mode = mode, expiry = expiry, channel = channel}
           found.mine = member == own and found.grants[#found.grants] or found.mine

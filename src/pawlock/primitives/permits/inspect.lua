@@ -37,10 +37,10 @@ for from = 0, most - 1, CHUNK do
   for i, member in ipairs(tokens) do
     waiters[#waiters + 1] = shown(member)
     waiters[#waiters + 1] = tonumber(page[2 * i])
-    local expiry_ms, _, _, _, word = parse(tickets[i])
+    local expiry_ms, _, _, _, mode = parse(tickets[i])
     waiters[#waiters + 1] = expiry_ms
     asking[#asking + 1] = string.sub(redis.sha1hex(member), 1, 16)
-    asking[#asking + 1] = string.match(word or '', '^%w+%^?') or ''
+    asking[#asking + 1] = mode or ''
   end
 end
 return {

@@ -146,10 +146,6 @@ class QuorumMutex:
         """Only itself: the same kind is counted once more."""
         return other.kind == self.kind
 
-    def raised_by(self, held: Primitive, token: str) -> Primitive | None:
-        """Never: a mutex is held, or it is not."""
-        return None
-
     def lowered(self) -> Primitive | None:
         """None: there is nothing below holding it."""
         return None
