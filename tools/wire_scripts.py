@@ -22,7 +22,7 @@ __all__ = ["rendered"]
 
 PRIMITIVES = ROOT / "src" / "pawlock" / "primitives"
 FILE = ROOT / "docs" / "wire" / "scripts.json"
-SEVERAL = {"mutex/renew_all", "session/read"}
+SEVERAL = {"mutex/renew_all"}
 """What takes several names in one run: its keys once for each of them, and its arguments but ``rid``."""
 
 # Of keys that are named alike wherever they are taken.
@@ -38,19 +38,17 @@ _COMMON = {
     "holds": f"{WIRE_VERSION}:holds",
     "observers": f"{WIRE_VERSION}:observers",
     "done": f"{WIRE_VERSION}:done",
-    "record": f"{WIRE_VERSION}:session:<id>",
-    "sessions": f"{WIRE_VERSION}:sessions",
-    "order": f"{WIRE_VERSION}:sessions:order",
+    "waits": f"{WIRE_VERSION}:waits:<process>",
     "audit": f"{WIRE_VERSION}:audit",
     "lines": f"{WIRE_VERSION}:audit",
-    "taken": f"{WIRE_VERSION}:taken",
+    "node": "",
 }
 _STEMS = {"permits": "permits", "latch": "latch", "barrier": "barrier"}
 _RULES = {
     "key": "the name's key K is <namespace>:<escaped name>; names.json has examples",
     "suffix": "'' is K itself; any other is {K}:<suffix>, or K:pawlock:<suffix> if K contains a brace",
     "rwlock": "the permits scripts serve read-write locks too, with 1:rwlock instead of 1:permits",
-    "namespace": "of the session scripts, K is the namespace ('pawlock:' without one)",
+    "namespace": "of the namespace scripts, K is the namespace ('pawlock:' without one)",
     "election": "K is <namespace>:%election:<escaped name>; of the once scripts, <namespace>:%once:<escaped name>",
     "rid": "the last argument of every script; every reply repeats it as its second element",
     "several": "a script with this takes its keys once for each name, and its arguments but rid once for each",

@@ -331,6 +331,7 @@ _CHANNEL = "pawlock:wake:doctor"
 _SAMPLES: dict[str, tuple[str, ...]] = {
     "ASKING": (),
     "CLUSTER": ("SLOTS",),
+    "DBSIZE": (),
     "ECHO": ("x",),
     "ROLE": (),
     "AUTH": ("user", "password"),
@@ -350,6 +351,7 @@ _SAMPLES: dict[str, tuple[str, ...]] = {
     "LTRIM": (_KEY, "0", "1"),
     "PEXPIREAT": (_KEY, "1"),
     "PUBLISH": (_CHANNEL, ""),
+    "SCAN": ("0",),
     "SCRIPT": ("LOAD", "return 1"),
     "SET": (_KEY, "x"),
     "SUBSCRIBE": (_CHANNEL,),
@@ -358,7 +360,6 @@ _SAMPLES: dict[str, tuple[str, ...]] = {
     "ZADD": (_KEY, "1", "x"),
     "ZCOUNT": (_KEY, "0", "1"),
     "ZRANGE": (_KEY, "0", "1"),
-    "ZRANGEBYLEX": (_KEY, "-", "+"),
     "ZRANGEBYSCORE": (_KEY, "0", "1"),
     "ZRANK": (_KEY, "x"),
     "ZREM": (_KEY, "x"),

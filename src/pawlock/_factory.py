@@ -8,15 +8,17 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from pawlock._deadlocks import DeadlockWatch
 from pawlock._environment import from_environment, unknown_options
 from pawlock._inside import after_fork, is_closed
 from pawlock._service import hash_identifier
 from pawlock._template import Template, Unfilled, escape, make, plain
 from pawlock.core.acquire import degraded
-from pawlock.core.protocol.engine import SHARED_OWNER, ServerEngine
+from pawlock.core.protocol.engine import SHARED_OWNER, Namespace, ServerEngine
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.names import check_namespace, key_of, wake_prefix
 from pawlock.core.protocol.options import (
@@ -30,8 +32,8 @@ from pawlock.core.protocol.options import (
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.release.transfer import Ticket, read_ticket
 from pawlock.core.state.plan import Plan
-from pawlock.core.state.session import Setup
 from pawlock.errors import ConfigurationError, NotSupported
+from pawlock.primitives.found import Finder
 from pawlock.primitives.redis import REDIS
 from pawlock.primitives.registry import REGISTRY, Entry
 
@@ -154,13 +156,17 @@ class Settings:
         self.incarnations: Incarnations | None = None
         self.engine: ServerEngine = REDIS
 
-    @property
-    def setup(self) -> Setup | None:
-        """How clients publish their sessions; None where no two see the same record."""
-        calls = self.engine.sessions(self.namespace)
+    def names(self) -> Namespace | None:
+        """What the namespace as a whole is asked with; None where no server has all of it."""
+        calls = self.engine.names(self.namespace)
         if calls is None:
             return None
-        return Setup(calls, self._exclusive, self._shown, self.deadlock_after)
+        return Namespace(calls, self._shown, partial(Finder, self.engine, self.namespace, self.options))
+
+    def watcher(self) -> DeadlockWatch | None:
+        """Who looks for deadlocks of one engine; None: nobody."""
+        names = self.names() if self.deadlock_after else None
+        return None if names is None else DeadlockWatch(names, self.deadlock_after)
 
     def _shown(self, kind: str, name: str) -> Primitive | None:
         if kind.partition("=")[0] in _EXCLUSIVE:

@@ -188,7 +188,8 @@ class LockInfo:
     Attributes:
         name: The lock name.
         held: Whether a client holds it.
-        holder: ``host:pid/thread`` of the holder; ``""`` when free or when the holder is not pawlock's.
+        holder: ``host:pid/thread`` of the holder; ``""`` when free or when the holder is not pawlock's. Inside a client
+            a lock may have been handed on since, to another thread or task of the same process.
         foreign: True if the key holds a value that pawlock did not write.
         ttl_left: Seconds of the holder's lease left; 0 when free, ``inf`` for a key without a TTL.
         fence: The fencing token of the current or last grant; None if there was none, or if the holder is not pawlock's.
@@ -198,11 +199,11 @@ class LockInfo:
         limit: The number of permits of a semaphore; None without a limit.
         used: The number of permits in use.
         holders: All holders of a semaphore, an rwlock or a shared ``owner=``, expiring soonest first.
-        kind: The kind that was requested; from ``locks()``, the kind that is held.
+        kind: The kind that was requested; from ``locks()``, ``"lock"`` (also an ``rlock`` or ``fair_lock``),
+            ``"semaphore"``, ``"rwlock"``, ``"election"`` or ``"once"``.
         host: The holder's machine, ``""`` if not known.
         pid: The holder's process, None if not known.
         since: When the holder's client acquired it, in Unix time by the server's clock; None if not known.
-        owner: From ``locks()``: the thread or task that holds it now; ``""`` elsewhere.
         held_as: From ``client.inspect()``, of a name that is free as a lock: ``"semaphore"``, ``"rwlock"``,
             ``"election"`` or ``"once"`` if it is held as that; ``""`` elsewhere. They are separate things of one name.
     """
@@ -223,7 +224,6 @@ class LockInfo:
     host: str = ""
     pid: int | None = None
     since: float | None = None
-    owner: str = ""
     held_as: str = ""
 
 

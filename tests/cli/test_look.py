@@ -30,16 +30,11 @@ def listed(pawlock: Pawlock, *arguments: str) -> list[dict[str, object]]:
     return found
 
 
-def until_listed(client: library.Client, *names: str) -> None:
-    eventually(lambda: {info.name for info in client.locks()} >= set(names))
-
-
 def test_ls_lists_what_any_client_holds(pawlock: Pawlock, client: library.Client) -> None:
     lease = client.lock("order:1", ttl=20).acquire()
     permit = client.semaphore("pool", permits=3).acquire()
     lead = client.election("boss", identity="me").campaign()
     holder = pawlock.hold("order:2")
-    until_listed(client, "order:1", "order:2", "pool", "boss")
     found = {str(one["name"]): one for one in listed(pawlock)}
     assert set(found) == {"order:1", "order:2", "pool", "boss"}
     assert [one["kind"] for _, one in sorted(found.items())] == ["election", "lock", "lock", "semaphore"]
@@ -47,7 +42,7 @@ def test_ls_lists_what_any_client_holds(pawlock: Pawlock, client: library.Client
     assert (one["pid"], one["fence"], one["queue_length"]) == (os.getpid(), lease.fence, 0)
     assert isinstance(one["age"], float)
     assert isinstance(one["ttl_left"], float)
-    assert 1 <= one["age"] < 15
+    assert 0 <= one["age"] < 15
     assert 0 < one["ttl_left"] <= 20
     assert str(found["order:2"]["holder"]).split(":")[1].startswith(f"{holder.pid}/")
     assert found["boss"]["holder"] == "me"
@@ -60,7 +55,6 @@ def test_ls_is_a_table_that_can_be_filtered_and_sorted(pawlock: Pawlock, client:
     for name in ("b", "a", "other"):
         leases.append(client.lock(name).acquire())
         time.sleep(0.15)  # ages are told in tenths of a second
-    until_listed(client, "a", "b", "other")
     code, out, _ = pawlock.call("ls")
     head, *rows = out.splitlines()
     assert code == 0
@@ -92,8 +86,6 @@ def test_of_several_holders_a_list_names_one_and_counts_the_others(
 ) -> None:
     permits = [client.semaphore("pool", permits=5).acquire() for _ in range(3)]
     readers = [client.rwlock("config").read.acquire() for _ in range(2)]
-    until_listed(client, "config", "pool")
-    eventually(lambda: [info.count for info in client.locks()][-1] == 3)
     cells = {line.split()[0]: re.split("  +", line)[2] for line in pawlock.call("ls")[1].splitlines()[1:]}
     assert re.fullmatch(r"\S+/MainThread \+2", cells["pool"])
     assert [one["name"] for one in listed(pawlock, "--filter", cells["pool"])] == ["pool"]
@@ -105,7 +97,6 @@ def test_of_several_holders_a_list_names_one_and_counts_the_others(
 def test_a_name_cannot_speak_to_the_terminal(pawlock: Pawlock, client: library.Client) -> None:
     name = "evil\033[2J\nname"
     with client.lock(name):
-        until_listed(client, name)
         for verb in (("ls",), ("show", name)):
             code, out, _ = pawlock.call(*verb)
             assert code == 0
@@ -125,7 +116,6 @@ def test_nothing_is_held(pawlock: Pawlock) -> None:
 
 def test_a_filter_that_fits_nothing_says_so(pawlock: Pawlock, client: library.Client) -> None:
     with client.lock("a"):
-        until_listed(client, "a")
         code, out, err = pawlock.call("ls", "--filter", "zz")
     assert (code, len(out.splitlines())) == (0, 1)
     assert "no name or holder matches 'zz'; 1 are held in namespace 'pawlock'" in err
@@ -142,8 +132,6 @@ def test_ls_of_every_namespace(pawlock: Pawlock) -> None:
         ]
         for client in clients:
             stack.enter_context(client.lock("job"))
-        for client in clients:
-            until_listed(client, "job")
         found = listed(pawlock, "--all-namespaces")
         assert [(one["namespace"], one["name"]) for one in found] == [
             (space, "job") for space in sorted(spaces)
@@ -169,7 +157,6 @@ def test_one_holder_is_spelled_alike_everywhere(pawlock: Pawlock) -> None:
         stack.callback(over.set)
         thread.start()
         assert ready.wait(10)
-        until_listed(client, "job")
         holder = str(listed(pawlock)[0]["holder"])
         assert re.fullmatch(r"[\w.-]+:\d+/Thread-\d+__hold_", holder)
         for verb in (["ls"], ["top", "-n", "1"], ["show", "job"]):
@@ -201,7 +188,6 @@ def test_messages_are_in_words_of_the_command(pawlock: Pawlock) -> None:
         "ls", env=environment(PAWLOCK_URL="redis://127.0.0.1:1", PAWLOCK_UNAVAILABLE_AFTER="1")
     )
     assert (code, err.count("\n")) == (69, 1)
-    assert "sessions" not in err
     assert "unavailable_after" not in err
     assert "pawlock doctor" in err
 

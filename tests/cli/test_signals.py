@@ -49,8 +49,7 @@ def test_a_signal_ends_the_wait_at_once(pawlock: Pawlock, number: signal.Signals
         assert waiter.end() == (-number if died else 128 + number, "", "")
         assert time.monotonic() - began < pace() * 1.5
         assert pawlock.waiting("job") == 0
-        # Who waited for a second told of its session, which runs out by itself.
-        assert [key for key in pawlock.left_over() if "session" not in key] == ["pawlock:job"]
+        assert pawlock.left_over() == ["pawlock:job"]
 
 
 @pytest.mark.slow

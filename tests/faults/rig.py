@@ -64,10 +64,10 @@ def helper(name: str, suffix: str) -> str:
 
 
 def remains(server: Server) -> list[str]:
-    """The keys that are more than a memory: all but fences, tombstones and sessions, which must have an end."""
+    """The keys that are more than a memory: all but fences, tombstones and records of waiters, which must have an end."""
     found = []
     for name in texts(server.command("KEYS", "*")):
-        memory = name.endswith(":fence") or ":dead:" in name or ":1:session" in name
+        memory = name.endswith(":fence") or ":dead:" in name or ":1:waits:" in name
         if not memory or int(str(server.command("PTTL", name))) == -1:
             found.append(name)
     return found

@@ -187,7 +187,7 @@ def and_until_the_rollback() -> None:
 def a_transaction_that_outlives_its_lease_is_not_committed() -> None:
     def outlives(inside: bool) -> None:  # noqa: FBT001
         with transaction.atomic():
-            with lock("order", until="commit") as lease:
+            with lock("order", until="commit", ttl=2) as lease:
                 Import.objects.create(source="late")
                 if inside:
                     lose("order", lease)

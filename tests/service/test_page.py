@@ -153,7 +153,7 @@ SNAPSHOT = """(() => { stream.abort();
 const now = Date.now() / 1000, minute = Math.floor(now / 60) * 60;
 const one = (name, age, usual, stuck) => ({name, kind: 'lock', held: true, holder: 'vm:1/worker', foreign: false,
   ttl_left: 20, fence: 7, count: 1, queue_length: stuck ? 3 : 0, waiters: [], host: 'vm', pid: 1, since: now - age,
-  used: null, limit: null, owner: null, holders: [], seen_since: now - age, usual, stuck});
+  used: null, limit: null, holders: [], seen_since: now - age, usual, stuck});
 const locks = [one('daily-report', 5, 4, false), one('import', 1200, 2, true),
   one('evil\u202egnp.exe', 4, null, false)];
 const hour = Array.from({length: 60}, (_, i) => [minute - (59 - i) * 60, i % 7 + 1, i % 5]);

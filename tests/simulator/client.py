@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from pawlock._deadlocks import DeadlockWatch
 from pawlock._factory import Settings
 from pawlock._service import Book
 from pawlock.aio.client import AsyncClient
@@ -73,11 +74,15 @@ class SimClient(AsyncClient):
         runtime: The runtime.
         redlock: How several independent masters are treated; None with one server.
         on_lost: OnLost of each loss.
-        sessions: Seconds after which a waiter looks for a cycle; 0: it publishes no session.
+        deadlock_after: Seconds after which a waiter looks for a cycle; 0: it does not.
     """
 
     def __init__(
-        self, runtime: SimRuntime, redlock: RedlockOptions | None, on_lost: OnLost, sessions: float = 0.0
+        self,
+        runtime: SimRuntime,
+        redlock: RedlockOptions | None,
+        on_lost: OnLost,
+        deadlock_after: float = 0.0,
     ) -> None:
         self.__dict__.update(_like(tuple(node.name for node in runtime.servers), redlock).__dict__)
         self._engines = {}
@@ -85,10 +90,10 @@ class SimClient(AsyncClient):
         self._book = Book()
         self.on_lost: OnLost = on_lost
         self.runtime: SimRuntime = runtime
-        setup = self._settings.setup if sessions else None
-        self.engine: Engine = Engine(
-            runtime, self, maintain, setup and setup._replace(deadlock_after=sessions)
-        )
+        self.engine: Engine = Engine(runtime, self, maintain)
+        names = self.engine.reports.namespace = self._settings.names()
+        if names is not None and deadlock_after:
+            self.engine.reports.watcher = DeadlockWatch(names, deadlock_after)
         self.engine.reports.show = shown_any
         self.engine.quorum = redlock
 

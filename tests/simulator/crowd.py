@@ -1,8 +1,8 @@
-"""Crowds: seeds whose clients publish sessions, with an operator who takes names away and waiters that wait in circles.
+"""Crowds: seeds with an operator who takes names away, and waiters that wait in circles.
 
 The seeds of ``drawing`` have few workers in many clients; here most are in one client, so that a grant passes from one
 to the next many times, in a local run or in strict order. What the server knows of such a lease by its fence, the
-client must know at every place of the run: an operator's word reaches its holder, and a circle is found.
+client must know at every place of the run: a circle is found, and an operator's word reaches its holder.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ _FORMS: tuple[tuple[str, dict[str, object]], ...] = (
     ("rlock", {}),
 )
 _LONG = 2.5
-"""Seconds of a hold that the session lists."""
-
-_PERMITS = 3
+"""Seconds of a hold that others wait for long."""
 
 _PATIENT = 8.0
 """Seconds after which a deadlock must have been found."""
@@ -65,7 +63,7 @@ def draw_crowd(seed: int) -> Plan:
         # One reply is lost, on whichever connection: nothing but its own request may feel it.
         lone = tuple(Fault("one_reply", round(at + rng.random(), 4), client=0) for at in (0.2, 3.5, 6.8))
     return replace(
-        plain, locks=locks, clients=tuple(clients), faults=lone, tail=0.0, moving_us=0, sessions=0.2
+        plain, locks=locks, clients=tuple(clients), faults=lone, tail=0.0, moving_us=0, deadlock_after=0.2
     )
 
 
@@ -81,18 +79,15 @@ def draw_tangle(seed: int) -> Plan:
     rng = Random(f"tangle of {seed}")
     locks: list[tuple[str, str, dict[str, object]]] = []
     # Each worker takes the names of one group. Those of all groups are looked at, and refused, together.
-    groups: list[list[list[int]]] = []
+    groups: list[list[int]] = []
     for group in range(rng.choice((1, 3, 6))):
         groups.append([])
         for number in range(rng.choice((3, 4, 5))):
-            kind = rng.choice(("lock", "rwlock", "semaphore"))
-            kinds = ("rwlock_read", "rwlock_write") if kind == "rwlock" else (kind,)
-            options: dict[str, object] = {
-                "ttl": 30.0,
-                **({"permits": _PERMITS} if kind == "semaphore" else {}),
-            }
-            groups[-1].append(list(range(len(locks), len(locks) + len(kinds))))
-            locks += [(one, f"{group}.{number}", options) for one in kinds]
+            # Each has one holder at a time: no other is followed.
+            kind = rng.choice(("lock", "rwlock_write", "semaphore"))
+            options: dict[str, object] = {"ttl": 30.0, **({"permits": 1} if kind == "semaphore" else {})}
+            groups[-1].append(len(locks))
+            locks.append((kind, f"{group}.{number}", options))
     clients = tuple(
         Client(
             rng.choice(("tasks", "tasks", "threads")), 1.0, deaf=False,
@@ -101,17 +96,17 @@ def draw_tangle(seed: int) -> Plan:
         for _ in range(rng.choice((2, 3)))
     )  # fmt: skip
     plain = draw(seed, ["delay"], families=["mutex"], topologies=["single"])
-    return replace(plain, locks=tuple(locks), clients=clients, faults=(), moving_us=0, sessions=0.2)
+    return replace(plain, locks=tuple(locks), clients=clients, faults=(), moving_us=0, deadlock_after=0.2)
 
 
-def _tangled(rng: Random, forms: list[list[int]]) -> tuple[Operation, ...]:
+def _tangled(rng: Random, group: list[int]) -> tuple[Operation, ...]:
     steps: list[Operation] = []
     for _ in range(3):
-        first, *others = [rng.choice(one) for one in rng.sample(forms, rng.choice((2, 3)))]
-        inner = ",".join(f"{lock}*{rng.randint(1, _PERMITS)}" for lock in others)
+        first, *others = rng.sample(group, rng.choice((2, 3)))
+        inner = ",".join(f"{lock}*1" for lock in others)
         body = (f"nest:{inner}:{_PATIENT}",)
         rest = round(rng.uniform(0, 0.02), 4)
-        steps.append(Operation(first, "acquire", None, 0.0, body, "block", rest, rng.randint(1, _PERMITS)))
+        steps.append(Operation(first, "acquire", None, 0.0, body, "block", rest, 1))
     return tuple(steps)
 
 

@@ -71,7 +71,7 @@ class _Unit:
         self.runtime._tokens = 1_000_000 * number
         self.runtime._channels = 1_000_000 * number
         self.runtime.failed = member._maintenance_failed
-        self.client: SimClient = SimClient(self.runtime, redlock, member._lost, sim.plan.sessions)
+        self.client: SimClient = SimClient(self.runtime, redlock, member._lost, sim.plan.deadlock_after)
         self.runtime.on_move = weak_suspect_all(self.client.engine)
         self.locks: list[Any] = [self._make(*lock) for lock in sim.plan.locks]
 

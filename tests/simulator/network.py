@@ -413,8 +413,8 @@ class Link:
     def _pushed(self, text: bytes) -> None:
         if self.dead:
             return
-        token, fence, expires_ms, sent_ms = text.decode().split(" ")
-        self._on_wakeup(token, Wakeup(int(fence), int(expires_ms), {fence, expires_ms, sent_ms} == {"0"}))
+        token, fence, expires_ms, _ = text.decode().split(" ")
+        self._on_wakeup(token, Wakeup(int(fence), int(expires_ms)))
 
     def _reset(self, text: str) -> None:
         self.close(Fault(FaultKind.UNANSWERED, f"the connection broke: {text}", maybe_applied=True))

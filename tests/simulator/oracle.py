@@ -32,8 +32,8 @@ _REPORTED_WITHIN = (
     0.6  # a thread that makes a connection cannot do anything else for a quarter of a second, or two
 )
 _REPORTED_AGAIN = 1.5
-_TAKEN_WITHIN = 1.75
-"""A session lists a hold once it is a second old, and the answer brings an operator's request."""
+_TAKEN_SLACK = 1.0
+"""A holder hears of an operator's word with its next renewal: its request and its answer take a while."""
 
 _ASKED_AGAIN = 2.0
 """Where that very answer may be lost."""
@@ -209,10 +209,10 @@ class Oracle:
                     self.world.fail(f"loss: {_show(belief)} of {key!r} goes on although the server said no")
 
     def forced(self, token: str) -> None:
-        """An operator took a name from a token: whoever relies on it for a second from here on hears of it."""
+        """An operator took a name from a token: whoever relies on it hears of it with the next renewal."""
         self.counts["taken by an operator"] += 1
         self.taken.add(token)
-        within = _TAKEN_WITHIN + (_ASKED_AGAIN if self.uncontended else 0.0)
+        within = self._longest / 3 + _TAKEN_SLACK + (_ASKED_AGAIN if self.uncontended else 0.0)
         for times in (1, 2, 4):
             self.world.at(self.world.now + times * within, self._still_relied_on, (token, within))
 

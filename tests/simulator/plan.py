@@ -203,7 +203,7 @@ class Plan:
         far: By how many seconds a message to each of several masters takes longer, one way.
         fresh: Whether masters that are young count when a client of several first sees them.
         node_timeout: Seconds that one of several masters may take; 0: as long as follows from their round trips.
-        sessions: Seconds after which a waiter looks for a cycle; 0: clients publish no sessions.
+        deadlock_after: Seconds after which a waiter looks for a cycle; 0: nobody does.
         visitors: Programs that are not pawlock.
     """
 
@@ -220,7 +220,7 @@ class Plan:
     far: tuple[float, ...] = ()
     fresh: bool = False
     node_timeout: float = 0.0
-    sessions: float = 0.0
+    deadlock_after: float = 0.0
     visitors: tuple[Visitor, ...] = ()
 
     def to_json(self) -> str:

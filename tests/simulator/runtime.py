@@ -74,7 +74,6 @@ class SimRuntime:
         self._connecting: list[tuple[Task, int]] | None = None
         self._waiters: dict[str, Sleep] = {}
         self._early: dict[str, Wakeup] = {}
-        self._notices: list[str] = []
         self._sleepers: dict[Sleep, None] = {}
         self._bell = Sleep(process)
         self._maintenance: Task | None = None
@@ -374,9 +373,6 @@ class SimRuntime:
         waiter = self._waiters.get(token)
         if waiter is not None:
             waiter.unpark(wakeup)
-        elif wakeup.is_notice:
-            self._notices.append(token)
-            self.nudge()
         else:
             self._early[token] = wakeup
 
@@ -431,10 +427,10 @@ class SimRuntime:
             await self._bell.park(None if until is None else max(0.0, until - self.now()))
         return not self.ending
 
-    def notices(self) -> list[str]:
-        """See ``Runtime``."""
-        notices, self._notices = self._notices, []
-        return notices
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
+        """See ``Runtime``: there is one server."""
+        del timeout
+        return [key_of(0)]
 
     def nudge(self) -> None:
         """See ``Runtime``."""

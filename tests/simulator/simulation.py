@@ -65,7 +65,7 @@ class Simulation:
         self.fleet: Fleet = Fleet(self.world, plan, edit)
         lone = all(fault.kind == "one_reply" for fault in plan.faults)
         self.oracle: Oracle = Oracle(
-            self.world, self.fleet, plan.longest_ttl(), lone=lone and plan.sessions > 0
+            self.world, self.fleet, plan.longest_ttl(), lone=lone and plan.deadlock_after > 0
         )
         # Slots on their way, one after the other at worst, arrive within the time for which a server is asked again.
         self.only_moves: bool = (

@@ -161,8 +161,8 @@ class Scripted:
     def random(self) -> float:
         return 0.5
 
-    def notices(self) -> list[str]:
-        return []
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> list[str]:
+        return [key_of(0)]
 
     def new_token(self) -> str:
         self._tokens += 1

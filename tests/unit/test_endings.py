@@ -129,9 +129,10 @@ def test_o5_any_other_answer_to_a_holder_is_a_loss_and_its_token_is_left() -> No
             rig = Rig(held())
             lease = rig.acquire()
             rig.runtime.clock += 10.0
-            rig.maintenance(reply, absent())
+            rig.maintenance(reply, absent(), absent())
             assert lease.state is LeaseState.LOST
-            assert rig.sent == ["acquire", "renew", "leave"]
+            # The first leave asks whether an operator took it.
+            assert rig.sent == ["acquire", "renew", "leave", "leave"]
             assert rig.departed() == [[lease.token, "0"]]
             with pytest.raises(pawlock.LeaseLost):
                 lease.check()

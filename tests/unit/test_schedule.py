@@ -126,22 +126,6 @@ def test_who_is_to_be_served_out_of_rhythm_is_served_once_at_the_first_time() ->
     assert not plan.busy()
 
 
-@given(st.lists(st.tuples(st.sampled_from([1.0, 10.0]), st.booleans(), st.integers(0, 4)), min_size=1))
-def test_what_is_told_of_the_leases_leaves_none_out(script: list[tuple[float, bool, int]]) -> None:
-    """What is in hand, in a bucket or out of rhythm is held at each moment of a renewal, and listed as such."""
-    plan, now = schedule(), 0.0
-    for every, once, most in script:
-        now += 0.5
-        if once:
-            plan.add_once(server_lease(), now + every)
-        else:
-            plan.add(server_lease(), every, now + every)
-        in_hand = plan.take_due(now, most)
-        assert set(plan.some(1000)) == set(plan.all())
-        plan.add_again(in_hand, now)
-        assert set(plan.some(1000)) == set(plan.all())
-
-
 @given(
     st.lists(
         st.tuples(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,11 +17,10 @@ from pawlock.core.coordinate.multi_lease import HeldMultiLease
 from pawlock.core.keep.engine import Engine
 from pawlock.core.lease.base import take_entered
 from pawlock.core.maintenance import loop
-from pawlock.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
+from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawlock.core.maintenance.renewals import _put_back, _still_held
-from pawlock.core.observe.deadlock import _pause
 from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.outcomes import Busy, Granted, Leading, Outcome, Released
+from pawlock.core.protocol.outcomes import Busy, Granted, Leading
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Call, Fault, Reply
 from pawlock.core.release.decision import _may_come_late
@@ -31,7 +29,6 @@ from pawlock.core.state.client import OutboxEntry
 from pawlock.core.state.local_queue import LocalWaiter
 from pawlock.core.state.observers import Observers
 from pawlock.core.state.records import ServerLease, Waiter
-from pawlock.core.state.session import SessionPublisher, Wait
 from pawlock.errors import ScriptError
 from pawlock.model import LeaseState, LossReason
 from tests.support.refusal import case
@@ -77,15 +74,19 @@ def test_a_grant_by_hand_over_is_confirmed_soon_or_at_once() -> None:
 
 
 def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_lease() -> None:
-    for answers, asks in (([unknown(), absent()], 1), ([unanswered()], 0), ([held()], 0)):
+    for answers, reason in (
+        ([unknown(), absent(forced=1), absent()], LossReason.TAKEN),
+        ([unknown(), absent(), absent()], LossReason.EXPIRED),
+        ([unknown(), unanswered(), absent()], LossReason.EXPIRED),
+        ([unanswered()], None),
+        ([held()], None),
+    ):
         rig = Rig(held())
         lease = rig.acquire()
-        notices: list[int] = []
-        rig.runtime.notices = lambda notices=notices: notices.append(1) or []  # type: ignore[method-assign,misc]
         rig.runtime.clock += 10.0
         rig.maintenance(*answers)
-        assert len(notices) == asks
-        assert (lease.state is LeaseState.LOST) is bool(asks)
+        assert lease.server_lease.reason is reason
+        assert (lease.state is LeaseState.LOST) is (reason is not None)
 
 
 def test_another_thread_loses_only_what_is_held() -> None:
@@ -191,35 +192,13 @@ def test_no_patience_at_all_is_a_choice() -> None:
 # Sessions ---------------------------------------------------------------------------------------------------------
 
 
-def test_looks_for_a_cycle_are_twice_as_far_apart_each_time() -> None:
-    wait = Wait(Waiter("t"), Rig().plan.primitive, "me", cast("Any", None), START)
-    assert [_pause(wait, 1.0) for _ in range(4)] == pytest.approx([0.1, 0.2, 0.4, 0.8])
-    assert [_pause(wait, 1.0) for _ in range(40)][-1] == 10.0
-
-
-def test_only_a_wait_of_some_age_is_told() -> None:
-    engine = SimpleNamespace(queues=SimpleNamespace(waits={}))
-    book = SimpleNamespace(age=2.0, beat=0.1, _not_before=0.0, _look_at=START + 9.0)
-    old_waits = lambda now: SessionPublisher._old_waits(cast("Any", book), engine, now)  # noqa: E731 - one call, three times
-    assert old_waits(START) == {}
-    assert book._look_at == START + 9.0
-    young, old = Waiter("young"), Waiter("old")
-    engine.queues.waits = {young: ("p", "me", START - 1.5), old: ("p", "you", START - 2.0)}
-    assert list(old_waits(START)) == [old]
-    assert book._look_at == pytest.approx(START + 0.1)
-    engine.queues.waits = {young: ("p", "me", START - 1.5)}
-    book._look_at = START + 9.0
-    assert old_waits(START) == {}
-    assert book._look_at == pytest.approx(START + 0.5)
-
-
 def test_who_sits_down_wakes_an_upkeep_that_sleeps_without_an_end() -> None:
     rig = Rig(held())
     rig.acquire()
     woken: list[int] = []
     rig.engine.wake_maintenance = lambda: woken.append(1)  # type: ignore[method-assign]
     book = SimpleNamespace(armed=False)
-    rig.engine.reports.publisher = cast("Any", book)
+    rig.engine.reports.watcher = cast("Any", book)
     for _ in range(2):
         rig.engine.queues.local.join(rig.plan.queue_key, LocalWaiter())
         rig.engine.watch()
@@ -321,15 +300,10 @@ def test_no_server_is_asked_for_a_degraded_lease() -> None:
 
 
 class Beat(MaintenanceDuty):
-    """A duty that sends something each second, and asks something of its own."""
+    """A duty that asks something of its own."""
 
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.outcomes: list[Outcome | Fault] = []
+    def __init__(self) -> None:
         self.asked: list[float] = []
-
-    def due(self, _: Engine, now: float) -> Sequence[DutyCall]:
-        return [DutyCall(self.call, self.outcomes.append)] if not self.outcomes else ()
 
     async def ask(self, _: Engine, now: float) -> None:
         self.asked.append(now)
@@ -339,15 +313,14 @@ class Beat(MaintenanceDuty):
 
 
 def test_a_further_duty_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is served beside renewals, gets the answer to its own call, and is slept for."""
+    """It is served beside renewals, and is slept for."""
     rig = Rig(held())
     lease = rig.acquire()
-    beat = Beat(rig.plan.primitive.leave("t9", 0, 0))
+    beat = Beat()
     monkeypatch.setattr(loop, "DUTIES", (*loop.DUTIES, beat))
     rig.runtime.clock = START + 15.0
-    rig.maintenance(held(), RELEASED)
+    rig.maintenance(held())
     assert lease.valid_until > START + 40.0
-    assert beat.outcomes == [Released()]
     assert len(beat.asked) >= 1
     assert rig.runtime.slept_until == pytest.approx(rig.runtime.clock + 0.25)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, Unpack, overload
 
 from pawlock._factory import LockKwargs, SkipKwargs, plan_of
@@ -174,25 +174,29 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
         plan = plan_of(self._settings, "lock", name, {})
         return await operator.inspect(engine_here(self), plan.primitive, plan.options, waiters)
 
-    async def locks(self) -> list[LockInfo]:
-        """Return all locks of the namespace that have been held for a second or more, sorted by name.
+    async def locks(self, *, progress: Callable[[int, int], object] | None = None) -> list[LockInfo]:
+        """Return all names of the namespace that are held now, by whoever, sorted by name.
 
-        The list comes from the sessions that clients publish, so the server is not scanned; each lock is then read.
-        Clients without the permission to publish, and detached leases, are not listed.
+        The keys of the server are looked at, a thousand at a time and with a pause after each step, so that it is never
+        kept from others; a server with a million keys takes some seconds. Of a name that is held throughout, the list
+        is sure; of others it is what was seen.
+
+        Args:
+            progress: Called after each step: how many keys were looked at, and about how many there are.
 
         Raises:
             BackendError: The server could not be asked.
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
-        return await operator.locks(engine_here(self), self._settings.options)
+        return await operator.locks(engine_here(self), self._settings.options, progress)
 
     async def force_release(self, name: str | Key, *, reason: str) -> Forced:
         """End the lease of the holder of a lock, and grant the lock to the next waiter.
 
         The fencing token increases, so guarded writes refuse the old holder once the next one has written. The old
-        holder sees the loss with ``LossReason.TAKEN``: within a second if it has held for a second, else at its next
-        renewal. What it does until then is not undone.
+        holder sees the loss with ``LossReason.TAKEN`` at its next renewal, after a third of its ttl at most. What it
+        does until then is not undone.
 
         A name that is held as a semaphore, an rwlock or an election is left alone; ``held_as`` says which it is.
 

@@ -130,7 +130,7 @@ class AsyncClientLifecycle:
             self._forget_ended_loops()
             target = self._destination.find(settled=bool(self._engines))
             runtime = for_loop(loop, target, self._settings)
-            engine = make_engine(runtime, self, self._settings.setup)
+            engine = make_engine(runtime, self, self._settings.names(), self._settings.watcher())
             engine.reports.show = shown_any
             engine.quorum = self._settings.redlock
             engine.renewal_thread = self._renewal_thread(loop, engine, target)

@@ -217,10 +217,8 @@ def readable(text: str) -> str:
 
 
 def whole_holder(info: LockInfo) -> str:
-    """Who holds it, as ``host:pid/thread``: after a local hand-off, the thread or task that has it now."""
-    found = info.holder or (info.holders[0].holder if info.holders else "")
-    process, slash, thread = found.rpartition("/")
-    return f"{process}/{info.owner or thread}" if slash and process.rpartition(":")[2].isdecimal() else found
+    """Who holds it, as ``host:pid/thread``; of several, the first."""
+    return info.holder or (info.holders[0].holder if info.holders else "")
 
 
 def holder_of(info: LockInfo) -> str:

@@ -27,7 +27,7 @@ __all__ = [
 
 _COLOURS = {"red": "31", "yellow": "33", "dim": "2"}
 _CLEAR = "\r\033[K"
-_NOUNS = ("read 'sessions': ", "read 'locks': ", "read 'audit': ")
+_NOUNS = ("read 'locks': ", "read 'audit': ")
 _HELPS = {
     "REDIS_CONNECTION_ERROR": "check the address (--url, PAWLOCK_URL), the network and the server, or run "
     "`pawlock doctor`",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -23,16 +25,18 @@ from pawlock.cli._rows import COLUMNS, ORDERS, cells, ordered, table
 from pawlock.cli.exits import Exit, say
 
 if TYPE_CHECKING:
-    from pawlock import LockInfo
+    from pawlock import Client, LockInfo
 
-__all__ = ["ls"]
+__all__ = ["Progress", "ls"]
+
+_SHOW_AFTER = 0.5
 
 _EXAMPLES = """\b
 Examples:
   pawlock ls                            all held locks, of all clients
   pawlock ls --filter 'order:*'         names or holders that match a pattern
   pawlock ls --filter web-3:            names or holders that contain a text: all locks of one host
-  pawlock ls --all-namespaces           all namespaces; this scans the keys of the server
+  pawlock ls --all-namespaces           all namespaces
   pawlock ls --sort waiters | head -5   the most contended locks
   pawlock ls --json | jq '.[] | select(.age > 600) | .name'
 
@@ -41,8 +45,8 @@ Exit codes:
   0   success, even if no lock is held   69  the server is unreachable or refused
   64  wrong usage
 
-The list comes from the sessions that clients publish, so the server is not scanned. A lock is listed once it has been
-held for a second. AGE uses the clock of this machine. If no lock is held, a note goes to standard error.
+The keys of the server are looked at, a thousand at a time, so that other clients are not kept waiting; on a terminal,
+a long list shows how far it is. AGE uses the clock of this machine. If no lock is held, a note goes to standard error.
 """
 
 
@@ -68,12 +72,12 @@ def ls(**given: Any) -> int:
 
     Columns: name, kind, holder (host, process and thread), age, remaining TTL, fencing token, waiters.
     """
-    if given["everywhere"]:
-        if given["namespace"] is not None:
-            raise click.UsageError("--namespace and --all-namespaces cannot be used together")
-        return _everywhere(given)
-    with client_of(given) as client:
-        infos = client.locks()
+    if given["everywhere"] and given["namespace"] is not None:
+        raise click.UsageError("--namespace and --all-namespaces cannot be used together")
+    with client_of(given) as client, Progress() as progress:
+        if given["everywhere"]:
+            return _everywhere(_held_everywhere(client, progress), given)
+        infos = client.locks(progress=progress)
         place = f"namespace {settings_of(client).namespace!r} ({where(given['url'])})"
     found = ordered((info for info in infos if chosen(info, given["wanted"])), given["sort"])
     if given["as_json"]:
@@ -90,17 +94,24 @@ def ls(**given: Any) -> int:
     return Exit.OK
 
 
-def _everywhere(given: dict[str, Any]) -> int:
-    from pawlock.cli._spaces import spaces
+def _held_everywhere(client: Client, progress: Progress) -> list[tuple[str, LockInfo]]:
+    from pawlock._inside import engine_of
+    from pawlock.core.observe import operator
+    from pawlock.runtimes.threads import run
 
-    rows: list[tuple[str, LockInfo]] = []
-    for namespace in spaces(given["url"]):
-        with client_of({**given, "namespace": namespace}) as client:
-            infos = client.locks()
-        rows += [
-            (namespace, info)
-            for info in ordered((info for info in infos if chosen(info, given["wanted"])), given["sort"])
-        ]
+    options = settings_of(client).options
+    return run(operator.held(engine_of(client), options, progress, everywhere=True))
+
+
+def _everywhere(infos: list[tuple[str, LockInfo]], given: dict[str, Any]) -> int:
+    spaces: dict[str, list[LockInfo]] = {}
+    for namespace, info in infos:
+        spaces.setdefault(namespace, []).append(info)
+    rows = [
+        (namespace, info)
+        for namespace, held in spaces.items()
+        for info in ordered((info for info in held if chosen(info, given["wanted"])), given["sort"])
+    ]
     if given["as_json"]:
         print_json([{"namespace": namespace, **record(info)} for namespace, info in rows], indent=2)
     else:
@@ -111,3 +122,26 @@ def _everywhere(given: dict[str, Any]) -> int:
     if not rows and not given["as_json"]:
         say(f"no lock is held in any namespace of {where(given['url'])}")
     return Exit.OK
+
+
+class Progress:
+    """Shows on a terminal how far a long list is, and takes that away at the end."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._shown = False
+
+    def __call__(self, looked: int, total: int) -> None:
+        """So many keys were looked at."""
+        if sys.stderr.isatty() and time.monotonic() - self._since >= _SHOW_AFTER:
+            self._shown = True
+            sys.stderr.write(f"\r{looked:,} of {total:,} keys")
+            sys.stderr.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()

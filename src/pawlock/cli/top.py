@@ -51,8 +51,9 @@ Exit codes:
   0    q, or -n refreshes done   69  the server is unreachable, and output is not a terminal
   130  Ctrl-C                    64  wrong usage
 
-CONTENTION is the average number of waiters over the last 60 refreshes. Locks are listed once they have been held for a
-second; the server is not scanned. On a terminal, `pawlock top` keeps running while the server is unreachable, and says so.
+CONTENTION is the average number of waiters over the last 60 refreshes. Each refresh looks at all keys of the server, a
+thousand at a time; on a server with many, refreshes are further apart. On a terminal, `pawlock top` keeps running while
+the server is unreachable, and says so.
 """
 
 
@@ -99,6 +100,7 @@ def top(**given: Any) -> int:
 def _print(client: Client, view: View, given: Mapping[str, Any], refreshes: int) -> int:
     taken = 0
     while True:
+        began = time.monotonic()
         view.update(client.locks())
         rows = view.rows()
         if given["as_json"]:
@@ -110,7 +112,7 @@ def _print(client: Client, view: View, given: Mapping[str, Any], refreshes: int)
         taken += 1
         if taken == refreshes:
             return Exit.OK
-        time.sleep(given["interval"])
+        time.sleep(max(given["interval"], time.monotonic() - began))
 
 
 class _Poller:
@@ -144,7 +146,8 @@ class _Poller:
             except PawlockError as error:
                 self.error = " ".join(str(error).split())
             self._wake()
-            self._over.wait(max(0.05, self._every - (time.monotonic() - began)))
+            took = time.monotonic() - began
+            self._over.wait(max(took, self._every - took))
 
 
 class _Display:

@@ -11,8 +11,9 @@ from pawlock.core.keep.engine import Engine
 from pawlock.core.maintenance.loop import maintain
 
 if TYPE_CHECKING:
+    from pawlock.core.protocol.engine import Namespace
     from pawlock.core.protocol.runtime import Runtime
-    from pawlock.core.state.session import Setup
+    from pawlock.core.state.reports import Watcher
 
 __all__ = ["make_engine", "weak_suspect_all"]
 
@@ -29,8 +30,11 @@ def weak_suspect_all(engine: Engine) -> Callable[[], None]:
     return suspect_all
 
 
-def make_engine(runtime: Runtime, client: object, setup: Setup | None) -> Engine:
+def make_engine(
+    runtime: Runtime, client: object, namespace: Namespace | None = None, watcher: Watcher | None = None
+) -> Engine:
     """The engine of a client."""
-    engine = Engine(runtime, client, maintain, setup)
+    engine = Engine(runtime, client, maintain)
+    engine.reports.namespace, engine.reports.watcher = namespace, watcher
     register_engine(engine)
     return engine

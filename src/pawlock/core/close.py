@@ -67,8 +67,8 @@ async def close(
         if isinstance(waiter, LocalWaiter) and waiter.waits:
             waiter.parker.unpark()
     await _end_below(engine, here)
-    if engine.reports.publisher is not None and engine.activity.maintenance_runs:
-        engine.reports.publisher.leave(engine)
+    if engine.reports.watcher is not None and engine.activity.maintenance_runs:
+        engine.reports.watcher.leave(engine)
     while True:
         # Asked before the leases are listed: what an acquisition gets until then is among them.
         # A signal handler may close on top of an acquisition of its own thread, which cannot end before.

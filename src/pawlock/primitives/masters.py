@@ -39,7 +39,7 @@ class MastersEngine(RedisEngine):
         """See ``ServerEngine``: only plain keys have a form in common with others there."""
         return QuorumMutex(kind, key.name, key.key, options.given.fence_ms)
 
-    def sessions(self, namespace: str) -> None:  # noqa: ARG002
+    def names(self, namespace: str) -> None:  # noqa: ARG002
         """See ``ServerEngine``: no two clients would read the same record."""
         return
 

@@ -12,10 +12,10 @@ from pawlock.primitives.election import Ballot, ballot_key
 from pawlock.primitives.key import KeyMutex
 from pawlock.primitives.latch import Latch
 from pawlock.primitives.mutex import Mutex, SharedMutex
+from pawlock.primitives.namespace import NamespaceKeys
 from pawlock.primitives.once import OnceMutex, once_key
 from pawlock.primitives.permits import EXCLUSIVE, SHARED, Permits
 from pawlock.primitives.probe import keys_to_look_at, kind_of, probe, words_for
-from pawlock.primitives.session import SessionKeys
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.key import Key
@@ -69,9 +69,9 @@ class RedisEngine:
         """See ``ServerEngine``."""
         return Barrier(name, key, parties, options.ticket_ms)
 
-    def sessions(self, namespace: str) -> SessionKeys | None:
+    def names(self, namespace: str) -> NamespaceKeys | None:
         """See ``ServerEngine``."""
-        return SessionKeys(namespace)
+        return NamespaceKeys(namespace)
 
     def probe(self, namespace: str, key: str = "") -> Request | None:
         """See ``ServerEngine``."""

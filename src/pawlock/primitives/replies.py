@@ -32,12 +32,12 @@ from pawlock.core.protocol.outcomes import (
     Granted,
     GrantedHold,
     Holder,
+    Keys,
     KindOfKey,
     LatchLost,
     Leading,
     LimitChanged,
     LimitRefused,
-    Listed,
     Look,
     LookAtBarrier,
     LookAtLatch,
@@ -48,13 +48,11 @@ from pawlock.core.protocol.outcomes import (
     Open,
     Outcome,
     Passed,
-    Published,
     Queued,
     Released,
     Seen,
     ServerFacts,
     Shut,
-    Tags,
     Texts,
     Ticket,
 )
@@ -74,6 +72,7 @@ __all__ = [
     "LOOK_AT_LATCH",
     "LOOK_AT_PERMITS",
     "LOOK_AT_RESULT",
+    "NAMESPACE",
     "OBSERVE",
     "OWNED",
     "OWNED_LEAVE",
@@ -81,7 +80,6 @@ __all__ = [
     "PERMITS",
     "PROBE",
     "RENEW_ALL",
-    "SESSIONS",
     "TAKE",
     "VOTE",
     "always",
@@ -292,18 +290,10 @@ def _texts(words: Sequence[Any]) -> tuple[str, ...]:
     return tuple([text(word) for word in words])
 
 
-def _tags(fields: Fields) -> Outcome:
-    return Tags(fields[0], _texts(fields[1])) if fields else Noted()
-
-
-SESSIONS = Readers(
+NAMESPACE = Readers(
     {
-        b"P": lambda fields: Published(fields[0], _texts(fields[1])),
-        b"D": always(Noted()),
-        b"L": lambda fields: Listed(fields[0], _texts(fields[1]), text(fields[2])),
-        b"S": lambda fields: Texts(fields[0], _texts(fields[1])),
         b"A": lambda fields: Texts(fields[0], _texts(fields[1])),
         b"N": lambda fields: Noted(fields[0]),
-        b"T": _tags,
+        b"K": lambda fields: Keys(text(fields[0]), fields[1], _texts(fields[2])),
     }
 )

@@ -132,7 +132,6 @@ class AsyncioRuntime:
         self._ears: dict[str, set[LocalWaiter]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
-        self._notices: list[str] = []
         self._timer_at = 0.0
         self._idle_waiter = LocalWaiter(loop)
         self._closing = False
@@ -227,10 +226,6 @@ class AsyncioRuntime:
         waiter = self._waiters.get(token)
         if waiter is not None:
             return waiter if waiter.give(wakeup) else None
-        if wakeup.is_notice:
-            self._notices.append(token)
-            self.nudge()
-            return None
         self._early[token] = wakeup
         if len(self._early) > _KEPT_MESSAGES:
             self._early.popitem(last=False)
@@ -404,10 +399,10 @@ class AsyncioRuntime:
             await self._idle_waiter.park(None if until is None else until - self.now(), begun)
         return not self._ending
 
-    def notices(self) -> list[str]:
-        """See ``Runtime``."""
-        notices, self._notices = self._notices, []
-        return notices
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
+        """See ``Runtime``: there is one server."""
+        del timeout
+        return [key_of(0)]
 
     def nudge(self) -> None:
         """See ``Runtime``."""

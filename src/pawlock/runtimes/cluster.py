@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from weakref import proxy
 
@@ -72,6 +72,10 @@ class ClusterThreads(ThreadRuntime):
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         return await self._router.route_many(calls, timeout)
+
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
+        """See ``Runtime``."""
+        return await self._router.key_for_each(key_of, timeout)
 
     async def call_replicated(
         self, calls: Sequence[Call], replicas: int, timeout: float
@@ -195,6 +199,10 @@ class ClusterAsyncio(AsyncioRuntime):
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         return await self._router.route_many(calls, timeout)
+
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
+        """See ``Runtime``."""
+        return await self._router.key_for_each(key_of, timeout)
 
     async def call_replicated(
         self, calls: Sequence[Call], replicas: int, timeout: float

@@ -414,20 +414,10 @@ class ThreadRuntime:
             self._idle_lock.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
         return not self._ending
 
-    def notices(self) -> list[str]:
-        """See ``Runtime``: what came on the maintenance's own connection."""
-        link = self._local.here.link
-        if link is None or link.dead:
-            return []
-        free = link.free
-        try:
-            del free[0]
-        except IndexError:
-            return []
-        try:
-            return link.heard()
-        finally:
-            free += FREE
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
+        """See ``Runtime``: there is one server."""
+        del timeout
+        return [key_of(0)]
 
     def nudge(self) -> None:
         """See ``Runtime``. One step in C, so that a finaliser may call it inside any lock."""

@@ -37,7 +37,8 @@ async def ready(state: State) -> Response:
         raise Problem(503, "DRAINING", "shutting down")
     space = state.spaces.of("pawlock")
     # Once, within a second: who asks this asks again soon.
-    (outcome,) = await space.engine.runtime.call_many((space.store.listed(0, 1),), 1.0)
+    question = space.primitive("lock", "readyz").inspect(0)
+    (outcome,) = await space.engine.runtime.call_many((question,), 1.0)
     if isinstance(outcome, Fault):
         raise problem_of(to_error(outcome, "pawlock", "check the server"))
     return answer({"ready": True})

@@ -14,24 +14,22 @@ from pawlock._inside import plan_behind
 from pawlock._template import escape
 from pawlock.core.coordinate.once import Recorded
 from pawlock.core.coordinate.once import look as recorded
-from pawlock.core.observe.inspect import inspect, read_info
+from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.key_text import read_key
 from pawlock.core.protocol.primitive import Primitive
-from pawlock.core.protocol.runtime import Fault
-from pawlock.errors import ConfigurationError, WrongKey
+from pawlock.errors import ConfigurationError
 from pawlock.model import LockInfo
-from pawlock.service import leases, schemas
+from pawlock.service import schemas
 from pawlock.service.leases import LeaseSpec
 from pawlock.service.problems import Problem
 from pawlock.service.requests import Attempt, RequestContext, answer, segment
 from pawlock.service.spaces import KEY, Space, is_kind, known_kinds
 from pawlock.service.terms import options_for
 
-__all__ = ["all_names", "audit", "force", "look", "names", "router", "shown"]
+__all__ = ["audit", "force", "look", "names", "router", "shown"]
 
 router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
-_PAGE = 200
 _MOST_LISTED = 10_000
 _MOST_REMEMBERED = 1000
 _MUTEXES = frozenset({KEY, "lock", "rlock", "rlock_owner", "fair_lock"})
@@ -124,50 +122,16 @@ def _primitive_of(space: Space, spec: LeaseSpec) -> Primitive:
     ),
 )
 async def names(request: Request) -> Response:
-    """All held locks of the namespace: those of the service, and those that other pawlock clients hold for over a second.
+    """All held names of the namespace, whoever holds them. The keys of the server are looked at, in small steps.
 
     Query: ``search`` (part of a name or holder), ``limit`` (default 1,000).
     """
     ctx = RequestContext(request, "read")
     limit = _limit(request, 1000, _MOST_LISTED)
     search = request.query_params.get("search", "")
-    found = [one for one in await all_names(ctx.space) if search in one.name or search in one.holder]
+    found = [one for one in await ctx.space.locks() if search in one.name or search in one.holder]
     listed = [shown(one) for one in found[:limit]]
     return answer({"namespace": ctx.space.namespace, "locks": listed, "total": len(found)})
-
-
-async def all_names(space: Space) -> list[LockInfo]:
-    """Every name that is held, in order."""
-    infos = {(_family(one.kind), one.name): one for one in await space.client.locks()}
-    words: list[bytes] = []
-    while len(words) < _MOST_LISTED:
-        page = (await leases.call(space, space.store.listed(len(words), _PAGE), "list")).listed
-        words += page
-        if len(page) < _PAGE:
-            break
-    specs = {(_family(one.kind), one.name): one for one in map(LeaseSpec.from_json, words)}
-    missing = [(index, one) for index, one in specs.items() if index not in infos]
-    for start in range(0, len(missing), _PAGE):
-        part = missing[start : start + _PAGE]
-        primitives = [one.primitive(space) for _, one in part]
-        calls = [primitive.inspect(10) for primitive in primitives]
-        outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout)
-        for (index, _), primitive, question, outcome in zip(part, primitives, calls, outcomes, strict=True):
-            try:
-                look = await leases.call(space, question, "list") if isinstance(outcome, Fault) else outcome
-            except WrongKey:
-                # Another program has put something else there: nobody holds it as it was noted.
-                continue
-            info = read_info(primitive, look)
-            if info.held:
-                infos[index] = info
-    return sorted(infos.values(), key=lambda info: (info.name, info.kind))
-
-
-def _family(kind: str) -> str:
-    if kind in _MUTEXES:
-        return "mutex"
-    return "rwlock" if kind.startswith("rwlock") else kind
 
 
 @router.post(

@@ -109,8 +109,7 @@ async def renew(
         raise not_held(spec, "renew")
     primitive = spec.primitive(space)
     question = primitive.renew(token, ttl_ms, min(ttl_ms, 3000), "")
-    done = json.dumps([[token, spec.to_json()]])
-    update = space.store.update(who.id, session, ttl_ms, done, "[]")
+    update = space.store.update(who.id, session, ttl_ms, json.dumps([token]), "[]")
     outcome, noted = await space.engine.runtime.call_many((question, update), _SECOND.request_timeout)
     if isinstance(outcome, Fault):
         outcome = await call(space, question, "renew", primitive.name)
@@ -220,7 +219,7 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
     held: list[dict[str, Any]] = []
     # A key that its token may no longer lock is not renewed.
     lost = [_line(spec, token) for token, spec in noted if not _may_hold(who, spec)]
-    renewed: list[tuple[str, str]] = []
+    renewed: list[str] = []
     for (token, spec), outcome, question in zip(pairs, outcomes, calls, strict=True):
         line, answer = _line(spec, token), outcome
         if isinstance(outcome, Fault):
@@ -229,7 +228,7 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
                 answer = await call(space, question, "renew", spec.name)
         if isinstance(answer, Granted):
             held.append({**line, "fence": answer.fence, "expires_in": answer.left_ms / 1000})
-            renewed.append((token, spec.to_json()))
+            renewed.append(token)
         else:
             lost.append(line)
     if noted:

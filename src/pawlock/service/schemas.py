@@ -196,7 +196,7 @@ LEASE: dict[str, str] = {"kind": "text", "name": "text", "fence": "integer", "ex
 RECORD: dict[str, str] = {
     "name": "text", "held": "flag", "holder": "text", "foreign": "flag", "ttl_left": "number?", "fence": "integer?",
     "count": "integer", "queue_length": "integer", "waiters": "list", "kind": "text", "host": "text", "pid": "integer?",
-    "since": "number?", "used": "integer?", "limit": "integer?", "owner": "text?", "holders": "list",
+    "since": "number?", "used": "integer?", "limit": "integer?", "holders": "list",
     "held_as": "text",
 }  # fmt: skip
 """The members of a lock."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
@@ -28,6 +29,7 @@ from pawlock.service.store import StoreKeys
 from pawlock.service.terms import RETRY_FOR
 
 if TYPE_CHECKING:
+    from pawlock.model import LockInfo
     from pawlock.service.access import Principal
 
 __all__ = [
@@ -116,12 +118,22 @@ class Space:
         self.used_at: float = now()
         self.opened_by: str = opened_by
         self._tasks: set[asyncio.Task[None]] = set()
+        self._listing = asyncio.Lock()
+        self._listed: tuple[float, list[LockInfo]] = (-math.inf, [])
         self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
 
     @property
     def engine(self) -> Engine:
         """The engine of the present loop."""
         return cast("Engine", engine_here(self.client))
+
+    async def locks(self) -> list[LockInfo]:
+        """All held names. The server is looked through once at a time, for all who ask meanwhile."""
+        asked = now()
+        async with self._listing:
+            if self._listed[0] < asked:
+                self._listed = now(), await self.client.locks()
+            return self._listed[1]
 
     def remember_contended(self, key: str) -> None:
         """Somebody else held this key: the next grant of it is not likely to come at once."""

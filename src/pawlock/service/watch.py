@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from pawlock.errors import PawlockError
 from pawlock.runtimes.shared import now
 from pawlock.service import schemas
-from pawlock.service.inspection import all_names, shown
+from pawlock.service.inspection import shown
 from pawlock.service.problems import Problem
 from pawlock.service.requests import RequestContext
 from pawlock.service.spaces import Space
@@ -135,8 +135,9 @@ class Watch:
         try:
             first = True
             while self._in_use() and (self._listeners or now() - self._seen_by < _REMEMBERED_FOR):
+                began = now()
                 try:
-                    found = {f"{one.kind}\0{one.name}": shown(one) for one in await all_names(self.space)}
+                    found = {f"{one.kind}\0{one.name}": shown(one) for one in await self.space.locks()}
                 except PawlockError as error:
                     self._publish(_event("trouble", {"code": error.code, "detail": error.text}))
                 else:
@@ -148,7 +149,7 @@ class Watch:
                     self._publish(self._snapshot())
                 if self._listeners:
                     self.space.used_at = self._seen_by = now()
-                await self._sleep()
+                await self._sleep(now() - began)
         finally:
             self._publish(None)
 
@@ -175,7 +176,9 @@ class Watch:
             held, waiting = max(held, most_held), max(waiting, most_waiting)
         self.hour.append((minute, held, waiting))
 
-    async def _sleep(self) -> None:
+    async def _sleep(self, took: float) -> None:
+        # On a server with many keys a look takes long: it is to have as long a rest.
+        await asyncio.sleep(max(0.0, took - _EVERY))
         self._wake.clear()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), _EVERY if self._listeners else _SELDOM)

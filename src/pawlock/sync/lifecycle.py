@@ -132,7 +132,7 @@ class ClientLifecycle:
     def _make_engine(self) -> Engine:
         target = self._destination.find()
         runtime = for_threads(target, self._settings)
-        engine = make_engine(runtime, self, self._settings.setup)
+        engine = make_engine(runtime, self, self._settings.names(), self._settings.watcher())
         engine.reports.show = shown_any
         engine.quorum = self._settings.redlock
         health = engine.health

@@ -13,7 +13,7 @@ from weakref import ref
 
 from pawlock.core.acquire import acquire
 from pawlock.core.lease.record import HeldLease
-from pawlock.core.state.session import label_of
+from pawlock.core.protocol.names import label_of
 
 __all__ = ["Inversion", "LockOrder", "LockOrderWarning", "Taken", "lock_order"]
 

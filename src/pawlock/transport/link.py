@@ -358,18 +358,6 @@ class Link:
         finally:
             self.waiting = False
 
-    def heard(self) -> list[str]:
-        """Tokens that are over by the messages that came so far; waits for nothing."""
-        try:
-            while self._readable(0.0):
-                self._pull()
-        except (OSError, ValueError):
-            self.close()
-        over = [token for token, wakeup in self._early.items() if wakeup.is_notice]
-        for token in over:
-            del self._early[token]
-        return over
-
     def _readable(self, seconds: float) -> bool:
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
             return True

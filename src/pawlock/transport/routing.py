@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
-from pawlock.topology.cluster import Address, SlotMap, first_key, read_ranges, read_redirect, slot_of
+from pawlock.topology.cluster import SLOTS, Address, SlotMap, first_key, read_ranges, read_redirect, slot_of
 from pawlock.topology.endpoint import ClusterNodes, Endpoint
 from pawlock.transport.sentinel import Ask
 from pawlock.transport.wire import pack
@@ -103,6 +103,19 @@ class Router(ABC):
         masters = self.slots.masters
         self._turn += 1
         return masters[self._turn % len(masters)]
+
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> list[str]:
+        """One of the keys that a function makes of numbers for each master, in order. Raises ``Fault``."""
+        await self.refresh(timeout)
+        found: dict[Address, str] = {}
+        number = 0
+        while len(found) < len(self.slots.masters) and number < SLOTS:
+            key = key_of(number)
+            owner = self.slots.owner(slot_of(key.encode()))
+            if owner is not None:
+                found.setdefault(owner, key)
+            number += 1
+        return [found[address] for address in sorted(found)]
 
     async def refresh(self, timeout: float) -> None:
         """Load the map if it is stale. Raises ``Fault`` if there is none to go on with."""

@@ -74,9 +74,8 @@ def read_push(push: Any) -> tuple[str, Wakeup] | None:
     words = push[2].split(b" ")
     if len(words) < 4:
         return None
-    over = words[3] == b"0" and words[1] == b"0" and words[2] == b"0"
     try:
-        return words[0].decode(), Wakeup(int(words[1]), int(words[2]), over)
+        return words[0].decode(), Wakeup(int(words[1]), int(words[2]))
     except ValueError:
         return None
 

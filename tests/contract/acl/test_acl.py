@@ -235,7 +235,6 @@ def test_nothing_else_is_allowed(guarded: tuple[Server, str]) -> None:
         "CONFIG",
         "DEBUG",
         "SHUTDOWN",
-        "SCAN",
         "MONITOR",
         "ACL",
         "SAVE",

@@ -40,13 +40,8 @@ SERVERS = {
 
 def left(server: Server) -> list[str]:
     """The keys of holders and waiters."""
-    memory = (":fence", ":1:sessions", ":1:sessions:order")
     found = texts(server.command("KEYS", "*"))
-    return [
-        name
-        for name in found
-        if not name.endswith(memory) and ":dead:" not in name and ":1:session:" not in name
-    ]
+    return [name for name in found if not name.endswith(":fence") and ":dead:" not in name]
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import pytest
 import redis
 
 import pawlock
-from tests.contract.edges.helpers import eventually
 from tests.faults.rig import Api
 from tests.support.groups import ClusterGroup, SentinelGroup
 from tests.support.refusal import case
@@ -168,18 +167,6 @@ def test_a_ticket_goes_on(server: Server, api: Api) -> None:
     assert fields(server) == [lease.token.encode(), b"1"]
     api.run(lease.release)
     assert fields(server) == []
-
-
-def test_it_is_listed_as_held(server: Server, api: Api) -> None:
-    raw = api.connect(server.url).raw
-    lease = api.run(raw.lock(KEY, ttl=60).acquire)
-
-    def listed() -> list[str]:
-        return [info.name for info in api.run(raw.locks)]
-
-    eventually(lambda: listed() == ["key:order:42"], "the record of the client lists the key")
-    api.run(lease.release)
-    assert listed() == []
 
 
 @pytest.mark.slow

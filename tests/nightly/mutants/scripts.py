@@ -25,7 +25,7 @@ SEEDS = 100
 LIMIT = 300.0
 """Seconds for one run; a mutant that hangs is noticed."""
 
-HOMES = {"latch": "gates", "barrier": "gates", "election": "gates", "once": "gates", "session": "sessions"}
+HOMES = {"latch": "gates", "barrier": "gates", "election": "gates", "once": "gates", "namespace": "operate"}
 """The folders of the tests of a primitive, where they have another name."""
 
 SWAPS = (

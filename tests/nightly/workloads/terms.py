@@ -435,7 +435,7 @@ class Terms:
         mine = re.compile(rf"\b{job.name}\b")
         found = []
         for name in texts(self._server.command("KEYS", f"*{job.name}*")):
-            memory = name.endswith(":fence") or ":dead:" in name or ":1:session" in name
+            memory = name.endswith(":fence") or ":dead:" in name
             if mine.search(name) and not memory and (not held or name.endswith("queue")):
                 found.append(name)
         return found

@@ -9,7 +9,6 @@ from unittest.mock import patch
 from pawlock.core.state.local_queue import LocalQueue
 from pawlock.core.state.records import Turn
 from pawlock.core.state.schedule import Schedule
-from pawlock.primitives.session import SessionKeys
 
 __all__ = ["CLIENTS"]
 
@@ -30,9 +29,9 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     ],
     "a wait leaves no time for other renewals": lambda: [
         patch("pawlock.core.maintenance.duties._PATIENCE", 60.0),
+        patch("pawlock._deadlocks._PATIENCE", 60.0),
         patch("pawlock.core.maintenance.renewals._RECORD_PATIENCE", 60.0),
         patch.object(Schedule, "first_need", lambda _: 1e9),
     ],
-    "a wake-up ends a lease": lambda: [patch.object(SessionKeys, "wake", SessionKeys.tell)],
 }
 """Wrong clients: each a list of patches."""

@@ -169,12 +169,11 @@ def test_a_release_by_an_operator_is_answered_the_same_again(names: Names) -> No
     known(names)
     names.acquire(A)
     names.acquire(B)
-    first = names.call("force", A, A, 5000, "me", DAY)
+    first = names.call("force", A, A, 5000, DAY)
     assert first[0] == "R"
     assert first[2] == "host:1/a"
     assert names.state()[NAME][1] == B
-    assert ("me", f"{A} 0 0 0") in names.mail
-    again = names.call("force", A, A, 5000, "me", DAY)
+    again = names.call("force", A, A, 5000, DAY)
     assert again == ["R", int(names.fence()["last"]), "host:1/a"]
     assert names.state()[NAME][1] == B
 
@@ -268,7 +267,7 @@ def test_a_probe_tells_each_section_it_may_read() -> None:
 
 
 def test_the_audit_trail_is_written_on_a_server_that_is_out_of_memory() -> None:
-    node = Node("session")
+    node = Node("namespace")
     node.run("note", ["a"], "id1", "one", 10, 60_000)
     node.store.no_memory = True
     assert node.run("note", ["a"], "id2", "two", 10, 60_000)[0] == "N"

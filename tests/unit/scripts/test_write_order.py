@@ -29,7 +29,7 @@ REFUSED = frozenset(
     {
         "election/acquire", "mutex/acquire", "mutex/own_acquire", "once/begin",
         "permits/acquire", "permits/limit", "redlock/grant", "redlock/ratify",
-        "session/publish", "session/take", "store/hold", "store/once", "store/open",
+        "namespace/waits", "store/hold", "store/once", "store/open",
     }
 )  # fmt: skip
 """What gives something new: nothing but the fence record is written on a server without memory."""
@@ -77,7 +77,6 @@ PLANTED = {
         "remove(found.drop)\n",
         "remove(found.drop)\nlocal left = call('ZCARD', QUEUE)\n",
     ),
-    "a key is looked at too late": ("session/drop", "call('ZCARD', KEYS[2])\n", ""),
     "a channel is looked at too late": ("mutex/own_acquire", "refusal = bad_channel(channel)\n", "mint(1, fence, 0)\n"),
     "a name that was told to go is asked for together with others": (
         "mutex/force",

@@ -39,7 +39,7 @@ _TYPED = {
     "LINDEX": "list", "LRANGE": "list", "LTRIM": "list",
 }  # fmt: skip
 _ANY_TYPE = frozenset({"DEL", "EXISTS", "PTTL", "PEXPIRE", "PEXPIREAT", "SET"})
-_KEYLESS = frozenset({"TIME", "INFO", "PUBLISH", "SPUBLISH", "PUBSUB"})
+_KEYLESS = frozenset({"TIME", "INFO", "PUBLISH", "SPUBLISH", "PUBSUB", "SCAN", "DBSIZE"})
 _FILLS = frozenset({"SET", "HSET", "HSETNX", "HINCRBY", "ZADD", "LPUSH"})
 _FREES = frozenset({"DEL", "HDEL", "ZREM", "ZREMRANGEBYSCORE", "LTRIM", "PEXPIREAT"})
 _TAKES = _FREES - {"PEXPIREAT"}

@@ -18,9 +18,9 @@ from pawlock.primitives.barrier import Barrier
 from pawlock.primitives.election import Ballot
 from pawlock.primitives.latch import Latch
 from pawlock.primitives.mutex import Mutex
+from pawlock.primitives.namespace import NamespaceKeys
 from pawlock.primitives.once import OnceMutex
 from pawlock.primitives.permits import Permits
-from pawlock.primitives.session import SessionKeys
 from tests.support.servers import Server
 from tools import wire_scripts
 
@@ -65,14 +65,14 @@ def scripts() -> dict[str, Any]:
 def described(key: dict[str, str], base: str) -> str:
     """The key that an entry of the file describes, by its rules alone."""
     suffix = key["suffix"]
-    for word in ("<token>", "<old_token>", "<id>"):
+    for word in ("<token>", "<old_token>", "<process>"):
         suffix = suffix.replace(word, TOKEN)
     return helper_key(base, suffix) if suffix else base
 
 
 WAIT: dict[str, Any] = {"wait": True, "block": 1, "channel": "c", "max_waiters": 9}
 MUTEX, PERMITS = Mutex("lock", "n", K), Permits("semaphore", "n", K, "permits", "1", 3)
-SESSION = SessionKeys("pawlock")
+NAMESPACE = NamespaceKeys("pawlock")
 SENT: dict[str, Callable[[], Call]] = {
     "mutex/acquire": lambda: MUTEX.acquire(TOKEN, 1, 2, **WAIT),
     "mutex/renew": lambda: MUTEX.renew(TOKEN, 1, 2, ""),
@@ -81,7 +81,7 @@ SENT: dict[str, Callable[[], Call]] = {
     "mutex/adopt": lambda: MUTEX.adopt("x", TOKEN, 1),
     "mutex/inspect": lambda: MUTEX.inspect(9),
     "mutex/peek": MUTEX.peek,
-    "mutex/force": lambda: MUTEX.force(TOKEN.encode(), 0, ""),
+    "mutex/force": lambda: MUTEX.force(TOKEN.encode(), 0),
     "mutex/renew_all": lambda: Mutex.renew_all([(MUTEX, TOKEN, 1)]),
     "election/acquire": lambda: Ballot("n", K, 9).acquire(TOKEN, 1, 2, **WAIT),
     "once/begin": lambda: OnceMutex("n", K).acquire(TOKEN, 1, 2, **WAIT),
@@ -89,7 +89,7 @@ SENT: dict[str, Callable[[], Call]] = {
     "permits/leave": lambda: PERMITS.leave(TOKEN, 0, 0),
     "latch/wait": lambda: Latch("n", K, 1, 1, 1, 1, 1).wait(TOKEN, 1, "c", ""),
     "barrier/arrive": lambda: Barrier("n", K, 2, 1).arrive(TOKEN, "c", stay=False),
-    "session/publish": lambda: SESSION.publish(TOKEN, 1, 1, "x"),
+    "namespace/waits": lambda: NAMESPACE.write_waits(TOKEN, "c", "x"),
 }
 
 
@@ -98,7 +98,7 @@ def test_keys_and_arguments_are_those_that_pawlock_sends() -> None:
     for name, make in SENT.items():
         script, call = known[name], make()
         words = [word.decode() for word in call.words()]
-        base = "pawlock" if name.startswith("session/") else K
+        base = "pawlock" if name.startswith("namespace/") else K
         keys = [described(key, base) for key in script["keys"]]
         assert words[: len(keys)] == keys, name
         # The transport appends the id of the request.

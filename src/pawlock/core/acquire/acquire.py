@@ -208,8 +208,7 @@ async def _acquire_local(  # noqa: C901, PLR0912 - in one piece: each wait here 
             await _refuse_late(engine, plan, attempt, None)
             return None
         else:
-            if engine.reports.publisher is not None and not engine.reports.publisher.armed:
-                engine.watch()
+            engine.watch()
             pause = runtime.recheck_after
             if attempt.stop is not None or attempt.until is not None:
                 pause = local_patience(runtime, attempt)

@@ -19,7 +19,6 @@ from pawlock.core.state.local_queue import LocalQueues
 from pawlock.core.state.records import Former, LeaseRecord, ServerLease, Turn, Waiter
 from pawlock.core.state.reports import Health, Reports
 from pawlock.core.state.schedule import Schedule
-from pawlock.core.state.session import SessionPublisher, grant_tag
 from pawlock.errors import ClientClosed
 from pawlock.model import LeaseState, LossReason
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.quorum import QuorumRuntime
     from pawlock.core.protocol.redlock_options import RedlockOptions
     from pawlock.core.state.records import AnyLocalQueue, Handed
-    from pawlock.core.state.session import Setup
 
 __all__ = ["Engine", "Renewed"]
 
@@ -62,7 +60,6 @@ class Engine:
         runtime: Runtime,
         client: object,
         maintenance: Callable[[Engine], Coroutine[Any, Any, None]],
-        setup: Setup | None = None,
     ) -> None:
         self.runtime = runtime
         self.maintenance: Callable[[Engine], Coroutine[Any, Any, None]] = maintenance
@@ -77,8 +74,6 @@ class Engine:
         self.epoch: int = 0
         self.quorum: RedlockOptions | None = None
         self.renewal_thread: RenewalThread | None = None
-        if setup is not None:
-            self.reports.publisher = SessionPublisher(setup)
 
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""
@@ -125,9 +120,10 @@ class Engine:
 
     def watch(self) -> None:
         """Have the maintenance see a wait that begins now."""
-        publisher = self.reports.publisher
-        if publisher is not None and not publisher.armed:
-            publisher.armed = True
+        watcher = self.reports.watcher
+        # Who holds nothing is in no cycle.
+        if watcher is not None and not watcher.armed and self.leases.schedule.busy():
+            watcher.armed = True
             self.wake_maintenance()
 
     def callers(self) -> list[object]:
@@ -279,16 +275,6 @@ class Engine:
         if self.reports.observer is not None:
             self.reports.observer.refused(primitive.kind, primitive.name, began, error)
 
-    def take_away(self, taken: Sequence[str]) -> None:
-        """Lose the server leases that were taken from this client: by their tokens, or by their grants."""
-        if taken:
-            for server_lease in self.leases.schedule.all():
-                if (
-                    server_lease.token in taken
-                    or grant_tag(server_lease.primitive, server_lease.fence) in taken
-                ):
-                    self.lose(server_lease, LossReason.TAKEN)
-
     def limit_hold(self, server_lease: ServerLease, limit: float) -> None:
         """Have ``max_hold`` end a server lease at ``limit`` from here on."""
         cut_short = server_lease.at_limit
@@ -422,8 +408,8 @@ class Engine:
         self.queues.local.clear(self.guard)
         self.leases.schedule = Schedule(self.guard)
         self.leases.held, self.queues.waits = {}, {}
-        if self.reports.publisher is not None:
-            self.reports.publisher.forget()
+        if self.reports.watcher is not None:
+            self.reports.watcher.forget()
         # A signal handler, or a greenlet, may fork during an acquisition, which then continues in the child as well:
         # there it must neither own nor release the token of the parent.
         for asking in (*self.activity.asking, *self.activity.in_progress):

@@ -21,12 +21,9 @@ from typing import TYPE_CHECKING, cast
 
 from pawlock.core.keep.renewal_groups import renewal_call
 from pawlock.core.keep.replicas import renew_with_replicas
-from pawlock.core.keep.taken import tags_taken
+from pawlock.core.keep.taken import loss_reasons
 from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.runtime import Fault
-from pawlock.core.state.records import loss_from
-from pawlock.core.state.session import grant_tag
-from pawlock.model import LossReason
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
@@ -116,10 +113,9 @@ async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) 
             engine.count("renewed")
             engine.count("renewed_by_thread")
     if refused and engine.quorum is None:
-        taken = await tags_taken(engine, runtime, _ASKED_WITHIN)
-        for server_lease, reply in refused:
-            tag = grant_tag(server_lease.primitive, server_lease.fence)
-            engine.lose(server_lease, LossReason.TAKEN if tag in taken else loss_from(reply), afar=True)
+        reasons = await loss_reasons(engine, runtime, refused, _ASKED_WITHIN)
+        for (server_lease, _), reason in zip(refused, reasons, strict=True):
+            engine.lose(server_lease, reason, afar=True)
     return answered and not refused
 
 

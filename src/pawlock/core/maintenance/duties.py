@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
 from pawlock.core.keep.majority import redeliver
 from pawlock.core.keep.server_check import look
-from pawlock.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
-from pawlock.core.observe.deadlock import look_for_cycles
+from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawlock.core.protocol.backoff import full_jitter
 from pawlock.core.protocol.faults import is_transient
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.state.client import OutboxEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pawlock.core.keep.engine import Engine
     from pawlock.core.state.records import ServerLease
 
 __all__ = [
     "Abandoned",
-    "Deadlocks",
     "GivenUpTokens",
     "ServerSettings",
-    "SessionRecord",
 ]
 
 log: logging.Logger = logging.getLogger("pawlock.renewal")
@@ -79,35 +73,6 @@ def _forget(engine: Engine, server_lease: ServerLease) -> None:
             "a lease of %r was garbage-collected without release; it expires by its TTL",
             name, extra={"pawlock_name": name},
         )  # fmt: skip
-
-
-class SessionRecord(MaintenanceDuty):
-    """Publishes what this client holds and waits for, and learns what an operator took from it."""
-
-    def begin(self, engine: Engine, now: float) -> None:
-        publisher = engine.reports.publisher
-        if publisher is not None and publisher.published:
-            engine.take_away(engine.runtime.notices())
-
-    def due(self, engine: Engine, now: float) -> Sequence[DutyCall]:
-        publisher = engine.reports.publisher
-        call = None if publisher is None else publisher.due(engine, now)
-        if publisher is None or call is None:
-            return ()
-        return (DutyCall(call, partial(publisher.answered, engine)),)
-
-    def sleep_until(self, engine: Engine, now: float) -> float:
-        publisher = engine.reports.publisher
-        return inf if publisher is None else publisher.sleep_until(engine, now)
-
-
-class Deadlocks(MaintenanceDuty):
-    """Looks for waits that form a cycle; it looks again once the session's record is published."""
-
-    async def ask(self, engine: Engine, now: float) -> None:
-        publisher = engine.reports.publisher
-        if publisher is not None and publisher.waits:
-            await look_for_cycles(engine, publisher, until_next_need(engine))
 
 
 class GivenUpTokens(MaintenanceDuty):

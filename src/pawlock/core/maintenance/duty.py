@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
-
-from pawlock.core.protocol.carrier import Request
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Fault
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
 
-__all__ = ["DutyCall", "MaintenanceDuty", "until_next_need"]
+__all__ = ["MaintenanceDuty", "until_next_need"]
 
 _MOST_DELAY = 0.1
 """Seconds by which a wait for the server may delay the report of another lease's end, or its renewal. Less would end
 the waits of all renewals before a server a little away can answer, once leases that nobody renews end all the time."""
-
-
-class DutyCall(NamedTuple):
-    """A call that goes along with the renewals, and the callback that gets its outcome."""
-
-    call: Request
-    answered: Callable[[Outcome | Fault], object]
 
 
 class MaintenanceDuty:
@@ -32,10 +20,6 @@ class MaintenanceDuty:
 
     def begin(self, engine: Engine, now: float) -> None:
         """Do what needs no request, before anything is sent."""
-
-    def due(self, engine: Engine, now: float) -> Sequence[DutyCall]:
-        """What is to be sent now, in the write that renews leases."""
-        return ()
 
     async def ask(self, engine: Engine, now: float) -> None:
         """Send what is due in requests of its own, each within ``until_next_need``."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pawlock.core.maintenance.duties import (
     Abandoned,
-    Deadlocks,
     GivenUpTokens,
     ServerSettings,
-    SessionRecord,
 )
-from pawlock.core.maintenance.duty import DutyCall, MaintenanceDuty
+from pawlock.core.maintenance.duty import MaintenanceDuty
 from pawlock.core.maintenance.renewals import renew_due
 
 if TYPE_CHECKING:
@@ -26,12 +24,10 @@ suspended, and validity does not: an expiry during the suspension is reported wi
 
 DUTIES: tuple[MaintenanceDuty, ...] = (
     Abandoned(),
-    SessionRecord(),
     GivenUpTokens(),
     ServerSettings(),
-    Deadlocks(),
 )
-"""What is done besides renewals, in this order. What is sent for the first ones goes along with the renewals."""
+"""What is done besides renewals, in this order."""
 
 
 async def maintain(engine: Engine) -> None:
@@ -46,16 +42,13 @@ async def maintain(engine: Engine) -> None:
 
 async def _serve(engine: Engine) -> None:
     runtime = engine.runtime
-    # Most duties do one thing of the four.
-    begins, dues, asks, sleeps = (_having(step) for step in ("begin", "due", "ask", "sleep_until"))
+    # Most duties do one thing of the three.
+    begins, asks, sleeps = (_having(engine, step) for step in ("begin", "ask", "sleep_until"))
     while True:
         now = runtime.now()
-        along: list[DutyCall] = []
         for duty in begins:
             duty.begin(engine, now)
-        for duty in dues:
-            along += duty.due(engine, now)
-        await renew_due(engine, now, along)
+        await renew_due(engine, now)
         for duty in asks:
             await duty.ask(engine, now)
         now, until = runtime.now(), inf
@@ -67,6 +60,7 @@ async def _serve(engine: Engine) -> None:
             return
 
 
-def _having(step: str) -> list[MaintenanceDuty]:
-    nothing = getattr(MaintenanceDuty, step)
-    return [duty for duty in DUTIES if getattr(type(duty), step) is not nothing]
+def _having(engine: Engine, step: str) -> list[MaintenanceDuty]:
+    nothing, watcher = getattr(MaintenanceDuty, step), engine.reports.watcher
+    duties = DUTIES if watcher is None else (*DUTIES, cast("MaintenanceDuty", watcher))
+    return [duty for duty in duties if getattr(type(duty), step) is not nothing]

@@ -1,4 +1,4 @@
-"""Renewals: in batches, and on time. What other duties have to send goes along in the same write.
+"""Renewals: in batches, and on time.
 
 A lease that is released while its renewal is in flight is left alone by the answer; an answer that comes past
 ``valid_until`` revives nothing.
@@ -12,20 +12,16 @@ from typing import TYPE_CHECKING, TypeAlias
 from pawlock.core.keep.majority import renewal_patience
 from pawlock.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
 from pawlock.core.keep.replicas import renew_with_replicas
-from pawlock.core.keep.taken import tags_taken
+from pawlock.core.keep.taken import loss_reasons
 from pawlock.core.maintenance.duty import until_next_need
 from pawlock.core.protocol.backoff import full_jitter
 from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.retry import note_failure
-from pawlock.core.state.records import loss_from
-from pawlock.model import LeaseState
+from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pawlock.core.keep.engine import Engine, Renewed
-    from pawlock.core.maintenance.duty import DutyCall
     from pawlock.core.state.records import ServerLease
 
 __all__ = ["renew_due"]
@@ -39,13 +35,13 @@ _LEAST_PATIENCE = 0.005
 _RECORD_PATIENCE = 0.5
 
 
-async def renew_due(engine: Engine, now: float, along: Sequence[DutyCall]) -> None:
-    """Renew what is due, and send what goes along."""
+async def renew_due(engine: Engine, now: float) -> None:
+    """Renew what is due."""
     due = engine.leases.schedule.take_due(now, _BATCH)
-    if not due and not along:
+    if not due:
         return
     try:
-        await _renew(engine, due, along)
+        await _renew(engine, due)
     except BaseException:
         _put_back(engine, due)
         raise
@@ -60,16 +56,15 @@ def _put_back(engine: Engine, due: list[ServerLease]) -> None:
             engine.leases.schedule.add_once(server_lease, soon)
 
 
-async def _renew(engine: Engine, due: list[ServerLease], along: Sequence[DutyCall]) -> None:
+async def _renew(engine: Engine, due: list[ServerLease]) -> None:
     batch = _still_held(engine, due, engine.runtime.now())
-    if not batch and not along:
+    if not batch:
         return
     plain = [server_lease for server_lease in batch if not server_lease.options.replicas]
     replicated = [server_lease for server_lease in batch if server_lease.options.replicas]
     groups, single = share(plain) if len(plain) > 1 and may_share(engine) else ([], plain)
     calls = [shared_call(group) for group in groups]
     calls += [renewal_call(server_lease) for server_lease in single]
-    calls += [one.call for one in along]
     if engine.renewal_thread is not None and any(
         server_lease.options.given.renew is True for server_lease in batch
     ):
@@ -77,10 +72,7 @@ async def _renew(engine: Engine, due: list[ServerLease], along: Sequence[DutyCal
     sent_at = engine.runtime.now()
     patience = _patience(engine, batch, sent_at)
     outcomes = await engine.runtime.call_many(calls, patience) if calls else []
-    first, last = len(groups), len(groups) + len(single)
-    for one, outcome in zip(along, outcomes[last:], strict=True):
-        one.answered(outcome)
-    answers: list[_Answer] = list(zip(single, outcomes[first:last], strict=True))
+    answers: list[_Answer] = list(zip(single, outcomes[len(groups) :], strict=True))
     alone: list[ServerLease] = []
     for group, outcome in zip(groups, outcomes, strict=False):
         for server_lease, answer in zip(group, each_of(group, outcome), strict=True):
@@ -135,19 +127,14 @@ async def _ask_further(
         outcomes = await renew_with_replicas(engine.runtime, replicated, calls, patience)
         refused += _take(engine, list(zip(replicated, outcomes, strict=True)), asked_at)
     if refused:
-        # An operator may have taken them: to a renewal they look like any that the server does not know.
-        engine.take_away(engine.runtime.notices())
         patience = min(_RECORD_PATIENCE, until_next_need(engine))
-        engine.take_away(await tags_taken(engine, engine.runtime, patience))
-        for server_lease, outcome in refused:
-            _refused(engine, server_lease, outcome)
+        reasons = await loss_reasons(engine, engine.runtime, refused, patience)
+        for (server_lease, _), reason in zip(refused, reasons, strict=True):
+            _refused(engine, server_lease, reason)
 
 
 def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
-    patience = min(
-        (min(renewal_patience(engine, t, now), t.valid_until - now) for t in batch),
-        default=_RECORD_PATIENCE,
-    )
+    patience = min(min(renewal_patience(engine, t, now), t.valid_until - now) for t in batch)
     return max(_LEAST_PATIENCE, min(patience, until_next_need(engine)))
 
 
@@ -186,10 +173,10 @@ def _renewed(engine: Engine, renewed: list[Renewed], sent_at: float) -> None:
             engine.reports.observer.counted("renewed")
 
 
-def _refused(engine: Engine, server_lease: ServerLease, outcome: Outcome) -> None:
+def _refused(engine: Engine, server_lease: ServerLease, reason: LossReason) -> None:
     """The server does not know the holder (any more): somebody took it, or the server lost it."""
     if server_lease.live and not engine.expired(server_lease, engine.runtime.now()):
-        engine.lose(server_lease, loss_from(outcome))
+        engine.lose(server_lease, reason)
 
 
 def _failed(engine: Engine, server_lease: ServerLease, fault: Fault) -> None:

@@ -6,7 +6,7 @@ of the records of ``outcomes``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
@@ -29,9 +29,6 @@ class Wakeup(NamedTuple):
 
     fence: int
     expires_ms: int
-    is_notice: bool = False
-    """True: it reports to an owner that its token is over, by three zeros. What only has a waiter ask again has
-    the time of the server, or a 1, in one of them."""
 
 
 class FaultKind(StrEnum):
@@ -156,6 +153,6 @@ class Carrier(Protocol):
         """
         ...
 
-    def notices(self) -> list[str]:
-        """For the maintenance alone: tokens that the server said are over, since it was asked last."""
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
+        """One of the keys that a function makes of numbers for each server that has some of all. Raises ``Fault``."""
         ...

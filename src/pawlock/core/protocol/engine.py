@@ -17,7 +17,7 @@ waits is notified of its grant by a message, which may get lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pawlock.core.protocol.carrier import Carrier, Request
 from pawlock.core.protocol.key import Key
@@ -32,12 +32,14 @@ __all__ = [
     "BarrierCalls",
     "Carrier",
     "Forceable",
+    "Found",
     "LatchCalls",
+    "Namespace",
+    "NamespaceCalls",
     "OnceCalls",
     "PermitCalls",
     "Request",
     "ServerEngine",
-    "SessionCalls",
 ]
 
 
@@ -105,7 +107,7 @@ class Forceable(Protocol):
         """Read who holds, secret and all: ``Seen``."""
         ...
 
-    def force(self, value: Any, tomb_ms: int, channel: str) -> Request:
+    def force(self, value: Any, tomb_ms: int) -> Request:
         """Take the name from ``value``, as ``peek`` read it: ``Forced``, or ``Absent`` if somebody else holds it."""
         ...
 
@@ -170,39 +172,25 @@ class BarrierCalls(Protocol):
         ...
 
 
-class SessionCalls(Protocol):
-    """The calls of one namespace about clients."""
+class NamespaceCalls(Protocol):
+    """The calls about a namespace as a whole."""
 
-    def publish(self, session: str, number: int, ttl_ms: int, data: str) -> Request:
-        """Write a session's record unless a newer one is there: ``Published``."""
+    def scan_key(self, number: int) -> str:
+        """A key that says which server is looked at; see ``Carrier.key_for_each``."""
         ...
 
-    def drop(self, session: str) -> Request:
-        """Take a session's record away: ``Noted``."""
+    def scan(self, node: str, cursor: str, count: int, *, everywhere: bool) -> Request:
+        """Look at the next keys of one server for names of the namespace, or of any: ``Keys``."""
         ...
 
-    def find(self, prefix: str, after: str, limit: int) -> Request:
-        """List the ids of live sessions in order: ``Listed``."""
+    def write_waits(
+        self, process: str, client: str, record: str, channel: str = "", token: str = ""
+    ) -> Request:
+        """Write what the waiters of a client of a process wait for, and wake one: ``Noted``."""
         ...
 
-    def read(self, sessions: Sequence[str]) -> Request:
-        """Read the records of sessions, at least of one: ``Texts``."""
-        ...
-
-    def tell(self, channel: str, token: str) -> Request:
-        """Report to a client that the lease of a token is over: ``Noted``."""
-        ...
-
-    def wake(self, channel: str, token: str) -> Request:
-        """Wake a waiter, which may hold the name by then: ``Noted``."""
-        ...
-
-    def take(self, tag: str, life_ms: int) -> Request:
-        """Note that a token was taken from its holder: ``Noted``."""
-        ...
-
-    def taken(self) -> Request:
-        """Read which tokens were taken from their holders of late: ``Tags``."""
+    def read_waits(self, process: str) -> Request:
+        """Read what the clients of a process wait for: ``Texts``, each client before its record."""
         ...
 
     def note(self, line: str, data: str, limit: int, life_ms: int) -> Request:
@@ -212,6 +200,28 @@ class SessionCalls(Protocol):
     def audit_log(self, limit: int) -> Request:
         """Read the audit log: ``Texts``."""
         ...
+
+
+class Found(NamedTuple):
+    """A name whose key is there: its namespace, what it is called in a list, and what looks at it."""
+
+    namespace: str
+    kind: str
+    primitive: Primitive
+
+
+class Namespace(NamedTuple):
+    """What an operator, and who looks for deadlocks, ask a namespace with.
+
+    Attributes:
+        calls: What to send.
+        look: The primitive of a kind and name, for who looks at it; None of a kind that cannot be inspected.
+        finder: Given ``everywhere``, whether all namespaces are meant: what says of a key which name it is held by, if any.
+    """
+
+    calls: NamespaceCalls
+    look: Callable[[str, str], Primitive | None]
+    finder: Callable[..., Callable[[str], Found | None]]
 
 
 class ServerEngine(Protocol):
@@ -256,8 +266,8 @@ class ServerEngine(Protocol):
         """A barrier."""
         ...
 
-    def sessions(self, namespace: str) -> SessionCalls | None:
-        """What clients publish about themselves; None: there is nowhere that others could read it."""
+    def names(self, namespace: str) -> NamespaceCalls | None:
+        """The calls about a namespace as a whole; None: there is no server that has all of it."""
         ...
 
     def probe(self, namespace: str, key: str = "") -> Request | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Any
 
 from pawlock.errors import ConfigurationError
 
@@ -22,6 +23,7 @@ __all__ = [
     "check_text",
     "helper_key",
     "key_of",
+    "label_of",
     "part_of_holder",
     "wake_prefix",
 ]
@@ -138,6 +140,12 @@ def helper_key(key: str, suffix: str) -> str:
 def part_of_holder(text: str) -> str:
     """The name of a thread or task as a token shows it, so that one holder is spelled alike everywhere."""
     return _HOLDER_UNSAFE.sub("_", text)[:_LONGEST_PART]
+
+
+def label_of(who: object) -> str:
+    """The name of a thread or task, spelled as in its tokens."""
+    name: Any = getattr(who, "get_name", None)
+    return part_of_holder(str(name())) if callable(name) else ""
 
 
 def wake_prefix(namespace: str) -> str:

@@ -34,12 +34,12 @@ __all__ = [
     "Granted",
     "GrantedHold",
     "Holder",
+    "Keys",
     "KindOfKey",
     "LatchLost",
     "Leading",
     "LimitChanged",
     "LimitRefused",
-    "Listed",
     "Look",
     "LookAtBarrier",
     "LookAtLatch",
@@ -51,13 +51,11 @@ __all__ = [
     "Outcome",
     "Passed",
     "Present",
-    "Published",
     "Queued",
     "Released",
     "Seen",
     "ServerFacts",
     "Shut",
-    "Tags",
     "Texts",
     "Ticket",
     "Unexpected",
@@ -461,14 +459,7 @@ class NotArrived(NamedTuple):
     round: int
 
 
-# Sessions ------------------------------------------------------------------------------------------------------------
-
-
-class Published(NamedTuple):
-    """A session's record was written; grants that were lately taken from holders, by their tags."""
-
-    now_ms: int
-    taken: Sequence[str]
+# Namespaces ----------------------------------------------------------------------------------------------------------
 
 
 class Noted(NamedTuple):
@@ -477,26 +468,25 @@ class Noted(NamedTuple):
     now_ms: int = 0
 
 
-class Listed(NamedTuple):
-    """Sessions by their names, and where to go on; ``last`` is ``""`` at the end."""
-
-    now_ms: int
-    ids: Sequence[str]
-    last: str
-
-
 class Texts(NamedTuple):
-    """Texts of clients: records (``""``: there is none), lines of the audit log."""
+    """Texts of clients: lines of the audit log, or records of who waits with their clients before them."""
 
     now_ms: int
     texts: Sequence[str]
 
 
-class Tags(NamedTuple):
-    """Grants that were lately taken from holders."""
+class Keys(NamedTuple):
+    """Some keys of a server.
 
-    now_ms: int
-    tags: Sequence[str]
+    Attributes:
+        cursor: Where to go on; ``"0"`` at the end.
+        total: How many keys the server has in all.
+        found: Those that fit.
+    """
+
+    cursor: str
+    total: int
+    found: Sequence[str]
 
 
 # All -----------------------------------------------------------------------------------------------------------------

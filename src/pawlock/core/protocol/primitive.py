@@ -125,7 +125,7 @@ class Primitive(Protocol):
 
 
 def listed_as(primitive: Primitive) -> str:
-    """The kind of a primitive in the records of clients: of a key that is shared with others, with its wire."""
+    """The kind of a primitive in lists and records of waiters: of a key that is shared with others, with its wire."""
     return getattr(primitive, "listed_as", primitive.kind)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 from pawlock.core.protocol.carrier import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from pawlock.core.protocol.primitive import Primitive
@@ -116,8 +115,4 @@ class ClientState(Protocol):
 
     def post(self, call: Request, seconds: float = ...) -> None:
         """Send a call in the background, until it is answered."""
-        ...
-
-    def take_away(self, taken: Sequence[str]) -> None:
-        """Lose the leases that the server says were taken from this client."""
         ...

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pawlock.core.protocol.carrier import Request
+    from pawlock.core.protocol.engine import Namespace
     from pawlock.core.protocol.outcomes import Outcome
+    from pawlock.core.state.client import ClientState
     from pawlock.core.state.observers import Observers
-    from pawlock.core.state.session import SessionPublisher
 
-__all__ = ["Health", "KeyExplainer", "Reports"]
+__all__ = ["Health", "KeyExplainer", "Reports", "Watcher"]
 
 KeyExplainer: TypeAlias = "Callable[[Request], Sequence[tuple[Request, Callable[[Outcome], str]]]]"
 """See ``ServerEngine.explain_keys``."""
@@ -62,18 +63,38 @@ def _as_it_is(record: object) -> object:
     return record
 
 
+class Watcher(Protocol):
+    """A duty of the maintenance that looks at waits.
+
+    Attributes:
+        armed: Whether it looks in by itself; a wait that begins while it is False wakes the maintenance.
+    """
+
+    armed: bool
+
+    def forget(self) -> None:
+        """Begin anew, in the child of a fork."""
+        ...
+
+    def leave(self, engine: ClientState) -> None:
+        """Take away what it has on the server, because the client closes."""
+        ...
+
+
 class Reports:
     """Who is notified of what happens, and how. Set when the client is made, or an observer is added.
 
     Attributes:
         counters: What happened how often.
         observer: Who is notified of what happens; None, and then no cost, until somebody asks for it.
-        publisher: The client's session, as far as others see it; None: they do not.
+        namespace: What the namespace as a whole is asked with; None: no server has all of it.
+        watcher: Who looks for deadlocks; None: nobody.
         show: Makes of the record of a lease what its user sees of it; the record itself without an API.
     """
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
         self.observer: Observers | None = None
-        self.publisher: SessionPublisher | None = None
+        self.namespace: Namespace | None = None
+        self.watcher: Watcher | None = None
         self.show: Callable[[Any], object] = _as_it_is

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import AbstractContextManager
-from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -230,13 +229,3 @@ class Schedule:
     def busy(self) -> bool:
         """Whether there is any lease, or was one a rhythm ago."""
         return bool(self._buckets or self._once)
-
-    def some(self, most: int) -> list[ServerLease]:
-        """Up to ``most`` leases that are being served, and as many of each rhythm: the next ones to be due."""
-        with self._guard:
-            found = self._in_hand[:most]
-            found += [
-                server_lease for bucket in self._buckets.values() for server_lease in islice(bucket, most)
-            ]
-            found += islice(self._once, most)
-        return [server_lease for server_lease in dict.fromkeys(found) if server_lease.live]

@@ -49,7 +49,7 @@ class KeyMutex(Mutex):
     def __init__(self, kind: str, key: Key, fence_ms: int = DAY_MS, *, sharded: bool = False) -> None:
         super().__init__(kind, key.name, key.key, fence_ms)
         self.source: Key = key
-        # In the records of clients, so that nobody takes it for a name of the namespace.
+        # In lists and records of waiters, so that nobody takes it for a name of the namespace.
         self.listed_as: str = f"{kind}={key.wire}"
         self._redisson: bool = key.wire == "redisson"
         # One script serves many names, each as a string.
@@ -117,9 +117,9 @@ class KeyMutex(Mutex):
         """Read who holds the name, secret and all."""
         return self._of_wire(super().peek())
 
-    def force(self, value: bytes, tomb_ms: int, channel: str) -> Call:
+    def force(self, value: bytes, tomb_ms: int) -> Call:
         """Take the name from ``value``, as ``peek`` read it."""
-        return self._telling(_FORCE, super().force(value, tomb_ms, channel), value)
+        return self._telling(_FORCE, super().force(value, tomb_ms), value)
 
     def _telling(self, script: Script, call: Call, token: bytes) -> Call:
         """What gives the name back, with what wakes waiters of the other library."""

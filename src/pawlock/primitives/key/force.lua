@@ -1,7 +1,7 @@
 -- Ends the lease of the holder of a key that is shared with other programs, and wakes their waiters.
 -- keys: name, fence, queue, tickets, dead, other (the list of waiters of the other library; name: it has none), holds
 -- args: how (publish, spublish or push), where (the channel; '' for a list), what (the message, or the life of the list
---   in ms), value (of the name's key), tomb_ms, channel (of the holder, '' for none), fence_ttl_ms, rid
+--   in ms), value (of the name's key), tomb_ms, fence_ttl_ms, rid
 -- returns: what force.lua of the mutex returns
 -- invariant: that of the mutex, which runs as it is; nobody is told before the name was given back.
 local how, where, what = table.remove(ARGV, 1), table.remove(ARGV, 1), table.remove(ARGV, 1)

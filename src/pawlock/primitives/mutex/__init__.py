@@ -177,10 +177,10 @@ class Mutex:
         """Read who holds the name, secret and all; see ``peek.lua``."""
         return Call(_PEEK, self._keys + self._holds)
 
-    def force(self, value: bytes, tomb_ms: int, channel: str) -> Call:
+    def force(self, value: bytes, tomb_ms: int) -> Call:
         """Take the name from ``value``, as ``peek`` read it; see ``force.lua``."""
         dead = pack_words(self._dead + value)
-        words = (value, b"%d" % tomb_ms, channel.encode(), b"%d" % self.fence_ms)
+        words = (value, b"%d" % tomb_ms, b"%d" % self.fence_ms)
         return Call(_FORCE, self._keys + dead + self._holds + pack_words(*words))
 
     def _with_tomb(self, script: Script, token: str, args: bytes) -> Call:

@@ -1,11 +1,11 @@
 -- Ends the lease of the current holder, and grants the name to the next waiter.
 -- keys: name, fence, queue, tickets, dead, holds
--- args: value (of the name's key), tomb_ms, channel (of the holder, '' for none), fence_ttl_ms, rid
+-- args: value (of the name's key), tomb_ms, fence_ttl_ms, rid
 -- returns: {'R', rid, fence, public} | {'A', rid, public of the current holder, present}
 -- invariant: only the value that was read before is deleted, the next fence is above all that its holder was given,
 --   and a resent request finds the tombstone and does not affect the next holder.
-local expected, tomb_ms, channel, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[3], KEYS[5]
-local value = call('GET', NAME)
+local expected, tomb_ms, DEAD = ARGV[1], tonumber(ARGV[2]), KEYS[5]
+local value, left = call('GET', NAME), call('PTTL', NAME)
 --@include _clock
 --@include _fence
 --@include _queue
@@ -33,9 +33,7 @@ if not found.owned then
   call('DEL', HOLDS)
 end
 remove(found.drop)
-bury(DEAD, tomb_ms, 'forced')
-if channel ~= '' then
-  redis.pcall('PUBLISH', channel, expected .. ' 0 0 0')
-end
+-- The holder finds the mark with its next renewal, which comes before its lease would have ended.
+bury(DEAD, math.max(tomb_ms, left), 'forced')
 announce()
 return {'R', RID, last, public(expected)}

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import load, pack_words
-from pawlock.service.store.replies import ANSWERED, CLOSE, HOLD, KEEP, LISTED, ONCE, UPDATE
+from pawlock.service.store.replies import ANSWERED, CLOSE, HOLD, KEEP, ONCE, UPDATE
 
 __all__ = ["StoreKeys"]
 
@@ -20,7 +20,6 @@ _ANSWERED = load(__name__, "answered", read=ANSWERED)
 _CLOSE = load(__name__, "close", read=CLOSE)
 _HOLD = load(__name__, "hold", read=HOLD)
 _KEEP = load(__name__, "keep", read=KEEP)
-_LISTED = load(__name__, "listed", read=LISTED)
 _ONCE = load(__name__, "once", read=ONCE)
 _OPEN = load(__name__, "open", read=HOLD)
 _UPDATE = load(__name__, "update", read=UPDATE)
@@ -43,18 +42,17 @@ class StoreKeys:
         namespace: The namespace as keys begin with it.
     """
 
-    __slots__ = ("_index", "_kept", "_prefix")
+    __slots__ = ("_kept", "_prefix")
 
     def __init__(self, namespace: str) -> None:
         self._prefix = helper_key(namespace or "pawlock:", f"{WIRE_VERSION}:http:")
-        self._index = _pack(self._prefix + "index")
         self._kept = lru_cache(maxsize=1024)(self._keys_of)
 
     def _of(self, what: str, *parts: str) -> bytes:
         return _pack(f"{self._prefix}{what}:{_hashed(*parts)}")
 
     def _keys_of(self, client: str, session: str) -> bytes:
-        return self._of("holds", client) + self._index + self._of("session", client, session)
+        return self._of("holds", client) + self._of("session", client, session)
 
     def hold(self, client: str, token: str, what: str, session: str, *, life_ms: int, most: int) -> Call:
         """Note a lease; see ``hold.lua``."""
@@ -81,10 +79,6 @@ class StoreKeys:
 
     def _session(self, client: str, session: str) -> bytes:
         return self._of("session", client, session) + self._of("sessions", client)
-
-    def listed(self, start: int, limit: int) -> Call:
-        """List what is held; see ``listed.lua``."""
-        return Call(_LISTED, self._index + _pack(start, limit))
 
     def once(self, client: str, key: str, body: str, token: str, life_ms: int) -> Call:
         """Begin a request; see ``once.lua``."""

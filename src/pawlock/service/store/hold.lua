@@ -1,17 +1,16 @@
--- Notes a granted lease: for its client's limit, for the list of names, and in its session.
--- keys: holds, index, session
+-- Notes a granted lease: for its client's limit, and in its session.
+-- keys: holds, session
 -- args: token, what, life_ms, most, bound (1: in the session), rid
 -- returns: {'G', rid, now_ms} | {'L', rid, count} (the client has `most`) | {'S', rid} (there is no such session)
 -- invariant: a token counts once however often it is sent, nothing is noted beyond `most` or in a session that is
 --   not there, and no expiry falls.
 local token, what, life_ms, most, bound = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
-local MINE, INDEX, SESSION = KEYS[1], KEYS[2], KEYS[3]
+local MINE, SESSION = KEYS[1], KEYS[2]
 local there = call('HEXISTS', SESSION, 'ttl_ms') == 1
-local mine_left, index_left = call('PTTL', MINE), call('PTTL', INDEX)
+local mine_left = call('PTTL', MINE)
 --@include _clock
 local now = string.format('%.0f', now_ms)
 local ended = call('ZRANGEBYSCORE', MINE, '-inf', now, 'LIMIT', 0, 1000)
-local old = call('ZRANGEBYSCORE', INDEX, '-inf', now, 'LIMIT', 0, 1000)
 local count = call('ZCOUNT', MINE, '(' .. now, '+inf')
 if bound and not there then
   return {'S', RID}
@@ -21,12 +20,8 @@ if not call('ZSCORE', MINE, token) and count >= most then
 end
 local expiry = string.format('%.0f', now_ms + life_ms)
 call('ZADD', MINE, 'GT', expiry, token)
-call('ZADD', INDEX, 'GT', expiry, what)
 if mine_left < life_ms then
   call('PEXPIREAT', MINE, expiry)
-end
-if index_left < life_ms then
-  call('PEXPIREAT', INDEX, expiry)
 end
 if bound then
   call('HSET', SESSION, token, what)
@@ -35,11 +30,6 @@ end
 for _, other in ipairs(ended) do
   if other ~= token then
     call('ZREM', MINE, other)
-  end
-end
-for _, other in ipairs(old) do
-  if other ~= what then
-    call('ZREM', INDEX, other)
   end
 end
 return {'G', RID, now_ms}

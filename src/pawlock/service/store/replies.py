@@ -13,7 +13,6 @@ __all__ = [
     "CLOSE",
     "HOLD",
     "KEEP",
-    "LISTED",
     "ONCE",
     "UPDATE",
     "Answered",
@@ -21,7 +20,6 @@ __all__ = [
     "Counted",
     "Kept",
     "KeyReused",
-    "Listed",
     "NoSession",
     "Noted",
     "TakenBack",
@@ -54,12 +52,6 @@ class Noted(NamedTuple):
     """What became of leases is noted; whether there is such a session."""
 
     in_session: bool
-
-
-class Listed(NamedTuple):
-    """What is held, in words."""
-
-    listed: Sequence[str]
 
 
 class Begun(NamedTuple):
@@ -108,7 +100,6 @@ CLOSE = Readers({**_LOST, b"K": lambda fields: Kept(0, _pairs(fields[0]))})
 
 UPDATE = Readers({b"T": lambda fields: Noted(bool(fields[1]))})
 
-LISTED = Readers({b"L": lambda fields: Listed([text(word) for word in fields[1]])})
 
 ONCE = Readers(
     {

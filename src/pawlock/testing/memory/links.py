@@ -126,13 +126,6 @@ class MemoryLink(Link):
         finally:
             self.waiting = False
 
-    def heard(self) -> list[str]:
-        """See ``Link``."""
-        over = [token for token, wakeup in list(self._heard.items()) if wakeup.is_notice]
-        for token in over:
-            self._heard.pop(token, None)
-        return over
-
     def woken(self, token: str, wakeup: Wakeup) -> None:
         """See ``Subscriber``."""
         self._heard[token] = wakeup

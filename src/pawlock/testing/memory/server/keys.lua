@@ -222,6 +222,30 @@ function C.TIME()
   return {format('%.0f', seconds), format('%.0f', now_us - seconds * 1000000)}
 end
 
+function C.DBSIZE()
+  local count = 0
+  for _ in pairs(data) do
+    count = count + 1
+  end
+  return count
+end
+
+-- Everything in one step, which a server may give as well.
+function C.SCAN(_, match_word, pattern, count_word, _, more)
+  if more or upper(text(match_word)) ~= 'MATCH' or upper(text(count_word)) ~= 'COUNT' then
+    unsupported('SCAN in another form')
+  end
+  local glob = text(pattern):gsub('%*%*+', '*'):gsub('[%^%$%(%)%%%.%[%]%+%-%?]', '%%%0')
+  local fits = '^' .. glob:gsub('\\(.)', '%1'):gsub('%*', '.*') .. '$'
+  local found = {}
+  for key in pairs(data) do
+    if match(key, fits) and not (expires[key] and expires[key] < now_ms) then
+      found[#found + 1] = key
+    end
+  end
+  return {'0', found}
+end
+
 function C.INFO(section)
   return host('INFO', section and text(section) or '')
 end

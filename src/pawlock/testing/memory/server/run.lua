@@ -56,7 +56,7 @@ local WRITES = {
 }
 
 -- Commands that have no key, and those whose arguments all are keys; of the others the first one is.
-local KEYLESS, ALL_KEYS = {TIME = true, INFO = true, PUBLISH = true, PUBSUB = true}, {DEL = true, EXISTS = true}
+local KEYLESS, ALL_KEYS = {TIME = true, INFO = true, PUBLISH = true, PUBSUB = true, SCAN = true, DBSIZE = true}, {DEL = true, EXISTS = true}
 
 -- The rule of a node of a cluster whose slot is on its way. From where it goes (1), a command may name only keys that are
 -- there, also to read them, and also if this very script deleted them: whoever asks for another is sent on. Where it goes

@@ -1,4 +1,4 @@
-"""What the tests of sessions and deadlocks share: parties that take names in their order, and what became of them."""
+"""What the tests of deadlocks and operators share: parties that take names in their order, and what became of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,10 +20,9 @@ __all__ = [
     "AFTER",
     "Party",
     "eventually",
-    "record_keys",
+    "published_waits",
     "run_tasks",
     "run_threads",
-    "session_texts",
     "wait_in_vain",
 ]
 
@@ -118,17 +117,13 @@ async def run_tasks(*parties: Party) -> None:
             group.create_task(party.arun(ready), name=f"party-{number}")
 
 
-def record_keys(server: Server, namespace: str = "pawlock") -> list[str]:
-    """The keys of all session records."""
-    found = server.command("KEYS", f"{{{namespace}}}:1:session:*")
-    assert isinstance(found, list)
-    return sorted(key.decode() for key in found if isinstance(key, bytes))
-
-
-def session_texts(server: Server) -> str:
-    """All that is written in records."""
-    texts = [server.command("GET", key) for key in record_keys(server)]
-    return "\n".join(bytes(text).decode() for text in texts if isinstance(text, bytes))
+def published_waits(server: Server, namespace: str = "pawlock") -> list[str]:
+    """What is written of waiters: a text for each client that has any."""
+    keys = server.command("KEYS", f"{{{namespace}}}:1:waits:*")
+    assert isinstance(keys, list)
+    found: list[Any] = [server.command("HVALS", cast("bytes", key)) for key in keys]
+    words: list[bytes] = [word for words in found for word in words]
+    return [word.decode() for word in words]
 
 
 def wait_in_vain(client: pawlock.Client, name: str, timeout: float) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pawlock
-from tests.contract.sessions.rig import AFTER
+from tests.contract.operate.rig import AFTER
 from tests.support.one_api import in_one_api
 from tests.support.servers import Server
 

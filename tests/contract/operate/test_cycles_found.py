@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 import pawlock
-from tests.contract.sessions.rig import AFTER
+from tests.contract.operate.rig import AFTER
 from tests.support.servers import Server
 
-CLIENTS, NAMES, PARTIES, PERMITS = 3, 5, 6, 3
+CLIENTS, NAMES, PARTIES = 3, 5, 6
 TOO_LONG = 15.0
 
 
 @dataclass
 class Tangle:
-    """Parties that take names of every kind in any order, one inside the other, and wait as long as it takes."""
+    """Parties that take names, each held by one at a time, in any order, one inside the other, and wait for long."""
 
     seed: int
     told: list[pawlock.DeadlockDetected] = field(default_factory=list[pawlock.DeadlockDetected])
@@ -33,19 +33,19 @@ class Tangle:
         rng = random.Random(self.seed)
         kinds = [rng.choice(["lock", "rwlock", "semaphore"]) for _ in range(NAMES)]
         self.plans = [
-            [(name, kinds[name], rng.choice(["read", "write"]), rng.randint(1, PERMITS)) for name in names]
+            [(name, kinds[name]) for name in names]
             for names in (rng.sample(range(NAMES), rng.randint(2, 3)) for _ in range(PARTIES))
         ]
         self.pauses = [rng.uniform(0, 0.02) for _ in range(PARTIES)]
 
-    def take(self, client: Any, what: tuple[int, str, str, int]) -> Any:
-        number, kind, side, permits = what
+    def take(self, client: Any, what: tuple[int, str]) -> Any:
+        number, kind = what
         name = f"{self.seed}-{number}"
         if kind == "lock":
             return client.lock(name).acquire(timeout=TOO_LONG)
         if kind == "rwlock":
-            return getattr(client.rwlock(name), side).acquire(timeout=TOO_LONG)
-        return client.semaphore(name, permits=PERMITS).acquire(permits, timeout=TOO_LONG)
+            return client.rwlock(name).write.acquire(timeout=TOO_LONG)
+        return client.semaphore(name, permits=1).acquire(timeout=TOO_LONG)
 
     async def party(self, number: int, client: pawlock.AsyncClient) -> None:
         async with contextlib.AsyncExitStack() as stack:
