@@ -192,7 +192,7 @@ _NOT_HELD: Mapping[str, str] = MappingProxyType(
 
 
 class NotHeld(PawlockError):
-    """The lease to release or extend is not held, or no longer held; nothing on the server was changed.
+    """The lease to release, extend or take away is not held, or no longer held; nothing on the server was changed.
 
     The code says what was tried: ``UNLOCK_FAILED`` for a release, ``EXTEND_FAILED`` (also ``renew`` of the service),
     ``DOWNGRADE_FAILED``, ``DETACH_FAILED``, ``ADOPT_FAILED``, ``NOT_THE_LEADER`` for what only the

@@ -229,27 +229,21 @@ class LockInfo:
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """The result of a force release; true in a condition if the lock was released.
+    """What was taken away by a force release.
 
     Attributes:
         name: The name.
-        released: Whether it was taken from a holder.
-        holder: ``host:pid/thread`` of who held it; ``""`` when it was free or the holder was not pawlock's. Where nothing
-            was taken, the holder of now: the lock changed hands each of the five times that it was to be taken.
-        fence: A fence above all that the holder was given: what is written to can refuse it from now on. None if the
-            name was free.
-        held_as: ``"semaphore"``, ``"rwlock"``, ``"election"`` or ``"once"`` if nobody held it as a lock, but as that:
-            nothing was taken away. ``""`` elsewhere.
+        holder: ``host:pid/thread`` of who held it, of several the first ten; ``""`` if the holder was not pawlock's.
+        fence: A fence above all that the holder was given: what is written to can refuse it from now on.
+        kind: As what it was held: ``"lock"``, ``"semaphore"``, ``"rwlock"``, ``"election"`` or ``"once"``.
+        count: How many leases ended: of a semaphore or an rwlock there may be several.
     """
 
     name: str
-    released: bool
     holder: str
-    fence: int | None
-    held_as: str = ""
-
-    def __bool__(self) -> bool:
-        return self.released
+    fence: int
+    kind: str = "lock"
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +260,7 @@ class AuditEntry:
             be taken: nothing was), or ``"unknown"``: it was begun and its end never written.
         holder: Who held it.
         fence: The fence that the name rose to, or None.
+        kind: As what it was held.
     """
 
     at: float
@@ -276,6 +271,7 @@ class AuditEntry:
     outcome: str
     holder: str
     fence: int | None
+    kind: str = "lock"
 
 
 @dataclass(frozen=True, slots=True)

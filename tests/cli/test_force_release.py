@@ -3,7 +3,9 @@
 import json
 import re
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,7 @@ def test_it_takes_the_lock_and_writes_who_and_why(pawlock: Pawlock) -> None:
     holder = pawlock.client.inspect("job").holder
     code, out, err = pawlock.call("force-release", "--yes", "--reason", "it hangs", "--json", "job")
     forced = json.loads(out)
-    assert (code, err, forced["released"]) == (0, "", True)
+    assert (code, err, forced["kind"], forced["count"]) == (0, "", "lock", 1)
     assert forced["holder"] == holder
     eventually(lambda: lease.lost)
     (entry,) = trail(pawlock)
@@ -88,23 +90,50 @@ def test_without_a_terminal_it_never_asks(pawlock: Pawlock) -> None:
         held.check()
 
 
-def test_what_is_not_held_as_a_lock(pawlock: Pawlock) -> None:
-    assert pawlock.call("force-release", "-y", "--reason", "x", "job") == (0, "'job' is free\n", "")
-    said = "'job' is free as a lock; the semaphore of that name is still held\n"
-    with pawlock.client.semaphore("job", permits=2).acquire() as lease:
-        assert pawlock.call("force-release", "-y", "--reason", "x", "job") == (0, said, "")
-        told = json.loads(pawlock.call("force-release", "-y", "--reason", "x", "--json", "job")[1])
-        assert (told["released"], told["held_as"]) == (False, "semaphore")
-        lease.check()
+def test_nothing_released_is_an_error(pawlock: Pawlock) -> None:
+    code, out, err = pawlock.call("force-release", "-y", "--reason", "x", "job")
+    assert (code, out, err.count("\n")) == (76, "", 1)
+    assert "'job': nobody holds it as lock" in err
+    with pawlock.client.lock("job") as held:
+        assert pawlock.call("force-release", "-y", "--reason", "x", "--kind", "once", "job")[0] == 76
+        assert pawlock.call("force-release", "-y", "--reason", "x", "--holder", "a/b", "job")[0] == 76
+        held.check()
+
+
+TAKES: dict[str, Callable[[library.Client], Any]] = {
+    "semaphore": lambda client: client.semaphore("job", permits=2).acquire(),
+    "rwlock": lambda client: client.rwlock("job").read.acquire(),
+    "election": lambda client: client.election("job").campaign(),
+    "once": lambda client: client.once("job").begin(),
+}
+
+
+def test_it_finds_out_as_what_it_is_held(pawlock: Pawlock) -> None:
+    for kind, take in TAKES.items():
+        lease = take(pawlock.client)
+        lease = getattr(lease, "lease", lease)
+        if kind == "rwlock":
+            with pawlock.client.lock("job") as other:
+                code, out, err = pawlock.call("force-release", "-y", "--reason", "x", "job")
+                assert (code, out) == (64, "")
+                assert "held as lock and rwlock: choose one with --kind" in err
+                assert pawlock.call("force-release", "-y", "--reason", "x", "--kind", kind, "job")[0] == 0
+                other.check()
+        else:
+            code, out, err = pawlock.call("force-release", "-y", "--reason", "x", "--json", "job")
+            assert (code, err, json.loads(out)["kind"]) == (0, "", kind)
+        with pytest.raises((library.NotHeld, library.LeaseLost)):
+            lease.extend(30)
 
 
 @pytest.mark.slow
-def test_what_is_not_held_as_a_lock_is_not_asked_for(pawlock: Pawlock, screens: list[Screen]) -> None:
+def test_it_asks_about_each_kind_and_of_what_is_free_nothing(pawlock: Pawlock, screens: list[Screen]) -> None:
     screen = open_screen(screens, pawlock, *PAWLOCK, "force-release", "job")
-    screen.until("'job' is free\n")
-    assert screen.end() == 0
+    screen.until("nobody holds it as lock")
+    assert screen.end() == 76
     with pawlock.client.semaphore("job", permits=2).acquire() as lease:
         screen = open_screen(screens, pawlock, *PAWLOCK, "force-release", "job")
-        screen.until("the semaphore of that name is still held\n")
-        assert screen.end() == 0
+        screen.until("'job' is held as semaphore by ")
+        screen.type("n\n")
+        assert screen.end() == 1
         lease.check()

@@ -117,7 +117,6 @@ def test_what_is_done_once_is_shown(service: App, server: Server) -> None:
         listed = service.ask("GET", f"{NS}/locks").body["locks"]
         assert [(one["name"], one["kind"]) for one in listed] == [("job", "once")]
         assert (shown()["held"], shown()["done"], shown()["fence"]) == (True, None, state.fence)
-        assert service.ask("POST", f"{NS}/once/job/force-release", {"reason": "x"}).status == 422
         state.finish("a secret")
         done = shown()["done"]
         assert (done["type"], done["size"], done["fence"]) == ("text", 8, state.fence)
@@ -161,3 +160,29 @@ def test_several_names_that_time_out_leave_nothing(service: App) -> None:
         assert told.status == 423
         until(lambda: not service.ask("GET", f"{NS}/lock/a").body["held"], 2)
         assert service.ask("GET", f"{NS}/lock/b").body["queue_length"] == 0
+
+
+def test_every_kind_is_force_released(service: App, server: Server) -> None:
+    with pawlock.connect(server.url) as direct:
+        held: dict[str, Callable[[], Any]] = {
+            "lock": direct.lock("lock").acquire,
+            "semaphore": direct.semaphore("semaphore", permits=2).acquire,
+            "rwlock_read": direct.rwlock("rwlock_read").read.acquire,
+            "rwlock_write": direct.rwlock("rwlock_write").write.acquire,
+            "election": direct.election("election").campaign,
+            "once": direct.once("once").begin,
+        }
+        for kind, take in held.items():
+            path = f"{NS}/{kind}/{kind}/force-release"
+            free = service.ask("POST", path, {"reason": "x"})
+            assert (free.status, free.body["code"]) == (409, "UNLOCK_FAILED"), kind
+            lease = take()
+            lease = getattr(lease, "lease", lease)
+            holder = lease.token.partition("@")[2]
+            assert service.ask("POST", path, {"reason": "x", "holder": "other"}).status == 409, kind
+            taken = service.ask("POST", path, {"reason": "x", "holder": holder})
+            assert taken.status == 200, (kind, taken.body)
+            assert taken.body["kind"] == kind.partition("_")[0]
+            assert (taken.body["holder"], taken.body["count"]) == (holder, 1), kind
+            with pytest.raises((pawlock.NotHeld, pawlock.LeaseLost)):
+                lease.extend(30)

@@ -127,6 +127,8 @@ def test_answers_are_as_it_says(service: App, document: dict[str, Any]) -> None:
     ask("GET", f"{base}/locks")
     ask("POST", f"{base}/{{kind}}/{{name}}/release", token, **lock)
     ask("POST", f"{base}/{{kind}}/{{name}}/release", token, 409, **lock)
+    ask("POST", f"{base}/{{kind}}/{{name}}/force-release", {"reason": "x"}, 409, **lock)
+    ask("POST", f"{base}/{{kind}}/{{name}}/acquire", {"ttl": 20}, **lock)
     ask("POST", f"{base}/{{kind}}/{{name}}/force-release", {"reason": "x"}, **lock)
     ask("GET", f"{base}/{{kind}}/{{name}}", **lock)
     ask("POST", f"{base}/sessions", {"ttl": 5})

@@ -25,23 +25,27 @@ from pawlock.cli._common import (
     write,
 )
 from pawlock.cli.exits import Exit
+from pawlock.cli.show import find
 
 if TYPE_CHECKING:
-    from pawlock import LockInfo
+    from pawlock import Client, LockInfo
 
 __all__ = ["force_release"]
 
 _DECLINED = 1
+_STRANGER = "a program that is not pawlock"
+_KINDS = ("lock", "semaphore", "rwlock", "election", "once")
 _EXAMPLES = """\b
 Examples:
   pawlock force-release order:42
   pawlock force-release --yes --reason 'holder hangs, INC-17' order:42
+  pawlock force-release --kind semaphore --holder web-3:4711/worker-2 exports
 
 \b
 Exit codes:
-  0   released, or it was free   69  the server is unreachable or refused
+  0   released                   69  the server is unreachable or refused
   1   declined                   64  wrong usage; not a terminal and no --yes or no --reason
-  130 Ctrl-C; nothing was done   75  it changed hands each time that it was to be taken
+  130 Ctrl-C; nothing was done   76  nothing was released: nobody holds it, or it changed hands each time
 
 The previous holder keeps running until it notices the loss; its fencing token becomes stale, so guarded writes refuse
 it. Writes it already made are not undone. The audit log records who did it, when and why: `pawlock show`.
@@ -50,31 +54,52 @@ it. Writes it already made are not undone. The audit log records who did it, whe
 
 @click.command("force-release", epilog=_EXAMPLES, context_settings=SETTINGS)
 @name_argument
+@click.option(
+    "--kind", type=click.Choice(_KINDS), help="As what it is held; default: as what it is found held."
+)
+@click.option(
+    "--holder",
+    metavar="TEXT",
+    default="",
+    help="Who is to lose it, as `show` prints it; default: all who hold it.",
+)
 @click.option("--reason", metavar="TEXT", help="Reason for the audit log; prompted for on a terminal.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option("Print one JSON object.")
 @server_options
 def force_release(**given: Any) -> int:
-    """End the current lease of the lock NAME, and grant the lock to the next waiter."""
+    """End the current lease of NAME, of whatever kind, and grant it to the next waiter."""
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     if not asks and not given["yes"]:
         raise click.UsageError("not a terminal: pass --yes and --reason to confirm")
     if not asks and not given["reason"]:
         raise click.UsageError("not a terminal: pass --reason, which is recorded in the audit log")
-    from pawlock import Forced
-
-    name = given_name(given["name"])
     with client_of(given) as client:
-        if not given["yes"]:
-            info = client.inspect(name, waiters=0)
-            if not info.held:
-                free = Forced(given["name"], released=False, holder="", fence=None, held_as=info.held_as)
-                return _print_result(dataclasses.asdict(free), given)
-            if _ask(f"{_question(info)} [y/N]: ").lower() not in ("y", "yes"):
-                return _DECLINED
-        reason = given["reason"] or _ask("Reason: ")
-        forced = client.force_release(name, reason=reason)
-    return _print_result(dataclasses.asdict(forced), given)
+        kind, info = _found(client, given)
+        if not (given["yes"] or info is None or _agreed(info, kind, given["holder"])):
+            return _DECLINED
+        reason = given["reason"]
+        if not reason:
+            reason = "nobody held it" if info is None else _ask("Reason: ")
+        forced = client.force_release(given_name(given["name"]), kind, reason=reason, holder=given["holder"])
+    if given["as_json"]:
+        print_json(dataclasses.asdict(forced))
+    else:
+        more = f", {forced.count} leases" if forced.count > 1 else ""
+        write(
+            f"{readable(forced.name)!r} was force-released from {readable(forced.holder) or _STRANGER}{more}; its fencing"
+            f" token is now {forced.fence}"
+        )
+    return Exit.OK
+
+
+def _found(client: Client, given: dict[str, Any]) -> tuple[Any, LockInfo | None]:
+    """As what the name is held, and what is known of that; None: nobody holds it."""
+    held = {info.kind.partition(".")[0]: info for info in find(client, given["name"], 0) if info.held}
+    kind = given["kind"] or next(iter(held), "lock")
+    if not given["kind"] and len(held) > 1:
+        raise click.UsageError(f"it is held as {' and '.join(held)}: choose one with --kind")
+    return kind, held.get(kind)
 
 
 def _ask(question: str) -> str:
@@ -97,30 +122,12 @@ def _ask(question: str) -> str:
     return sys.stdin.readline().strip()
 
 
-def _question(info: LockInfo) -> str:
-    holder = readable(info.holder) or "a program that is not pawlock"
+def _agreed(info: LockInfo, kind: str, holder: str) -> bool:
+    who = holder or readable(info.holder) or _STRANGER
+    if not holder and kind in ("semaphore", "rwlock") and info.count > 1:
+        who = f"{info.count} holders"
     age = "" if info.since is None else f" for {duration(age_of(info))}"
     waiting = f", {info.queue_length} waiting" if info.queue_length else ""
-    return f"{readable(info.name)!r} is held by {holder}{age}{waiting}. Force release?"
-
-
-def _print_result(forced: dict[str, Any], given: dict[str, Any]) -> int:
-    if given["as_json"]:
-        print_json(forced)
-    elif forced["released"]:
-        holder = readable(forced["holder"]) or "a program that is not pawlock"
-        write(
-            f"{readable(given['name'])!r} was force-released from {holder}; its fencing token is now {forced['fence']}"
-        )
-    elif forced["held_as"]:
-        kind = forced["held_as"]
-        write(f"{readable(given['name'])!r} is free as a lock; the {kind} of that name is still held")
-    elif forced["holder"]:
-        write(
-            f"{readable(given['name'])!r} was not taken: it changed hands each time, and is now held by"
-            f" {readable(forced['holder'])}; run it again"
-        )
-        return Exit.CONFLICT
-    else:
-        write(f"{readable(given['name'])!r} is free")
-    return Exit.OK
+    what = "" if kind == "lock" else f" as {kind}"
+    question = f"{readable(info.name)!r} is held{what} by {who}{age}{waiting}. Force release? [y/N]: "
+    return _ask(question).lower() in ("y", "yes")

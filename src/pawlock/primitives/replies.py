@@ -224,7 +224,13 @@ LOOK = Readers({b"I": _look})
 
 LOOK_AT_PERMITS = Readers({b"I": _look_at_permits})
 
-PEEK = Readers({b"V": lambda fields: Seen(fields[0], fields[1], bool(fields[2]))})
+PEEK = Readers(
+    {
+        b"V": lambda fields: Seen(
+            fields[0], tuple(zip(fields[1][::2], map(text, fields[1][1::2]), strict=True))
+        )
+    }
+)
 
 FORCE = Readers(
     {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -18,7 +18,6 @@ from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.key_text import read_key
 from pawlock.core.protocol.primitive import Primitive
-from pawlock.errors import ConfigurationError
 from pawlock.model import LockInfo
 from pawlock.service import schemas
 from pawlock.service.leases import LeaseSpec
@@ -137,22 +136,27 @@ async def names(request: Request) -> Response:
 @router.post(
     "/{kind}/{name}/force-release",
     tags=["looks"],
-    summary="Force-release a lock",
+    summary="Force-release a name of any kind",
     openapi_extra=schemas.operation(
-        schemas.Force, "kind", "name", headers=("Idempotency-Key",), gives=schemas.FORCED
+        schemas.Force, "kind", "name", also=[_ONCE], headers=("Idempotency-Key",), gives=schemas.FORCED
     ),
 )
 async def force(request: Request) -> Response:
-    """End the lease of a lock's holder and grant it to the next waiter; the audit log records the reason."""
+    """End the leases of who holds a name, and grant it to the next waiters; the audit log records the reason.
+
+    A semaphore and an rwlock may have several holders; ``holder`` says which one is meant, as the look shows it. Where
+    nothing was released the answer is a 409.
+    """
     ctx = RequestContext(request, "force")
     body = await ctx.read(schemas.Force)
     spec = _spec_of(ctx, request)
-    if spec.kind not in _MUTEXES:
-        raise ConfigurationError(f"a {spec.kind} cannot be force-released: end the session of its holder")
+    kind = "lock" if spec.kind in _MUTEXES else spec.kind.partition("_")[0]
     reason = f"{body.reason} [by token {ctx.who.id}]"
 
     async def take(_: Attempt) -> dict[str, Any]:
-        forced = await ctx.space.client.force_release(_name_or_key(spec), reason=reason)
+        forced = await ctx.space.client.force_release(
+            _name_or_key(spec), cast("Any", kind), reason=reason, holder=body.holder
+        )
         return asdict(forced)
 
     return await ctx.once("-", take)

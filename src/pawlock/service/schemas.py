@@ -148,10 +148,13 @@ class ReleaseAll(_Body):
 
 
 class Force(_Body):
-    """Force-release a lock."""
+    """Force-release a name."""
 
     reason: Annotated[str, Field(min_length=1, max_length=400)] = Field(
         description="Reason, for the audit log."
+    )
+    holder: Annotated[str, Field(max_length=500)] = Field(
+        "", description="Who is to lose it, as the look shows it; default: all who hold it."
     )
 
 
@@ -202,7 +205,7 @@ RECORD: dict[str, str] = {
 """The members of a lock."""
 
 FORCED: dict[str, str] = {
-    "name": "text", "released": "flag", "holder": "text", "fence": "integer?", "held_as": "text",
+    "name": "text", "holder": "text", "fence": "integer", "kind": "text", "count": "integer",
 }  # fmt: skip
 """The members of the result of a force release."""
 

@@ -188,27 +188,38 @@ class Client(ClientLifecycle, Coordination):
         """
         return run(operator.locks(engine_of(self), self._settings.options, progress))
 
-    def force_release(self, name: str | Key, *, reason: str) -> Forced:
-        """End the lease of the holder of a lock, and grant the lock to the next waiter.
+    def force_release(
+        self,
+        name: str | Key,
+        kind: Literal["lock", "semaphore", "rwlock", "election", "once"] = "lock",
+        *,
+        reason: str,
+        holder: str = "",
+    ) -> Forced:
+        """End the lease of a holder, and grant what it held to the next waiter.
 
         The fencing token increases, so guarded writes refuse the old holder once the next one has written. The old
         holder sees the loss with ``LossReason.TAKEN`` at its next renewal, after a third of its ttl at most. What it
         does until then is not undone.
 
-        A name that is held as a semaphore, an rwlock or an election is left alone; ``held_as`` says which it is.
-
         Args:
-            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
+            name: The name.
+            kind: As what it is held: ``"lock"`` (also an ``rlock`` or ``fair_lock``), ``"semaphore"``, ``"rwlock"``,
+                ``"election"`` or ``"once"``.
             reason: Why, in 1 to 500 characters; recorded in the audit log with who did it and when.
+            holder: Only what this one holds, as ``inspect`` shows it; default: all who hold the name at that moment.
 
         Raises:
-            ConfigurationError: A name or reason that can never work.
+            NotHeld: Nothing was released: nobody holds it as that, or it changed hands each time that it was to be taken.
+            ConfigurationError: A name, kind or reason that can never work.
             BackendError: The server could not be asked, or the audit log could not be written.
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return run(operator.force_release(engine_of(self), plan.primitive, plan.options, reason))
+        return run(
+            operator.force_release(engine_of(self), plan.primitive, plan.options, kind, reason, holder)
+        )
 
     def audit(self, limit: int = 100) -> list[AuditEntry]:
         """Return the audit log of this namespace, newest first.

@@ -98,8 +98,16 @@ def use_everything(url: str, namespace: str = "pawlock") -> None:
         latch.wait(timeout=1)
         with client.election("j").campaign(timeout=5):
             pass
-        client.locks()
-        client.force_release("a", reason="a test")
+        taken: list[tuple[Any, Any]] = [
+            ("lock", client.lock("t").acquire()),
+            ("semaphore", client.semaphore("t", permits=2).acquire()),
+            ("rwlock", client.rwlock("t").read.acquire()),
+            ("election", client.election("t").campaign(timeout=5)),
+            ("once", client.once("t").begin()),
+        ]
+        assert len(client.locks()) == len(taken)
+        for kind, _ in taken:
+            client.force_release("t", kind, reason="a test")
         client.audit()
         client.inspect("a")
         ticket = client.lock("k").acquire().detach()
@@ -134,12 +142,16 @@ def test_each_namespace_has_its_rules(own_server: Server, namespace: str) -> Non
     own_server.command("ACL", "LOG", "RESET")
     use_everything(url, namespace)
     env = environment(PAWLOCK_URL=url, PAWLOCK_NAMESPACE=namespace)
-    for command in (
-        ["ls"], ["show", "a"], ["top", "-n", "1"],
-        ["force-release", "--yes", "--reason", "r", "a"],
-    ):  # fmt: skip
-        done = call(*command, env=env)
-        assert done[0] == 0, (command, done)
+    with pawlock.connect(url, namespace=namespace) as client:
+        lease = client.lock("a").acquire()
+        for command in (
+            ["ls"], ["show", "a"], ["top", "-n", "1"],
+            ["force-release", "--yes", "--reason", "r", "a"],
+        ):  # fmt: skip
+            done = call(*command, env=env)
+            assert done[0] == 0, (command, done)
+        with pytest.raises(pawlock.NotHeld):
+            lease.release()
     subprocess.run([*PAWLOCK, "run", "n", "--", "true"], env=env, capture_output=True, check=True)
     assert not refusals(own_server)
 

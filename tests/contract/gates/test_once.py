@@ -163,7 +163,7 @@ def test_a_finish_after_the_lease_was_lost_here_asks_nothing(clean: Server, api:
     assert not proxy.requests(runs("once/finish"))
 
 
-def test_force_release_ends_it_without_a_result(clean: Server, once: Made) -> None:
+def test_another_value_ends_it_without_a_result(clean: Server, once: Made) -> None:
     state = begun(once)
     clean.command("SET", KEY, "somebody@else:1/b" + "x" * 22, "PX", "60000")
     with pytest.raises(pawlock.LeaseLost):

@@ -71,11 +71,9 @@ def test_the_holder_learns_with_its_next_renewal(clean: Server) -> None:
             forced = admin.force_release("stuck", reason="it hangs")
             assert lease.lost.wait(3.0)
             assert time.monotonic() - began < pace() * 2.0
-        assert forced
         assert forced.holder == lease.token.partition("@")[2]
         (next_lease,) = got
         assert isinstance(next_lease, pawlock.Lease)
-        assert forced.fence is not None
         assert lease.fence + 16 < forced.fence < next_lease.fence
         assert taken(lease)
         with pytest.raises(pawlock.NotHeld):
@@ -96,7 +94,7 @@ async def test_a_task_is_cancelled_with_its_next_renewal(clean: Server) -> None:
         task = asyncio.create_task(work())
         await entered.wait()
         began = time.monotonic()
-        assert await admin.force_release("stuck", reason="it hangs")
+        await admin.force_release("stuck", reason="it hangs")
         with pytest.raises(pawlock.LeaseLost) as lost:
             await task
         assert time.monotonic() - began < pace() * 2.0
@@ -108,7 +106,7 @@ def test_a_holder_whose_ttl_is_longer_than_a_tombstone_learns_the_reason(
     client: pawlock.Client, other: pawlock.Client, clean: Server
 ) -> None:
     lease = client.lock("long", ttl=3600).acquire()
-    assert other.force_release("long", reason="stuck")
+    other.force_release("long", reason="stuck")
     left = clean.command("PTTL", f"{{pawlock:long}}:1:dead:{lease.token}")
     assert isinstance(left, int)
     assert left > 3_590_000
@@ -118,18 +116,31 @@ def test_a_holder_whose_ttl_is_longer_than_a_tombstone_learns_the_reason(
 
 def test_with_nobody_behind_it_the_reason_is_the_same(client: pawlock.Client, other: pawlock.Client) -> None:
     lease = client.lock("brief", ttl=2.1).acquire()
-    assert other.force_release("brief", reason="too soon")
+    other.force_release("brief", reason="too soon")
     assert lease.lost.wait(4.0)
     assert taken(lease)
     with other.lock("brief").acquire(timeout=1):
         pass
 
 
-def test_a_free_name_says_so(client: pawlock.Client) -> None:
-    forced = client.force_release("free", reason="to be sure")
-    assert not forced
-    assert (forced.released, forced.holder, forced.fence) == (False, "", None)
+def test_nothing_released_is_an_error(client: pawlock.Client, other: pawlock.Client) -> None:
+    with pytest.raises(pawlock.NotHeld, match="nobody holds it as lock") as raised:
+        client.force_release("free", reason="to be sure")
+    assert (raised.value.name, raised.value.operation) == ("free", "force_release")
     assert client.audit()[0].outcome == "free"
+    with other.lock("held") as lease:
+        with pytest.raises(pawlock.NotHeld, match=r"it is held by .*, not somebody/else"):
+            client.force_release("held", reason="x", holder="somebody/else")
+        lease.check()
+    assert client.audit()[0].outcome == "changed"
+    for kind in ("latch", "rlock_owner", "", None):
+        with (
+            case(kind),
+            pytest.raises(pawlock.ConfigurationError, match="kind must be one of lock, semaphore"),
+        ):
+            client.force_release("free", kind, reason="x")  # type: ignore[arg-type]
+    with pytest.raises(pawlock.ConfigurationError, match="can only be held as lock"):
+        client.force_release(pawlock.Key("a"), "once", reason="x")
 
 
 def test_every_kind_of_holder(client: pawlock.Client, other: pawlock.Client, clean: Server) -> None:
@@ -141,10 +152,10 @@ def test_every_kind_of_holder(client: pawlock.Client, other: pawlock.Client, cle
         own.extend(60)
     clean.command("SET", "pawlock:foreign", "somebody-elses", "PX", "60000")
     forced = other.force_release("foreign", reason="x")
-    assert (forced.released, forced.holder) == (True, "")
+    assert (forced.count, forced.holder) == (1, "")
     assert not client.inspect("foreign").held
     other.lock("closed", min_hold=60).acquire().release()
-    assert other.force_release("closed", reason="x")
+    other.force_release("closed", reason="x")
     with client.lock("closed").acquire(timeout=0):
         pass
 
@@ -166,17 +177,16 @@ def test_a_value_of_any_bytes_is_taken_away(
             clean.command(b"SET", b"pawlock:any", value, b"PX", b"60000")
             assert client.inspect("any").held
             forced = other.force_release("any", reason="x")
-            assert (forced.released, forced.holder) == (True, "")
+            assert forced.holder == ""
             assert clean.command("EXISTS", "pawlock:any") == 0
             with client.lock("any").acquire(timeout=0) as lease:
-                assert forced.fence is not None
                 assert lease.fence > forced.fence
 
 
 async def test_a_value_of_any_bytes_is_taken_away_by_a_task(clean: Server) -> None:
     clean.command(b"SET", b"pawlock:any", b"\xff\xfe\x80", b"PX", b"60000")
     async with pawlock.connect_async(clean.url) as client:
-        assert await client.force_release("any", reason="x")
+        await client.force_release("any", reason="x")
         assert not (await client.inspect("any")).held
 
 
@@ -219,8 +229,8 @@ def test_what_is_held_as_something_else_says_so(
     lease = getattr(lease, "lease", lease)
     info = client.inspect("n")
     assert (info.held, info.held_as) == (False, kind)
-    forced = client.force_release("n", reason="x")
-    assert (bool(forced), forced.held_as) == (False, kind)
+    with pytest.raises(pawlock.NotHeld, match=f"nobody holds it as lock, but somebody as {kind}"):
+        client.force_release("n", reason="x")
     assert client.audit()[0].outcome == "free"
     lease.check()
     # As a lock the same name is another thing.
@@ -236,8 +246,97 @@ async def test_what_is_held_as_something_else_says_so_to_a_task(clean: Server, k
         lease = await OTHER_KINDS[kind](client)
         lease = getattr(lease, "lease", lease)
         assert (await client.inspect("n")).held_as == kind
-        assert (await client.force_release("n", reason="x")).held_as == kind
+        with pytest.raises(pawlock.NotHeld, match=f"somebody as {kind}"):
+            await client.force_release("n", reason="x")
         await lease.release()
+
+
+TAKEN_AS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "permit": ("semaphore", lambda client: client.semaphore("n", permits=1, ttl=2).acquire(timeout=10)),
+    "reader": ("rwlock", lambda client: client.rwlock("n", ttl=2).read.acquire(timeout=10)),
+    "writer": ("rwlock", lambda client: client.rwlock("n", ttl=2).write.acquire(timeout=10)),
+    "leader": ("election", lambda client: client.election("n", ttl=2).campaign(timeout=10)),
+    "once": ("once", lambda client: client.once("n", ttl=2).begin(wait=True, timeout=10)),
+}
+WAITS_AS = {"reader": "writer"}
+"""Readers do not wait for each other."""
+
+
+def lease_of(got: Any) -> Any:
+    """The lease inside a leader or a started one."""
+    return getattr(got, "lease", got)
+
+
+@pytest.mark.parametrize("held", TAKEN_AS)
+def test_every_kind_is_taken_away(client: pawlock.Client, other: pawlock.Client, held: str) -> None:
+    kind, take = TAKEN_AS[held]
+    lease = lease_of(take(other))
+    holder = lease.token.partition("@")[2]
+    with started_threads(lambda: TAKEN_AS[WAITS_AS.get(held, held)][1](client)) as got:
+        eventually(lambda: client.locks()[0].queue_length == 1, "somebody waits")
+        forced = client.force_release("n", kind, reason="it hangs")  # type: ignore[arg-type]
+    assert (forced.name, forced.kind, forced.holder, forced.count) == ("n", kind, holder, 1)
+    next_lease = lease_of(got[0])
+    next_lease.check()
+    assert lease.fence < forced.fence
+    assert next_lease.fence != lease.fence
+    assert lease.lost.wait(4.0)
+    assert taken(lease)
+    with pytest.raises(pawlock.NotHeld):
+        lease.release()
+    next_lease.check()
+    entry = client.audit()[0]
+    assert (entry.kind, entry.outcome, entry.holder, entry.fence) == (kind, "released", holder, forced.fence)
+    next_lease.release()
+
+
+@pytest.mark.parametrize("held", TAKEN_AS)
+async def test_every_kind_is_taken_away_by_a_task(clean: Server, held: str) -> None:
+    kind, take = TAKEN_AS[held]
+    async with pawlock.connect_async(clean.url) as holder, pawlock.connect_async(clean.url) as admin:
+        lease = lease_of(await take(holder))
+        forced = await admin.force_release("n", kind, reason="it hangs")  # type: ignore[arg-type]
+        assert forced.holder == lease.token.partition("@")[2]
+        assert not await admin.locks()
+        await asyncio.wait_for(lease.lost.wait(), pace() * 4)
+        assert taken(lease)
+        with pytest.raises(pawlock.NotHeld):
+            await admin.force_release("n", kind, reason="again")  # type: ignore[arg-type]
+
+
+def test_of_several_holders_all_or_one(client: pawlock.Client, other: pawlock.Client) -> None:
+    with started_threads(other.rwlock("n").read.acquire) as got:
+        own = client.rwlock("n").read.acquire()
+    (theirs,) = got
+    assert isinstance(theirs, pawlock.Lease)
+    holder = theirs.token.partition("@")[2]
+    forced = client.force_release("n", "rwlock", reason="x", holder=holder)
+    assert (forced.count, forced.holder) == (1, holder)
+    own.extend(30)
+    with pytest.raises(pawlock.NotHeld):
+        theirs.extend(30)
+    permits = [client.semaphore("n", permits=5).acquire(n=2), other.semaphore("n", permits=5).acquire(n=3)]
+    forced = client.force_release("n", "semaphore", reason="x")
+    assert forced.count == 2
+    client.semaphore("n", permits=5).acquire(n=5, timeout=0).release()
+    for lease in permits:
+        with pytest.raises(pawlock.NotHeld):
+            lease.release()
+    own.release()
+
+
+def test_a_result_of_who_lost_it_is_refused(client: pawlock.Client, other: pawlock.Client) -> None:
+    started = other.once("n").begin()
+    assert isinstance(started, pawlock.Started)
+    client.force_release("n", "once", reason="it hangs")
+    with pytest.raises((pawlock.NotHeld, pawlock.LeaseLost)):
+        started.finish("late")
+    again = client.once("n").begin(timeout=0)
+    assert isinstance(again, pawlock.Started)
+    again.finish("new")
+    done = other.once("n").begin()
+    assert isinstance(done, pawlock.Done)
+    assert (done.value, done.fence) == ("new", again.fence)
 
 
 def test_who_may_not_read_the_other_kinds_learns_of_the_lock(own_server: Server) -> None:
@@ -273,7 +372,8 @@ def test_the_audit_trail(client: pawlock.Client, other: pawlock.Client, clean: S
     forced = other.force_release("one", reason="pager 7 & „quoted“ \n text")
     with pytest.raises(pawlock.NotHeld):
         lease.release()
-    other.force_release("two", reason="second")
+    with pytest.raises(pawlock.NotHeld):
+        other.force_release("two", reason="second")
     second, first = client.audit()
     assert (first.name, first.text, first.outcome) == ("one", "pager 7 & „quoted“ \n text", "released")
     assert (first.holder, first.fence, first.action) == (forced.holder, forced.fence, "force_release")
@@ -287,7 +387,8 @@ def test_the_audit_trail(client: pawlock.Client, other: pawlock.Client, clean: S
     assert isinstance(left, int)
     assert left > 80 * 86_400_000
     for number in range(520):
-        other.force_release("bulk", reason=str(number))
+        with pytest.raises(pawlock.NotHeld):
+            other.force_release("bulk", reason=str(number))
     assert clean.command("LLEN", "{pawlock}:1:audit") == 1000
     assert len(client.audit(1000)) == 500
 
@@ -305,7 +406,8 @@ def test_nothing_is_taken_that_cannot_be_written_down(own_server: Server) -> Non
 
 
 def test_an_unfinished_one_is_told_as_unknown(client: pawlock.Client, clean: Server) -> None:
-    client.force_release("n", reason="x")
+    with pytest.raises(pawlock.NotHeld):
+        client.force_release("n", reason="x")
     clean.command("LPOP", "{pawlock}:1:audit")
     (entry,) = client.audit()
     assert (entry.outcome, entry.text) == ("unknown", "x")

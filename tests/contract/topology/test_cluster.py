@@ -208,7 +208,7 @@ def test_a_release_that_waits_for_a_slot_says_that_an_operator_took_the_lock(
     source = cluster.owner(slot)
     target = next(node for node in cluster.nodes if node is not source)
     lease = api.run(client.lock(name, ttl=0.8, renew=False).acquire)
-    assert api.run(lambda: operator.force_release(name, reason="test")).released
+    assert api.run(lambda: operator.force_release(name, reason="test")).count == 1
     second = api.run(lambda: operator.lock(name, ttl=20.0).acquire(timeout=5.0))
     cluster.begin_move(slot, source, target)
     try:

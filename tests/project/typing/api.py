@@ -96,7 +96,7 @@ def threads(client: pawlock.Client) -> None:
     assert_type(client.locks(), list[pawlock.LockInfo])
     forced = client.force_release("x", reason="it hangs")
     assert_type(forced, pawlock.Forced)
-    assert_type(forced.fence, int | None)
+    assert_type(forced.fence, int)
     assert_type(client.audit(10), list[pawlock.AuditEntry])
     assert_type(pawlock.connect("redis://h", deadlock_after=None), pawlock.Client)
 

@@ -19,7 +19,7 @@ from pawlock.core.protocol.options import check_count
 from pawlock.core.protocol.primitive import TOMB_MS, listed_as
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.retry import query
-from pawlock.errors import BackendDenied, ConfigurationError, NotSupported, WrongKey
+from pawlock.errors import BackendDenied, ConfigurationError, NotHeld, NotSupported, WrongKey
 from pawlock.model import AuditEntry, Forced
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ _AUDIT_LINES = 1000
 _AUDIT_LIFE_MS = 90 * 86_400_000
 _LONGEST_REASON = 500
 _TRIES = 5
+_MOST_NAMED = 10
 _NOT_PAWLOCK = "a program that is not pawlock"
 _MOST_WAITERS = 100_000
 _OTHER_KINDS = ("semaphore", "rwlock", "election", "once")
@@ -213,41 +214,89 @@ def _check_reason(reason: object) -> str:
     return reason
 
 
-async def force_release(engine: Engine, primitive: Primitive, options: Terms, reason: object) -> Forced:
-    """Take a name from its holder; see ``Client.force_release``."""
+async def force_release(
+    engine: Engine, mutex: Primitive, options: Terms, kind: object, reason: object, holder: str
+) -> Forced:
+    """Take a name from who holds it; see ``Client.force_release``.
+
+    Args:
+        engine: The client's engine.
+        mutex: The name as a lock.
+        options: How long to wait for answers.
+        kind: As what it is held.
+        reason: For the audit log.
+        holder: Who is to lose it; ``""``: whoever holds it.
+    """
     text = _check_reason(reason)
-    calls = namespace_of(engine, f"force_release {primitive.name!r}").calls
-    lock = cast("Forceable", primitive)
+    doing = f"force_release {mutex.name!r}"
+    names = namespace_of(engine, doing)
+    calls, held = names.calls, _as_kind(names, mutex, kind)
     # A token that is never used: its random part only distinguishes lines.
     secret, _, who = engine.runtime.new_token().partition("@")
-    entry: dict[str, object] = {"who": who, "action": "force_release", "name": primitive.name, "text": text}
+    entry: dict[str, object] = {
+        "who": who,
+        "action": "force_release",
+        "name": mutex.name,
+        "kind": kind,
+        "text": text,
+    }
     # Before: nothing is taken away that nobody will know of.
     await _note(engine, calls, options, f"{secret}:asked", {**entry, "outcome": "asked"})
-    forced = Forced(primitive.name, released=False, holder="", fence=None)
+    taken: list[outcomes.Forced] = []
+    there: Sequence[str] = ()
     for _ in range(_TRIES):
-        seen, _ = await query(engine, lock.peek(), options, primitive.name, "force_release")
-        if not seen.held:
-            forced = replace(forced, held_as=await _held_as(engine, primitive, options))
+        seen, _ = await query(engine, held.peek(), options, mutex.name, "force_release")
+        there = [public for _, public in seen.holders]
+        chosen = [value for value, public in seen.holders if holder in ("", public)]
+        for value in chosen:
+            outcome, _ = await query(engine, held.force(value, TOMB_MS), options, mutex.name, "force_release")
+            if isinstance(outcome, outcomes.Forced):
+                taken.append(outcome)
+        # Else it changed hands between the look and the script.
+        if taken or not chosen:
             break
-        call = lock.force(seen.value, TOMB_MS)
-        outcome, _ = await query(engine, call, options, primitive.name, "force_release")
-        if isinstance(outcome, outcomes.Forced):
-            forced = Forced(primitive.name, released=True, holder=outcome.holder, fence=outcome.fence)
-            break
-    else:
-        # It changed hands each time between the look and the script.
-        info = await info_of(engine, primitive, options, 0)
-        forced = replace(forced, holder=info.holder or _NOT_PAWLOCK if info.held else "")
-    ended = "released" if forced.released else "changed" if forced.holder else "free"
-    if forced.released:
+    fence = max((one.fence for one in taken), default=None)
+    whose = _listed([one.holder for one in taken] or there)
+    entry |= {
+        "outcome": "released" if taken else "changed" if there else "free",
+        "holder": whose,
+        "fence": fence,
+    }
+    if taken:
         engine.count("forced")
         log.warning(
-            "%r was force-released from %s: %s", primitive.name, forced.holder or _NOT_PAWLOCK, text,
-            extra={"pawlock_name": primitive.name},
+            "%r was force-released from %s: %s", mutex.name, whose or _NOT_PAWLOCK, text,
+            extra={"pawlock_name": mutex.name},
         )  # fmt: skip
-    entry |= {"outcome": ended, "holder": forced.holder, "fence": forced.fence}
     await _note(engine, calls, options, f"{secret}:done", entry)
-    return forced
+    if fence is not None:
+        return Forced(mutex.name, whose, fence, str(kind), len(taken))
+    if there:
+        why = (
+            f"it is held by {whose or _NOT_PAWLOCK}, not {holder}" if holder else "it changed hands each time"
+        )
+    else:
+        held_as = await _held_as(engine, mutex, options)
+        why = f"nobody holds it as {kind}" + (f", but somebody as {held_as}" if held_as else "")
+    raise NotHeld(f"{doing}: {why}", name=mutex.name, operation="force_release")
+
+
+def _as_kind(names: Namespace, mutex: Primitive, kind: object) -> Forceable:
+    if kind == mutex.kind:
+        return cast("Forceable", mutex)
+    if kind not in _OTHER_KINDS:
+        raise ConfigurationError(f"kind must be one of lock, {', '.join(_OTHER_KINDS)}, got {kind!r:.40}")
+    found = names.look(str(kind), mutex.name) if listed_as(mutex) == mutex.kind else None
+    if found is None:
+        raise ConfigurationError(
+            f"a key that is shared with other programs can only be held as lock, not as {kind}"
+        )
+    return cast("Forceable", found)
+
+
+def _listed(holders: Sequence[str]) -> str:
+    more = len(holders) - _MOST_NAMED
+    return ", ".join(holders[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 async def _note(
@@ -271,6 +320,6 @@ async def audit(engine: Engine, options: Terms, limit: int) -> list[AuditEntry]:
             entries[number] = AuditEntry(
                 at=int(at_ms) / 1000, who=entry["who"], action=entry["action"], name=entry["name"], text=entry["text"],
                 outcome="unknown" if entry["outcome"] == "asked" else entry["outcome"],
-                holder=entry.get("holder", ""), fence=entry.get("fence"),
+                holder=entry.get("holder", ""), fence=entry.get("fence"), kind=entry.get("kind", "lock"),
             )  # fmt: skip
     return list(entries.values())[:limit]

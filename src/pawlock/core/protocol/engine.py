@@ -108,7 +108,7 @@ class Forceable(Protocol):
         ...
 
     def force(self, value: Any, tomb_ms: int) -> Request:
-        """Take the name from ``value``, as ``peek`` read it: ``Forced``, or ``Absent`` if somebody else holds it."""
+        """Take the name from a holder, as ``peek`` read it: ``Forced``, or ``Absent`` if it does not hold any more."""
         ...
 
 

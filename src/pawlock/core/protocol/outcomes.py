@@ -317,14 +317,12 @@ class Seen(NamedTuple):
     """Who holds a name, secret and all: for the next request only.
 
     Attributes:
-        value: What ``force`` takes it from; it is shown to nobody.
-        fence: The holder's fence.
-        held: Whether anybody holds it.
+        fence: The fence of the present grant.
+        holders: Each holder: what ``force`` takes it from, which is shown to nobody, and what may be shown.
     """
 
-    value: Any
     fence: int
-    held: bool
+    holders: Sequence[tuple[Any, str]]
 
 
 class Forced(NamedTuple):

@@ -9,7 +9,7 @@ from pawlock.core.protocol.options import DAY_MS
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import Script, load, pack_words
 from pawlock.primitives.mutex import Mutex
-from pawlock.primitives.replies import LEAVE, OBSERVE, TAKE
+from pawlock.primitives.replies import FORCE, LEAVE, OBSERVE, TAKE
 
 __all__ = ["Ballot", "ballot_key"]
 
@@ -17,6 +17,7 @@ _ACQUIRE = load(__name__, "acquire", read=TAKE)
 _RENEW = load(__name__, "renew", read=TAKE)
 _LEAVE = load(__name__, "leave", read=LEAVE)
 _OBSERVE = load(__name__, "observe", read=OBSERVE)
+_FORCE = load(__name__, "force", read=FORCE)
 _UNOBSERVE = load(__name__, "hush", read=OBSERVE)
 
 
@@ -84,6 +85,12 @@ class Ballot(Mutex):
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Resign, withdraw or undo; see ``leave.lua``."""
         return self._ballot(_LEAVE, token, _args(tomb_ms, close_ms, self.fence_ms))
+
+    def force(self, value: bytes, tomb_ms: int) -> Call:
+        """End the leader's term; see ``force.lua``."""
+        dead = pack_words(self._dead + value)
+        words = pack_words(value, b"%d" % tomb_ms, b"%d" % self.fence_ms)
+        return Call(_FORCE, b"".join((self._keys, dead, self._observers, self._holds, words)))
 
     def observe(self, token: str, ticket_ms: int, channel: str, former: str) -> Call:
         """Read who leads, and be woken when that changes; see ``observe.lua``."""

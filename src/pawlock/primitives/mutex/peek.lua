@@ -1,9 +1,10 @@
 -- Reads the holder's value including its secret: `force` needs it to release exactly this holder.
 -- keys: name, fence, queue, tickets, holds
 -- args: rid
--- returns: {'V', rid, value or '', cur, held}
+-- returns: {'V', rid, cur, {value, public} (nobody holds: {})}
 -- invariant: it writes nothing; the value is used for the next request only and is shown to nobody.
 --@include _fence
+--@include _tickets
 local value = call('GET', NAME)
 --@include _clock
 local fence, refusal = read_fence()
@@ -13,4 +14,4 @@ end
 call('ZCARD', QUEUE)
 call('HLEN', TICKETS)
 call('HLEN', HOLDS)
-return {'V', RID, value or '', present_fence(fence), value and 1 or 0}
+return {'V', RID, present_fence(fence), value and {value, public(value)} or {}}

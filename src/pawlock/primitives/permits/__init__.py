@@ -11,7 +11,7 @@ from pawlock.core.protocol.outcomes import LimitRefused, Outcome
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import SIZES, Script, load, pack_words
 from pawlock.errors import LimitMismatch, NotSupported
-from pawlock.primitives.replies import LEAVE, LIMIT, LOOK_AT_PERMITS, PERMITS
+from pawlock.primitives.replies import FORCE, LEAVE, LIMIT, LOOK_AT_PERMITS, PEEK, PERMITS
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
@@ -24,6 +24,8 @@ _RENEW = load(__name__, "renew", read=PERMITS)
 _LEAVE = load(__name__, "leave", read=LEAVE)
 _LIMIT = load(__name__, "limit", read=LIMIT)
 _INSPECT = load(__name__, "inspect", read=LOOK_AT_PERMITS)
+_PEEK = load(__name__, "peek", read=PEEK)
+_FORCE = load(__name__, "force", read=FORCE)
 
 SHARED = "1"
 """The mode of a reader. Any number is a weight; a reader's is 1 where there is no limit."""
@@ -144,6 +146,16 @@ class Permits:
     def inspect(self, limit: int) -> Call:
         """Read the state of the name; see ``inspect.lua``."""
         return Call(_INSPECT, self._keys + self._holds + _args(self.permits, limit))
+
+    def peek(self) -> Call:
+        """Read who holds, secrets and all; see ``peek.lua``."""
+        return Call(_PEEK, self._keys + self._holds)
+
+    def force(self, value: bytes, tomb_ms: int) -> Call:
+        """Take what one holder has, as ``peek`` read it; see ``force.lua``."""
+        dead = pack_words(self._dead + value.partition(b":")[2])
+        args = pack_words(value) + _args(self.permits, tomb_ms, self.fence_ms)
+        return Call(_FORCE, b"".join((self._keys, dead, self._holds, args)))
 
     def covers(self, other: Primitive) -> bool:
         """Whether who holds this may do what ``other`` allows: a writer may read."""

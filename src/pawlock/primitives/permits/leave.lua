@@ -2,7 +2,8 @@
 -- keys: permits, fence, queue, tickets, dead, holds
 -- args: token, mode (in which it holds or waits), permits (0 for no limit), tomb_ms (0: no tombstone), close_ms (0: its
 --   permits are free at once), fence_ttl_ms, rid
--- returns: {'R', rid} | {'W', rid} | {'A', rid, present ('none' or 'held': by others), 0 (no operator takes permits)}
+-- returns: {'R', rid} | {'W', rid} | {'A', rid, present ('none' or 'held': by others), 1 (if an operator took the permits
+--   from it) or 0}
 -- invariant: only the token's own member is removed, so a resent request frees nothing twice; the first waiter that
 --   fits then is granted its permits; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
 local token, mode, DEAD = ARGV[1], ARGV[2], KEYS[5]
@@ -29,7 +30,7 @@ if refusal and call('ZCARD', QUEUE) > 0 then
   return refusal
 end
 local limit = read_limit(permits)
-local waiting = has_ticket(token)
+local waiting, tomb = has_ticket(token), not holding and call('GET', DEAD)
 local waiters = call('ZCARD', QUEUE)
 call('HLEN', HOLDS)
 local member = holding and had .. ':' .. token
@@ -59,7 +60,7 @@ remove(found.drop)
 if not refusal and state.count == 0 and waiters <= #found.drop then
   trim_fence(fence)
 end
-bury(DEAD, tomb_ms)
+bury(DEAD, tomb_ms, tomb)
 announce()
 if holding then
   return {'R', RID}
@@ -67,4 +68,4 @@ end
 if waiting then
   return {'W', RID}
 end
-return {'A', RID, state.count > 0 and 'held' or 'none', 0}
+return {'A', RID, state.count > 0 and 'held' or 'none', tomb == 'forced' and 1 or 0}

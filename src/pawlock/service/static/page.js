@@ -189,6 +189,7 @@ async function drawOne(kind, name) {
   if (view().get("name") !== name) return;
   at("title").replaceChildren(own(name));
   const several = lock.holders.length > 1;
+  held = lock.holders;
   const holders = lock.holders.slice(0, SHOWN).map((one) => `${one.holder}${kind.startsWith("rwlock") ? `, ${one.mode}` : ""}, ${duration(one.ttl_left)} left`);
   if (lock.count > holders.length) holders.push(`and ${lock.count - holders.length} more`);
   const facts = {
@@ -209,7 +210,7 @@ async function drawOne(kind, name) {
   list("changes", seen.map(changeLine));
   plot("one-line", "one-peak", crowds.get(`${kind} ${name}`) || []);
   tellAudit("one-audit", audit.filter((one) => one.name === name));
-  at("force").hidden = !(may.includes("force") && lock.held && ["lock", "rlock", "rlock_owner", "fair_lock"].includes(kind));
+  at("force").hidden = !(may.includes("force") && lock.held);
 }
 function draw() {
   const name = view().get("name");
@@ -336,9 +337,12 @@ for (const id of ["home", "back"]) {
 }
 // What the dialog asks about, whatever is shown behind it by the time of the answer.
 let doomed = null;
+let held = [];
 at("force").addEventListener("click", () => {
   doomed = { kind: view().get("kind") || "lock", name: view().get("name") };
   at("sure-text").replaceChildren(own(doomed.name), ` in ${visible(namespace)}: the previous holder keeps running until it notices; its fencing token becomes stale.`);
+  at("whom").replaceChildren(element("option", "all", { value: "" }), ...held.map((one) => element("option", visible(one.holder), { value: one.holder })));
+  at("who").hidden = held.length < 2;
   at("sure-problem").textContent = "";
   at("sure").showModal();
 });
@@ -347,7 +351,7 @@ at("sure-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   try {
     await ask(`${pathOf(doomed)}/force-release`, {
-      method: "POST", body: JSON.stringify({ reason: at("reason").value }),
+      method: "POST", body: JSON.stringify({ reason: at("reason").value, holder: at("whom").value }),
     });
     at("sure").close();
     at("reason").value = "";
