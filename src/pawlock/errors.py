@@ -9,6 +9,7 @@
     │   └── DeadlockDetected   waiting could never end (.cycle)
     ├── ClientClosed           the client was closed, before or while waiting
     ├── NotHeld                release or extend of a lease that is not held
+    ├── Reentered              called from a signal handler on top of a pawlock call
     ├── LeaseLost              the lease ended under its owner (.reason)
     ├── StaleFence             the protected resource has seen a newer holder
     ├── ClockDrift             validity was used up before the grant arrived
@@ -54,6 +55,7 @@ __all__ = [
     "PawlockError",
     "QueueFull",
     "QuorumNotReached",
+    "Reentered",
     "ScriptError",
     "StaleFence",
     "WrongKey",
@@ -189,6 +191,17 @@ _NOT_HELD: Mapping[str, str] = MappingProxyType(
     }
 )
 """The code of each operation that a lease is needed for."""
+
+
+class Reentered(PawlockError):
+    """A signal handler, or a finaliser, called pawlock on top of a call of its own thread; nothing was done.
+
+    Cause: the handler acquires or releases while the call that it interrupted is in the middle of that. Solution: set an
+    event in the handler, or raise. ``close()`` may be called there, and whatever only reads a lease: ``lost``,
+    ``state``, ``remaining()``, ``check()``.
+    """
+
+    code: str = "REENTERED"
 
 
 class NotHeld(PawlockError):

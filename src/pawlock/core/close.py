@@ -44,7 +44,11 @@ class PendingOperation(Protocol):
 
 
 async def close(
-    engine: Engine, interrupt: Callable[[], object], timeout: float, unanswered: float = inf
+    engine: Engine,
+    interrupt: Callable[[], object],
+    timeout: float,
+    unanswered: float = inf,
+    below: object = None,
 ) -> None:
     """Wake all waiters, release all leases, and leave every token that is still to be left.
 
@@ -55,11 +59,12 @@ async def close(
         unanswered: Seconds after which a single server that has twice not answered for a token is not waited for;
             inf: it is, until ``timeout``. Counted in steps of this loop, which take longer where the machine is busy:
             the answers do so, too.
+        below: The thread on top of whose call a signal handler closes the client: that call cannot end before.
     """
     # One that was closed already, or is being closed by another thread or task, still waits for what is left.
     engine.activity.closed = True
     runtime = engine.runtime
-    here = runtime.who()
+    here = runtime.who() if below is None else below
     end, steps = runtime.now() + timeout, 0
     ended = set(_being_lost(engine))
     for waiter in tuple(engine.queues.waits):

@@ -12,14 +12,15 @@ from functools import partial
 from weakref import proxy
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
+from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind, run
 from pawlock.runtimes.aio import AsyncioRuntime, outcome_of, shared
 from pawlock.runtimes.shared import now
-from pawlock.runtimes.threads import ThreadRuntime, run
+from pawlock.runtimes.threads import ThreadRuntime
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import ClusterNodes, Endpoint
 from pawlock.transport.link import Link
 from pawlock.transport.mux import Mux, retrieve
+from pawlock.transport.replicas import ask_on
 from pawlock.transport.routing import Router
 from pawlock.transport.sentinel import ask_async, ask_sync
 
@@ -83,35 +84,21 @@ class ClusterThreads(ThreadRuntime):
         """See ``Carrier``."""
 
         async def send(address: Address, sent: Sequence[Call], left: float) -> list[Acknowledged]:
-            return await self._replicated(self._link_to(address, left), sent, replicas, left)
+            return await ask_on(self._link_to(address, left), sent, replicas, left)
 
         return await self._router.route_replicated(send, calls, timeout)
 
     def call_node(self, address: Address, call: Call, timeout: float) -> Outcome:
         """Run one script on one node."""
-        link = self._link_to(address, timeout)
-        if link.free:
-            return link.ask(call, timeout)
-        # A signal handler or finaliser on top of a call of the same thread.
-        spare = self._new_link(address, timeout)
-        try:
-            return spare.ask(call, timeout)
-        finally:
-            spare.close()
+        return self._link_to(address, timeout).ask(call, timeout)
 
     def call_node_many(self, address: Address, calls: list[Call], timeout: float) -> list[Outcome | Fault]:
         """Run several scripts on one node in one write."""
         try:
             link = self._link_to(address, timeout)
-            if link.free:
-                return link.call_many(calls, timeout)
-            spare = self._new_link(address, timeout)
         except Fault as fault:
             return [fault] * len(calls)
-        try:
-            return spare.call_many(calls, timeout)
-        finally:
-            spare.close()
+        return link.call_many(calls, timeout)
 
     def linked(self, address: Address) -> bool:
         """Whether this thread has a connection to a node."""

@@ -15,7 +15,7 @@ from pawlock.runtimes.masters import MastersRuntime
 from pawlock.runtimes.shared import Known, start_thread
 from pawlock.runtimes.threads import ThreadRuntime
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.link_group import GONE, READING, ThreadLinkGroup
+from pawlock.transport.link_group import GONE, ThreadLinkGroup
 from pawlock.transport.node import NodeLink, meet
 
 __all__ = ["QuorumThreadRuntime"]
@@ -105,8 +105,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
     def connection(self) -> ThreadLinkGroup | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """See ``Runtime``."""
         group = self._local_group.group
-        # Locked by this thread's own call: a signal handler or finaliser came on top of it.
-        return None if group is None or group.dead or group.lock.locked() else group
+        return None if group is None or group.dead else group
 
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``: there is nothing to subscribe to."""
@@ -123,24 +122,15 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         """See ``QuorumRuntime``."""
         group = self._held_group(timeout)
         self._ensure_connected(group, max(timeout, _LEAST_HANDSHAKE_TIMEOUT))
-        if not group.lock.acquire(timeout=READING):
-            # A signal handler on top of a call of the same thread: never mix two questions on one link.
-            spare = self._new_group()
+        with group.lock:
             try:
-                spare.ask_all(questions, timeout)
-            finally:
-                spare.close()
-            return
-        try:
-            group.ask_all(questions, timeout)
-            for index, seconds in group.trips():
-                self._incarnations.took(index, seconds)
-        except BaseException:
-            # Interrupted in the middle of a read or write: the links are not to be trusted.
-            group.close()
-            raise
-        finally:
-            group.lock.release()
+                group.ask_all(questions, timeout)
+            except BaseException:
+                # Interrupted in the middle of a read or write: the links are not to be trusted.
+                group.close()
+                raise
+        for index, seconds in group.trips():
+            self._incarnations.took(index, seconds)
 
     def send(self, calls: Sequence[Call | None], ballot: Ballot) -> None:
         """See ``QuorumRuntime``."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.protocol.runtime import Fault, FaultKind, run
 from pawlock.runtimes.aio import AsyncioRuntime
-from pawlock.runtimes.threads import ThreadRuntime, run
+from pawlock.runtimes.threads import ThreadRuntime
 from pawlock.topology.endpoint import Endpoint, Sentinels
 from pawlock.transport.sentinel import MasterFinder, MasterWatch, ask_async, ask_sync
 

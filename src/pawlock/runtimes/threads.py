@@ -6,17 +6,20 @@ a detour through another thread. The connection goes with the thread.
 
 from __future__ import annotations
 
+import _thread
 import logging
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup, run
+from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
+from pawlock.core.protocol.runtime import run as finish
+from pawlock.errors import Reentered
 from pawlock.runtimes.shared import (
     Identity,
     Known,
@@ -28,11 +31,13 @@ from pawlock.runtimes.shared import (
     stock,
 )
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.link import FREE, Link
+from pawlock.transport.link import Link
 from pawlock.transport.replicas import ask_on
 from pawlock.transport.wire import behind_subscribe
 
-__all__ = ["ThreadRuntime", "run"]
+__all__ = ["ThreadRuntime", "run", "run_aside"]
+
+T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("pawlock.threads")
 
@@ -40,7 +45,56 @@ MAX_CONNECTIONS = 1000
 """Connections of one client, at most. A thread beyond it takes over the connection of an idle one, or waits."""
 
 
-_HANDLER_POLL = 0.02
+class _Gate(threading.local):
+    """The operation that a thread ran last; it may be over."""
+
+    operation: Any = None
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is not over: a signal handler or a finaliser runs on top of it."""
+        return self.operation is not None and bool(self.operation.cr_running)
+
+
+_gate = _Gate()
+
+
+def run(operation: Coroutine[Any, Any, T]) -> T:
+    """Finish an operation that a thread was called for: one at a time in each thread.
+
+    Raises:
+        Reentered: The thread is in another one.
+    """
+    inside = _gate.operation
+    if inside is not None and inside.cr_running:
+        operation.close()
+        raise Reentered("called from a signal handler on top of a pawlock call: set an event, or raise")
+    _gate.operation = operation
+    return finish(operation)
+
+
+def run_aside(work: Callable[[], object], timeout: float) -> None:
+    """Do something here; where this thread is in a call of pawlock, in another one, for ``timeout`` seconds at most."""
+    if not _gate.inside:
+        work()
+        return
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def do() -> None:
+        leave_signals_to_main()
+        try:
+            work()
+        finally:
+            done.release()
+
+    # Not ``threading.Thread``: the call below may be in the middle of starting one, with the lock that this needs.
+    try:
+        _thread.start_new_thread(do, ())
+    except RuntimeError as error:
+        log.warning("no thread can start: %s", error)
+    else:
+        done.acquire(timeout=timeout)
 
 
 class _ThreadParker:
@@ -245,70 +299,38 @@ class ThreadRuntime:
         if len(live) < MAX_CONNECTIONS:
             return
         for link in live:
-            try:
-                del link.free[0]
-            except IndexError:
-                continue
-            # It stays taken: nobody uses it again.
-            link.close()
-            return
+            if not link.busy:
+                # Its thread finds it closed, and connects anew.
+                link.interrupt()
+                return
         text = f"all {MAX_CONNECTIONS} connections of this client are in use by waiting threads"
         raise Fault(FaultKind.UNREACHABLE, text)
 
     def connection(self) -> Link | None:
         """See ``Runtime``."""
         link = self._local.here.link
-        # Locked by this thread's own call: a signal handler or finaliser came on top of it.
-        return None if link is None or link.dead or not link.free else link
+        return None if link is None or link.dead else link
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
         link = self._local.here.link
         if link is None or link.dead:
             link = self._held_link(timeout)
-        if link.free:
-            return link.ask(call, timeout)
-        # A signal handler or finaliser on top of a call of the same thread: never mix two calls on one link.
-        spare = self._connect(timeout)
-        try:
-            return spare.ask(call, timeout)
-        finally:
-            spare.close()
+        return link.ask(call, timeout)
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         try:
             link = self._held_link(timeout)
-            if link.free:
-                return link.call_many(calls, timeout)
-            # As in ``call``.
-            spare = self._connect(timeout)
         except Fault as fault:
             return [fault] * len(calls)
-        try:
-            return spare.call_many(calls, timeout)
-        finally:
-            spare.close()
+        return link.call_many(calls, timeout)
 
     async def call_replicated(
         self, calls: Sequence[Call], replicas: int, timeout: float
     ) -> list[Acknowledged]:
         """See ``Carrier``: the thread's own connection may block."""
-        return await self._replicated(self._held_link(timeout), calls, replicas, timeout)
-
-    async def _replicated(
-        self, link: Link, calls: Sequence[Call], replicas: int, timeout: float
-    ) -> list[Acknowledged]:
-        free = link.free
-        try:
-            del free[0]
-        except IndexError:
-            text = "the connection is in use by a call that a signal interrupted"
-            raise Fault(FaultKind.UNREACHABLE, text) from None
-        try:
-            return await ask_on(link, calls, replicas, timeout)
-        finally:
-            free += FREE
+        return await ask_on(self._held_link(timeout), calls, replicas, timeout)
 
     def publish_first(self, call: Call) -> Call:
         """See ``Carrier``."""
@@ -325,17 +347,7 @@ class ThreadRuntime:
         link = self._local.here.link
         if link is None or link.dead:
             return None
-        free = link.free
-        try:
-            del free[0]
-        except IndexError:
-            # A signal handler on top of a wait of the same thread: it asks again and again instead of listening.
-            time.sleep(min(timeout, _HANDLER_POLL))  # noqa: ASYNC251 - the sync API blocks its thread
-            return None
-        try:
-            wakeup = link.wait(token, timeout)
-        finally:
-            free += FREE
+        wakeup = link.wait(token, timeout)
         if self._closing.is_set():
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return wakeup
@@ -344,20 +356,11 @@ class ThreadRuntime:
         """See ``Runtime``: on the thread's own connection."""
         link = self._local.here.link
         if link is not None and not link.dead and link.channel != DEAF and not self._closing.is_set():
-            free = link.free
             try:
-                del free[0]
-            except IndexError:
-                pass
-            else:
-                try:
-                    heard = link.hear(hears, seconds)
-                except Fault:
-                    return
-                finally:
-                    free += FREE
-                if heard:
+                if link.hear(hears, seconds):
                     seconds = 0.0
+            except Fault:
+                return
         await self.sleep(seconds)
 
     async def sleep(self, seconds: float) -> None:
@@ -401,7 +404,7 @@ class ThreadRuntime:
         # Another one: a signal handler started it in the middle of the start of this one.
         while not self._ending and threading.current_thread() is self._maintenance:
             try:
-                run(maintenance())
+                finish(maintenance())
             except Exception:
                 # Leases must go on being renewed, and their ends reported, whatever went wrong once.
                 log.exception("background maintenance failed; it continues")

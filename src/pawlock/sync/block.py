@@ -11,6 +11,7 @@ from pawlock._inside import engine_of
 from pawlock.core.lease.base import BaseLease, take_entered
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.release import release
+from pawlock.errors import Reentered
 from pawlock.model import Release
 from pawlock.runtimes.threads import run
 
@@ -89,6 +90,8 @@ class LeaseBlock(BaseLease):
             outcome = run(release.release(record.engine, record))
             if outcome is not Release.RELEASED:
                 release.raise_outcome(record, outcome)
+        except Reentered:
+            raise
         except BaseException:
             release.cut_short(record, levels)
             raise

@@ -11,6 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
@@ -27,7 +29,7 @@ from pawlock.core.observe.timed_runtime import observe
 from pawlock.core.protocol.options import Seconds, check_timeout
 from pawlock.core.state.observers import Observer
 from pawlock.errors import PawlockError
-from pawlock.runtimes.threads import ThreadRuntime, run
+from pawlock.runtimes.threads import ThreadRuntime, run, run_aside
 from pawlock.sync.lease import Lease
 from pawlock.sync.multi import shown_any
 from pawlock.topology.credentials import Credentials
@@ -87,9 +89,8 @@ class ClientLifecycle:
         patience = check_timeout(timeout)
         self._ended = True
         for engine in self._known_engines():
-            runtime = self._runtime
-            run(close(engine, runtime.interrupt_waiters, 5.0 if patience is None else patience))
-            runtime.shut_down(1.0)
+            runtime, who, seconds = self._runtime, self._runtime.who(), 5.0 if patience is None else patience
+            run_aside(partial(_close, engine, runtime, seconds, below=who), seconds + 1.0)
 
     def __enter__(self) -> Self:
         return self
@@ -209,8 +210,14 @@ def _close_all() -> None:
 def _end(engine: Engine, runtime: ThreadRuntime, end: float) -> None:
     with contextlib.suppress(PawlockError):
         timeout = max(_UNANSWERED, end - time.monotonic())
-        run(close(engine, runtime.interrupt_waiters, timeout, _UNANSWERED))
-        runtime.shut_down(1.0)
+        _close(engine, runtime, timeout, _UNANSWERED)
+
+
+def _close(
+    engine: Engine, runtime: ThreadRuntime, timeout: float, unanswered: float = inf, below: object = None
+) -> None:
+    run(close(engine, runtime.interrupt_waiters, timeout, unanswered, below))
+    runtime.shut_down(1.0)
 
 
 class _Ends:

@@ -7,11 +7,12 @@ import codecs
 import inspect
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import inf
 from time import monotonic
 from typing import Any, cast
 
+import hiredis
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
@@ -28,20 +29,22 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from pawlock._outsider import let_out
 from pawlock.core.protocol.faults import classify
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.topology.endpoint import Endpoint, check_files
+from pawlock.transport.wire import pack
 
 __all__ = [
-    "BoundedSocket",
     "asks_again",
+    "connected",
     "endpoint_of",
     "fault_of",
+    "is_own",
     "is_plain",
     "is_plain_async",
     "kept_settings",
+    "login_of",
     "make_async",
     "make_sync",
     "plain_port",
@@ -160,7 +163,7 @@ def _fit(cls: Any, settings: dict[str, Any], shown: str) -> dict[str, Any]:
     return settings
 
 
-class BoundedSocket:
+class _BoundedSocket:
     """A socket on which what is read comes within one time of what was sent, however slowly it trickles.
 
     Args:
@@ -205,22 +208,97 @@ class BoundedSocket:
 
 
 def make_sync(endpoint: Endpoint, timeout: float, end: float = inf) -> Any:
-    """A connection of redis-py that is not yet connected; its ``_sock`` is a ``BoundedSocket``.
+    """A connection of redis-py that is not yet connected; its ``_sock`` is a ``_BoundedSocket``.
 
     Args:
         endpoint: Where to.
         timeout: Seconds for the connect and for each answer of the handshake, however slowly it comes.
         end: When all of it must be over, on the monotonic clock.
     """
+    connection = _made_sync(endpoint, timeout)
+    connect = connection._connect  # noqa: SLF001 - redis-py has no other
+    connection._connect = lambda: _BoundedSocket(connect(), timeout, end)  # noqa: SLF001 - redis-py has no other
+    return connection
+
+
+def _made_sync(endpoint: Endpoint, timeout: float) -> Any:
     classes = {
         "redis": redis.Connection,
         "rediss": redis.SSLConnection,
         "unix": redis.UnixDomainSocketConnection,
     }
-    connection = _make(classes[endpoint.scheme], endpoint, timeout, Retry(NoBackoff(), 0))
-    connect = connection._connect  # noqa: SLF001 - redis-py has no other
-    connection._connect = lambda: BoundedSocket(connect(), timeout, end)  # noqa: SLF001 - redis-py has no other
-    return connection
+    made = _make(classes[endpoint.scheme], endpoint, timeout, Retry(NoBackoff(), 0))
+    made._command_packer = _Packer()  # noqa: SLF001 - an argument only since redis-py 5.0.1, and of this API alone
+    return made
+
+
+def connected(endpoint: Endpoint, timeout: float) -> socket.socket:
+    """A socket to a node, encrypted and not logged in; it blocks without end. Raises ``Fault``."""
+    end = monotonic() + timeout
+    try:
+        sock: socket.socket = _made_sync(endpoint, timeout)._connect()  # noqa: SLF001 - redis-py has no other
+    except Exception as error:
+        if not is_own(error, end):
+            raise
+        fault = fault_of(error, endpoint.shown)
+        if fault.kind is FaultKind.UNREACHABLE and is_plain(endpoint):
+            fault = plain_port(endpoint.shown)
+        raise fault from error
+    sock.settimeout(None)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def login_of(endpoint: Endpoint) -> Iterator[tuple[tuple[bytes, ...], bool]]:
+    """What logs in to a node: each command, and whether the node must agree to it."""
+    settings = endpoint.settings
+    login: tuple[Any, ...] = ()
+    if "credential_provider" in settings:
+        login = tuple(_Provider(settings["credential_provider"]).get_credentials())
+    elif settings.get("username") or settings.get("password"):
+        login = settings.get("username") or "default", settings.get("password") or ""
+    if login:
+        login = ("AUTH", *(("default",) if len(login) == 1 else ()), *login)
+    yield _as_bytes("HELLO", 3, *login), True
+    if settings.get("client_name"):
+        yield _as_bytes("CLIENT", "SETNAME", settings["client_name"]), True
+    yield _as_bytes("CLIENT", "SETINFO", "LIB-NAME", "redis-py"), False
+    yield _as_bytes("CLIENT", "SETINFO", "LIB-VER", redis.__version__), False
+    if settings.get("db"):
+        yield _as_bytes("SELECT", settings["db"]), True
+
+
+def _as_bytes(*words: object) -> tuple[bytes, ...]:
+    return tuple([word if isinstance(word, bytes) else str(word).encode() for word in words])
+
+
+class _Packer:
+    """Packs the commands of redis-py.
+
+    The packer of hiredis 3.5 ends the interpreter if a signal handler raises while it packs a number.
+    """
+
+    def pack(self, *words: object) -> list[bytes]:
+        """The bytes of one command."""
+        return [pack(*_as_bytes(*str(words[0]).split(), *words[1:]))]
+
+
+def is_own(error: BaseException, end: float = inf) -> bool:
+    """Whether an error is the failure of a connection, and not what a signal handler raised on top of its use.
+
+    The limits of Celery, RQ and ``signal.alarm`` raise in the middle of whatever their thread does, and mostly a
+    ``TimeoutError``: taken for a failure of the connection it would end no wait, and count as an outage.
+
+    Args:
+        error: What was caught right around the I/O.
+        end: When a time-out that Python counts is over, which is the only error of a socket without a number.
+    """
+    if isinstance(error, (Fault, redis.RedisError, ssl.SSLError, hiredis.ProtocolError, UnicodeError)):
+        return True
+    if not isinstance(error, OSError):
+        return False
+    return error.errno is not None or (isinstance(error, TimeoutError) and monotonic() >= end)
 
 
 def make_async(endpoint: Endpoint, timeout: float) -> Any:
@@ -303,12 +381,14 @@ def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one 
     where = f"{shown}: {text}"
     if isinstance(error, (redis.AuthenticationError, NoPermissionError)):
         return Fault(FaultKind.DENIED, where, final=True)
-    garbled = isinstance(error, (redis.InvalidResponse, *_NOT_READ))
+    garbled = isinstance(error, (redis.InvalidResponse, hiredis.ProtocolError, *_NOT_READ))
     if garbled or "Protocol error" in text or "Protocol Error" in text:
         return Fault(FaultKind.NOT_REDIS, where, final=True)
     if _has_cause(error, ssl.SSLError) or "SSL" in text:
         return Fault(FaultKind.NO_TLS, f"{shown}: {_tls_hint(error, text)}: {text}", final=True)
-    if isinstance(error, redis.ResponseError) and not isinstance(error, redis.ConnectionError):
+    if isinstance(error, (redis.ResponseError, hiredis.ReplyError)) and not isinstance(
+        error, redis.ConnectionError
+    ):
         if "unknown command" in text.lower() and "hello" in text.lower():
             text = "a server without HELLO: pawlock needs Redis 6.2 or Valkey 8, or later"
             return Fault(FaultKind.UNSUPPORTED, f"{shown}: {text}", final=True)
@@ -336,7 +416,7 @@ def _tls_hint(error: BaseException, text: str) -> str:
 
 def _was_cut_off(text: str) -> bool:
     """Whether the other side ended a handshake: so a TLS port answers what it does not understand."""
-    return "reset by peer" in text or "closed by server" in text.lower()
+    return "reset by peer" in text or "closed by server" in text.lower() or "server closed" in text
 
 
 # A plain port mostly says nothing to a TLS handshake: it waits for the end of a line. That looks like a server that
@@ -350,12 +430,14 @@ def is_plain(endpoint: Endpoint) -> bool:
     """Whether something without TLS answers at an address that is to be reached with TLS."""
     if endpoint.scheme != "rediss":
         return False
+    end = monotonic() + _PROBE_FOR
     try:
         with socket.create_connection(_address(endpoint), timeout=_PROBE_FOR) as probe:
             probe.sendall(_PROBE)
             return _is_reply(probe.recv(16))
     except OSError as error:
-        let_out(error)
+        if not is_own(error, end):
+            raise
         return False
 
 

@@ -8,23 +8,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
-from pawlock._outsider import let_out
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.quorum import NOT_ASKED, Ballot
 from pawlock.core.protocol.quorum import Question as Asked
 from pawlock.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind
 from pawlock.core.quorum.votes import MergedVotes
-from pawlock.transport.node import WOULD_BLOCK, NodeLink, Question
+from pawlock.transport.connect import is_own
+from pawlock.transport.link import WOULD_BLOCK
+from pawlock.transport.node import NodeLink, Question
 
-__all__ = ["GONE", "READING", "LinkGroup", "ThreadLinkGroup"]
+__all__ = ["GONE", "LinkGroup", "ThreadLinkGroup"]
 
 GONE = Fault(FaultKind.UNREACHABLE, "there is no connection")
 """What counts as the answer of a node that cannot be sent anything at this moment."""
 
 _WRITABLE = select.POLLOUT
-
-READING = 0.05
-"""Seconds for which the maintenance may be reading on a thread's connections; longer, it is the thread itself below."""
 
 
 class LinkGroup(ABC):
@@ -192,7 +190,9 @@ class LinkGroup(ABC):
     def _pull(self, link: NodeLink) -> None:
         try:
             link.pull(self._now())
-        except Exception as error:  # noqa: BLE001 - whatever broke, every question must learn of it
+        except Exception as error:
+            if not is_own(error):
+                raise
             self._broke(link, error)
 
     def _broke(self, link: NodeLink, error: Exception) -> None:
@@ -253,29 +253,24 @@ class ThreadLinkGroup(LinkGroup):
 
     def vote(self, call: Call, ballot: Ballot, timeout: float) -> Outcome:
         """See ``QuorumConnections``."""
-        if not self.lock.acquire(False) and not self.lock.acquire(timeout=READING):
-            raise Fault(
-                FaultKind.UNREACHABLE, "the connections are in use by a call that a signal interrupted"
-            )
-        try:
-            question = Question(ballot, self._count, self._now(), timeout)
-            self.send_to_all(call, question)
-            if not question.decided:
-                # Sent just now: nothing is overdue, and no clock need be read.
-                arrived = self._poll.poll(int(timeout * 1000) + 1)
-                self._backwards = not self._backwards
-                if self._backwards:
-                    # A majority of those that came is read, from either end in turn: so everybody, every other time.
-                    arrived.reverse()
-                self._read_ready(arrived, question.sent_at, question)
-            while not question.decided:
-                self._look([question])
-        except BaseException:
-            # Interrupted in the middle of a read or write: the links are not to be trusted.
-            self.close()
-            raise
-        finally:
-            self.lock.release()
+        with self.lock:
+            try:
+                question = Question(ballot, self._count, self._now(), timeout)
+                self.send_to_all(call, question)
+                if not question.decided:
+                    # Sent just now: nothing is overdue, and no clock need be read.
+                    arrived = self._poll.poll(int(timeout * 1000) + 1)
+                    self._backwards = not self._backwards
+                    if self._backwards:
+                        # A majority of those that came is read, from either end in turn: so everybody, every other time.
+                        arrived.reverse()
+                    self._read_ready(arrived, question.sent_at, question)
+                while not question.decided:
+                    self._look([question])
+            except BaseException:
+                # Interrupted in the middle of a read or write: the links are not to be trusted.
+                self.close()
+                raise
         return ballot.outcome()
 
     def ask_all(self, asked: Sequence[Asked], timeout: float) -> None:
@@ -352,7 +347,9 @@ class ThreadLinkGroup(LinkGroup):
                     continue
             try:
                 link.pull(now)
-            except Exception as error:  # noqa: BLE001 - whatever broke, every question must learn of it
+            except Exception as error:
+                if not is_own(error):
+                    raise
                 self._broke(link, error)
             if only is not None and only.decided:
                 return
@@ -377,10 +374,6 @@ class ThreadLinkGroup(LinkGroup):
 
     def _release(self, link: NodeLink) -> None:
         self._forget(link.fileno())
-
-    def _broke(self, link: NodeLink, error: Exception) -> None:
-        super()._broke(link, error)
-        let_out(error)
 
     def _forget(self, fileno: int) -> None:
         if self._by_fileno.pop(fileno, None) is not None:

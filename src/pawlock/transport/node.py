@@ -7,6 +7,7 @@ all that was sent before, so an undo cannot overtake what it undoes.
 
 from __future__ import annotations
 
+import errno
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,6 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from pawlock._outsider import let_out
 from pawlock.core.protocol.faults import classify
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.quorum import Ballot
@@ -23,13 +23,11 @@ from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
 from pawlock.core.protocol.scripts import Script, pack_words
 from pawlock.core.quorum.nodes import Incarnation
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.link import Link
-from pawlock.transport.wire import NOTHING, PushNotification, ReplyError, rid_of
+from pawlock.transport.connect import is_own
+from pawlock.transport.link import WOULD_BLOCK, Link
+from pawlock.transport.wire import NOTHING, ProtocolError, PushNotification, ReplyError, rid_of
 
 __all__ = ["WOULD_BLOCK", "NodeLink", "Question", "meet"]
-
-WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""What a socket that never blocks raises instead."""
 
 _CHUNK = 4096
 _PATIENCE = 0.25
@@ -154,7 +152,7 @@ class NodeLink(Link):
             sent = 0
         self.unsent = data[sent:] if sent < len(data) else b""
         if len(self.unsent) > _MOST_UNSENT:
-            raise OSError("the node accepts no more requests")
+            raise OSError(errno.ENOBUFS, "the node accepts no more requests")
 
     # Receiving --------------------------------------------------------------------------------------------------
 
@@ -171,7 +169,7 @@ class NodeLink(Link):
                 if not question.decided and (took := now - question.sent_at) > self.slowest:
                     self.slowest = took
             if not chunk:
-                raise ConnectionResetError("the node closed the connection")
+                raise ConnectionResetError(errno.ECONNRESET, "the node closed the connection")
             self._parse(chunk)
             if len(chunk) < _CHUNK and not self._secure:
                 return
@@ -221,7 +219,7 @@ class NodeLink(Link):
             return
         self._half = None
         if reply != b"%d" % self.pending.popleft()[0]:
-            raise ValueError("a reply was lost")
+            raise OSError(errno.EPROTO, "a reply was lost")
 
     def _teach(self, call: Call, question: Question) -> None:
         """Load a script; its answer has no number, so one is sent behind it."""
@@ -241,7 +239,7 @@ class NodeLink(Link):
         if self.pending and not self.dead and not self.silent_since(now):
             try:
                 self.pull(now)
-            except (OSError, ValueError) as error:
+            except (OSError, ProtocolError) as error:
                 self.fail(Fault(FaultKind.UNANSWERED, f"the connection broke: {error}", maybe_applied=True))
             else:
                 return bool(self.pending)
@@ -288,11 +286,9 @@ def meet(
         link.learn(scripts, asked_at + timeout)
         link.slowest = monotonic() - asked_at
         link.stop_blocking()
-    except OSError as error:
+    except BaseException as error:
         link.close()
-        let_out(error)
+        if isinstance(error, Fault) or not is_own(error):
+            raise
         raise Fault(FaultKind.UNREACHABLE, f"the connection broke: {error}") from error
-    except BaseException:
-        link.close()
-        raise
     return link, info

@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
-from pawlock._outsider import let_out
 from pawlock.core.protocol.faults import classify
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
 from pawlock.core.protocol.runtime import FIRST_RID, Acknowledged, Call, Fault, FaultKind
 from pawlock.topology.cluster import first_key
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.connect import fault_of
+from pawlock.transport.connect import fault_of, is_own
 from pawlock.transport.link import Link
 from pawlock.transport.mux import open_connection
 from pawlock.transport.wire import (
@@ -107,19 +106,17 @@ class _LinkPipe:
 
 
 async def ask_on(link: Link, calls: Sequence[Call], replicas: int, timeout: float) -> list[Acknowledged]:
-    """See ``Carrier.call_replicated``: on the link that a thread holds, under its lock."""
+    """See ``Carrier.call_replicated``: on the link that a thread holds."""
+    link.busy = True
     try:
         return await _ask(_LinkPipe(link, monotonic() + timeout), calls, replicas, timeout)
-    except Fault:
+    except BaseException as error:
         link.close()
-        raise
-    except OSError as error:
-        link.close()
-        let_out(error)
+        if isinstance(error, Fault) or not is_own(error):
+            raise
         raise Fault(FaultKind.UNANSWERED, f"the connection broke: {error}", maybe_applied=True) from error
-    except BaseException:
-        link.close()
-        raise
+    finally:
+        link.busy = False
 
 
 # asyncio -------------------------------------------------------------------------------------------------------------

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import socket
 import threading
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, Self, TypeAlias
 
-from pawlock._outsider import let_out
 from pawlock.core.protocol.faults import classify
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.topology.endpoint import Endpoint, Sentinels
 from pawlock.topology.sentinel import View, choose, enough, read_switch, read_view
-from pawlock.transport.connect import BoundedSocket, fault_of
-from pawlock.transport.link import open_socket
+from pawlock.transport.connect import fault_of, is_own
+from pawlock.transport.link import Stream
 from pawlock.transport.mux import open_connection
 from pawlock.transport.one_sleeper import OneSleeper
-from pawlock.transport.wire import NOTHING, PushNotification, ReplyError, new_reader, pack
+from pawlock.transport.wire import PushNotification, ReplyError, pack
 
 __all__ = ["Ask", "MasterFinder", "MasterWatch", "ask_async", "ask_sync"]
 
@@ -36,19 +34,15 @@ _SUBSCRIBE = pack(b"SUBSCRIBE", b"+switch-master")
 
 async def ask_sync(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
     """Ask a node one thing, blocking; raises ``Fault``."""
-    try:
-        with contextlib.closing(open_socket(endpoint, timeout, monotonic() + 2 * timeout)) as found:
-            sock = BoundedSocket(found, timeout)
-            sock.sendall(pack(*[word.encode() for word in words]))
-            reader = new_reader()
-            while (reply := reader.gets()) is NOTHING:
-                chunk = sock.recv(65536)
-                if not chunk:
-                    raise ConnectionResetError("the server closed the connection")
-                reader.feed(chunk)
-    except OSError as error:
-        let_out(error)
-        raise fault_of(error, endpoint.shown) from error
+    with contextlib.closing(Stream(endpoint, timeout, monotonic() + 2 * timeout)) as stream:
+        end = monotonic() + timeout
+        try:
+            stream.put(pack(*[word.encode() for word in words]), end)
+            reply = stream.next_reply(end)
+        except Exception as error:
+            if not is_own(error):
+                raise
+            raise fault_of(error, endpoint.shown) from error
     if isinstance(reply, ReplyError):
         fault = classify(str(reply))
         raise Fault(fault.kind, f"{endpoint.shown}: {fault.text}")
@@ -178,33 +172,27 @@ class MasterWatch(threading.Thread):
             sentinel = self._target.sentinels[turn % len(self._target.sentinels)]
             turn += 1
             try:
-                with contextlib.closing(open_socket(sentinel, _TICK)) as sock:
-                    sock.settimeout(_TICK)
-                    sock.sendall(_SUBSCRIBE)
+                with contextlib.closing(Stream(sentinel, _TICK)) as stream:
+                    stream.put(_SUBSCRIBE, monotonic() + _TICK)
                     if not first:
                         self._notify()
                     first = False
-                    self._listen(sock)
+                    self._listen(stream)
             except (Fault, OSError) as error:
                 # Another Sentinel may serve.
                 log.debug("%s: %s", sentinel.shown, error)
             self._rest.sleep(_PAUSE)
 
-    def _listen(self, sock: socket.socket) -> None:
-        reader = new_reader()
+    def _listen(self, stream: Stream) -> None:
         while not self._over():
             try:
-                chunk = sock.recv(4096)
-            except TimeoutError:
+                reply = stream.next_reply(monotonic() + _TICK, push=True)
+            except (TimeoutError, BlockingIOError):
                 continue
-            if not chunk:
-                return
-            reader.feed(chunk)
-            while (reply := reader.gets()) is not NOTHING:
-                if isinstance(reply, ReplyError):
-                    raise classify(str(reply))
-                if type(reply) is PushNotification:
-                    self._heard(reply)
+            if isinstance(reply, ReplyError):
+                raise classify(str(reply))
+            if type(reply) is PushNotification:
+                self._heard(reply)
 
     def _heard(self, push: Any) -> None:
         if push[0] == b"message" and read_switch(push[2], self._target.service):

@@ -17,6 +17,7 @@ __all__ = [
     "ENDS_CONNECTION",
     "NOTHING",
     "Handshake",
+    "ProtocolError",
     "PushNotification",
     "ReplyError",
     "behind_subscribe",
@@ -30,6 +31,7 @@ __all__ = [
 NOTHING = object()
 """What a reader returns when no whole reply is there yet."""
 
+ProtocolError = hiredis.ProtocolError
 PushNotification = hiredis.PushNotification
 ReplyError = hiredis.ReplyError
 
@@ -135,7 +137,7 @@ class Handshake:
 
 def rid_of(reply: Any) -> int | None:
     """The request id that a script's reply echoes; None for a reply that is not a script's."""
-    if _is_list(reply) and len(reply) > 1 and type(reply[1]) is bytes:
+    if _is_list(reply) and len(reply) > 1 and type(reply[1]) is bytes and reply[1].isdigit():
         return int(reply[1])
     return None
 

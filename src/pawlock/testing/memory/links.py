@@ -12,7 +12,7 @@ from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Rep
 from pawlock.testing.clock import VirtualClock
 from pawlock.testing.memory.node import MemoryNode, Outcome
 from pawlock.transport.answer import Answer
-from pawlock.transport.link import FREE, Link
+from pawlock.transport.link import Link
 from pawlock.transport.mux import Mux
 from pawlock.transport.wire import ENDS_CONNECTION
 
@@ -36,7 +36,7 @@ class MemoryLink(Link):
     """
 
     def __init__(self, node: MemoryNode, clock: VirtualClock, channel: str) -> None:
-        self.free: list[None] = [None]
+        self.busy: bool = False
         self.dead: bool = False
         self.waiting: bool = False
         self.shown: str = node.shown
@@ -54,11 +54,7 @@ class MemoryLink(Link):
 
     def ask(self, call: Call, timeout: float) -> Reply:
         """See ``Link``."""
-        free = self.free
-        try:
-            del free[0]
-        except IndexError:
-            raise Fault(FaultKind.UNREACHABLE, "the connection was taken for another thread") from None
+        self.busy = True
         try:
             outcome = self._ask(call, timeout)
         except Fault:
@@ -67,7 +63,7 @@ class MemoryLink(Link):
             self.close()
             raise
         finally:
-            free += FREE
+            self.busy = False
         if isinstance(outcome, Fault):
             if outcome.kind in ENDS_CONNECTION or outcome.maybe_applied:
                 self.close()
