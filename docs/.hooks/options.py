@@ -17,7 +17,6 @@ BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
 ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 COMPUTED = {"renew_every": "ttl / 3", "ticket_ttl": "3, at most ttl"}
 MORE = {
-    "lock_delay": "../how-to/replicas.md#a-delay-after-a-crash",
     "fence_ttl": "../concepts/fences.md#how-long-it-is-kept",
     "renew": "../concepts/leases.md#a-blocked-event-loop",
     "replicas": "../how-to/replicas.md",

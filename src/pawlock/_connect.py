@@ -56,7 +56,7 @@ def connect(
             or 0 never looks.
         options: Defaults of its locks: every option of ``pawlock.LockOptions``, such as ttl, timeout or on_lost, which
             takes a lost lease in a thread of its own. What is not given comes from the environment (``PAWLOCK_TTL``,
-            ``PAWLOCK_UNAVAILABLE_AFTER``, …), else from ``LockOptions``. Permits pass over handover and lock_delay, a
+            ``PAWLOCK_UNAVAILABLE_AFTER``, …), else from ``LockOptions``. Permits pass over handover, a
             fair lock over handover, a multi-lock over on_unavailable.
 
     Raises:

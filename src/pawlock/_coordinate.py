@@ -52,7 +52,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NOT_OF_ONCE: dict[str, Any] = {
-    "handover": 0, "lock_delay": 0, "min_hold": 0, "on_contended": "wait", "on_unavailable": "raise", "replicas": 0,
+    "handover": 0, "min_hold": 0, "on_contended": "wait", "on_unavailable": "raise", "replicas": 0,
 }  # fmt: skip
 _LATCH_TTL = 86400.0
 _LATE = 120.0

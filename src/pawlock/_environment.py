@@ -68,7 +68,6 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
     "handover": _count,
     "ticket_ttl": _number,
     "max_waiters": _count,
-    "lock_delay": _number,
     "fence_ttl": lambda text, variable: check_fence_ttl(_number(text, variable), variable),
     "replicas": _count,
     "on_exit": _word,

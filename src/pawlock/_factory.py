@@ -78,7 +78,6 @@ class SkipKwargs(TypedDict, total=False):
     handover: int
     ticket_ttl: Seconds | None
     max_waiters: int
-    lock_delay: Seconds
     fence_ttl: Seconds
     replicas: int
     on_lost: Callable[[Any], object] | None
@@ -229,7 +228,7 @@ class Settings:
         """A plan with another ttl, for one acquisition."""
         options = plan.options.but(ttl=ttl)
         if self.redlock is not None:
-            self.redlock.check_ttl(options.ttl, options.given.lock_delay)
+            self.redlock.check_ttl(options.ttl)
         queue_key = queue_key_of(plan.primitive.key, options)
         return replace(plan, options=options, queue_key=queue_key)
 
@@ -392,7 +391,7 @@ def check_for_quorum(redlock: RedlockOptions, options: Terms) -> None:
         ConfigurationError: The ttl is too long for them.
         NotSupported: They ask for replicas.
     """
-    redlock.check_ttl(options.ttl, options.given.lock_delay)
+    redlock.check_ttl(options.ttl)
     if options.replicas:
         raise NotSupported(
             "replicas cannot be used with independent masters (Redlock), which have no replicas"

@@ -120,7 +120,7 @@ async def change_limit(engine: Engine, plan: Plan, permits: object) -> None:
     await query(engine, primitive.limit(limit), plan.options, primitive.name, "set_limit")
 
 
-_NOT_FOR_PERMITS: Mapping[str, Any] = {"handover": 16, "lock_delay": 0.0}
+_NOT_FOR_PERMITS: Mapping[str, Any] = {"handover": 16}
 """Defaults of a client that do not apply to permits."""
 
 
@@ -129,5 +129,3 @@ def _refuse_mutex_options(kind: str, given: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             f"a {kind} has no local hand-off, since each holder has its own lease: omit handover"
         )
-    if "lock_delay" in given:
-        raise ConfigurationError(f"a {kind} has no lock_delay: omit it")

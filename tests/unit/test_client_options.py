@@ -32,7 +32,6 @@ VALUES: dict[str, Any] = {
     "handover": 3,
     "ticket_ttl": 2.5,
     "max_waiters": 12,
-    "lock_delay": 6.5,
     "fence_ttl": 8000.0,
     "replicas": 2,
     "on_lost": told,
@@ -117,10 +116,10 @@ def test_the_options_of_the_client_itself(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_a_primitive_has_no_use_for_is_passed_over() -> None:
     for connect in CONNECTS:
-        client = connect(URL, handover=3, lock_delay=5, on_unavailable="local")
+        client = connect(URL, handover=3, on_unavailable="local")
         assert client.fair_lock("n")._plan.options.handover == 0
         permits = client.semaphore("n", permits=2)._plan.options.given
-        assert (permits.lock_delay, permits.on_unavailable) == (0, "local")
+        assert permits.on_unavailable == "local"
         client.multi_lock(["a", "b"])
         with pytest.raises(pawlock.ConfigurationError, match="on_unavailable"):
             client.multi_lock(["a", "b"], on_unavailable="local")

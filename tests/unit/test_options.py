@@ -51,7 +51,6 @@ TABLE: dict[str, list[bool]] = {
     "handover":          [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
     "ticket_ttl":        [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "max_waiters":       [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
-    "lock_delay":        [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "fence_ttl":         [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "replicas":          [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
     "on_lost":           [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],

@@ -112,7 +112,7 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
         Args:
             name: As for ``lock``; a semaphore is independent of a lock with the same name.
             permits: The number of permits, at least 1; the same in all programs that use the name.
-            options: As for ``lock``, but no handover and no lock_delay.
+            options: As for ``lock``, but no handover.
 
         Raises:
             ConfigurationError: A name, number or option that can never work.
@@ -125,7 +125,7 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
 
         Args:
             name: As for ``lock``; an rwlock is independent of a lock with the same name.
-            options: As for ``lock``, but no handover and no lock_delay.
+            options: As for ``lock``, but no handover.
 
         Raises:
             ConfigurationError: A name or option that can never work.

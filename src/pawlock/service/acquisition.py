@@ -142,7 +142,7 @@ class Acquisition:
             return None
         waiter.asks()
         question = self.primitive.acquire(
-            waiter.token, options.life_ms, options.ticket_ms,
+            waiter.token, options.ttl_ms, options.ticket_ms,
             wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
         try:
@@ -304,7 +304,7 @@ class Acquisition:
     def _prepare(self) -> tuple[str, str, Request]:
         """Make the question of ``offer`` while there is time."""
         token, channel = self.waiter.token, self.space.engine.runtime.channel()
-        question = self.primitive.renew(token, self.options.life_ms, self.options.ticket_ms, channel)
+        question = self.primitive.renew(token, self.options.ttl_ms, self.options.ticket_ms, channel)
         self._ready = token, channel, question
         return self._ready
 

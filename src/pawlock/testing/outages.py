@@ -170,7 +170,7 @@ class AnyFaults(ABC):
             time.sleep(0.001)
         if not server_lease.degraded:
             # Its client leaves too, in the background: twice does no harm, and the next line of a test may lock.
-            self._run(server_lease.primitive.leave(server_lease.token, 0, server_lease.options.delay_ms))
+            self._run(server_lease.primitive.leave(server_lease.token, 0, 0))
 
     def assert_held(self, lease_or_name: BaseLease | BaseMultiLease | str) -> None:
         """Assert that a lease is good, by its own clock and by the server; or that somebody holds a name.

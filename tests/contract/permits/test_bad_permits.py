@@ -48,7 +48,6 @@ def test_permits_at_once() -> None:
 def test_options() -> None:
     options: list[tuple[dict[str, Any], str]] = [
         ({"handover": 4}, "hand-off"),
-        ({"lock_delay": 1}, "lock_delay"),
     ]
     for connect in CONNECTS:
         client = connect(NOWHERE)

@@ -353,34 +353,6 @@ def test_a_lease_is_never_extended_beyond_what_a_restarted_node_is_kept_out(five
 
 
 @each_api
-def test_lock_delay_keeps_the_name_closed_after_a_crash_and_not_after_a_release(
-    five: Cluster, api: str
-) -> None:
-    async def scenario() -> None:
-        client, other = (connect(api, five.urls, redlock=FRESH) for _ in range(2))
-        lock = client.lock("d", ttl=0.6, lock_delay=1.0, renew=False)
-        await done((await done(lock.acquire())).release())
-        assert not (await done(client.inspect("d"))).held
-        for extended in (False, True):
-            lease = await done(lock.acquire())
-            if extended:
-                await done(lease.extend(0.6))
-            assert lease.remaining() <= 0.6
-            ends = [server.command("PTTL", "pawlock:d") for server in five.servers]
-            assert sorted(ends)[2] > 1300  # type: ignore[operator,type-var]
-            await nap(api, 0.65)
-            assert lease.state == "lost"
-            assert await done(other.lock("d").try_acquire()) is None
-            began = time.monotonic()
-            await done((await done(other.lock("d").acquire(timeout=5))).release())
-            assert 0.5 < time.monotonic() - began < pace() * 4
-        await done(client.close())
-        await done(other.close())
-
-    play(api, scenario)
-
-
-@each_api
 def test_min_hold_keeps_the_name_closed_on_a_majority(five: Cluster, api: str) -> None:
     async def scenario() -> None:
         client = connect(api, five.urls, redlock=FRESH)

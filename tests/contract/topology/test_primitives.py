@@ -76,7 +76,7 @@ def test_several_names_at_once(url: str) -> None:
             assert set(lease.fences) == set(NAMES)
             assert two.multi_lock(NAMES[:4]).try_acquire() is None
             assert two.lock(NAMES[5]).try_acquire() is None
-        with two.multi_lock(NAMES, replicas=0, lock_delay=1.0) as lease:
+        with two.multi_lock(NAMES, replicas=0) as lease:
             assert lease.state == "held"
         for name in NAMES:
             assert not one.inspect(name).held

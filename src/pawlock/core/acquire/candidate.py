@@ -205,7 +205,7 @@ class _Attempt:
         written: GrantVotes | None = None
         self.late = False
         if votes.won:
-            left_ms = votes.left_ms - self.options.delay_ms
+            left_ms = votes.left_ms
             valid = self.settings.valid_until(sent_at, left_ms, self.options.ttl_ms)
             if valid > runtime.now() and not votes.agreed:
                 written = await self._ratify(votes.fence, self.options.block)
@@ -236,7 +236,7 @@ class _Attempt:
         caller = self.waiter.token.partition("@")[2]
         # What has less left was granted before this acquisition began: a lease of the caller's that it forgot.
         since = (self.engine.runtime.now() - self.began) * (1 + _RATE)
-        least_ms = self.options.life_ms - since * 1000 - _GRANTED_WITHIN_MS
+        least_ms = self.options.ttl_ms - since * 1000 - _GRANTED_WITHIN_MS
         for index, by_a_try in self.not_undone.items():
             outcome = votes.outcomes[index]
             if not isinstance(outcome, Busy) or outcome.holder != caller:

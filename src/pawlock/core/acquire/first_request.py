@@ -88,7 +88,7 @@ def ask(
     if not channel or options.replicas:
         return None
     call = server_lease.primitive.acquire(
-        server_lease.token, options.life_ms, options.ticket_ms,
+        server_lease.token, options.ttl_ms, options.ticket_ms,
         wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
     )  # fmt: skip
     timeout = options.request_timeout if until is None else patience(sent_at, options, until)
@@ -118,7 +118,7 @@ def own_if_granted(
     options = server_lease.options
     settings = engine.quorum
     now = engine.runtime.now()
-    left_ms = outcome.left_ms - options.delay_ms
+    left_ms = outcome.left_ms
     if settings is None:
         until = (
             sent_at + options.lasts

@@ -136,15 +136,15 @@ def _next_call(
 ) -> Request:
     channel = engine.runtime.channel()
     if waiter.queued or waiter.late_grants:
-        return primitive.renew(waiter.token, options.life_ms, options.ticket_ms, channel)
+        return primitive.renew(waiter.token, options.ttl_ms, options.ticket_ms, channel)
     if waiter.old is not None:
         old = Leaving(waiter.old.token, TOMB_MS if waiter.old.unanswered else 0)
         return primitive.swap(
-            old, waiter.token, options.life_ms, options.ticket_ms,
+            old, waiter.token, options.ttl_ms, options.ticket_ms,
             block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
     return primitive.acquire(
-        waiter.token, options.life_ms, options.ticket_ms,
+        waiter.token, options.ttl_ms, options.ticket_ms,
         wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
     )  # fmt: skip
 
@@ -272,11 +272,11 @@ def _held(
         engine.post(primitive.leave(waiter.token, TOMB_MS, 0))
         waiter.restart(engine.runtime.new_token())
         return None
-    if found and granted.left_ms < options.life_ms and not waiter.late_grants:
+    if found and granted.left_ms < options.ttl_ms and not waiter.late_grants:
         # An earlier copy was granted, and lives as its ticket, or since then with nobody to renew it: raise it once.
         waiter.late_grants = 1
         return None
-    valid = valid_until(sent_at, granted.left_ms - options.delay_ms, options.ttl_ms)
+    valid = valid_until(sent_at, granted.left_ms, options.ttl_ms)
     if valid > engine.runtime.now():
         return Grant(granted.fence, valid, True, granted.holds)
     waiter.late_grants += 1

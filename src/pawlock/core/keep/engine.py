@@ -259,7 +259,7 @@ class Engine:
         if reason is not LossReason.MAX_HOLD:
             # After max_hold the owner is notified first, and the rest of the ttl is its time to stop.
             closed = reason is LossReason.CLOSED
-            close_ms = server_lease.close_ms(self.runtime.now()) if closed else server_lease.options.delay_ms
+            close_ms = server_lease.close_ms(self.runtime.now()) if closed else 0
             self.leave_in_background(server_lease, close_ms)
         self.leases.losing.pop(server_lease, None)
         self.detach_local_queue(server_lease)
@@ -435,7 +435,7 @@ class Engine:
         late: list[ServerLease] = []
         validity = validity_of(self)
         ends = [
-            (server_lease, validity(sent_at, left_ms - server_lease.options.delay_ms, asked_ms))
+            (server_lease, validity(sent_at, left_ms, asked_ms))
             for server_lease, left_ms, asked_ms in renewed
         ]
         now = self.runtime.now()

@@ -64,7 +64,7 @@ def shared_call(group: Sequence[ServerLease]) -> Request:
     """The call that renews a group."""
     first = cast("TogetherPrimitive", group[0].primitive)
     return first.renew_all(
-        [(server_lease.primitive, server_lease.token, server_lease.options.life_ms) for server_lease in group]
+        [(server_lease.primitive, server_lease.token, server_lease.options.ttl_ms) for server_lease in group]
     )
 
 
@@ -79,9 +79,9 @@ def renewal_call(server_lease: ServerLease) -> Request:
     """The call that renews one lease."""
     options = server_lease.options
     if server_lease.rhythm is options.renewed:
-        return server_lease.primitive.renew(server_lease.token, options.life_ms, options.ticket_ms, "")
+        return server_lease.primitive.renew(server_lease.token, options.ttl_ms, options.ticket_ms, "")
     # What is only to be confirmed is asked for one millisecond, which raises nothing.
     confirmed = server_lease.at_limit or not options.given.renew
-    life_ms = 1 if confirmed else server_lease.rhythm.ttl_ms + options.delay_ms
+    ttl_ms = 1 if confirmed else server_lease.rhythm.ttl_ms
     ticket_ms = min(options.ticket_ms, server_lease.rhythm.ttl_ms)
-    return server_lease.primitive.renew(server_lease.token, life_ms, ticket_ms, "")
+    return server_lease.primitive.renew(server_lease.token, ttl_ms, ticket_ms, "")

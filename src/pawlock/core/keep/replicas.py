@@ -81,7 +81,7 @@ async def confirm(engine: Engine, primitive: Primitive, options: Terms, token: s
     """
     if not options.replicas:
         return
-    call = primitive.renew(token, options.life_ms, options.ticket_ms, "")
+    call = primitive.renew(token, options.ttl_ms, options.ticket_ms, "")
     ((answer, count),) = await engine.runtime.call_replicated(
         [call], options.replicas, options.request_timeout
     )

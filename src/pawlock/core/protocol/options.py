@@ -217,8 +217,6 @@ class LockOptions:
         ticket_ttl: TTL of a waiter's ticket on the server; default min(3, ttl). Dead waiters delay the others by at
             most this, in all.
         max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000.
-        lock_delay: How long the lock stays unavailable after a lease that was not released: its holder crashed, or lost
-            it and may still be working; default 0, at most 366 days. A release ends it immediately.
         fence_ttl: How long the server keeps a lock's fencing token after the last use; default 86400 (a day), at most
             366 days, and at least as long as a lease. 0: no longer than the lease, so that an idle lock leaves nothing
             behind. After that time tokens still increase with the server's clock, unless it was set back meanwhile.
@@ -249,7 +247,6 @@ class LockOptions:
     handover: int = 16
     ticket_ttl: float | None = None
     max_waiters: int = 10_000
-    lock_delay: float = 0.0
     fence_ttl: float = 86400.0
     replicas: int = 0
     on_lost: Callable[[Any], object] | None = None
@@ -280,7 +277,6 @@ class LockOptions:
 
     def _check_safety(self) -> None:
         put = object.__setattr__
-        put(self, "lock_delay", _positive(self.lock_delay, "lock_delay", most=MAX_TTL))
         put(self, "replicas", check_count(self.replicas, "replicas", 0, _MOST_REPLICAS))
         put(self, "fence_ttl", check_fence_ttl(self.fence_ttl))
 

@@ -54,20 +54,18 @@ class RedlockOptions:
         ttl = min(left_ms, asked_ms) / 1000.0
         return sent_at + ttl - (ttl * self.drift_factor + self.drift_floor)
 
-    def check_ttl(self, ttl: float, delay: float = 0.0) -> None:
+    def check_ttl(self, ttl: float) -> None:
         """Refuse leases that a node which restarted may have forgotten when it is asked again.
 
         Args:
             ttl: Their ttl in seconds.
-            delay: Their ``lock_delay`` in seconds.
 
         Raises:
             ConfigurationError: It is above ``max_ttl``.
         """
-        if ttl + delay > self.max_ttl:
-            what = f"ttl and lock_delay are {ttl + delay:g} s" if delay else f"ttl is {ttl:g} s"
+        if ttl > self.max_ttl:
             raise ConfigurationError(
-                f"{what}, above max_ttl {self.max_ttl:g} s: a node gets no vote for max_ttl after a restart, "
+                f"ttl is {ttl:g} s, above max_ttl {self.max_ttl:g} s: a node gets no vote for max_ttl after a restart, "
                 "so max_ttl must be the longest TTL of all clients of these nodes"
             )
 

@@ -41,8 +41,6 @@ class Terms:
         timeout, max_waiters, max_hold, min_hold, handover, ticket_ttl: As the user gave them.
         ttl_ms: The ttl in whole milliseconds.
         ticket_ms: The life of a ticket in whole milliseconds.
-        delay_ms: ``lock_delay`` in whole milliseconds.
-        life_ms: What the server is asked for: the ttl, and the delay after it.
         lasts: Seconds for which a grant of the whole ttl is valid, counted from its question.
         request_timeout: Seconds that one question may take.
         rhythm: When a lease is renewed.
@@ -63,8 +61,6 @@ class Terms:
     ticket_ttl: float = field(init=False, repr=False, compare=False)
     ttl_ms: int = field(init=False, repr=False, compare=False)
     ticket_ms: int = field(init=False, repr=False, compare=False)
-    delay_ms: int = field(init=False, repr=False, compare=False)
-    life_ms: int = field(init=False, repr=False, compare=False)
     lasts: float = field(init=False, repr=False, compare=False)
     request_timeout: float = field(init=False, repr=False, compare=False)
     rhythm: Rhythm = field(init=False, repr=False, compare=False)
@@ -84,8 +80,6 @@ class Terms:
         put(self, "ticket_ttl", ticket_ttl)
         put(self, "ttl_ms", to_ms(given.ttl))
         put(self, "ticket_ms", to_ms(ticket_ttl))
-        put(self, "delay_ms", to_ms(given.lock_delay))
-        put(self, "life_ms", self.ttl_ms + self.delay_ms)
         put(self, "lasts", valid_until(0.0, self.ttl_ms, self.ttl_ms))
         # A third of the ticket's life, so that two tries fit in it.
         put(self, "request_timeout", min(1.0, ticket_ttl / 3))
@@ -103,7 +97,7 @@ class Terms:
     def confirms(self) -> bool:
         """Whether a lease that was handed on by another client is asked for once more before it counts."""
         # A hand-off lives on its ticket's expiry, on one server: too little where more was asked for.
-        return not self.given.renew or self.delay_ms > 0 or self.replicas > 0
+        return not self.given.renew or self.replicas > 0
 
     @property
     def hands_over(self) -> bool:
@@ -115,9 +109,7 @@ class Terms:
 
     def _queue_group(self, o: LockOptions) -> str:
         # The callback's id cannot come again while its lock is alive.
-        behaviour = (
-            f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {o.replicas}"
-        )
+        behaviour = f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.replicas}"
         return f"{o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {o.fence_ms} {behaviour}"
 
     def but(self, **changes: Any) -> Terms:

@@ -32,7 +32,7 @@ def question_of(
     ahead = nodes.ahead_us
     proposal = int(sent_at * 1e6 + ahead + _AHEAD_US) if ahead else 0
     clock = not ahead or sent_at - nodes.ahead_at > _CLOCK_FOR
-    return primitive.grant(token, options.life_ms, options.block, proposal, clock=clock)
+    return primitive.grant(token, options.ttl_ms, options.block, proposal, clock=clock)
 
 
 def patience_until(nodes: QuorumRuntime, now: float, until: float | None) -> float:

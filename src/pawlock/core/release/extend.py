@@ -29,7 +29,7 @@ async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
     """
     server_lease = lease.server_lease
     if engine.quorum is not None:
-        engine.quorum.check_ttl(ttl, server_lease.options.given.lock_delay)
+        engine.quorum.check_ttl(ttl)
     if not lease.is_held():
         raise lease.not_held("extend")
     if server_lease.degraded:
@@ -80,9 +80,7 @@ async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) 
     server_lease, runtime = lease.server_lease, engine.runtime
     retry = Retry(holds=True)
     while True:
-        call = server_lease.primitive.renew(
-            server_lease.token, to_ms(ttl) + server_lease.options.delay_ms, to_ms(ttl), ""
-        )
+        call = server_lease.primitive.renew(server_lease.token, to_ms(ttl), to_ms(ttl), "")
         sent_at = runtime.now()
         try:
             outcome = await renew_one(engine, server_lease, call)

@@ -67,11 +67,11 @@ async def extend_by_token(engine: Engine, plan: Plan, text: object) -> float:
     if lease is not None:
         await extend(engine, lease, options.ttl)
         return lease.remaining()
-    call = plan.primitive.renew(token, options.life_ms, 0, "")
+    call = plan.primitive.renew(token, options.ttl_ms, 0, "")
     outcome, sent_at = await query(engine, call, options, plan.primitive.name, "extend")
     if not isinstance(outcome, Granted):
         raise _not_held(plan, "extend")
-    left = valid_until(sent_at, outcome.left_ms - options.delay_ms, options.ttl_ms) - engine.runtime.now()
+    left = valid_until(sent_at, outcome.left_ms, options.ttl_ms) - engine.runtime.now()
     if left <= 0:
         raise _not_held(plan, "extend")
     return left

@@ -145,7 +145,7 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     engine.check_open(ticket.name)
     began, epoch = runtime.now(), engine.epoch
     waiter = Waiter(runtime.new_token())
-    call = plan.primitive.adopt(ticket.token, waiter.token, plan.options.life_ms)
+    call = plan.primitive.adopt(ticket.token, waiter.token, plan.options.ttl_ms)
     engine.activity.asking[waiter] = plan.primitive, runtime.who()
     try:
         outcome, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
@@ -155,7 +155,7 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
                 await confirm(engine, plan.primitive, plan.options, waiter.token)
             except Fault as fault:
                 raise to_error(fault, plan.primitive.name, "adopt") from fault
-            until = valid_until(sent_at, outcome.left_ms - plan.options.delay_ms, plan.options.ttl_ms)
+            until = valid_until(sent_at, outcome.left_ms, plan.options.ttl_ms)
         if until <= runtime.now():
             raise NotHeld(
                 f"adopt {ticket.name!r}: the lease was already adopted, has expired, or was force-released",
