@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = "reference/options.md"
 BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
 ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
-COMPUTED = {"renew_every": "ttl / 3", "ticket_ttl": "3, at most ttl"}
+COMPUTED = {"ticket_ttl": "3, at most ttl"}
 MORE = {
     "fence_ttl": "../concepts/fences.md#how-long-it-is-kept",
     "renew": "../concepts/leases.md#a-blocked-event-loop",

@@ -75,7 +75,6 @@ class OnceKwargs(TypedDict, total=False):
 
     ttl: Seconds
     renew: Renew
-    renew_every: Seconds | None
     timeout: Seconds | None
     unavailable_after: Seconds
     max_hold: Seconds | None

@@ -1,4 +1,4 @@
-"""The options of a client as the environment gives them: each has a variable, ``PAWLOCK_`` and its name."""
+"""The options of a client as the environment gives them: most have a variable, ``PAWLOCK_`` and its name."""
 
 from __future__ import annotations
 
@@ -49,18 +49,12 @@ def _switch(text: str, variable: str) -> bool:
     return _WORDS[text.lower()]
 
 
-def _renewal(text: str, variable: str) -> bool | str:
-    return "loop" if text.lower() == "loop" else _switch(text, variable)
-
-
 def _word(text: str, variable: str) -> str:  # noqa: ARG001 - as the others
     return text
 
 
 _READ: Mapping[str, Callable[[str, str], Any]] = {
     "ttl": lambda text, variable: check_ttl(_number(text, variable), variable),
-    "renew": _renewal,
-    "renew_every": _number,
     "timeout": lambda text, variable: check_timeout(_number(text, variable), variable),
     "unavailable_after": _number,
     "max_hold": _number,
@@ -78,10 +72,10 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
 }
 
 VARIABLES: Mapping[str, str] = {option: f"PAWLOCK_{option.upper()}" for option in _READ}
-"""The variable of each option. A callback has none."""
+"""The variable of each option. Callbacks and ``renew`` have none."""
 
-_BESIDE = {"renew_every": "ttl", "ticket_ttl": "ttl", "timeout": "on_contended", "on_contended": "timeout"}
-"""Variables that an argument also overrides: a ttl implies its renewal, and without waiting there is no timeout."""
+_BESIDE = {"ticket_ttl": "ttl", "timeout": "on_contended", "on_contended": "timeout"}
+"""Variables that an argument also overrides: a ttl implies that of tickets, and without waiting there is no timeout."""
 
 
 def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

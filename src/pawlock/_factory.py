@@ -70,7 +70,6 @@ class SkipKwargs(TypedDict, total=False):
 
     ttl: Seconds
     renew: Renew
-    renew_every: Seconds | None
     timeout: Seconds | None
     unavailable_after: Seconds
     max_hold: Seconds | None

@@ -38,7 +38,6 @@ class PermitKwargs(TypedDict, total=False):
 
     ttl: Seconds
     renew: Renew
-    renew_every: Seconds | None
     timeout: Seconds | None
     unavailable_after: Seconds
     max_hold: Seconds | None

@@ -33,8 +33,7 @@ class ServiceOptions:
             polling.
         retry_delay: Seconds between two retries; default 0.2.
         max_hold: The hold is lost this long after its grant; None (default) never.
-        renew_every: How often it is renewed, less than ttl / 2; None (default): each third of the ttl.
-        renewal_interval: The same, by the name that it has in other lock services; give one of the two.
+        renewal_interval: Seconds between two renewals, less than ttl / 2; None (default): each third of the ttl.
 
     Raises:
         ConfigurationError: A value that can never work.
@@ -45,22 +44,14 @@ class ServiceOptions:
     retry_count: int = 3
     retry_delay: Seconds = 0.2
     max_hold: Seconds | None = None
-    renew_every: Seconds | None = None
     renewal_interval: Seconds | None = None
 
     def __post_init__(self) -> None:
         check_ttl(self.ttl)
         check_timeout(self.wait, "wait")
         check_count(self.retry_count, "retry_count", 0, 1_000_000)
-        if self.renew_every is not None and self.renewal_interval is not None:
-            raise ConfigurationError("renew_every and renewal_interval are the same option: pass one of them")
         if not 0 <= seconds(self.retry_delay, "retry_delay") <= 86400:
             raise ConfigurationError(f"retry_delay must be 0 to 86400 seconds, got {self.retry_delay!r}")
-
-    @property
-    def rhythm(self) -> Seconds | None:
-        """How often to renew; None for each third of the ttl."""
-        return self.renewal_interval if self.renew_every is None else self.renew_every
 
     @property
     def patience(self) -> float | None:

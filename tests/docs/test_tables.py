@@ -76,7 +76,7 @@ def test_the_table_of_options_has_each_with_its_default() -> None:
     options = {field.name: field.default for field in fields(pawlock.LockOptions) if field.init}
     assert set(listed) == set(options)
     for name, default in options.items():
-        computed = {"renew_every": "ttl / 3", "ticket_ttl": "3, at most ttl"}
+        computed = {"ticket_ttl": "3, at most ttl"}
         wanted = {computed[name]} if name in computed else spelled(default)
         assert listed[name] in wanted, name
 

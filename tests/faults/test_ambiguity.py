@@ -143,7 +143,7 @@ def test_extend(api: Api, server: Server) -> None:
 def test_renewal(api: Api, server: Server) -> None:
     def trial(one: Trial) -> None:
         rule = one.fault(one.proxy, script("renew"))
-        lease = one.lock(renew_every=0.15).acquire(5)
+        lease = one.lock(renew=0.15).acquire(5)
         rule.wait()
         before = lease.raw.valid_until
         until(lambda: lease.raw.valid_until > before, what="a good renewal after the bad one")

@@ -61,7 +61,7 @@ def test_row_50_client_kill(whom: str, near: Client, second: Client, broken: Ser
             return [str(c["id"]) for c in plain.client_list() if str(c["id"]) not in known]
 
         own = {str(plain.client_id())}
-        lease = near.lock(ttl=20, renew_every=0.2).acquire(5)
+        lease = near.lock(ttl=20, renew=0.2).acquire(5)
         holding = set(others(own))
         waiting = second.lock(ttl=20, ticket_ttl=3).start(20)
         until(lambda: waiters(broken, "n") == 1, what="the waiter's ticket")
@@ -168,7 +168,7 @@ def test_row_51_password_rotated_while_held(broken: Server, api: Api) -> None:
 
 def test_row_35_a_master_that_becomes_a_replica(near: Client, broken: Server, api: Api) -> None:
     with start("valkey") as master:
-        lease = near.lock(ttl=20, ticket_ttl=1.2, renew_every=0.2, unavailable_after=0.5).acquire(5)
+        lease = near.lock(ttl=20, ticket_ttl=1.2, renew=0.2, unavailable_after=0.5).acquire(5)
         set_config(broken, "replica-serve-stale-data", "yes")
         # A master that nobody answers at: the data stay.
         broken.command("REPLICAOF", "127.0.0.1", "1")

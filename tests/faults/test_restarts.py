@@ -26,8 +26,8 @@ def log_of(server: Server) -> Path:
 
 def test_row_43_a_restart_without_data_is_told_and_the_fence_rises(api: Api, broken: Server) -> None:
     client, rival = api.connect(broken.url), api.connect(broken.url)
-    lease = client.lock(ttl=3, renew_every=0.3, ticket_ttl=1).acquire(5)
-    counted = client.rlock("counted", owner="job-7", ttl=3, renew_every=0.3, ticket_ttl=1).acquire(5)
+    lease = client.lock(ttl=3, renew=0.3, ticket_ttl=1).acquire(5)
+    counted = client.rlock("counted", owner="job-7", ttl=3, renew=0.3, ticket_ttl=1).acquire(5)
     broken.restart(keep_data=False)
     # The server knows of nobody, so the next who asks is served at once: that is what memory alone can promise.
     second = rival.lock(ttl=10).acquire(5)
@@ -67,7 +67,7 @@ def test_row_43_a_release_that_another_owner_met_after_a_restart_is_not_called_d
     """The server forgot the lease while its release was on the way, and gave the name to another owner."""
 
     def lock(client: Client, who: str) -> Lock:
-        options: dict[str, Any] = {"ttl": 20, "renew_every": 6, "ticket_ttl": 0.9}
+        options: dict[str, Any] = {"ttl": 20, "renew": 6, "ticket_ttl": 0.9}
         made = {
             "lock": lambda: client.raw.lock("n", **options),
             "owner": lambda: client.raw.rlock("n", owner=who, **options),
@@ -112,7 +112,7 @@ def test_row_44_what_the_log_had_not_on_disk_is_lost_and_told(api: Api, lasting:
     kept = client.lock("kept", ttl=20, ticket_ttl=1).acquire(5)
     log = log_of(lasting)
     on_disk = log.stat().st_size
-    lost = client.lock("lost", ttl=8, renew_every=0.5, ticket_ttl=1).acquire(5)
+    lost = client.lock("lost", ttl=8, renew=0.5, ticket_ttl=1).acquire(5)
     assert log.stat().st_size > on_disk
     lasting.kill()
     with log.open("r+b") as file:

@@ -52,7 +52,7 @@ def test_row_34_scripts_are_flushed_again_and_again(near: Client, second: Client
         broken.command("SCRIPT", "FLUSH")
 
     flush()
-    lease = near.lock(ttl=20, ticket_ttl=1, renew_every=0.2).acquire(5)
+    lease = near.lock(ttl=20, ticket_ttl=1, renew=0.2).acquire(5)
     flush()
     lease.extend(30)
     flush()
@@ -145,7 +145,7 @@ def test_row_39_a_busy_script(near: Client, broken: Server) -> None:
 
 
 def test_row_40_out_of_memory(near: Client, second: Client, broken: Server) -> None:
-    lease = near.lock(ttl=20, renew_every=0.2).acquire(5)
+    lease = near.lock(ttl=20, renew=0.2).acquire(5)
     waiting = second.lock(ttl=20, ticket_ttl=1.2).start(20)
     until(lambda: waiters(broken, "n") == 1, what="the waiter's ticket")
     set_config(broken, "maxmemory", "1")
@@ -170,7 +170,7 @@ def test_row_40_out_of_memory(near: Client, second: Client, broken: Server) -> N
 
 @pytest.mark.parametrize("what", ["DEL", "FLUSHALL", "another holder"])
 def test_row_42_a_lock_taken_away_is_lost_and_not_made_again(what: str, near: Client, broken: Server) -> None:
-    lease = near.lock(ttl=20, renew_every=0.2).acquire(5)
+    lease = near.lock(ttl=20, renew=0.2).acquire(5)
     if what == "another holder":
         broken.command("SET", key("n"), "somebody@else", "PX", "20000")
     else:
@@ -186,7 +186,7 @@ def test_row_42_a_lock_taken_away_is_lost_and_not_made_again(what: str, near: Cl
 @pytest.mark.parametrize("policy", ["volatile-ttl", "allkeys-random"])
 def test_row_41_an_evicted_lock_is_told(policy: str, near: Client, broken: Server) -> None:
     set_config(broken, "maxmemory-policy", policy)
-    leases = [near.lock(f"n{i}", ttl=20, renew_every=0.3).acquire(5) for i in range(5)]
+    leases = [near.lock(f"n{i}", ttl=20, renew=0.3).acquire(5) for i in range(5)]
     set_config(broken, "maxmemory", "1")
     refusal(broken, "SET", "x", "1")
     until(lambda: all(lease.state == "lost" for lease in leases), timeout=8, what="the losses")
@@ -231,7 +231,7 @@ def test_row_46_a_key_without_an_end_is_shown_and_not_taken(near: Client, broken
 
 
 def test_row_46_a_renewal_gives_a_persisted_key_its_end_again(near: Client, broken: Server) -> None:
-    lease = near.lock(ttl=20, renew_every=0.2).acquire(5)
+    lease = near.lock(ttl=20, renew=0.2).acquire(5)
     broken.command("PERSIST", key("n"))
     until(lambda: int(str(broken.command("PTTL", key("n")))) > 0, what="an end")
     lease.release()
@@ -253,7 +253,7 @@ SURVIVES = ("DEL fence", "SCRIPT FLUSH", "restart with data")
 @events
 def test_row_47_fences_rise_while_holding(event: str, api: Api, lasting: Server) -> None:
     client = api.connect(lasting.url)
-    lease = client.lock(ttl=20, ticket_ttl=1.2, renew_every=0.2).acquire(5)
+    lease = client.lock(ttl=20, ticket_ttl=1.2, renew=0.2).acquire(5)
     EVENTS[event](lasting)
     if event in SURVIVES:
         before = lease.raw.valid_until
@@ -273,7 +273,7 @@ def test_row_47_fences_rise_while_holding(event: str, api: Api, lasting: Server)
 @events
 def test_row_47_fences_rise_while_waiting(event: str, api: Api, lasting: Server) -> None:
     holder, waiter = api.connect(lasting.url), api.connect(lasting.url)
-    lease = holder.lock(ttl=20, ticket_ttl=1.2, renew_every=0.2).acquire(5)
+    lease = holder.lock(ttl=20, ticket_ttl=1.2, renew=0.2).acquire(5)
     waiting = [waiter.lock(ttl=20, ticket_ttl=1.2, handover=0).start(20) for _ in range(2)]
     until(lambda: waiters(lasting, "n") >= 1, what="a waiter's ticket")
     EVENTS[event](lasting)

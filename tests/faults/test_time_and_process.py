@@ -131,7 +131,7 @@ def test_row_19_a_blocked_event_loop(server: Server) -> None:
 
     async def body() -> None:
         async with pawlock.connect_async(server.url) as client:
-            lease = await client.lock("n", ttl=0.5, renew="loop").acquire(5)
+            lease = await client.lock("n", ttl=0.5, renew=False).acquire(5)
             time.sleep(0.6)  # noqa: ASYNC251 - that is the fault
             with pytest.raises(pawlock.LeaseLost):
                 lease.check()
@@ -172,7 +172,7 @@ def test_row_20_lost_is_final(client: Client, proxy: Proxy, server: Server) -> N
 
 def test_row_21_one_bad_renewal_ends_nothing(client: Client, proxy: Proxy) -> None:
     rule = proxy.reset(script("renew"))
-    lease = client.lock(ttl=3, renew_every=0.2).acquire(5)
+    lease = client.lock(ttl=3, renew=0.2).acquire(5)
     rule.wait()
     first = lease.raw.valid_until
     until(lambda: lease.raw.valid_until > first + 0.5, what="several good renewals")
@@ -181,7 +181,7 @@ def test_row_21_one_bad_renewal_ends_nothing(client: Client, proxy: Proxy) -> No
 
 def test_row_22_an_administrator_deletes_the_key(client: Client, server: Server, proxy: Proxy) -> None:
     lost: list[object] = []
-    lease = client.lock(ttl=20, renew_every=0.15, on_lost=lost.append).acquire(5)
+    lease = client.lock(ttl=20, renew=0.15, on_lost=lost.append).acquire(5)
     server.command("DEL", key("n"))
     until(lambda: lost, timeout=5, what="on_lost")
     assert lease.reason == "expired"
@@ -194,7 +194,7 @@ def test_row_22_an_administrator_deletes_the_key(client: Client, server: Server,
 def test_row_23_renewal_never_outlives_release(client: Client, proxy: Proxy, server: Server) -> None:
     for _ in range(3):
         rule = proxy.hold_reply(script("renew"), seconds=0.15)
-        lease = client.lock(ttl=6, renew_every=0.05).acquire(5)
+        lease = client.lock(ttl=6, renew=0.05).acquire(5)
         rule.wait()
         lease.release()
         assert remains(server) == []

@@ -23,8 +23,7 @@ def told(lease: object) -> None:
 
 VALUES: dict[str, Any] = {
     "ttl": 21.0,
-    "renew": False,
-    "renew_every": 3.5,
+    "renew": 3.5,
     "timeout": 4.5,
     "unavailable_after": 1.5,
     "max_hold": 77.0,
@@ -39,7 +38,7 @@ VALUES: dict[str, Any] = {
     "on_unavailable": "local",
     "on_contended": "skip",
 }
-WITH_VARIABLE = [name for name in VALUES if name != "on_lost"]
+WITH_VARIABLE = [name for name in VALUES if name not in ("on_lost", "renew")]
 
 
 def options_of(client: pawlock.Client | pawlock.AsyncClient) -> LockOptions:
@@ -95,10 +94,9 @@ def test_a_variable_of_the_client_itself_that_can_never_work_is_named(
 
 
 def test_an_argument_replaces_what_only_fits_the_variable_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAWLOCK_RENEW_EVERY", "9")
     monkeypatch.setenv("PAWLOCK_TICKET_TTL", "9")
     for connect in CONNECTS:
-        assert options_of(connect(URL, ttl=6)).renew_every == 2
+        assert options_of(connect(URL, ttl=6)).ticket_ttl == 3
     monkeypatch.setenv("PAWLOCK_ON_CONTENDED", "skip")
     for connect in CONNECTS:
         assert options_of(connect(URL, timeout=6)).on_contended == "wait"

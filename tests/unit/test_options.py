@@ -42,8 +42,7 @@ COLUMNS = list(STRANGE)
 #                      0    None  neg  inf   -inf  nan  bool text  td   int   float list
 TABLE: dict[str, list[bool]] = {
     "ttl":               [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
-    "renew":             [BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD, BAD, BAD, BAD],
-    "renew_every":       [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "renew":             [BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, OK, OK, OK, BAD],
     "timeout":           [OK, OK, BAD, OK, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "unavailable_after": [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "max_hold":          [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
@@ -83,7 +82,7 @@ def test_the_table_has_every_option() -> None:
 def test_defaults() -> None:
     options = LockOptions()
     terms = Terms(options)
-    assert (options.ttl, options.renew, options.renew_every, options.timeout) == (30.0, True, 10.0, None)
+    assert (options.ttl, options.renew, options.interval, options.timeout) == (30.0, True, 10.0, None)
     assert (options.handover, options.ticket_ttl, options.max_waiters) == (16, 3.0, 10_000)
     assert (terms.ttl_ms, terms.ticket_ms, terms.block) == (30_000, 3_000, 17)
     assert (options.unavailable_after, options.min_hold, options.max_hold) == (10.0, 0.0, None)
@@ -97,7 +96,7 @@ def test_what_follows_from_a_ttl() -> None:
             options = LockOptions(ttl=ttl)
             terms = Terms(options)
             assert isinstance(options.ttl, float)
-            assert options.renew_every == options.ttl / 3
+            assert terms.rhythm.every == options.ttl / 3
             assert options.ticket_ttl == min(3.0, options.ttl)
             assert terms.request_timeout <= terms.ticket_ttl / 3, "two tries fit into a ticket"
             assert terms.ttl_ms >= options.ttl * 1000, "the server keeps it no shorter"
@@ -126,10 +125,11 @@ def test_renewal_must_come_twice_in_a_ttl() -> None:
     for every, ttl, good in cases:
         with case(every, ttl, good):
             if good:
-                assert LockOptions(ttl=ttl, renew_every=every).renew_every == every
+                options = LockOptions(ttl=ttl, renew=timedelta(seconds=every))
+                assert options.renew == options.interval == Terms(options).rhythm.every == every
             else:
                 with pytest.raises(pawlock.ConfigurationError, match="half the TTL"):
-                    LockOptions(ttl=ttl, renew_every=every)
+                    LockOptions(ttl=ttl, renew=every)
 
 
 def test_a_ticket_is_a_lease_too() -> None:
@@ -158,11 +158,13 @@ def test_who_hands_over() -> None:
 
 
 def test_a_changed_ttl_brings_its_own_rhythm() -> None:
-    changed = LockOptions(ttl=30.0, renew_every=5.0, ticket_ttl=2.0).but(ttl=1.0)
-    assert changed.renew_every == pytest.approx(1 / 3)
+    changed = LockOptions(ttl=30.0, renew=5.0, ticket_ttl=2.0).but(ttl=1.0)
+    assert changed.renew is True
+    assert changed.interval == pytest.approx(1 / 3)
     assert changed.ticket_ttl == 1.0
-    kept = LockOptions(ttl=30.0, renew_every=5.0).but(timeout=1.0)
-    assert kept.renew_every == 5.0
+    assert LockOptions(ttl=30.0, renew=5.0).but(timeout=1.0).renew == 5.0
+    assert LockOptions(renew=False).but(ttl=1.0).renew is False
+    assert LockOptions().but(ttl=1.0, renew=0.2).renew == 0.2
     same = LockOptions()
     assert same.but() is same
     with pytest.raises(pawlock.ConfigurationError):

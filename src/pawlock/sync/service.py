@@ -63,7 +63,8 @@ class LockService:
         """
         asked = service_options(options)
         who = secret() if identifier is None else identifier
-        given = {"ttl": asked.ttl, "max_hold": asked.max_hold, "renew_every": asked.rhythm}
+        renew = True if asked.renewal_interval is None else asked.renewal_interval
+        given = {"ttl": asked.ttl, "max_hold": asked.max_hold, "renew": renew}
         plan = plan_of_service(settings_of(self._client), name, given, who)
         lock = Lock(self._client, plan, ("rlock", name, given, who))
         with self._book.watching(lock.name):

@@ -72,29 +72,6 @@ def test_it_is_counted(valkey: Server) -> None:
     assert counted.count("renewed_by_thread") >= 2
 
 
-@pytest.mark.parametrize(
-    "which", ["lock", *[pytest.param(one, marks=pytest.mark.slow) for one in ("client", "environment")]]
-)
-def test_it_can_be_left_to_the_loop(valkey: Server, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if which == "environment":
-        monkeypatch.setenv("PAWLOCK_RENEW", "loop")
-
-    async def main() -> None:
-        client = (
-            pawlock.connect_async(valkey.url, renew="loop")
-            if which == "client"
-            else pawlock.connect_async(valkey.url)
-        )
-        lock = client.lock("n", ttl=0.2, renew="loop") if which == "lock" else client.lock("n", ttl=0.2)
-        async with client, lock as lease:
-            assert not relieved()
-            await asyncio.sleep(0.3)
-            block(lease, 0.5)
-
-    with pytest.raises(pawlock.LeaseLost, match="expired"):
-        asyncio.run(main())
-
-
 def test_max_hold_bounds_it(valkey: Server) -> None:
     async def main() -> float:
         async with pawlock.connect_async(valkey.url) as client:

@@ -31,7 +31,7 @@ def test_another_process_goes_on(client: pawlock.Client, valkey: Server) -> None
     text = """
         import sys, time, pawlock
         client = pawlock.connect(sys.argv[1])
-        with client.adopt(sys.argv[2], renew_every=0.2) as lease:
+        with client.adopt(sys.argv[2], renew=0.2) as lease:
             print(lease.name, lease.fence, lease.ttl, flush=True)
             sys.stdin.readline()
             lease.check()

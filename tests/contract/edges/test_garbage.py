@@ -142,7 +142,7 @@ def test_clients_that_are_dropped_leave_no_thread_and_no_connection(valkey: Serv
 
 
 def test_a_lease_alone_keeps_its_renewal(valkey: Server) -> None:
-    lease = pawlock.connect(valkey.url, ttl=10, renew_every=0.3).lock("alone").acquire()
+    lease = pawlock.connect(valkey.url, ttl=10, renew=0.3).lock("alone").acquire()
     gc.collect()
     granted = lease.valid_until
     eventually(lambda: lease.valid_until > granted + 0.5, "it is renewed twice")

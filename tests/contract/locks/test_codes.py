@@ -112,7 +112,7 @@ def test_a_reader_cannot_downgrade(api: Api, pair: list[Client]) -> None:
 
 def test_the_code_of_a_real_loss(api: Api, pair: list[Client], valkey: Server) -> None:
     client: Any = pair[0].raw
-    lease = api.run(client.lock("taken", ttl=3.0, renew_every=0.3).acquire)
+    lease = api.run(client.lock("taken", ttl=3.0, renew=0.3).acquire)
     valkey.command("SET", "pawlock:taken", "operator@desk:1/sh", "PX", "60000")
     longest = api.run(client.lock("long", ttl=0.9, max_hold=0.3).acquire)
     until(lambda: lease.lost and longest.lost)

@@ -111,7 +111,7 @@ def test_a_held_lease_survives_a_failover(group: SentinelGroup, api: Api) -> Non
 @pytest.mark.slow
 def test_a_lease_is_suspect_while_there_is_no_master(group: SentinelGroup, api: Api) -> None:
     client = api.connect(group.url)
-    lease = client.lock(ttl=20.0, renew_every=0.2).acquire()
+    lease = client.lock(ttl=20.0, renew=0.2).acquire()
     until(lambda: replicated(group), what="the replica has the lock")
     old = group.master
     old.kill()

@@ -340,7 +340,7 @@ def test_leases_that_end_all_the_time_do_not_cut_short_the_renewal_of_another(va
     valkey.command("FLUSHALL")
     ended: list[pawlock.Lease] = []
     with Proxy(valkey) as proxy, pawlock.connect(proxy.url) as client:
-        lease = client.lock("n", ttl=10, renew_every=0.5).acquire()
+        lease = client.lock("n", ttl=10, renew=0.5).acquire()
         proxy.delay(replies=0.02)
         first, stop = lease.valid_until, threading.Event()
 
@@ -394,7 +394,7 @@ async def test_a_loss_is_told_in_time_while_the_upkeep_connects_anew(valkey: Ser
         client = pawlock.connect_async(proxy.url)
 
         async def body() -> None:
-            async with client.lock("n", ttl=1.0, renew_every=0.45) as lease:
+            async with client.lock("n", ttl=1.0, renew=0.45) as lease:
                 try:
                     await asyncio.sleep(10)
                 finally:

@@ -138,7 +138,7 @@ class Engine:
         """Start the background service, or wake it for a server lease that it does not know of in time."""
         self.wake_maintenance()
         # Now, and not once a renewal is late: a body may block the loop from its first line on.
-        if self.renewal_thread is not None and server_lease.options.given.renew is True:
+        if self.renewal_thread is not None and server_lease.options.given.renew:
             self.renewal_thread.wake()
 
     def wake_maintenance(self) -> None:

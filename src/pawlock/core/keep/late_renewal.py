@@ -70,7 +70,7 @@ def look_for_late(engine: Engine, *, blocked: bool) -> Late:
     since = inf
     for server_lease, planned in due:
         if (
-            server_lease.options.given.renew is not True
+            not server_lease.options.given.renew
             or server_lease.degraded
             or now >= server_lease.valid_until
             or server_lease.owner.epoch != engine.epoch

@@ -65,9 +65,7 @@ async def _renew(engine: Engine, due: list[ServerLease]) -> None:
     groups, single = share(plain) if len(plain) > 1 and may_share(engine) else ([], plain)
     calls = [shared_call(group) for group in groups]
     calls += [renewal_call(server_lease) for server_lease in single]
-    if engine.renewal_thread is not None and any(
-        server_lease.options.given.renew is True for server_lease in batch
-    ):
+    if engine.renewal_thread is not None and any(server_lease.options.given.renew for server_lease in batch):
         engine.renewal_thread.wake()
     sent_at = engine.runtime.now()
     patience = _patience(engine, batch, sent_at)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from pawlock.core.protocol.validity import to_ms
 from pawlock.errors import ConfigurationError
@@ -33,8 +33,8 @@ __all__ = [
 Seconds = float | int | timedelta
 """A duration: seconds, or a ``timedelta``."""
 
-Renew = bool | Literal["loop"]
-"""Whether a lease is renewed: True, False, or ``"loop"``, which leaves it to the event loop alone."""
+Renew = bool | Seconds
+"""Whether a lease is renewed, or how often: True (every third of its ttl), seconds or a ``timedelta``, or False."""
 
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
@@ -202,11 +202,9 @@ class LockOptions:
     Args:
         ttl: TTL of a lease on the server without renewal; 0.05 to 366 days, default 30 (it survives a GC pause or a
             failover, and a crashed holder blocks the lock for no longer). A lease is renewed every third of it.
-        renew: Whether the lease is renewed while it is held; default True: in asyncio also while the event loop is
-            blocked, by a thread. ``"loop"``: by the event loop alone, so that a blocked loop loses its leases; the same
-            as True in threads.
-        renew_every: The renewal interval; default ttl/3, which leaves two retries before the lease expires. Must be
-            below ttl/2.
+        renew: Whether the lease is renewed while it is held, in asyncio also while the event loop is blocked. True
+            (default): every ttl/3, which leaves two retries before the lease expires. A duration: that often; it must be
+            more than 0 and below ttl/2. False: never.
         timeout: How long acquire waits; None (default) waits indefinitely, 0 tries once.
         unavailable_after: How long to keep retrying an unreachable server; default 10, long enough for a failover.
         max_hold: The lease is lost this long after the grant (or after the last ``beat()``); None (default) never.
@@ -239,7 +237,6 @@ class LockOptions:
 
     ttl: float = 30.0
     renew: Renew = True
-    renew_every: float | None = None
     timeout: float | None = None
     unavailable_after: float = 10.0
     max_hold: float | None = None
@@ -258,8 +255,6 @@ class LockOptions:
         put = object.__setattr__
         ttl = check_ttl(self.ttl)
         put(self, "ttl", ttl)
-        if self.renew is not True and self.renew is not False and self.renew != "loop":
-            raise ConfigurationError(f"renew must be True, False or 'loop', got {self.renew!r:.40}")
         put(self, "timeout", check_timeout(self.timeout))
         put(self, "unavailable_after", _positive(self.unavailable_after, "unavailable_after"))
         put(self, "min_hold", _positive(self.min_hold, "min_hold", most=MAX_TTL))
@@ -293,19 +288,20 @@ class LockOptions:
 
     def _check_renewal(self, ttl: float) -> None:
         put = object.__setattr__
-        if self.renew_every is None:
-            put(self, "renew_every", ttl / 3)
-        else:
-            every = _positive(self.renew_every, "renew_every", zero=False)
+        if not isinstance(self.renew, bool):
+            every = _positive(self.renew, "renew", zero=False)
             if every >= ttl / 2:
-                raise ConfigurationError(
-                    f"renew_every must be below half the TTL ({ttl / 2:g} s), got {every:g}",
-                )
-            put(self, "renew_every", every)
+                raise ConfigurationError(f"renew must be below half the TTL ({ttl / 2:g} s), got {every:g}")
+            put(self, "renew", every)
         if self.max_hold is not None:
             put(self, "max_hold", _positive(self.max_hold, "max_hold", zero=False))
             if not self.renew:
                 raise ConfigurationError("max_hold has no effect with renew=False: set ttl instead")
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two renewals; without renewal, what they would be."""
+        return self.ttl / 3 if isinstance(self.renew, bool) else seconds(self.renew, "renew")
 
     @property
     def fence_ms(self) -> int:
@@ -317,7 +313,9 @@ class LockOptions:
         if not changes:
             return self
         if "ttl" in changes:
-            changes = {"renew_every": None, "ticket_ttl": None} | changes
+            # How often it is renewed belongs to the ttl; whether it is renewed does not.
+            renew = self.renew if isinstance(self.renew, bool) else True
+            changes = {"renew": renew, "ticket_ttl": None} | changes
         if "on_contended" in changes and (changes["on_contended"], self.on_contended) != ("wait", "wait"):
             # The client's own timeout is for those who wait, and 0 for those who do not.
             changes = {"timeout": None} | changes

@@ -83,7 +83,7 @@ class Terms:
         put(self, "lasts", valid_until(0.0, self.ttl_ms, self.ttl_ms))
         # A third of the ticket's life, so that two tries fit in it.
         put(self, "request_timeout", min(1.0, ticket_ttl / 3))
-        put(self, "rhythm", Rhythm(given.ttl, given.renew_every or given.ttl / 3))
+        put(self, "rhythm", Rhythm(given.ttl, given.interval))
         put(self, "renewed", self.rhythm if given.renew else None)
         put(self, "block", self.handover + 1 if self.hands_over else 1)
         put(self, "queue_group", self._queue_group(given))
@@ -109,7 +109,7 @@ class Terms:
 
     def _queue_group(self, o: LockOptions) -> str:
         # The callback's id cannot come again while its lock is alive.
-        behaviour = f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.replicas}"
+        behaviour = f"{id(o.on_lost)} {o.interval} {o.on_exit} {o.on_unavailable} {o.replicas}"
         return f"{o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {o.fence_ms} {behaviour}"
 
     def but(self, **changes: Any) -> Terms:
