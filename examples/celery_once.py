@@ -22,7 +22,7 @@ together = threading.Barrier(2)
 
 
 @app.task  # type: ignore[untyped-decorator] # Celery has no type marks
-@client.lock("report:{day}", on_contended="skip", min_hold=2)
+@client.lock("report:{day}", min_hold=2)(on_contended="skip")
 def report(day: str) -> str:
     """Write the report of a day; whoever finds it under way has nothing to do and returns None."""
     pawlock.current_lease().check()

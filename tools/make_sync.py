@@ -54,7 +54,7 @@ GENERATED = (
 HEADER = "# Written by tools/make_sync.py from aio/{name}.py: change that, and run it.\n"
 
 NAMES = (
-    (r"\b(Base|Skipping)?Async(?=[A-Z])", r"\1"),
+    (r"\b(Base)?Async(?=[A-Z])", r"\1"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\bMultiAcquiring\b", "MultiLease"),

@@ -21,7 +21,6 @@ MORE = {
     "renew": "../concepts/leases.md#a-blocked-event-loop",
     "replicas": "../how-to/replicas.md",
     "on_unavailable": "../how-to/server-down.md",
-    "on_contended": "../how-to/decorate.md",
 }
 """Where more is said."""
 

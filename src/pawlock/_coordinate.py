@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
+from typing import Any, ParamSpec, Self, TypedDict, TypeVar
 
 from pawlock._cancel import CancelScope
 from pawlock._environment import unknown_options
@@ -35,11 +35,9 @@ __all__ = [
     "BarrierKwargs",
     "BarrierPlan",
     "Described",
-    "Guarding",
     "LatchKwargs",
     "LatchPlan",
     "OnceKwargs",
-    "Skipping",
     "barrier_plan",
     "election_plan",
     "guard",
@@ -52,7 +50,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NOT_OF_ONCE: dict[str, Any] = {
-    "handover": 0, "min_hold": 0, "on_contended": "wait", "on_unavailable": "raise", "replicas": 0,
+    "handover": 0, "min_hold": 0, "on_unavailable": "raise", "replicas": 0,
 }  # fmt: skip
 _LATCH_TTL = 86400.0
 _LATE = 120.0
@@ -194,8 +192,7 @@ def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> Terms
         text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(names))}"
         raise ConfigurationError(text)
     defaults: dict[str, Any] = {
-        # With on_contended="skip" or "raise" the client's timeout is 0, which is for locks alone.
-        "timeout": settings.options.timeout if settings.options.given.on_contended == "wait" else None,
+        "timeout": settings.options.timeout,
         "unavailable_after": settings.options.given.unavailable_after,
     }
     return Terms(LockOptions(**{**defaults, **given}))
@@ -235,25 +232,6 @@ def _revive(client_class: type, origin: Any, kind: str, args: tuple[Any, ...], g
 
 
 # What only the leader may do ----------------------------------------------------------------------------------------
-
-
-class Guarding(Protocol):
-    """What decorates a function, and leaves its type as it is."""
-
-    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
-        """Decorate it."""
-        ...
-
-
-class Skipping(Protocol):
-    """What decorates a function whose calls may give None instead."""
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | None]: ...
 
 
 def guard(leadership: Leadership, function: Callable[..., Any] | None, on_follower: str) -> Any:

@@ -11,24 +11,56 @@ import inspect
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from pawlock._inside import client_of, source_of
 from pawlock._template import Template, escape, make, plain
 from pawlock.core.coordinate.once import running
 from pawlock.core.lease.base import BaseLease
+from pawlock.core.protocol.options import check_choice
 from pawlock.core.protocol.terms import Terms
 from pawlock.errors import ConfigurationError, NotHeld
 from pawlock.model import Done, Running
 
-__all__ = ["current_lease", "decorated", "decorated_async", "decorated_once", "decorated_once_async"]
+__all__ = [
+    "Guarding",
+    "OnContended",
+    "Skipping",
+    "current_lease",
+    "decorated",
+    "decorated_async",
+    "decorated_once",
+    "decorated_once_async",
+]
 
 log: logging.Logger = logging.getLogger("pawlock.acquire")
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+OnContended = Literal["wait", "raise", "skip"]
+"""What a call of a decorated function does while another client holds the lock."""
+
 _current: ContextVar[Any] = ContextVar("pawlock_current_lease")
+
+
+class Guarding(Protocol):
+    """What decorates a function, and leaves its type as it is."""
+
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
+        """Decorate it."""
+        ...
+
+
+class Skipping(Protocol):
+    """What decorates a function whose calls may give None instead."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | None]: ...
 
 
 def current_lease() -> BaseLease:
@@ -47,31 +79,32 @@ def current_lease() -> BaseLease:
     return cast("BaseLease", lease)
 
 
-def decorated(lock: Any, options: Terms, function: Callable[P, R]) -> Callable[P, R]:
-    """The function, run under the lock by threads.
+def decorated(lock: Any, options: Terms, function: Callable[..., Any] | None, on_contended: str) -> Any:
+    """The function, run under the lock by threads; without one, what decorates it.
 
     Args:
         lock: The lock as the factory method made it.
         options: Its options.
-        function: What to run.
+        function: What to run; None if it is still to come.
+        on_contended: What a call does while another client holds the lock.
 
     Raises:
         ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
     """
+    check_choice(on_contended, "on_contended", "wait", "raise", "skip")
+    if function is None:
+        return functools.partial(decorated, lock, options, on_contended=on_contended)
     _check_plain(function)
     choose = _chooser(lock, source_of(lock)[1], function)
+    timeout = options.timeout if on_contended == "wait" else 0
 
     @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: Any, **kwargs: Any) -> Any:
         chosen = choose(args, kwargs)
-        lease = (
-            chosen.try_acquire()
-            if options.given.on_contended == "skip"
-            else chosen.acquire(timeout=options.timeout)
-        )
+        lease = chosen.try_acquire() if on_contended == "skip" else chosen.acquire(timeout=timeout)
         if lease is None:
             _skipped(chosen.name, function)
-            return cast("R", None)
+            return None
         with lease:
             before = _current.set(lease)
             try:
@@ -82,32 +115,35 @@ def decorated(lock: Any, options: Terms, function: Callable[P, R]) -> Callable[P
     return call
 
 
-def decorated_async(
-    lock: Any, options: Terms, function: Callable[P, Coroutine[Any, Any, R]]
-) -> Callable[P, Coroutine[Any, Any, R]]:
-    """The coroutine function, run under the lock by tasks.
+def decorated_async(lock: Any, options: Terms, function: Callable[..., Any] | None, on_contended: str) -> Any:
+    """The coroutine function, run under the lock by tasks; without one, what decorates it.
 
     Args:
         lock: The lock as the factory method made it.
         options: Its options.
-        function: What to run.
+        function: What to run; None if it is still to come.
+        on_contended: What a call does while another client holds the lock.
 
     Raises:
         ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
     """
+    check_choice(on_contended, "on_contended", "wait", "raise", "skip")
+    if function is None:
+        return functools.partial(decorated_async, lock, options, on_contended=on_contended)
     _check_coroutine(function)
     choose = _chooser(lock, source_of(lock)[1], function)
+    timeout = options.timeout if on_contended == "wait" else 0
 
     @functools.wraps(function)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(*args: Any, **kwargs: Any) -> Any:
         chosen = choose(args, kwargs)
-        if options.given.on_contended == "skip":
+        if on_contended == "skip":
             lease = await chosen.try_acquire()
         else:
-            lease = await chosen.acquire(timeout=options.timeout)
+            lease = await chosen.acquire(timeout=timeout)
         if lease is None:
             _skipped(chosen.name, function)
-            return cast("R", None)
+            return None
         async with lease:
             before = _current.set(lease)
             try:

@@ -66,7 +66,6 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
     "replicas": _count,
     "on_exit": _word,
     "on_unavailable": _word,
-    "on_contended": _word,
     "deadlock_after": lambda text, variable: check_deadlock_after(_number(text, variable), variable),
     "strict": _switch,
 }
@@ -74,8 +73,8 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
 VARIABLES: Mapping[str, str] = {option: f"PAWLOCK_{option.upper()}" for option in _READ}
 """The variable of each option. Callbacks and ``renew`` have none."""
 
-_BESIDE = {"ticket_ttl": "ttl", "timeout": "on_contended", "on_contended": "timeout"}
-"""Variables that an argument also overrides: a ttl implies that of tickets, and without waiting there is no timeout."""
+_BESIDE = {"ticket_ttl": "ttl"}
+"""Variables that another argument also overrides: a ttl implies that of tickets."""
 
 
 def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

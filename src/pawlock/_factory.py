@@ -46,7 +46,6 @@ __all__ = [
     "LockKwargs",
     "Origin",
     "Settings",
-    "SkipKwargs",
     "check_for_quorum",
     "check_word",
     "description",
@@ -65,8 +64,8 @@ __all__ = [
 ]
 
 
-class SkipKwargs(TypedDict, total=False):
-    """The options of a lock beside ``on_contended="skip"``, which changes what a decorated function returns."""
+class LockKwargs(TypedDict, total=False):
+    """The options of a lock as keyword arguments; see ``LockOptions``."""
 
     ttl: Seconds
     renew: Renew
@@ -82,12 +81,6 @@ class SkipKwargs(TypedDict, total=False):
     on_lost: Callable[[Any], object] | None
     on_exit: str
     on_unavailable: str
-
-
-class LockKwargs(SkipKwargs, total=False):
-    """The options of a lock as keyword arguments; see ``LockOptions``."""
-
-    on_contended: str
 
 
 _EXCLUSIVE = ("lock", "rlock", "fair_lock")

@@ -31,6 +31,7 @@ _WORDS = {
     "lease_time": "Redisson's leaseTime is ttl, with renew=False",
     "wait_time": "Redisson's waitTime is timeout",
     "auto_renewal": "python-redis-lock's auto_renewal is renew, and on by default",
+    "on_contended": "it belongs to the decorator: @client.lock(name)(on_contended=…)",
     "sleep": "pawlock does not poll: remove it",
     "thread_local": "a lease can be passed from thread to thread: remove it",
     "retry_count": "pawlock waits in a queue: pass timeout",

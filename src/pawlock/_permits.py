@@ -49,7 +49,6 @@ class PermitKwargs(TypedDict, total=False):
     on_lost: Callable[[Any], object] | None
     on_exit: str
     on_unavailable: str
-    on_contended: str
 
 
 def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mapping[str, Any]) -> Plan:

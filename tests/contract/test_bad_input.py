@@ -293,10 +293,6 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"on_exit": "ignore"}, "on_exit must be 'raise' or 'warn', got 'ignore'"),
     ({"on_exit": None}, "on_exit must be 'raise' or 'warn', got None"),
     ({"on_exit": ["raise"]}, "on_exit must be 'raise' or 'warn', got ['raise']"),
-    ({"on_contended": "ignore"}, "on_contended must be 'wait', 'raise' or 'skip', got 'ignore'"),
-    ({"on_contended": None}, "on_contended must be 'wait', 'raise' or 'skip', got None"),
-    ({"on_contended": "skip", "timeout": 3}, "remove one"),
-    ({"on_contended": "raise", "timeout": 0.5}, "remove one"),
     ({"tll": 30}, "unknown option tll"),
     ({"expire": 30, "blocking": True}, "unknown option blocking, expire"),
 ]

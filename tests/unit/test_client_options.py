@@ -36,7 +36,6 @@ VALUES: dict[str, Any] = {
     "on_lost": told,
     "on_exit": "warn",
     "on_unavailable": "local",
-    "on_contended": "skip",
 }
 WITH_VARIABLE = [name for name in VALUES if name not in ("on_lost", "renew")]
 
@@ -97,9 +96,6 @@ def test_an_argument_replaces_what_only_fits_the_variable_beside_it(monkeypatch:
     monkeypatch.setenv("PAWLOCK_TICKET_TTL", "9")
     for connect in CONNECTS:
         assert options_of(connect(URL, ttl=6)).ticket_ttl == 3
-    monkeypatch.setenv("PAWLOCK_ON_CONTENDED", "skip")
-    for connect in CONNECTS:
-        assert options_of(connect(URL, timeout=6)).on_contended == "wait"
 
 
 def test_the_options_of_the_client_itself(monkeypatch: pytest.MonkeyPatch) -> None:

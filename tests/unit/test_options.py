@@ -55,7 +55,6 @@ TABLE: dict[str, list[bool]] = {
     "on_lost":           [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
     "on_exit":           [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
     "on_unavailable":    [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
-    "on_contended":      [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
 }  # fmt: skip
 CASES: list[tuple[str, Any, bool]] = [
     (option, STRANGE[column], good)
@@ -205,24 +204,6 @@ def test_callbacks() -> None:
         check_callback(apied, may_be_async=False)
     with pytest.raises(pawlock.ConfigurationError, match="callable"):
         check_callback("x", may_be_async=True)
-
-
-def test_who_does_not_want_to_wait_does_not() -> None:
-    for how in ("skip", "raise"):
-        with case(how):
-            assert LockOptions(on_contended=how).timeout == 0.0
-            assert LockOptions(on_contended=how, timeout=0).timeout == 0.0
-
-
-def test_who_is_to_wait_after_all_waits() -> None:
-    for how in ("skip", "raise"):
-        with case(how):
-            client = LockOptions(on_contended=how)
-            assert client.but(on_contended="wait").timeout is None
-            assert client.but(on_contended="wait", timeout=3).timeout == 3
-            assert client.but(ttl=3).timeout == 0.0
-            assert LockOptions(timeout=3).but(on_contended=how).timeout == 0.0
-            assert LockOptions(timeout=3).but(on_contended="wait").timeout == 3
 
 
 def test_what_was_found_good_is_remembered_and_nothing_that_is_not_the_same() -> None:

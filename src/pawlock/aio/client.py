@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal, Unpack, overload
+from typing import Literal, Unpack
 
-from pawlock._factory import LockKwargs, SkipKwargs, plan_of
+from pawlock._factory import LockKwargs, plan_of
 from pawlock._inside import engine_here
 from pawlock._multi import multi_plan
 from pawlock._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawlock.aio.coordination import AsyncCoordination
 from pawlock.aio.lease import AsyncLease, given
 from pawlock.aio.lifecycle import AsyncClientLifecycle
-from pawlock.aio.lock import AsyncLock, BaseAsyncLock, SkippingAsyncLock
+from pawlock.aio.lock import AsyncLock, BaseAsyncLock
 from pawlock.aio.multi import AsyncMultiLock
 from pawlock.aio.rwlock import AsyncRWLock
 from pawlock.aio.semaphore import AsyncSemaphore
@@ -33,13 +33,6 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
     context manager that closes at its end.
     """
 
-    @overload
-    def lock(
-        self, name: str | Key, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
-    ) -> SkippingAsyncLock: ...
-    @overload
-    def lock(self, name: str | Key, **options: Unpack[LockKwargs]) -> AsyncLock: ...
-
     def lock(self, name: str | Key, **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that one owner holds at a time.
 
@@ -52,20 +45,6 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
             ConfigurationError: A name or option that can never work.
         """
         return AsyncLock(self, plan_of(self._settings, "lock", name, options), ("lock", name, options, None))
-
-    @overload
-    def rlock(
-        self,
-        name: str | Key,
-        *,
-        owner: str | None = None,
-        on_contended: Literal["skip"],
-        **options: Unpack[SkipKwargs],
-    ) -> SkippingAsyncLock: ...
-    @overload
-    def rlock(
-        self, name: str | Key, *, owner: str | None = None, **options: Unpack[LockKwargs]
-    ) -> AsyncLock: ...
 
     def rlock(self, name: str | Key, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that its holder may acquire again: it is free after as many releases as acquisitions.
@@ -82,13 +61,6 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
         return AsyncLock(
             self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
         )
-
-    @overload
-    def fair_lock(
-        self, name: str, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
-    ) -> SkippingAsyncLock: ...
-    @overload
-    def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock: ...
 
     def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that is granted in strict FIFO order across all clients.

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawlock._candidacy import Candidacy
-from pawlock._coordinate import Described, Guarding, Skipping, guard_async
+from pawlock._coordinate import Described, guard_async
+from pawlock._decorate import Guarding, Skipping
 from pawlock._inside import engine_here, is_closed
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.acquiring import Acquiring

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal, Unpack, overload
+from typing import Literal, Unpack
 
-from pawlock._factory import LockKwargs, SkipKwargs, plan_of
+from pawlock._factory import LockKwargs, plan_of
 from pawlock._inside import engine_of
 from pawlock._multi import multi_plan
 from pawlock._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
@@ -19,7 +19,7 @@ from pawlock.runtimes.threads import run
 from pawlock.sync.coordination import Coordination
 from pawlock.sync.lease import Lease, given
 from pawlock.sync.lifecycle import ClientLifecycle
-from pawlock.sync.lock import BaseLock, Lock, SkippingLock
+from pawlock.sync.lock import BaseLock, Lock
 from pawlock.sync.multi import MultiLock
 from pawlock.sync.rwlock import RWLock
 from pawlock.sync.semaphore import Semaphore
@@ -34,13 +34,6 @@ class Client(ClientLifecycle, Coordination):
     It sends nothing before its first use. A context manager that closes at its end.
     """
 
-    @overload
-    def lock(
-        self, name: str | Key, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
-    ) -> SkippingLock: ...
-    @overload
-    def lock(self, name: str | Key, **options: Unpack[LockKwargs]) -> Lock: ...
-
     def lock(self, name: str | Key, **options: Unpack[LockKwargs]) -> Lock:
         """A lock that one owner holds at a time.
 
@@ -53,18 +46,6 @@ class Client(ClientLifecycle, Coordination):
             ConfigurationError: A name or option that can never work.
         """
         return Lock(self, plan_of(self._settings, "lock", name, options), ("lock", name, options, None))
-
-    @overload
-    def rlock(
-        self,
-        name: str | Key,
-        *,
-        owner: str | None = None,
-        on_contended: Literal["skip"],
-        **options: Unpack[SkipKwargs],
-    ) -> SkippingLock: ...
-    @overload
-    def rlock(self, name: str | Key, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock: ...
 
     def rlock(self, name: str | Key, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock:
         """A lock that its holder may acquire again: it is free after as many releases as acquisitions.
@@ -81,13 +62,6 @@ class Client(ClientLifecycle, Coordination):
         return Lock(
             self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
         )
-
-    @overload
-    def fair_lock(
-        self, name: str, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
-    ) -> SkippingLock: ...
-    @overload
-    def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock: ...
 
     def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock:
         """A lock that is granted in strict FIFO order across all clients.

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawlock._candidacy import Candidacy
-from pawlock._coordinate import Described, Guarding, Skipping, guard
+from pawlock._coordinate import Described, guard
+from pawlock._decorate import Guarding, Skipping
 from pawlock._inside import engine_of, is_closed
 from pawlock._unset import UNSET, Unset
 from pawlock.core.coordinate import election

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, Self, TypeVar, overload
 
-from pawlock._decorate import decorated
+from pawlock._decorate import Guarding, OnContended, Skipping, decorated
 from pawlock._factory import description, revive
 from pawlock._hints import Hinting, refuse_words
 from pawlock._inside import engine_of, origin_of, preparer_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pawlock.core.state.plan import Plan, Prepare
     from pawlock.sync.context import Context
 
-__all__ = ["BaseLock", "Lock", "SkippingLock"]
+__all__ = ["BaseLock", "Lock"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,21 +48,32 @@ class BaseLock(Hinting, LockBlock[Lease]):
         """The lock's name."""
         return self._plan.primitive.name
 
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]: ...
+    @overload
+    def __call__(self, /, *, on_contended: Literal["skip"]) -> Skipping: ...
+    @overload
+    def __call__(self, /, *, on_contended: Literal["wait", "raise"]) -> Guarding: ...
+
+    def __call__(
+        self, function: Callable[..., Any] | None = None, /, *, on_contended: OnContended = "wait"
+    ) -> Any:
         """Decorate a function or method: each call runs under the lock, named by the call's arguments.
 
         Args:
             function: What to run. Fields of the lock's name, as in ``"inventory:{product_id}"``, are filled from the
                 arguments of each call.
+            on_contended: What a call does while another client holds the lock, as in
+                ``@client.lock("report")(on_contended="skip")``. ``"wait"`` (default) waits as long as the lock's
+                ``timeout``; ``"raise"`` raises ``NotAcquired`` at once; ``"skip"`` returns None without running it.
 
         Returns:
-            The function with the same signature. With ``on_contended="skip"`` a call returns None while somebody else
-            holds the name.
+            The function with the same signature; without one, what decorates it.
 
         Raises:
             ConfigurationError: The function belongs to the other API, or lacks an argument that a field needs.
         """
-        return decorated(self, self._plan.options, function)
+        return decorated(self, self._plan.options, function, on_contended)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._plan.primitive.kind} {self.name!r} ttl={self._plan.options.ttl:g}>"
@@ -136,17 +147,3 @@ class Lock(BaseLock):
     def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""
         return run(inspect(engine_of(self._client), self._plan.primitive, self._plan.options, 0)).held
-
-
-class SkippingLock(Lock):
-    """How a type checker sees ``Lock`` with ``on_contended="skip"``: what it decorates may return None."""
-
-    __slots__ = ()
-
-    if TYPE_CHECKING:
-
-        def __call__(  # type: ignore[override]
-            self, function: Callable[P, R]
-        ) -> Callable[P, R | None]:
-            """See ``Lock``; a call that is skipped returns None."""
-            ...

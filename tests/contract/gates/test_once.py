@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pawlock
-from tests.contract.gates.rig import Made, endless, make, number, waiting
+from tests.contract.gates.rig import Made, endless, make, number
 from tests.faults.rig import Api, remains, until
 from tests.support.proxy import Proxy
 from tests.support.published import runs
@@ -281,25 +281,6 @@ def test_waiting_ends_in_time_and_at_stop(once: Made, other: Made) -> None:
     with pytest.raises(pawlock.NotAcquired):
         waiting.result(20)
     abandon(once.api, state)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["skip", "raise"])
-def test_what_waits_does_so_with_a_client_whose_locks_do_not(clean: Server, api: Api, how: str) -> None:
-    client = api.connect(clean.url, on_contended=how)
-    state = begun(make(client, "once", "n"))
-    end = make(api.connect(clean.url, on_contended=how), "once", "n").start("begin", wait=True)
-    latch = make(client, "latch", "n", 1)
-    opened = latch.start("wait")
-    barrier = make(client, "barrier", "n", 2)
-    passed = barrier.start("wait")
-    until(lambda: barrier.do("arrived") == 1)
-    until(lambda: waiting(clean, "n") == 1)
-    finish(api, state, "done")
-    latch.do("count_down")
-    assert barrier.do("wait") == 0
-    assert (end.result(5).value, passed.result(5)) == ("done", 1)
-    opened.result(5)
 
 
 def test_who_runs_it_does_not_wait_for_itself(clean: Server) -> None:

@@ -127,8 +127,8 @@ def test_on_contended(client: pawlock.Client, valkey: Server, kind: str) -> None
         return number
 
     make = getattr(client, kind)
-    skip = make("job:{number}", on_contended="skip")(work)
-    fail = make("job:{number}", on_contended="raise")(work)
+    skip = make("job:{number}", timeout=60)(on_contended="skip")(work)
+    fail = make("job:{number}", timeout=60)(on_contended="raise")(work)
     wait = make("job:{number}", timeout=0.05)(work)
     assert [f(1) for f in (skip, fail, wait)] == [1, 1, 1]
     with pawlock.connect(valkey.url) as other, other.lock("job:1"):
@@ -148,7 +148,7 @@ def test_a_call_that_is_skipped_is_logged_and_counted(
 ) -> None:
     registry = CollectorRegistry()
 
-    @client.lock("job:{number}", on_contended="skip")
+    @client.lock("job:{number}")(on_contended="skip")
     def work(number: int) -> int:
         return number
 
@@ -156,7 +156,7 @@ def test_a_call_that_is_skipped_is_logged_and_counted(
         async with pawlock.connect_async(valkey.url) as aclient:
             instrument(aclient, registry)
 
-            @aclient.lock("job:{number}", on_contended="skip")
+            @aclient.lock("job:{number}")(on_contended="skip")
             async def awaited(number: int) -> int:
                 return number
 
@@ -176,14 +176,15 @@ def test_a_call_that_is_skipped_is_logged_and_counted(
     assert registry.get_sample_value("pawlock_lock_acquisitions_total", labels) == 2
 
 
-def test_skip_and_raise_do_not_wait_elsewhere_either(client: pawlock.Client, valkey: Server) -> None:
-    with pawlock.connect(valkey.url, timeout=60) as waits, client.lock("x"):
-        for how in ("skip", "raise"):
-            lock = waits.lock("x", on_contended=how)
-            with pytest.raises(pawlock.AcquireTimeout):
-                lock.acquire()
-            with pytest.raises(pawlock.AcquireTimeout), lock:
-                pass
+def test_on_contended_is_one_of_three_and_of_the_decorator(client: pawlock.Client) -> None:
+    lock: Any = client.lock("x")
+    for wrong in ("ignore", None, True):
+        with pytest.raises(
+            pawlock.ConfigurationError, match="on_contended must be 'wait', 'raise' or 'skip'"
+        ):
+            lock(on_contended=wrong)
+    with pytest.raises(pawlock.ConfigurationError, match=r"unknown option on_contended.*decorator"):
+        client.lock("x", on_contended="skip")  # type: ignore[call-arg]
 
 
 def test_an_exception_passes_and_the_name_is_free(client: pawlock.Client) -> None:
@@ -344,8 +345,8 @@ async def test_on_contended_in_asyncio(valkey: Server) -> None:
         async def work(number: int) -> int:
             return number
 
-        skip = client.lock("job:{number}", on_contended="skip")(work)
-        fail = client.lock("job:{number}", on_contended="raise")(work)
+        skip = client.lock("job:{number}")(on_contended="skip")(work)
+        fail = client.lock("job:{number}")(on_contended="raise")(work)
         wait = client.lock("job:{number}")(work)
         async with other.lock("job:1") as lease:
             assert await skip(1) is None

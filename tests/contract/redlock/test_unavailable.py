@@ -77,12 +77,13 @@ def test_masters_that_are_gone_are_never_somebody_else(api: str, policy: str) ->
 
     async def scenario() -> None:
         client = connect(api, DEAD, redlock=FRESH)
-        lock = client.lock("job", on_contended=policy, unavailable_after=0.2)
+        lock = client.lock("job", unavailable_after=0.2)
 
         async def awaited() -> str:
             return "ran"
 
-        job: Any = lock((lambda: "ran") if api == "threads" else awaited)
+        decorate: Any = lock
+        job: Any = decorate(on_contended=policy)((lambda: "ran") if api == "threads" else awaited)
         for call in (job, lock.try_acquire, lambda: lock.acquire(timeout=0.3)):
             with pytest.raises(pawlock.BackendError) as caught:
                 await done(call())

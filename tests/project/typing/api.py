@@ -73,7 +73,7 @@ def threads(client: pawlock.Client) -> None:
         assert_type(all_of_them.lost, Lost)
         all_of_them.extend(3)
 
-    @client.lock("x:{number}", on_contended="skip")
+    @client.lock("x:{number}")(on_contended="skip")
     def work(number: int, *, text: str = "") -> float:
         assert_type(pawlock.current_lease().fence, int)
         return number * 1.5
@@ -81,13 +81,13 @@ def threads(client: pawlock.Client) -> None:
     assert_type(work(3, text="a"), float | None)
     work("3")  # type: ignore[arg-type]
 
-    @client.rlock("x:{number}", ttl=3, on_contended="raise")
+    @client.rlock("x:{number}", ttl=3)(on_contended="raise")
     def always(number: int) -> float:
         return number * 1.5
 
     assert_type(always(3), float)
 
-    @client.fair_lock("x:{number}", ttl=3, on_contended="skip")
+    @client.fair_lock("x:{number}", ttl=3)(on_contended="skip")
     def fair(number: int) -> float:
         return number * 1.5
 
@@ -120,14 +120,14 @@ async def tasks(client: pawlock.AsyncClient) -> None:
         assert_type(all_of_them.lost, AsyncLost)
         await all_of_them.extend(3)
 
-    @client.rlock("x:{number}", on_contended="raise")
+    @client.rlock("x:{number}")(on_contended="raise")
     async def work(number: int, *, text: str = "") -> float:
         return number * 1.5
 
     assert_type(await work(3, text="a"), float)
     await work("3")  # type: ignore[arg-type]
 
-    @client.lock("x:{number}", on_contended="skip")
+    @client.lock("x:{number}")(on_contended="skip")
     async def skipped(number: int) -> float:
         return number * 1.5
 
@@ -276,11 +276,11 @@ def errors(lock: pawlock.Lock) -> None:
 
 def wrong(client: pawlock.Client, aclient: pawlock.AsyncClient) -> None:
     """Each line is refused by the checker: an ignore that is not needed fails the check."""
-    client.lock(b"x")  # type: ignore[call-overload]
-    client.lock("x", ttl="30s")  # type: ignore[call-overload]
-    client.lock("x", tll=30)  # type: ignore[call-overload]
+    client.lock(b"x")  # type: ignore[arg-type]
+    client.lock("x", ttl="30s")  # type: ignore[arg-type]
+    client.lock("x", tll=30)  # type: ignore[call-arg]
     client.lock("x").acquire("5")  # type: ignore[arg-type]
-    client.lock("x", on_exit=None)  # type: ignore[call-overload]
+    client.lock("x", on_exit=None)  # type: ignore[arg-type]
     aclient.lock("x").acquire("5")  # type: ignore[arg-type]
     client.latch("x")  # type: ignore[call-arg]
     client.latch("x", "3")  # type: ignore[arg-type]

@@ -226,10 +226,6 @@ class LockOptions:
             end of ``timeout``): ``"raise"`` (default) ``BackendUnavailable``; ``"local"`` locks among the threads and
             tasks of this process only; ``"open"`` continues without any lock. Both return a lease with ``degraded`` set
             and fence 0.
-        on_contended: What a decorated function does while another client holds the lock: ``"wait"`` (default) waits
-            as long as ``timeout``, ``"raise"`` raises ``NotAcquired`` at once, ``"skip"`` returns None without a call.
-            The last two try once, so ``timeout`` is 0 with them, also for ``acquire``; a ``with`` block cannot be
-            skipped and raises.
 
     Raises:
         ConfigurationError: A value that can never work.
@@ -249,7 +245,6 @@ class LockOptions:
     on_lost: Callable[[Any], object] | None = None
     on_exit: str = "raise"
     on_unavailable: str = "raise"
-    on_contended: str = "wait"
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -268,23 +263,12 @@ class LockOptions:
         check_callback(self.on_lost, may_be_async=True)
         self._check_safety()
         check_choice(self.on_exit, "on_exit", "raise", "warn")
-        self._check_contended()
+        check_choice(self.on_unavailable, "on_unavailable", "raise", "local", "open")
 
     def _check_safety(self) -> None:
         put = object.__setattr__
         put(self, "replicas", check_count(self.replicas, "replicas", 0, _MOST_REPLICAS))
         put(self, "fence_ttl", check_fence_ttl(self.fence_ttl))
-
-    def _check_contended(self) -> None:
-        check_choice(self.on_unavailable, "on_unavailable", "raise", "local", "open")
-        check_choice(self.on_contended, "on_contended", "wait", "raise", "skip")
-        if self.on_contended == "wait":
-            return
-        if self.timeout:
-            raise ConfigurationError(
-                f"on_contended={self.on_contended!r} does not wait, and timeout is {self.timeout:g} s: remove one"
-            )
-        object.__setattr__(self, "timeout", 0.0)
 
     def _check_renewal(self, ttl: float) -> None:
         put = object.__setattr__
@@ -316,9 +300,6 @@ class LockOptions:
             # How often it is renewed belongs to the ttl; whether it is renewed does not.
             renew = self.renew if isinstance(self.renew, bool) else True
             changes = {"renew": renew, "ticket_ttl": None} | changes
-        if "on_contended" in changes and (changes["on_contended"], self.on_contended) != ("wait", "wait"):
-            # The client's own timeout is for those who wait, and 0 for those who do not.
-            changes = {"timeout": None} | changes
         return replace(self, **changes)
 
     @classmethod

@@ -13,7 +13,7 @@ scheduler = BackgroundScheduler()
 
 # At once, in every worker.
 @scheduler.scheduled_job("date", args=["monday"])  # type: ignore[untyped-decorator] # no type marks
-@locks.lock("report:{day}", on_contended="skip", min_hold=60)
+@locks.lock("report:{day}", min_hold=60)(on_contended="skip")
 def report(day: str) -> None:
     """Write the report of a day; the name stays closed for longer than the workers start apart."""
     with Session(engine()) as session:

@@ -15,7 +15,7 @@ app.conf.worker_hijack_root_logger = False
 
 
 @app.task  # type: ignore[untyped-decorator] # Celery has no type marks
-@locks.lock("send:{day}", on_contended="skip", min_hold=30)
+@locks.lock("send:{day}", min_hold=30)(on_contended="skip")
 def send(day: str) -> int:
     """Send the report of a day and say which process did it; None where another one does."""
     time.sleep(0.3)
