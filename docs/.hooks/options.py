@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a hook of mkdocs, no package
-"""Keep the table of options equal to what `pawlock.LockOptions` says of them, with the variable of each.
+"""Keep the table of options equal to what `pawlock.LockOptions` says of them.
 
 A build of the documentation ends with an error where they differ. `python docs/.hooks/options.py` writes the page anew.
 """
@@ -17,7 +17,6 @@ BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
 ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 COMPUTED = {"ticket_ttl": "3, at most ttl"}
 MORE = {
-    "fence_ttl": "../concepts/fences.md#how-long-it-is-kept",
     "renew": "../concepts/leases.md#a-blocked-event-loop",
     "replicas": "../how-to/replicas.md",
     "on_unavailable": "../how-to/server-down.md",
@@ -38,19 +37,17 @@ def spelled(name: str, default: object) -> str:
 
 def generated() -> str:
     """Write the table."""
-    from pawlock._environment import VARIABLES
     from pawlock.core.protocol.options import LockOptions
 
     text = inspect.cleandoc(LockOptions.__doc__ or "")
     said = {name: re.sub(r"\s+", " ", text) for name, text in ARGUMENT.findall(text)}
-    lines = [BEGIN, "", "| option | default | environment | meaning |", "|---|---|---|---|"]
+    lines = [BEGIN, "", "| option | default | meaning |", "|---|---|---|"]
     for field in fields(LockOptions):
         if field.init:
             name = field.name
             meaning = said[name].replace("``", "`").replace("|", "\\|")
             more = f" [More]({MORE[name]})." if name in MORE else ""
-            variable = f"`{VARIABLES[name]}`" if name in VARIABLES else "–"
-            lines.append(f"| `{name}` | {spelled(name, field.default)} | {variable} | {meaning}{more} |")
+            lines.append(f"| `{name}` | {spelled(name, field.default)} | {meaning}{more} |")
     return "\n".join([*lines, "", END])
 
 

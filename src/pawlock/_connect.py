@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pawlock._unset import UNSET, Unset
+from pawlock.core.protocol.options import check_deadlock_after
 from pawlock.topology.credentials import Credentials
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def connect(
     credential_provider: CredentialProvider | None = None,
     redlock: RedlockOptions | None = None,
     strict: bool | None = None,
+    fence_ttl: Seconds | None = None,
     deadlock_after: Seconds | Unset | None = UNSET,
     **options: Unpack[LockKwargs],
 ) -> Client:
@@ -51,13 +53,16 @@ def connect(
             version too old) with ``NotSupported`` at the first acquisition. False (default) only logs the findings, a
             second after the first use. Settings that the server does not disclose are not counted as faults. Default
             ``PAWLOCK_STRICT``.
+        fence_ttl: Seconds for which the server keeps the last fencing token of a lock after its last use, and at least
+            as long as a lease; default 3600 (an hour: longer than clocks are apart), at most 366 days. 0: no longer
+            than the lease, so that an idle lock leaves nothing behind. After that time tokens still increase with the
+            server's clock, unless it was set back meanwhile.
         deadlock_after: After how many seconds of waiting a waiter looks for a cycle of waiters, and raises
-            ``DeadlockDetected`` if it is the last of one; default ``PAWLOCK_DEADLOCK_AFTER``, else 1; at least 0.02. None
-            or 0 never looks.
+            ``DeadlockDetected`` if it is the last of one; default 1, at least 0.02. None never looks.
         options: Defaults of its locks: every option of ``pawlock.LockOptions``, such as ttl, timeout or on_lost, which
-            takes a lost lease in a thread of its own. What is not given comes from the environment (``PAWLOCK_TTL``,
-            ``PAWLOCK_UNAVAILABLE_AFTER``, …), else from ``LockOptions``. Permits pass over handover, a
-            fair lock over handover, a multi-lock over on_unavailable.
+            takes a lost lease in a thread of its own. A ttl or timeout that is not given comes from ``PAWLOCK_TTL`` and
+            ``PAWLOCK_TIMEOUT``, if they are set. Permits and a fair lock pass over handover, a multi-lock over
+            on_unavailable.
 
     Raises:
         ConfigurationError: A value that can never work; nothing was sent.
@@ -72,7 +77,7 @@ def connect(
         namespace=namespace,
         credentials=credentials,
         redlock=redlock,
-        **_given(deadlock_after, strict=strict, **options),
+        **_given(deadlock_after, strict=strict, fence_ttl=fence_ttl, **options),
     )
 
 
@@ -85,6 +90,7 @@ def connect_async(
     credential_provider: CredentialProvider | None = None,
     redlock: RedlockOptions | None = None,
     strict: bool | None = None,
+    fence_ttl: Seconds | None = None,
     deadlock_after: Seconds | Unset | None = UNSET,
     **options: Unpack[LockKwargs],
 ) -> AsyncClient:
@@ -98,6 +104,7 @@ def connect_async(
         credential_provider: As for ``connect``; one with ``get_credentials_async`` is asked by that.
         redlock: As for ``connect``.
         strict: As for ``connect``.
+        fence_ttl: As for ``connect``.
         deadlock_after: As for ``connect``.
         options: As for ``connect``; on_lost is a function or coroutine function.
 
@@ -113,11 +120,11 @@ def connect_async(
         namespace=namespace,
         credentials=credentials,
         redlock=redlock,
-        **_given(deadlock_after, strict=strict, **options),
+        **_given(deadlock_after, strict=strict, fence_ttl=fence_ttl, **options),
     )
 
 
 def _given(deadlock_after: Seconds | Unset | None, **options: object) -> dict[str, object]:
     if not isinstance(deadlock_after, Unset):
-        options["deadlock_after"] = 0.0 if deadlock_after is None else deadlock_after
+        options["deadlock_after"] = check_deadlock_after(deadlock_after)
     return {option: value for option, value in options.items() if value is not None}

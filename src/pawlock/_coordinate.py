@@ -78,7 +78,6 @@ class OnceKwargs(TypedDict, total=False):
     max_hold: Seconds | None
     ticket_ttl: Seconds | None
     max_waiters: int
-    fence_ttl: Seconds
     on_lost: Callable[[Any], object] | None
 
 

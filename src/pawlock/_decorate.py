@@ -15,6 +15,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from pawlock._inside import client_of, source_of
 from pawlock._template import Template, escape, make, plain
+from pawlock._unset import Unset
 from pawlock.core.coordinate.once import running
 from pawlock.core.lease.base import BaseLease
 from pawlock.core.protocol.options import check_choice
@@ -79,20 +80,20 @@ def current_lease() -> BaseLease:
     return cast("BaseLease", lease)
 
 
-def decorated(lock: Any, options: Terms, function: Callable[..., Any] | None, on_contended: str) -> Any:
+def decorated(lock: Any, options: Terms, function: Callable[..., Any] | Unset, on_contended: str) -> Any:
     """The function, run under the lock by threads; without one, what decorates it.
 
     Args:
         lock: The lock as the factory method made it.
         options: Its options.
-        function: What to run; None if it is still to come.
+        function: What to run; ``UNSET`` if it is still to come.
         on_contended: What a call does while another client holds the lock.
 
     Raises:
         ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
     """
     check_choice(on_contended, "on_contended", "wait", "raise", "skip")
-    if function is None:
+    if isinstance(function, Unset):
         return functools.partial(decorated, lock, options, on_contended=on_contended)
     _check_plain(function)
     choose = _chooser(lock, source_of(lock)[1], function)
@@ -115,20 +116,22 @@ def decorated(lock: Any, options: Terms, function: Callable[..., Any] | None, on
     return call
 
 
-def decorated_async(lock: Any, options: Terms, function: Callable[..., Any] | None, on_contended: str) -> Any:
+def decorated_async(
+    lock: Any, options: Terms, function: Callable[..., Any] | Unset, on_contended: str
+) -> Any:
     """The coroutine function, run under the lock by tasks; without one, what decorates it.
 
     Args:
         lock: The lock as the factory method made it.
         options: Its options.
-        function: What to run; None if it is still to come.
+        function: What to run; ``UNSET`` if it is still to come.
         on_contended: What a call does while another client holds the lock.
 
     Raises:
         ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
     """
     check_choice(on_contended, "on_contended", "wait", "raise", "skip")
-    if function is None:
+    if isinstance(function, Unset):
         return functools.partial(decorated_async, lock, options, on_contended=on_contended)
     _check_coroutine(function)
     choose = _chooser(lock, source_of(lock)[1], function)

@@ -1,4 +1,4 @@
-"""The options of a client as the environment gives them: most have a variable, ``PAWLOCK_`` and its name."""
+"""What the environment says of a client's locks: ``PAWLOCK_TTL`` and ``PAWLOCK_TIMEOUT``."""
 
 from __future__ import annotations
 
@@ -6,27 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pawlock._hints import words_for
-from pawlock.core.protocol.options import (
-    LockOptions,
-    check_deadlock_after,
-    check_fence_ttl,
-    check_timeout,
-    check_ttl,
-)
+from pawlock.core.protocol.options import LockOptions, check_timeout, check_ttl
 from pawlock.errors import ConfigurationError
 
 __all__ = ["VARIABLES", "from_environment", "unknown_options"]
 
-_WORDS = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-}
+_CHECK: Mapping[str, Callable[[object, str], float | None]] = {"ttl": check_ttl, "timeout": check_timeout}
+
+VARIABLES: Mapping[str, str] = {option: f"PAWLOCK_{option.upper()}" for option in _CHECK}
+"""The variable of each option that has one."""
 
 
 def _number(text: str, variable: str) -> float:
@@ -34,47 +22,6 @@ def _number(text: str, variable: str) -> float:
         return float(text)
     except ValueError:
         raise ConfigurationError(f"{variable} must be a number of seconds, got {text[:40]!r}") from None
-
-
-def _count(text: str, variable: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigurationError(f"{variable} must be a whole number, got {text[:40]!r}") from None
-
-
-def _switch(text: str, variable: str) -> bool:
-    if text.lower() not in _WORDS:
-        raise ConfigurationError(f"{variable} must be 1 or 0, got {text[:40]!r}")
-    return _WORDS[text.lower()]
-
-
-def _word(text: str, variable: str) -> str:  # noqa: ARG001 - as the others
-    return text
-
-
-_READ: Mapping[str, Callable[[str, str], Any]] = {
-    "ttl": lambda text, variable: check_ttl(_number(text, variable), variable),
-    "timeout": lambda text, variable: check_timeout(_number(text, variable), variable),
-    "unavailable_after": _number,
-    "max_hold": _number,
-    "min_hold": _number,
-    "handover": _count,
-    "ticket_ttl": _number,
-    "max_waiters": _count,
-    "fence_ttl": lambda text, variable: check_fence_ttl(_number(text, variable), variable),
-    "replicas": _count,
-    "on_exit": _word,
-    "on_unavailable": _word,
-    "deadlock_after": lambda text, variable: check_deadlock_after(_number(text, variable), variable),
-    "strict": _switch,
-}
-
-VARIABLES: Mapping[str, str] = {option: f"PAWLOCK_{option.upper()}" for option in _READ}
-"""The variable of each option. Callbacks and ``renew`` have none."""
-
-_BESIDE = {"ticket_ttl": "ttl"}
-"""Variables that another argument also overrides: a ttl implies that of tickets."""
 
 
 def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -88,9 +35,9 @@ def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> di
         ConfigurationError: A value that can never work; the text names the variable.
     """
     found: dict[str, Any] = {
-        option: _READ[option](environ[variable], variable)
-        for option, variable in VARIABLES.items()
-        if option not in given and _BESIDE.get(option) not in given and environ.get(variable)
+        option: check(_number(environ[VARIABLES[option]], VARIABLES[option]), VARIABLES[option])
+        for option, check in _CHECK.items()
+        if option not in given and environ.get(VARIABLES[option])
     }
     if found:
         locks = {

@@ -22,14 +22,18 @@ from pawlock.core.protocol.engine import SHARED_OWNER, Namespace, ServerEngine
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.names import check_namespace, key_of, wake_prefix
 from pawlock.core.protocol.options import (
+    FENCE_MS,
     LockOptions,
+    OnExit,
+    OnUnavailable,
     Renew,
     Seconds,
     check_callback,
-    check_deadlock_after,
+    check_fence_ttl,
     check_flag,
 )
 from pawlock.core.protocol.terms import Terms
+from pawlock.core.protocol.validity import to_ms
 from pawlock.core.release.transfer import Ticket, read_ticket
 from pawlock.core.state.plan import Plan
 from pawlock.errors import ConfigurationError, NotSupported
@@ -76,18 +80,17 @@ class LockKwargs(TypedDict, total=False):
     handover: int
     ticket_ttl: Seconds | None
     max_waiters: int
-    fence_ttl: Seconds
     replicas: int
     on_lost: Callable[[Any], object] | None
-    on_exit: str
-    on_unavailable: str
+    on_exit: OnExit
+    on_unavailable: OnUnavailable
 
 
 _EXCLUSIVE = ("lock", "rlock", "fair_lock")
 """A waiter for one of these waits for its one holder, so a cycle of such waits never ends."""
 
 
-_OF_THE_CLIENT = frozenset({"deadlock_after", "strict"})
+_OF_THE_CLIENT = frozenset({"deadlock_after", "fence_ttl", "strict"})
 """Options that only a client has."""
 
 _PLAIN_VALUES = frozenset({float, int, bool, str, NoneType, timedelta})
@@ -129,11 +132,13 @@ class Settings:
         if unknown:
             raise unknown_options(unknown, LockOptions.known() | _OF_THE_CLIENT)
         given = from_environment(given, environ)
-        self.deadlock_after = check_deadlock_after(given.pop("deadlock_after", 1.0))
+        self.deadlock_after: float = given.pop("deadlock_after", 1.0)
+        fence_ttl = given.pop("fence_ttl", None)
+        fence_ms = FENCE_MS if fence_ttl is None else to_ms(check_fence_ttl(fence_ttl))
         self.strict: bool = check_flag(given.pop("strict", False), "strict")
         self.may_be_async = may_be_async
         check_callback(given.get("on_lost"), may_be_async=may_be_async)
-        self.options = Terms(LockOptions(**given))
+        self.options = Terms(LockOptions(**given), fence_ms)
         self._found: dict[tuple[Any, ...], Terms] = {}
         self.plans: dict[tuple[Any, ...], Plan] = {}
         if namespace is None:
@@ -388,7 +393,7 @@ def check_for_quorum(redlock: RedlockOptions, options: Terms) -> None:
         raise NotSupported(
             "replicas cannot be used with independent masters (Redlock), which have no replicas"
         )
-    redlock.check_fence_ttl(options.given.fence_ttl)
+    redlock.check_fence_ttl(options.fence_ms / 1000)
 
 
 def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:

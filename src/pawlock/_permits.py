@@ -12,7 +12,7 @@ from pawlock._factory import (
     refuse_on_quorum,
     unfilled,
 )
-from pawlock.core.protocol.options import Renew, Seconds, check_count
+from pawlock.core.protocol.options import OnExit, OnUnavailable, Renew, Seconds, check_count
 from pawlock.core.retry import query
 from pawlock.core.state.plan import Plan
 from pawlock.errors import ConfigurationError
@@ -43,12 +43,11 @@ class PermitKwargs(TypedDict, total=False):
     max_hold: Seconds | None
     min_hold: Seconds
     ticket_ttl: Seconds | None
-    fence_ttl: Seconds
     max_waiters: int
     replicas: int
     on_lost: Callable[[Any], object] | None
-    on_exit: str
-    on_unavailable: str
+    on_exit: OnExit
+    on_unavailable: OnUnavailable
 
 
 def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mapping[str, Any]) -> Plan:
@@ -118,7 +117,7 @@ async def change_limit(engine: Engine, plan: Plan, permits: object) -> None:
     await query(engine, primitive.limit(limit), plan.options, primitive.name, "set_limit")
 
 
-_NOT_FOR_PERMITS: Mapping[str, Any] = {"handover": 16}
+_NOT_FOR_PERMITS: Mapping[str, Any] = {"handover": 64}
 """Defaults of a client that do not apply to permits."""
 
 

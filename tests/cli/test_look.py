@@ -184,9 +184,7 @@ def test_what_a_command_is_given_goes_before_what_stands_before_it(pawlock: Pawl
 
 
 def test_messages_are_in_words_of_the_command(pawlock: Pawlock) -> None:
-    code, _, err = call(
-        "ls", env=environment(PAWLOCK_URL="redis://127.0.0.1:1", PAWLOCK_UNAVAILABLE_AFTER="1")
-    )
+    code, _, err = call("ls", env=environment(PAWLOCK_URL="redis://127.0.0.1:1"))
     assert (code, err.count("\n")) == (69, 1)
     assert "unavailable_after" not in err
     assert "pawlock doctor" in err
@@ -282,7 +280,7 @@ def test_a_name_is_taken_as_it_stands(pawlock: Pawlock, client: library.Client) 
 
 def test_the_server_is_killed_in_the_middle(pawlock_alone: Pawlock) -> None:
     threading.Timer(0.5, pawlock_alone.server.kill).start()
-    code, out, err = pawlock_alone.call("top", "--json", "--interval", "0.05", PAWLOCK_UNAVAILABLE_AFTER="2")
+    code, out, err = pawlock_alone.call("top", "--json", "--interval", "0.05")
     assert len(out.splitlines()) > 2
     assert (code, err.count("\n")) == (69, 1)
     assert "[REDIS_CONNECTION_ERROR]" in err

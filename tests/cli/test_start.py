@@ -72,7 +72,6 @@ def test_a_command_loads_what_one_server_needs() -> None:
             *arguments,
             PAWLOCK_URL="redis://127.0.0.1:1",
             PAWLOCK_TIMEOUT="0",
-            PAWLOCK_UNAVAILABLE_AFTER="0.5",
         )
         assert "pawlock.sync.client" in modules
         heavy = {name for name in modules if any(name == one or name.startswith(f"{one}.") for one in HEAVY)}

@@ -139,8 +139,6 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("PAWLOCK_TTL", "0", "PAWLOCK_TTL must be at least 0.05 s, got 0"),
         ("PAWLOCK_TIMEOUT", "soon", "PAWLOCK_TIMEOUT must be a number of seconds, got 'soon'"),
         ("PAWLOCK_TIMEOUT", "-1", "got -1"),
-        ("PAWLOCK_FENCE_TTL", "1d", "PAWLOCK_FENCE_TTL must be a number of seconds, got '1d'"),
-        ("PAWLOCK_FENCE_TTL", "-1", "got -1"),
         ("PAWLOCK_NAMESPACE", "x" * 201, "at most 200 bytes"),
     ):
         with case(variable, value), monkeypatch.context() as environment:

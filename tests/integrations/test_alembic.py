@@ -117,7 +117,7 @@ def configured(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Itera
 def test_with_nothing_to_do_a_host_asks_no_server(
     own_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PAWLOCK_UNAVAILABLE_AFTER", "0.2")
+    monkeypatch.setenv("PAWLOCK_TIMEOUT", "2")
     with configured(tmp_path, monkeypatch, own_server.url) as config:
         command.upgrade(config, "head")
         with pawlock.connect(own_server.url) as client, client.lock("alembic:shop.db"):

@@ -18,7 +18,7 @@ __all__ = ["draw_crowd", "draw_tangle"]
 _FORMS: tuple[tuple[str, dict[str, object]], ...] = (
     ("lock", {}),
     ("lock", {}),
-    ("lock", {"handover": 100}),
+    ("lock", {"handover": 64}),
     ("lock", {"handover": 3}),
     ("lock", {"handover": 0}),
     ("fair_lock", {}),

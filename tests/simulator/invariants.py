@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["CLOSED", "DAY_MS", "STRANGER", "Snapshot", "Step", "Ticket", "broken", "reads_only"]
+__all__ = ["CLOSED", "FENCE_MS", "STRANGER", "Snapshot", "Step", "Ticket", "broken", "reads_only"]
 
 CLOSED = "closed@min_hold"
-DAY_MS = 86_400_000
+FENCE_MS = 3_600_000
 STRANGER = "stranger:"
 """How the values of programs begin that are not pawlock."""
 
@@ -156,7 +156,7 @@ def broken(
     step: Step,
     *,
     whole: bool = True,
-    fence_ms: int = DAY_MS,
+    fence_ms: int = FENCE_MS,
 ) -> list[str]:
     """Name every invariant that a step broke; empty when all is well.
 

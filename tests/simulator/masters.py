@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pawlock.core.protocol.runtime import Reply
 from pawlock.testing.memory.store import Store
-from tests.simulator.invariants import CLOSED, DAY_MS, Step
+from tests.simulator.invariants import CLOSED, FENCE_MS, Step
 
 __all__ = ["Vote", "broken_vote", "take_vote", "vote_step"]
 
@@ -65,7 +65,7 @@ def broken_vote(before: Vote, after: Vote, step: Step) -> list[str]:
     found: list[str] = []
     if after.value and after.expiry < 0:
         found.append("I6: the name has no expiry")
-    if after.last and after.fence_expiry < max(after.now, after.last / 1000) + DAY_MS * 23 / 24:
+    if after.last and after.fence_expiry < max(after.now, after.last / 1000) + FENCE_MS * 23 / 24:
         found.append("I6: the fence key is not kept for its time past its value")
     if after.value == before.value and before.value and after.expiry < before.expiry:
         found.append(f"I2: the expiry of {after.value} fell by {before.expiry - after.expiry} ms")

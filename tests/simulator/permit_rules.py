@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulator.invariants import DAY_MS
+from tests.simulator.invariants import FENCE_MS
 
 __all__ = ["PermitRun", "PermitState", "QueuedWaiter", "broken_permits"]
 
@@ -123,7 +123,7 @@ def broken_permits(
     mail: Mail,
     *,
     whole: bool = True,
-    fence_ms: int = DAY_MS,
+    fence_ms: int = FENCE_MS,
 ) -> list[str]:
     """Name every invariant that a run broke; empty when all is well.
 

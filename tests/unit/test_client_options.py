@@ -1,9 +1,10 @@
-"""Every option of a lock is one of its client, too, sync and async, and has its variable in the environment."""
+"""Every option of a lock is one of its client, too, sync and async; two have a variable in the environment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from datetime import timedelta
 from itertools import product
 from typing import Any
 
@@ -31,13 +32,12 @@ VALUES: dict[str, Any] = {
     "handover": 3,
     "ticket_ttl": 2.5,
     "max_waiters": 12,
-    "fence_ttl": 8000.0,
     "replicas": 2,
     "on_lost": told,
     "on_exit": "warn",
     "on_unavailable": "local",
 }
-WITH_VARIABLE = [name for name in VALUES if name not in ("on_lost", "renew")]
+WITH_VARIABLE = ("ttl", "timeout")
 
 
 def options_of(client: pawlock.Client | pawlock.AsyncClient) -> LockOptions:
@@ -60,8 +60,7 @@ def test_an_option_of_the_client_is_the_default_of_its_locks() -> None:
 def test_its_variable_does_the_same_and_an_argument_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     for connect, name in product(CONNECTS, WITH_VARIABLE):
         with case(connect, name), monkeypatch.context() as environment:
-            for option, value in {name: VALUES[name]}.items():
-                environment.setenv(f"PAWLOCK_{option.upper()}", "0" if value is False else str(value))
+            environment.setenv(f"PAWLOCK_{name.upper()}", str(VALUES[name]))
             assert getattr(options_of(connect(URL)), name) == VALUES[name]
             default = getattr(LockOptions(), name)
             if default is not None:
@@ -76,36 +75,35 @@ def test_a_variable_that_can_never_work_is_named(monkeypatch: pytest.MonkeyPatch
                 connect(URL)
 
 
-def test_a_variable_of_the_client_itself_that_can_never_work_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    wrong = [
-        ("PAWLOCK_DEADLOCK_AFTER", "soon"),
-        ("PAWLOCK_DEADLOCK_AFTER", "-1"),
-        ("PAWLOCK_DEADLOCK_AFTER", "0.001"),
-        ("PAWLOCK_STRICT", "maybe"),
-    ]
-    for connect, (variable, value) in product(CONNECTS, wrong):
-        with case(connect, variable, value), monkeypatch.context() as environment:
-            environment.setenv(variable, value)
-            with pytest.raises(pawlock.ConfigurationError, match=rf"^{variable} must be .*{value}"):
-                connect(URL)
-
-
-def test_an_argument_replaces_what_only_fits_the_variable_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAWLOCK_TICKET_TTL", "9")
+def test_nothing_else_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RENEW", "HANDOVER", "FENCE_TTL", "DEADLOCK_AFTER", "ON_EXIT", "UNAVAILABLE_AFTER"):
+        monkeypatch.setenv(f"PAWLOCK_{name}", "not read")
     for connect in CONNECTS:
-        assert options_of(connect(URL, ttl=6)).ticket_ttl == 3
+        assert options_of(connect(URL)) == LockOptions()
 
 
-def test_the_options_of_the_client_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAWLOCK_DEADLOCK_AFTER", "7")
-    monkeypatch.setenv("PAWLOCK_STRICT", "yes")
+def test_an_argument_that_does_not_fit_a_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAWLOCK_TTL", "2")
     for connect in CONNECTS:
-        settings = connect(URL)._settings
-        assert (settings.deadlock_after, settings.strict) == (7, True)
-        settings = connect(URL, deadlock_after=None, strict=False)._settings
-        assert (settings.deadlock_after, settings.strict) == (0, False)
+        with pytest.raises(pawlock.ConfigurationError, match="PAWLOCK_TTL"):
+            connect(URL, ticket_ttl=3)
+
+
+def test_the_options_of_the_client_itself() -> None:
+    for connect in CONNECTS:
+        for options, deadlock_after, fence_ms in (
+            ({}, 1.0, 3_600_000),
+            ({"deadlock_after": 7, "fence_ttl": timedelta(minutes=1)}, 7.0, 60_000),
+            ({"deadlock_after": None, "fence_ttl": 0}, 0.0, 0),
+        ):
+            client = connect(URL, **options)
+            assert client._settings.deadlock_after == deadlock_after
+            plans = [
+                client.lock("n")._plan,
+                client.lock("n", ttl=5)._plan,
+                client.semaphore("n", permits=1)._plan,
+            ]
+            assert {plan.primitive.fence_ms for plan in plans} == {fence_ms}
 
 
 def test_what_a_primitive_has_no_use_for_is_passed_over() -> None:

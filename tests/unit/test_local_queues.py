@@ -87,8 +87,8 @@ FORBIDDEN: list[tuple[str, Callable[[Rig], object]]] = [
     ("a renewal failed", lambda rig: rig.maintenance(After(0.1, unanswered()))),
     ("little is left", lambda rig: setattr(rig.runtime, "clock", owner(rig).valid_until - 1.4)),
     ("a copy of its acquire may still come", lambda rig: setattr(owner(rig), "unanswered", True)),
-    ("its block is used up", lambda rig: setattr(owner(rig), "used", 16)),
-    ("the streak is long", lambda rig: setattr(owner(rig).local_queue, "streak", 16)),
+    ("its block is used up", lambda rig: setattr(owner(rig), "used", 64)),
+    ("the streak is long", lambda rig: setattr(owner(rig).local_queue, "streak", 64)),
 ]
 
 
@@ -174,7 +174,7 @@ def test_the_next_speaker_gives_back_and_queues_in_one_script() -> None:
     rig = Rig(held(), queued(), held(fence=900))
     lease = rig.acquire()
     place, [first] = local_waiters(rig, 1)
-    place.streak = 16
+    place.streak = 64
     rig.release(lease)
     waiter = first.waiter
     assert waiter is not None

@@ -50,7 +50,6 @@ TABLE: dict[str, list[bool]] = {
     "handover":          [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
     "ticket_ttl":        [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "max_waiters":       [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
-    "fence_ttl":         [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "replicas":          [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
     "on_lost":           [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
     "on_exit":           [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
@@ -82,8 +81,8 @@ def test_defaults() -> None:
     options = LockOptions()
     terms = Terms(options)
     assert (options.ttl, options.renew, options.interval, options.timeout) == (30.0, True, 10.0, None)
-    assert (options.handover, options.ticket_ttl, options.max_waiters) == (16, 3.0, 10_000)
-    assert (terms.ttl_ms, terms.ticket_ms, terms.block) == (30_000, 3_000, 17)
+    assert (options.handover, options.ticket_ttl, options.max_waiters) == (64, 3.0, 10_000)
+    assert (terms.ttl_ms, terms.ticket_ms, terms.block) == (30_000, 3_000, 65)
     assert (options.unavailable_after, options.min_hold, options.max_hold) == (10.0, 0.0, None)
     assert options.on_exit == "raise"
 
@@ -153,7 +152,7 @@ def test_who_hands_over() -> None:
         with case(options, hands):
             made = Terms(LockOptions(**options))
             assert made.hands_over is hands
-            assert made.block == (17 if hands else 1)
+            assert made.block == (65 if hands else 1)
 
 
 def test_a_changed_ttl_brings_its_own_rhythm() -> None:

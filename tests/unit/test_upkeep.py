@@ -154,7 +154,7 @@ def test_a_swap_without_an_answer_is_sent_again_with_a_tombstone_for_the_old_tok
     lease = rig.acquire()
     local_waiter = LocalWaiter()
     place = rig.engine.queues.local.join(rig.plan.queue_key, local_waiter)
-    place.streak = 16
+    place.streak = 64
     rig.release(lease)
     waiter = local_waiter.waiter
     assert waiter is not None

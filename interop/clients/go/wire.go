@@ -87,7 +87,7 @@ func TTL(ttl time.Duration) Option { return func(s *settings) { s.ttl = ttl } }
 // TicketTTL is how long the server keeps the place of a waiter that is not renewed; by default 3 s, and at most the TTL.
 func TicketTTL(ttl time.Duration) Option { return func(s *settings) { s.ticketTTL = ttl } }
 
-// FenceTTL is how long the server keeps the record of fencing tokens after its last use; by default a day.
+// FenceTTL is how long the server keeps the record of fencing tokens after its last use; by default an hour.
 func FenceTTL(ttl time.Duration) Option { return func(s *settings) { s.fenceTTL = ttl } }
 
 // MaxWaiters is how long the queue may be; by default 10000.
@@ -221,7 +221,7 @@ func New(rdb redis.UniversalClient, options ...Option) *Client {
 		rdb: rdb,
 		defaults: settings{
 			namespace: "pawlock", holder: fmt.Sprintf("%s:%d/go", host, os.Getpid()),
-			ttl: 30 * time.Second, fenceTTL: 24 * time.Hour, patience: 10 * time.Second, maxWaiters: 10_000,
+			ttl: 30 * time.Second, fenceTTL: time.Hour, patience: 10 * time.Second, maxWaiters: 10_000,
 		},
 		subscribed: make(chan struct{}),
 		waiters:    map[string]chan struct{}{},

@@ -53,7 +53,7 @@ const DEFAULTS = {
   holder: `${hostname()}:${process.pid}/node`, // what others see of a holder
   ttl: 30_000, // ms that the server keeps a lease that is not renewed
   ticketTtl: 3_000, // ms that the server keeps the place of a waiter that is not renewed
-  fenceTtl: 86_400_000, // ms that the record of fencing tokens is kept after its last use
+  fenceTtl: 3_600_000, // ms that the record of fencing tokens is kept after its last use
   patience: 10_000, // ms to go on while the server does not answer
   maxWaiters: 10_000,
 };

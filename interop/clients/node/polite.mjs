@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { helperKey, keyOf } from './pawlock.mjs';
 
 const { scripts } = JSON.parse(readFileSync(new URL('./scripts.json', import.meta.url), 'utf8'));
-const TICKET = 3_000, DAY = 86_400_000, TOMB = 60_000;
+const TICKET = 3_000, HOUR = 3_600_000, TOMB = 60_000;
 let requests = 0;
 
 /** Run `work(fence, signal)` while the lock is held; the signal is aborted when the lease ends. `redis` is of ioredis. */
@@ -22,7 +22,7 @@ export async function locked(redis, name, work, ttl = 30_000) {
   let answered = false;
   try {
     let sent = performance.now();
-    let reply = await run('acquire', ttl, TICKET, 1, 1, '', 10_000, DAY);
+    let reply = await run('acquire', ttl, TICKET, 1, 1, '', 10_000, HOUR);
     answered = true;
     // An H with less than the TTL was granted to the ticket: renew raises it.
     while (reply[0] === 'Q' || (reply[0] === 'H' && reply[3] < ttl)) {
@@ -32,7 +32,7 @@ export async function locked(redis, name, work, ttl = 30_000) {
         await sleep(Math.min(TICKET / 3, Math.max(first, 0)));
       }
       sent = performance.now();
-      reply = await run('renew', ttl, TICKET, '', DAY);
+      reply = await run('renew', ttl, TICKET, '', HOUR);
     }
     if (reply[0] !== 'H') throw new Error(`no lock: ${reply}`);
     // Counted from before the request was sent.
@@ -40,6 +40,6 @@ export async function locked(redis, name, work, ttl = 30_000) {
     return await work(reply[2], AbortSignal.timeout(Math.max(0, Math.floor(left))));
   } finally {
     // A copy of an acquire that was not answered may arrive later: the tombstone bars it.
-    await run('leave', answered ? 0 : TOMB, 0, DAY);
+    await run('leave', answered ? 0 : TOMB, 0, HOUR);
   }
 }

@@ -57,7 +57,7 @@ class BaseAsyncLock(Hinting, LockBlock[AsyncLease]):
     def __call__(self, /, *, on_contended: Literal["wait", "raise"]) -> Guarding: ...
 
     def __call__(
-        self, function: Callable[..., Any] | None = None, /, *, on_contended: OnContended = "wait"
+        self, function: Callable[..., Any] | Unset = UNSET, /, *, on_contended: OnContended = "wait"
     ) -> Any:
         """Decorate a coroutine function or method: each call runs under the lock, named by the call's arguments.
 

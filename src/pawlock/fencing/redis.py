@@ -110,7 +110,7 @@ class RedisGuard(_BaseGuard):
     Args:
         client: A ``redis.Redis`` or ``redis.RedisCluster``. Its own retries apply: a command that must not run twice,
             such as ``INCR``, needs a client without them.
-        keep: How many seconds a fence is remembered after the last write; default 86400, a day, as long as locks
+        keep: How many seconds a fence is remembered after the last write; default 86400, a day: longer than locks
             remember theirs; a writer that is late by more is not refused. None: without a time limit.
 
     Raises:

@@ -26,7 +26,7 @@ class MastersEngine(RedisEngine):
 
     def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
         """See ``ServerEngine``."""
-        return QuorumMutex(kind, name, key, options.given.fence_ms)
+        return QuorumMutex(kind, name, key, options.fence_ms)
 
     def mutex_at(
         self,
@@ -37,7 +37,7 @@ class MastersEngine(RedisEngine):
         sharded: bool,  # noqa: ARG002 - it is not
     ) -> Primitive:
         """See ``ServerEngine``: only plain keys have a form in common with others there."""
-        return QuorumMutex(kind, key.name, key.key, options.given.fence_ms)
+        return QuorumMutex(kind, key.name, key.key, options.fence_ms)
 
     def names(self, namespace: str) -> None:  # noqa: ARG002
         """See ``ServerEngine``: no two clients would read the same record."""

@@ -34,32 +34,32 @@ class RedisEngine:
 
     def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
         """See ``ServerEngine``."""
-        return Mutex(kind, name, key, options.given.fence_ms)
+        return Mutex(kind, name, key, options.fence_ms)
 
     def mutex_of(self, kind: str, name: str, key: str, options: Terms, owner: str, shown: str) -> Primitive:
         """See ``ServerEngine``."""
-        return SharedMutex(kind, name, key, owner, options.given.fence_ms, shown)
+        return SharedMutex(kind, name, key, owner, options.fence_ms, shown)
 
     def mutex_at(self, kind: str, key: Key, options: Terms, *, sharded: bool) -> Primitive:
         """See ``ServerEngine``."""
-        return KeyMutex(kind, key, options.given.fence_ms, sharded=sharded)
+        return KeyMutex(kind, key, options.fence_ms, sharded=sharded)
 
     def semaphore(self, name: str, key: str, permits: int, options: Terms) -> Permits:
         """See ``ServerEngine``."""
-        return Permits("semaphore", name, key, "permits", SHARED, permits, fence_ms=options.given.fence_ms)
+        return Permits("semaphore", name, key, "permits", SHARED, permits, fence_ms=options.fence_ms)
 
     def rwlock(self, name: str, key: str, options: Terms) -> tuple[Permits, Permits]:
         """See ``ServerEngine``."""
-        reader = Permits("rwlock.read", name, key, "rwlock", SHARED, fence_ms=options.given.fence_ms)
+        reader = Permits("rwlock.read", name, key, "rwlock", SHARED, fence_ms=options.fence_ms)
         return reader, reader.of("rwlock.write", EXCLUSIVE)
 
     def election(self, name: str, namespace: str, options: Terms) -> Ballot:
         """See ``ServerEngine``."""
-        return Ballot(name, ballot_key(namespace, name), options.max_waiters, options.given.fence_ms)
+        return Ballot(name, ballot_key(namespace, name), options.max_waiters, options.fence_ms)
 
     def once(self, name: str, namespace: str, options: Terms) -> OnceMutex:
         """See ``ServerEngine``."""
-        return OnceMutex(name, once_key(namespace, name), options.given.fence_ms)
+        return OnceMutex(name, once_key(namespace, name), options.fence_ms)
 
     def latch(self, name: str, key: str, count: int, options: Terms, remember_ms: int) -> Latch:
         """See ``ServerEngine``."""

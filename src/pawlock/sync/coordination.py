@@ -91,7 +91,7 @@ class Coordination:
             keep: Seconds for which a result is kept, from 0.05 to 366 days; default a day. Once it is over, it can be
                 done again.
             wait: Whether ``begin`` waits while another client runs it; default False.
-            options: ttl, renew, max_hold, timeout, ticket_ttl, max_waiters, fence_ttl, unavailable_after
+            options: ttl, renew, max_hold, timeout, ticket_ttl, max_waiters, unavailable_after
                 and on_lost, as for ``lock``. When the client that runs it dies, the next may start after at most ttl.
                 ``replicas`` of the client does not apply.
 

@@ -56,7 +56,7 @@ class BaseLock(Hinting, LockBlock[Lease]):
     def __call__(self, /, *, on_contended: Literal["wait", "raise"]) -> Guarding: ...
 
     def __call__(
-        self, function: Callable[..., Any] | None = None, /, *, on_contended: OnContended = "wait"
+        self, function: Callable[..., Any] | Unset = UNSET, /, *, on_contended: OnContended = "wait"
     ) -> Any:
         """Decorate a function or method: each call runs under the lock, named by the call's arguments.
 

@@ -110,7 +110,7 @@ def test_a_run_of_threads_has_no_more_owners_than_its_grant_has_fences(server: S
 
         run_threads([serve] * MANY)
         record.check()
-        assert 1 < longest_run(record) <= 17
+        assert 1 < longest_run(record) <= 65
         all_at_rest(server, [client._engine], "x")
 
 
@@ -129,7 +129,7 @@ async def test_a_run_of_tasks_has_no_more_owners_than_its_grant_has_fences(serve
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*(serve() for _ in range(MANY)))
         record.check()
-        assert 1 < longest_run(record) <= 17
+        assert 1 < longest_run(record) <= 65
         all_at_rest(server, [client._engine()], "x")
 
 
@@ -139,7 +139,7 @@ BOUNDS = [
     pytest.param(16, 0.0, 18, id="count-16"),
     pytest.param(3, 0.0005, 5, id="count-3"),
     # Four holds of 5 ms fill the 20 ms; one more is under way at their beginning, one begins at their end.
-    pytest.param(500, 0.005, 7, id="time"),
+    pytest.param(64, 0.005, 7, id="time"),
 ]
 
 

@@ -112,9 +112,9 @@ def test_fences_that_several_masters_would_forget_too_soon(api: str) -> None:
     with pytest.raises(pawlock.ConfigurationError, match="fence_ttl"):
         connect(api, THREE, fence_ttl=59)
     with pytest.raises(pawlock.ConfigurationError, match="fence_ttl"):
-        connect(api, THREE).lock("x", fence_ttl=0)
+        connect(api, THREE, fence_ttl=0)
     long = pawlock.RedlockOptions(max_ttl=10 * 86400)
-    connect(api, THREE, redlock=long).lock("x")  # a day is enough
+    connect(api, THREE, redlock=long).lock("x")  # an hour is enough
 
 
 REFUSED: list[tuple[str, Callable[[Any], Any]]] = [

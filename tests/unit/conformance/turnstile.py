@@ -34,7 +34,7 @@ class Turnstile(Mutex):
 
 def _requests(engine: ServerEngine, namespace: str, name: str, options: Terms) -> Turnstile:
     del engine
-    return Turnstile("turnstile", name, f"{key_of(namespace, name)}%turnstile", options.given.fence_ms)
+    return Turnstile("turnstile", name, f"{key_of(namespace, name)}%turnstile", options.fence_ms)
 
 
 # 2. Its factory, for clients of both APIs.

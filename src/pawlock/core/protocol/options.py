@@ -7,16 +7,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
-from pawlock.core.protocol.validity import to_ms
 from pawlock.errors import ConfigurationError
 
 __all__ = [
-    "DAY_MS",
+    "FENCE_MS",
     "MAX_TTL",
     "MIN_TTL",
     "LockOptions",
+    "OnExit",
+    "OnUnavailable",
     "Renew",
     "Seconds",
     "check_callback",
@@ -36,11 +37,17 @@ Seconds = float | int | timedelta
 Renew = bool | Seconds
 """Whether a lease is renewed, or how often: True (every third of its ttl), seconds or a ``timedelta``, or False."""
 
+OnExit = Literal["raise", "warn"]
+"""What a block does at its end when its lease was lost."""
+
+OnUnavailable = Literal["raise", "local", "open"]
+"""What acquire does once the server could not be reached for long enough."""
+
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
-DAY_MS = 86_400_000
+FENCE_MS = 3_600_000
 _LEAST_DEADLOCK_AFTER = 0.02
-_MOST_LOCAL_GRANTS = 1000
+_MOST_LOCAL_GRANTS = 64
 _MOST_REPLICAS = 100
 
 
@@ -97,30 +104,31 @@ def check_timeout(value: object, what: str = "timeout") -> float | None:
     return None if math.isinf(timeout) else timeout
 
 
-def check_deadlock_after(value: object, what: str = "deadlock_after") -> float:
-    """After how many seconds a waiter looks for a cycle; 0 never.
+def check_deadlock_after(value: object) -> float:
+    """After how many seconds a waiter looks for a cycle; None, as 0.0, for never.
 
     Raises:
-        ConfigurationError: It is no duration, negative, or above 0 and below 20 ms.
+        ConfigurationError: It is no duration, or below 20 ms.
     """
     if value is None:
         return 0.0
-    after = _positive(value, what)
-    if 0 < after < _LEAST_DEADLOCK_AFTER:
-        text = f"{what} must be at least {_LEAST_DEADLOCK_AFTER} s, or 0 for never, got {after:g}"
-        raise ConfigurationError(text)
+    after = _positive(value, "deadlock_after", zero=False)
+    if after < _LEAST_DEADLOCK_AFTER:
+        raise ConfigurationError(
+            f"deadlock_after must be at least {_LEAST_DEADLOCK_AFTER} s, or None for never, got {after:g}"
+        )
     return after
 
 
-def check_fence_ttl(value: object, what: str = "fence_ttl") -> float:
+def check_fence_ttl(value: object) -> float:
     """How many seconds a name's fence is kept after its last use; 0 no longer than its lease.
 
     Raises:
         ConfigurationError: It is no duration, negative, above 0 and below 50 ms, or more than 366 days.
     """
-    kept = _positive(value, what)
+    kept = _positive(value, "fence_ttl")
     if 0 < kept < MIN_TTL or kept > MAX_TTL:
-        raise ConfigurationError(f"{what} must be 0, or {MIN_TTL} s to 366 days, got {kept:g} s")
+        raise ConfigurationError(f"fence_ttl must be 0, or {MIN_TTL} s to 366 days, got {kept:g} s")
     return kept
 
 
@@ -210,14 +218,12 @@ class LockOptions:
         max_hold: The lease is lost this long after the grant (or after the last ``beat()``); None (default) never.
             Needs renewal.
         min_hold: The lock stays held at least this long after the grant, even when released sooner; default 0.
-        handover: How many consecutive grants may go to waiters of the same client without the server; default 16, 0
-            keeps strict FIFO order among all clients.
+        handover: How many consecutive grants, within 20 ms, may go to waiters of the same client without the server;
+            default 64, which is the most: each grant reserves that many fencing tokens, which must not overtake the
+            server's clock. 0 keeps strict FIFO order among all clients.
         ticket_ttl: TTL of a waiter's ticket on the server; default min(3, ttl). Dead waiters delay the others by at
             most this, in all.
         max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000.
-        fence_ttl: How long the server keeps a lock's fencing token after the last use; default 86400 (a day), at most
-            366 days, and at least as long as a lease. 0: no longer than the lease, so that an idle lock leaves nothing
-            behind. After that time tokens still increase with the server's clock, unless it was set back meanwhile.
         replicas: How many replicas must have a grant, and each renewal, before it counts; default 0. With fewer,
             acquire releases the grant and raises ``NotReplicated``.
         on_lost: Called with the lease once it is lost.
@@ -237,14 +243,13 @@ class LockOptions:
     unavailable_after: float = 10.0
     max_hold: float | None = None
     min_hold: float = 0.0
-    handover: int = 16
+    handover: int = 64
     ticket_ttl: float | None = None
     max_waiters: int = 10_000
-    fence_ttl: float = 86400.0
     replicas: int = 0
     on_lost: Callable[[Any], object] | None = None
-    on_exit: str = "raise"
-    on_unavailable: str = "raise"
+    on_exit: OnExit = "raise"
+    on_unavailable: OnUnavailable = "raise"
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -261,14 +266,9 @@ class LockOptions:
         put(self, "ticket_ttl", ticket_ttl)
         self._check_renewal(ttl)
         check_callback(self.on_lost, may_be_async=True)
-        self._check_safety()
+        put(self, "replicas", check_count(self.replicas, "replicas", 0, _MOST_REPLICAS))
         check_choice(self.on_exit, "on_exit", "raise", "warn")
         check_choice(self.on_unavailable, "on_unavailable", "raise", "local", "open")
-
-    def _check_safety(self) -> None:
-        put = object.__setattr__
-        put(self, "replicas", check_count(self.replicas, "replicas", 0, _MOST_REPLICAS))
-        put(self, "fence_ttl", check_fence_ttl(self.fence_ttl))
 
     def _check_renewal(self, ttl: float) -> None:
         put = object.__setattr__
@@ -286,11 +286,6 @@ class LockOptions:
     def interval(self) -> float:
         """Seconds between two renewals; without renewal, what they would be."""
         return self.ttl / 3 if isinstance(self.renew, bool) else seconds(self.renew, "renew")
-
-    @property
-    def fence_ms(self) -> int:
-        """How long the fence is kept, in whole milliseconds."""
-        return to_ms(self.fence_ttl)
 
     def but(self, **changes: Any) -> LockOptions:
         """These options with some changed, checked again; a changed ttl brings its own renewal and ticket defaults."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pawlock.core.protocol.options import DAY_MS, MAX_TTL, check_count, check_flag, seconds
+from pawlock.core.protocol.options import FENCE_MS, MAX_TTL, check_count, check_flag, seconds
 from pawlock.errors import ConfigurationError
 
 __all__ = ["RedlockOptions"]
@@ -73,9 +73,9 @@ class RedlockOptions:
         """Refuse fences that are forgotten sooner than a node that restarted is asked again.
 
         Raises:
-            ConfigurationError: It is below ``max_ttl``; where that is more than a day, below a day.
+            ConfigurationError: It is below ``max_ttl``; where that is more than an hour, below an hour.
         """
-        least = min(self.max_ttl, DAY_MS / 1000)
+        least = min(self.max_ttl, FENCE_MS / 1000)
         if fence_ttl < least:
             raise ConfigurationError(
                 f"fence_ttl must be at least {least:g} s (max_ttl) on independent masters, got {fence_ttl:g}: "

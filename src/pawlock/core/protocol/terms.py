@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from pawlock.core.protocol.options import LockOptions
+from pawlock.core.protocol.options import FENCE_MS, LockOptions
 from pawlock.core.protocol.validity import to_ms, valid_until
 
 __all__ = ["Rhythm", "Terms"]
@@ -36,6 +36,7 @@ class Terms:
 
     Args:
         given: What the user gave, checked.
+        fence_ms: How long the server keeps a fence after its last use: the client's ``fence_ttl``.
 
     Attributes:
         timeout, max_waiters, max_hold, min_hold, handover, ticket_ttl: As the user gave them.
@@ -53,6 +54,7 @@ class Terms:
     """
 
     given: LockOptions
+    fence_ms: int = FENCE_MS
     timeout: float | None = field(init=False, repr=False, compare=False)
     max_waiters: int = field(init=False, repr=False, compare=False)
     max_hold: float | None = field(init=False, repr=False, compare=False)
@@ -110,8 +112,8 @@ class Terms:
     def _queue_group(self, o: LockOptions) -> str:
         # The callback's id cannot come again while its lock is alive.
         behaviour = f"{id(o.on_lost)} {o.interval} {o.on_exit} {o.on_unavailable} {o.replicas}"
-        return f"{o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {o.fence_ms} {behaviour}"
+        return f"{o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {behaviour}"
 
     def but(self, **changes: Any) -> Terms:
         """The terms of these options with some changed; see ``LockOptions.but``."""
-        return Terms(self.given.but(**changes)) if changes else self
+        return Terms(self.given.but(**changes), self.fence_ms) if changes else self

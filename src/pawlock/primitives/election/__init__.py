@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key, key_of
-from pawlock.core.protocol.options import DAY_MS
+from pawlock.core.protocol.options import FENCE_MS
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import Script, load, pack_words
 from pawlock.primitives.mutex import Mutex
@@ -55,7 +55,7 @@ class Ballot(Mutex):
 
     __slots__ = ("_max_observers", "_observed", "_observers")
 
-    def __init__(self, name: str, key: str, max_observers: int, fence_ms: int = DAY_MS) -> None:
+    def __init__(self, name: str, key: str, max_observers: int, fence_ms: int = FENCE_MS) -> None:
         super().__init__("election", name, key, fence_ms)
         observers = helper_key(key, f"{WIRE_VERSION}:observers").encode()
         self._observers = pack_words(observers)

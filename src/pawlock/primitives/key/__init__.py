@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from pawlock.core.protocol.names import helper_key
-from pawlock.core.protocol.options import DAY_MS
+from pawlock.core.protocol.options import FENCE_MS
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import Script, load, pack_words
 from pawlock.primitives.mutex import Mutex
@@ -46,7 +46,7 @@ class KeyMutex(Mutex):
 
     __slots__ = ("_redisson", "_tells", "hears", "listed_as", "renews_together", "source")
 
-    def __init__(self, kind: str, key: Key, fence_ms: int = DAY_MS, *, sharded: bool = False) -> None:
+    def __init__(self, kind: str, key: Key, fence_ms: int = FENCE_MS, *, sharded: bool = False) -> None:
         super().__init__(kind, key.name, key.key, fence_ms)
         self.source: Key = key
         # In lists and records of waiters, so that nobody takes it for a name of the namespace.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pawlock.core.protocol.engine import SHARED_OWNER
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
-from pawlock.core.protocol.options import DAY_MS
+from pawlock.core.protocol.options import FENCE_MS
 from pawlock.core.protocol.runtime import Call, make_call
 from pawlock.core.protocol.scripts import SIZES, Script, for_several, load, pack_words
 from pawlock.primitives.replies import FORCE, LEAVE, LOOK, OWNED, OWNED_LEAVE, PEEK, RENEW_ALL, TAKE
@@ -65,7 +65,7 @@ class Mutex:
 
     __slots__ = ("_dead", "_holds", "_keys", "_no_tomb", "_owner", "_two", "fence_ms", "key", "kind", "name")
 
-    def __init__(self, kind: str, name: str, key: str, fence_ms: int = DAY_MS) -> None:
+    def __init__(self, kind: str, name: str, key: str, fence_ms: int = FENCE_MS) -> None:
         self.kind: str = kind
         self.name: str = name
         self.key: str = key
@@ -212,7 +212,7 @@ class SharedMutex(Mutex):
     __slots__ = ()
 
     def __init__(
-        self, kind: str, name: str, key: str, owner: str, fence_ms: int = DAY_MS, shown: str = SHARED_OWNER
+        self, kind: str, name: str, key: str, owner: str, fence_ms: int = FENCE_MS, shown: str = SHARED_OWNER
     ) -> None:
         super().__init__(kind, name, key, fence_ms)
         self._owner = pack_words(f"owner={owner}@{shown}".encode())

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from pawlock.core.coordinate.once import AlreadyDone, Result
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key, key_of
-from pawlock.core.protocol.options import DAY_MS
+from pawlock.core.protocol.options import FENCE_MS
 from pawlock.core.protocol.outcomes import Finished, Outcome
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Call
@@ -58,7 +58,7 @@ class OnceMutex(Mutex):
 
     __slots__ = ("_done",)
 
-    def __init__(self, name: str, key: str, fence_ms: int = DAY_MS) -> None:
+    def __init__(self, name: str, key: str, fence_ms: int = FENCE_MS) -> None:
         super().__init__("once", name, key, fence_ms)
         self._done = pack_words(helper_key(key, f"{WIRE_VERSION}:done").encode())
 

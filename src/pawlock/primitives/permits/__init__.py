@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
-from pawlock.core.protocol.options import DAY_MS
+from pawlock.core.protocol.options import FENCE_MS
 from pawlock.core.protocol.outcomes import LimitRefused, Outcome
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import SIZES, Script, load, pack_words
@@ -83,7 +83,7 @@ class Permits:
         stem: str,
         mode: str,
         permits: int = NO_LIMIT,
-        fence_ms: int = DAY_MS,
+        fence_ms: int = FENCE_MS,
     ) -> None:
         self.kind: str = kind
         self.name: str = name

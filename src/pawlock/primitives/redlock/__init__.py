@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
-from pawlock.core.protocol.options import DAY_MS
+from pawlock.core.protocol.options import FENCE_MS
 from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.primitive import Leaving, Primitive
 from pawlock.core.protocol.quorum import QuorumCall
@@ -59,7 +59,7 @@ class QuorumMutex:
         *("fence_ms", "key", "kind", "name"),
     )
 
-    def __init__(self, kind: str, name: str, key: str, fence_ms: int = DAY_MS) -> None:
+    def __init__(self, kind: str, name: str, key: str, fence_ms: int = FENCE_MS) -> None:
         self.kind: str = kind
         self.name: str = name
         self.key: str = key
