@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from pawlock.model import (
         AuditEntry,
         Done,
+        Finding,
         Forced,
         HolderInfo,
         Leader,
@@ -70,8 +71,10 @@ if TYPE_CHECKING:
         NodeVote,
         QuorumInfo,
         Running,
+        ServerReport,
         ServiceMetrics,
         ServiceStats,
+        Severity,
         WaiterInfo,
     )
     from pawlock.sync import (
@@ -127,6 +130,7 @@ __all__ = [
     "DeadlockDetected",
     "Done",
     "Election",
+    "Finding",
     "Forced",
     "HolderInfo",
     "Key",
@@ -159,9 +163,11 @@ __all__ = [
     "Running",
     "ScriptError",
     "Semaphore",
+    "ServerReport",
     "ServiceMetrics",
     "ServiceOptions",
     "ServiceStats",
+    "Severity",
     "StaleFence",
     "Started",
     "WaiterInfo",
@@ -228,6 +234,7 @@ _HOMES = {
     "pawlock.model": (
         "AuditEntry",
         "Done",
+        "Finding",
         "Forced",
         "HolderInfo",
         "Leader",
@@ -237,8 +244,10 @@ _HOMES = {
         "NodeVote",
         "QuorumInfo",
         "Running",
+        "ServerReport",
         "ServiceMetrics",
         "ServiceStats",
+        "Severity",
         "WaiterInfo",
     ),
     "pawlock.sync": (

@@ -29,7 +29,6 @@ def connect(
     password: str | None = None,
     credential_provider: CredentialProvider | None = None,
     redlock: RedlockOptions | None = None,
-    strict: bool | None = None,
     fence_ttl: Seconds | None = None,
     deadlock_after: Seconds | Unset | None = UNSET,
     **options: Unpack[LockKwargs],
@@ -49,10 +48,6 @@ def connect(
         credential_provider: An object whose ``get_credentials()`` gives ``(password,)`` or ``(username, password)``,
             as redis-py's providers do. Asked for each connection, so credentials may change while locks are held.
         redlock: How several independent masters are treated; None (default): as ``RedlockOptions()`` says.
-        strict: True to refuse a server whose settings break a promise (eviction that removes locks, a replica, a
-            version too old) with ``NotSupported`` at the first acquisition. False (default) only logs the findings, a
-            second after the first use. Settings that the server does not disclose are not counted as faults. Default
-            ``PAWLOCK_STRICT``.
         fence_ttl: Seconds for which the server keeps the last fencing token of a lock after its last use, and at least
             as long as a lease; default 3600 (an hour: longer than clocks are apart), at most 366 days. 0: no longer
             than the lease, so that an idle lock leaves nothing behind. After that time tokens still increase with the
@@ -77,7 +72,7 @@ def connect(
         namespace=namespace,
         credentials=credentials,
         redlock=redlock,
-        **_given(deadlock_after, strict=strict, fence_ttl=fence_ttl, **options),
+        **_given(deadlock_after, fence_ttl=fence_ttl, **options),
     )
 
 
@@ -89,7 +84,6 @@ def connect_async(
     password: str | None = None,
     credential_provider: CredentialProvider | None = None,
     redlock: RedlockOptions | None = None,
-    strict: bool | None = None,
     fence_ttl: Seconds | None = None,
     deadlock_after: Seconds | Unset | None = UNSET,
     **options: Unpack[LockKwargs],
@@ -103,7 +97,6 @@ def connect_async(
         password: As for ``connect``.
         credential_provider: As for ``connect``; one with ``get_credentials_async`` is asked by that.
         redlock: As for ``connect``.
-        strict: As for ``connect``.
         fence_ttl: As for ``connect``.
         deadlock_after: As for ``connect``.
         options: As for ``connect``; on_lost is a function or coroutine function.
@@ -120,7 +113,7 @@ def connect_async(
         namespace=namespace,
         credentials=credentials,
         redlock=redlock,
-        **_given(deadlock_after, strict=strict, fence_ttl=fence_ttl, **options),
+        **_given(deadlock_after, fence_ttl=fence_ttl, **options),
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads the facts of servers for `pawlock doctor`: one plain connection to each, and changes nothing.
+"""Reads the facts of servers for `client.check()`: one plain connection to each, and changes nothing.
 
 A server may refuse any of these commands: the fact is then unknown.
 """
@@ -7,26 +7,27 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any, TypeGuard
 
 import redis
 
 from pawlock._factory import Settings
-from pawlock._target import find_target
+from pawlock._target import find_target, shown_of
 from pawlock.core.protocol.names import wake_prefix
 from pawlock.core.protocol.runtime import Fault
 from pawlock.errors import BackendUnavailable, ConfigurationError, NotSupported
+from pawlock.model import Finding, ServerReport, Severity
 from pawlock.preflight.group import check_masters, check_sentinels
-from pawlock.preflight.server import Facts, Finding, Severity, check_server, facts_of_info, fields_of
+from pawlock.preflight.server import Facts, check_server, facts_of_info, fields_of
 from pawlock.runtimes.shared import now
-from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
+from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Place, Sentinels, Target
 from pawlock.topology.redlock import quorum_warning
 from pawlock.topology.sentinel import read_view
 from pawlock.transport.connect import fault_of, make_sync
 
-__all__ = ["Report", "acl_rules", "endpoints_of", "examine", "needed_commands"]
+__all__ = ["acl_rules", "endpoints_of", "examine", "needed_commands"]
 
 _TIMEOUT = 3.0
 _PINGS = 100
@@ -34,47 +35,25 @@ _SETTLE = 1.0
 _SECTIONS = ("server", "replication", "memory", "persistence")
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What was found at one server.
-
-    Attributes:
-        server: Its address, without credentials.
-        findings: What was found there.
-    """
-
-    server: str
-    findings: tuple[Finding, ...]
-
-    @property
-    def worst(self) -> Severity:
-        """The worst of them."""
-        order = list(Severity)
-        return max((finding.severity for finding in self.findings), key=order.index, default=Severity.OK)
-
-
-def examine(target: object, *, ttl: float = 30.0, namespace: str | None = None) -> list[Report]:
-    """Check every server that a target names.
+def examine(found: Target, *, ttl: float, namespace: str) -> list[ServerReport]:
+    """Check every server of a target.
 
     Args:
-        target: As for ``pawlock.connect``.
+        found: What ``find_target`` found.
         ttl: The ttl that leases will have, in seconds.
-        namespace: As for ``pawlock.connect``: the permissions that it needs are checked.
-
-    Raises:
-        ConfigurationError: It names nothing that could be connected to.
+        namespace: What ``check_namespace`` returned: the permissions that it needs are checked.
     """
-    space = Settings({}, namespace, may_be_async=False).namespace
-    found: Any = find_target(target)
+    if isinstance(found, Place):
+        return [ServerReport(shown_of(found), ())]
     if isinstance(found, Sentinels):
-        return _by_sentinels(found, ttl, space)
+        return _by_sentinels(found, ttl, namespace)
     nodes = list(found.nodes) if isinstance(found, (ClusterNodes, Masters)) else [found()]
-    looks = [_look(endpoint, ttl, space) for endpoint in nodes]
+    looks = [_look(endpoint, ttl, namespace) for endpoint in nodes]
     reports = [report for report, _ in looks]
     if isinstance(found, Masters):
         shown, facts = [report.server for report in reports], [facts for _, facts in looks]
         together = check_masters(shown, facts, quorum_warning(len(nodes)))
-        reports.append(Report("all of them", tuple(together)))
+        reports.append(ServerReport("all of them", tuple(together)))
     return reports
 
 
@@ -100,9 +79,9 @@ def endpoints_of(target: object) -> list[Endpoint]:
     raise NotSupported(f"{found.shown} is not a single server whose keys can be listed: pass --namespace")
 
 
-def _by_sentinels(target: Sentinels, ttl: float, namespace: str) -> list[Report]:
+def _by_sentinels(target: Sentinels, ttl: float, namespace: str) -> list[ServerReport]:
     answers = [(node.shown, *_master_by(node, target.service)) for node in target.sentinels]
-    reports = [Report(target.shown, tuple(check_sentinels(target.service, answers)))]
+    reports = [ServerReport(target.shown, tuple(check_sentinels(target.service, answers)))]
     masters = sorted({master for _, master, _ in answers if master is not None})
     for master in masters:
         host, _, port = master.rpartition(":")
@@ -123,7 +102,7 @@ def _master_by(sentinel: Endpoint, service: str) -> tuple[str | None, str]:
     return f"[{view.host}]:{view.port}" if ":" in view.host else f"{view.host}:{view.port}", ""
 
 
-def _look(endpoint: Endpoint, ttl: float, namespace: str) -> tuple[Report, Facts | None]:
+def _look(endpoint: Endpoint, ttl: float, namespace: str) -> tuple[ServerReport, Facts | None]:
     """What is found at one server, and what is known of it."""
     connection = make_sync(endpoint, _TIMEOUT)
     try:
@@ -137,10 +116,10 @@ def _look(endpoint: Endpoint, ttl: float, namespace: str) -> tuple[Report, Facts
         fault: Fault = fault_of(error, endpoint.shown)
         fix = "check the address, the network, the password, and that the server is running"
         failed = Finding("reach", Severity.ERROR, fault.text, "explicit failure", fix)
-        return Report(endpoint.shown, (failed,)), None
+        return ServerReport(endpoint.shown, (failed,)), None
     finally:
         connection.disconnect()
-    return Report(endpoint.shown, tuple(check_server(facts, ttl=ttl))), facts
+    return ServerReport(endpoint.shown, tuple(check_server(facts, ttl=ttl))), facts
 
 
 def _is_list(answer: object) -> TypeGuard[list[Any]]:

@@ -30,7 +30,6 @@ from pawlock.core.protocol.options import (
     Seconds,
     check_callback,
     check_fence_ttl,
-    check_flag,
 )
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.protocol.validity import to_ms
@@ -47,6 +46,8 @@ if TYPE_CHECKING:
     from pawlock.core.quorum.nodes import Incarnations
 
 __all__ = [
+    "TRIAL",
+    "TRIED",
     "LockKwargs",
     "Origin",
     "Settings",
@@ -90,8 +91,14 @@ _EXCLUSIVE = ("lock", "rlock", "fair_lock")
 """A waiter for one of these waits for its one holder, so a cycle of such waits never ends."""
 
 
-_OF_THE_CLIENT = frozenset({"deadlock_after", "fence_ttl", "strict"})
+_OF_THE_CLIENT = frozenset({"deadlock_after", "fence_ttl"})
 """Options that only a client has."""
+
+TRIAL = "pawlock-check"
+"""The name that ``check()`` locks."""
+
+TRIED: Mapping[str, Any] = {"unavailable_after": 2.0, "min_hold": 0.0, "on_unavailable": "raise"}
+"""Its options, over those of the client."""
 
 _PLAIN_VALUES = frozenset({float, int, bool, str, NoneType, timedelta})
 _MOST_FOUND = 64
@@ -135,7 +142,6 @@ class Settings:
         self.deadlock_after: float = given.pop("deadlock_after", 1.0)
         fence_ttl = given.pop("fence_ttl", None)
         fence_ms = FENCE_MS if fence_ttl is None else to_ms(check_fence_ttl(fence_ttl))
-        self.strict: bool = check_flag(given.pop("strict", False), "strict")
         self.may_be_async = may_be_async
         check_callback(given.get("on_lost"), may_be_async=may_be_async)
         self.options = Terms(LockOptions(**given), fence_ms)

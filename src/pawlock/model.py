@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 __all__ = [
     "AuditEntry",
     "Done",
+    "Finding",
     "Forced",
     "Grant",
     "HolderInfo",
@@ -21,8 +22,10 @@ __all__ = [
     "QuorumInfo",
     "Release",
     "Running",
+    "ServerReport",
     "ServiceMetrics",
     "ServiceStats",
+    "Severity",
     "WaiterInfo",
 ]
 
@@ -323,3 +326,51 @@ class ServiceStats:
     waits: int
     waiting: int
     failures: int
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was checked.
+
+    Attributes:
+        check: What was checked, in a word that does not change.
+        severity: How bad it is.
+        text: What was found.
+        promise: The guarantee that it affects, or "".
+        fix: What to do, or "".
+    """
+
+    check: str
+    severity: Severity
+    text: str
+    promise: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """What ``check()`` found at one server.
+
+    Attributes:
+        server: Its address, without credentials.
+        findings: What was found there.
+    """
+
+    server: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def worst(self) -> Severity:
+        """The worst of them."""
+        order = list(Severity)
+        return max((finding.severity for finding in self.findings), key=order.index, default=Severity.OK)

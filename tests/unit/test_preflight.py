@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pawlock.preflight.server import Facts, Severity, check_server, facts_of_info, fields_of
+from pawlock.model import Severity
+from pawlock.preflight.server import Facts, check_server, facts_of_info, fields_of
 from tests.support.refusal import case
 
 GOOD: dict[str, Any] = {

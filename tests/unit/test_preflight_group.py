@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pawlock.model import Finding, Severity
 from pawlock.preflight.group import check_masters, check_sentinels
-from pawlock.preflight.server import Facts, Finding, Severity
+from pawlock.preflight.server import Facts
 from tests.support.refusal import case
 
 THREE = ("redis://a", "redis://b", "redis://c")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, Unpack
 
-from pawlock._factory import LockKwargs, plan_of
+from pawlock._factory import TRIAL, TRIED, LockKwargs, plan_of
 from pawlock._inside import engine_here
 from pawlock._multi import multi_plan
 from pawlock._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
@@ -17,11 +17,13 @@ from pawlock.aio.multi import AsyncMultiLock
 from pawlock.aio.rwlock import AsyncRWLock
 from pawlock.aio.semaphore import AsyncSemaphore
 from pawlock.aio.service import AsyncLockService
+from pawlock.core.coordinate.trial import with_trial
 from pawlock.core.observe import operator
+from pawlock.core.observe.inspect import ping
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.options import Seconds
 from pawlock.core.release import stateless, transfer
-from pawlock.model import AuditEntry, Forced, LockInfo
+from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
 
 __all__ = ["AsyncClient"]
 
@@ -210,6 +212,35 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
             ClientClosed: The client was closed.
         """
         return await operator.audit(engine_here(self), self._settings.options, limit)
+
+    async def check(self) -> list[ServerReport]:
+        """Check the servers for settings that would break a guarantee, as ``pawlock doctor`` does, and try a lock.
+
+        It takes about a second, to measure the clock. Beside the trial lock, ``pawlock-check``, it changes nothing. What
+        the server does not disclose is a finding of ``Severity.UNKNOWN``, never a fault.
+
+        Returns:
+            For each server, and for independent masters together, what was found; each finding with the guarantee that it
+            affects and the fix.
+
+        Raises:
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", TRIAL, TRIED)
+        engine_here(self).check_open(TRIAL)
+        return await with_trial(engine_here(self), plan, await self._examine())
+
+    async def ping(self) -> float:
+        """Ask the server one question, and return how many seconds the answer took; of several masters, a majority's.
+
+        The first one includes the time to connect.
+
+        Raises:
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", TRIAL, TRIED)
+        return await ping(engine_here(self), plan.primitive, plan.options)
 
     async def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> AsyncLease:
         """Continue a lease that ``AsyncLease.detach`` detached, here or in another process.

@@ -22,6 +22,7 @@ from pawlock.core.protocol.options import Seconds, check_timeout
 from pawlock.core.protocol.redlock_options import RedlockOptions
 from pawlock.core.state.observers import Observer
 from pawlock.core.state.plan import Plan
+from pawlock.model import ServerReport
 from pawlock.runtimes.aio import AsyncioRuntime
 from pawlock.runtimes.renewal_thread import LoopRenewalThread
 from pawlock.topology.credentials import Credentials
@@ -136,7 +137,7 @@ class AsyncClientLifecycle:
             engine.renewal_thread = self._renewal_thread(loop, engine, target)
             health = engine.health
             health.server, health.probe = shown_of(target), probe_for(self._settings)
-            health.strict, health.explain_keys = self._settings.strict, explain_keys_for(self._settings)
+            health.explain_keys = explain_keys_for(self._settings)
             runtime.on_move = weak_suspect_all(engine)
             engine.activity.closed = self._closed
             for observer in self._observers:
@@ -148,6 +149,14 @@ class AsyncClientLifecycle:
     def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
         """The plan of one call."""
         return plan if ttl is None else self._settings.with_ttl(plan, ttl)
+
+    async def _examine(self) -> list[ServerReport]:
+        from pawlock._doctor import examine
+
+        target, settings = self._destination.find(settled=True), self._settings
+        return await asyncio.to_thread(
+            examine, target, ttl=settings.options.ttl, namespace=settings.namespace
+        )
 
     def _renewal_thread(
         self, loop: asyncio.AbstractEventLoop, engine: Engine, target: Target

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pawlock.preflight.server import APART, Facts, Finding, Severity
+from pawlock.model import Finding, Severity
+from pawlock.preflight.server import APART, Facts
 
 __all__ = ["check_masters", "check_sentinels"]
 

@@ -10,9 +10,10 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
-__all__ = ["APART", "Facts", "Finding", "Severity", "check_server", "facts_of_info", "fields_of", "number_of"]
+from pawlock.model import Finding, Severity
+
+__all__ = ["APART", "Facts", "check_server", "facts_of_info", "fields_of", "number_of"]
 
 log: logging.Logger = logging.getLogger("pawlock.preflight")
 
@@ -25,35 +26,6 @@ APART = 1.0
 """Seconds of difference between two wall clocks that are worth reporting."""
 
 _OPTIONAL = frozenset({"SUBSCRIBE", "PUBLISH", "INFO"})
-
-
-class Severity(StrEnum):
-    """How bad a finding is."""
-
-    OK = "ok"
-    UNKNOWN = "unknown"
-    NOTE = "note"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was checked.
-
-    Attributes:
-        check: What was checked, in a word that does not change.
-        severity: How bad it is.
-        text: What was found.
-        promise: The guarantee that it affects, or "".
-        fix: What to do, or "".
-    """
-
-    check: str
-    severity: Severity
-    text: str
-    promise: str = ""
-    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, Unpack
 
-from pawlock._factory import LockKwargs, plan_of
+from pawlock._factory import TRIAL, TRIED, LockKwargs, plan_of
 from pawlock._inside import engine_of
 from pawlock._multi import multi_plan
 from pawlock._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
+from pawlock.core.coordinate.trial import with_trial
 from pawlock.core.observe import operator
+from pawlock.core.observe.inspect import ping
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.options import Seconds
 from pawlock.core.release import stateless, transfer
-from pawlock.model import AuditEntry, Forced, LockInfo
+from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
 from pawlock.runtimes.threads import run
 from pawlock.sync.coordination import Coordination
 from pawlock.sync.lease import Lease, given
@@ -209,6 +211,35 @@ class Client(ClientLifecycle, Coordination):
             ClientClosed: The client was closed.
         """
         return run(operator.audit(engine_of(self), self._settings.options, limit))
+
+    def check(self) -> list[ServerReport]:
+        """Check the servers for settings that would break a guarantee, as ``pawlock doctor`` does, and try a lock.
+
+        It takes about a second, to measure the clock. Beside the trial lock, ``pawlock-check``, it changes nothing. What
+        the server does not disclose is a finding of ``Severity.UNKNOWN``, never a fault.
+
+        Returns:
+            For each server, and for independent masters together, what was found; each finding with the guarantee that it
+            affects and the fix.
+
+        Raises:
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", TRIAL, TRIED)
+        engine_of(self).check_open(TRIAL)
+        return run(with_trial(engine_of(self), plan, self._examine()))
+
+    def ping(self) -> float:
+        """Ask the server one question, and return how many seconds the answer took; of several masters, a majority's.
+
+        The first one includes the time to connect.
+
+        Raises:
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", TRIAL, TRIED)
+        return run(ping(engine_of(self), plan.primitive, plan.options))
 
     def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> Lease:
         """Continue a lease that ``Lease.detach`` detached, here or in another process.

@@ -29,6 +29,7 @@ from pawlock.core.observe.timed_runtime import observe
 from pawlock.core.protocol.options import Seconds, check_timeout
 from pawlock.core.state.observers import Observer
 from pawlock.errors import PawlockError
+from pawlock.model import ServerReport
 from pawlock.runtimes.threads import ThreadRuntime, run, run_aside
 from pawlock.sync.lease import Lease
 from pawlock.sync.multi import shown_any
@@ -138,9 +139,15 @@ class ClientLifecycle:
         engine.quorum = self._settings.redlock
         health = engine.health
         health.server, health.probe = shown_of(target), probe_for(self._settings)
-        health.strict, health.explain_keys = self._settings.strict, explain_keys_for(self._settings)
+        health.explain_keys = explain_keys_for(self._settings)
         runtime.on_move = weak_suspect_all(engine)
         return engine
+
+    def _examine(self) -> list[ServerReport]:
+        from pawlock._doctor import examine
+
+        target, settings = self._destination.find(settled=True), self._settings
+        return examine(target, ttl=settings.options.ttl, namespace=settings.namespace)
 
     @property
     def _runtime(self) -> ThreadRuntime:

@@ -252,7 +252,7 @@ def test_a_wrong_option_is_refused_where_it_is_given(clean: Server, api: Api) ->
     client = api.connect(clean.url)
     options: list[dict[str, Any]] = [
         {"keep": 0}, {"keep": -1}, {"keep": 367 * 86400}, {"keep": "1d"}, {"wait": 1}, {"handover": 3},
-        {"min_hold": 1}, {"replicas": 1}, {"ttl": 0}, {"strict": True},
+        {"min_hold": 1}, {"replicas": 1}, {"ttl": 0},
     ]  # fmt: skip
     for given in options:
         with case(given), pytest.raises(pawlock.ConfigurationError):

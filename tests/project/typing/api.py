@@ -94,6 +94,8 @@ def threads(client: pawlock.Client) -> None:
     assert_type(fair(3), float | None)
     records(client.inspect("x", waiters=3))
     assert_type(client.locks(), list[pawlock.LockInfo])
+    assert_type(client.check(), list[pawlock.ServerReport])
+    assert_type(client.ping(), float)
     forced = client.force_release("x", reason="it hangs")
     assert_type(forced, pawlock.Forced)
     assert_type(forced.fence, int)
@@ -281,6 +283,8 @@ def wrong(client: pawlock.Client, aclient: pawlock.AsyncClient) -> None:
     client.lock("x", tll=30)  # type: ignore[call-arg]
     client.lock("x").acquire("5")  # type: ignore[arg-type]
     client.lock("x", on_exit=None)  # type: ignore[arg-type]
+    client.lock("x", on_unavailable="ignore")  # type: ignore[arg-type]
+    client.lock("x")(on_contended="ignore")  # type: ignore[call-overload]
     aclient.lock("x").acquire("5")  # type: ignore[arg-type]
     client.latch("x")  # type: ignore[call-arg]
     client.latch("x", "3")  # type: ignore[arg-type]

@@ -18,7 +18,6 @@ from pawlock.core.acquire.grant import own
 from pawlock.core.acquire.local_wait import await_turn, local_patience, pass_back
 from pawlock.core.acquire.queue import poll, read_answer, win
 from pawlock.core.acquire.reentry import taken_again
-from pawlock.core.keep.server_check import must_hold
 from pawlock.core.lease.factory import own_grant, undo_lease
 from pawlock.core.lease.in_progress import refuse
 from pawlock.core.lease.record import HeldLease
@@ -84,7 +83,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
         elif wait and not plan.alone and plan.queue_key in engine.queues.local.by_key:
             attempt = Attempt(engine.runtime.who(), began, until, stop, wait=wait, or_none=or_none)
             # A caller that already holds the lock does not wait: check that before allocating anything.
-            if engine.health.strict or (attempt.who, plan.primitive.key) in engine.leases.held:
+            if (attempt.who, plan.primitive.key) in engine.leases.held:
                 lease = await _acquire_slow(engine, plan, attempt)
             else:
                 lease = await _acquire_local(engine, plan, attempt)
@@ -166,8 +165,6 @@ async def _acquire_slow(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLea
     engine.activity.in_progress[mark] = attempt.who
     try:
         engine.check_open(plan.primitive.name)
-        if engine.health.strict:
-            await must_hold(engine, plan.primitive.name)
         mine = None if plan.counted else engine.leases.held.get((attempt.who, plan.primitive.key))
         if mine is not None:
             again = taken_again(engine, plan, mine, wait=attempt.wait)

@@ -41,7 +41,7 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
         The server lease to ask for, which holds nothing yet; None if it cannot be requested this way: nothing was done.
     """
     queue_key, local_queues = plan.queue_key, engine.queues.local.by_key
-    if (queue_key in local_queues and not plan.alone) or engine.health.strict:
+    if queue_key in local_queues and not plan.alone:
         return None
     who, token = engine.runtime.caller_and_token()
     primitive = plan.primitive

@@ -6,56 +6,36 @@ import logging
 from typing import TYPE_CHECKING
 
 from pawlock.core.protocol.runtime import Fault
-from pawlock.errors import BackendUnavailable, NotSupported
-from pawlock.preflight.server import Severity, check_server, facts_of_info, fields_of, number_of
+from pawlock.errors import BackendUnavailable
+from pawlock.model import Severity
+from pawlock.preflight.server import check_server, facts_of_info, fields_of, number_of
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.preflight.server import Finding
 
-__all__ = ["look", "must_hold", "must_remember"]
+__all__ = ["look", "must_remember"]
 
 _PATIENCE = 0.5
 
 log: logging.Logger = logging.getLogger("pawlock.preflight")
 
 
-async def _broken(engine: Engine, most: float) -> list[Finding] | None:
-    """What the server itself says that breaks a promise; None if it did not answer."""
-    probe = engine.health.probe
-    if probe is None:
-        return []
-    outcome = (await engine.runtime.call_many([probe()], min(most, _PATIENCE)))[0]
-    if isinstance(outcome, Fault):
-        return None
-    facts = facts_of_info(fields_of(outcome.info))
-    return [finding for finding in check_server(facts) if finding.severity is Severity.ERROR]
-
-
 async def look(engine: Engine, most: float) -> None:
     """Warn of what breaks a guarantee on the server of this client, in at most ``most`` seconds."""
-    for finding in await _broken(engine, most) or ():
+    probe = engine.health.probe
+    if probe is None:
+        return
+    outcome = (await engine.runtime.call_many([probe()], min(most, _PATIENCE)))[0]
+    if isinstance(outcome, Fault):
+        return
+    for finding in check_server(facts_of_info(fields_of(outcome.info))):
+        if finding.severity is not Severity.ERROR:
+            continue
         log.warning(
             "%s: %s; fix: %s", finding.check, finding.text, finding.fix,
             extra={"pawlock_check": finding.check, "pawlock_promise": finding.promise},
         )  # fmt: skip
-
-
-async def must_hold(engine: Engine, name: str) -> None:
-    """Refuse a server that breaks a promise, for a client that is ``strict``; asked once.
-
-    Raises:
-        NotSupported: It does; the text says which, and what to do.
-    """
-    findings = await _broken(engine, _PATIENCE)
-    if findings is None:
-        # Unreachable: the acquisition itself says so, and the next one looks again.
-        return
-    for finding in findings:
-        text = f"acquire {name!r}: strict=True, and this server does not guarantee {finding.promise}: {finding.text}"
-        raise NotSupported(f"{text}; {finding.fix}", name=name)
-    engine.health.strict = False
 
 
 async def must_remember(engine: Engine, primitive: Primitive, since: float) -> None:

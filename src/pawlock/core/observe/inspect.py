@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.terms import Terms
 
-__all__ = ["inspect", "read_info", "text_of"]
+__all__ = ["inspect", "ping", "read_info", "text_of"]
 
 _MOST_LISTED = 100_000
 """Waiters in one record: more would stop the server for long."""
@@ -28,6 +28,13 @@ async def inspect(engine: Engine, primitive: Primitive, options: Terms, limit: i
     engine.check_open(primitive.name)
     look, _ = await query(engine, primitive.inspect(limit), options, primitive.name, "inspect")
     return read_info(primitive, look)
+
+
+async def ping(engine: Engine, primitive: Primitive, options: Terms) -> float:
+    """How many seconds one question about a name takes."""
+    began = engine.runtime.now()
+    await inspect(engine, primitive, options, 0)
+    return engine.runtime.now() - began
 
 
 def read_info(primitive: Primitive, look: Look) -> LockInfo:

@@ -37,7 +37,6 @@ class Health:
         explain_keys: What a refused request found at its keys, for errors (``ServerEngine.explain_keys``); or None.
         look_at: When the maintenance is to ask.
         looked: Whether it did.
-        strict: True until it was found to keep every promise, for a client that insists on it.
     """
 
     def __init__(self) -> None:
@@ -49,7 +48,6 @@ class Health:
         self.explain_keys: KeyExplainer | None = None
         self.look_at: float = inf
         self.looked: bool = False
-        self.strict: bool = False
 
     def failed(self, sent_at: float, now: float) -> float:
         """A request of ``sent_at`` got no answer: since when that is so."""
