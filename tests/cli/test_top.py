@@ -1,13 +1,11 @@
-"""`pawlock top` at a terminal: what it shows, its keys, and that the terminal is as it was."""
+"""`pawlock top` at a terminal: what it shows, and that the terminal is as it was."""
 
 import json
 import os
 import re
 import signal
-import termios
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +15,8 @@ from tests.cli.screen import Screen, open_screen
 from tests.support.pace import pace
 
 TERM = "xterm-256color"
+LEFT = r"\033\[\?1049l"
+"""What gives a terminal its own screen back."""
 
 
 @pytest.fixture
@@ -28,38 +28,27 @@ def held(pawlock: Pawlock) -> Iterator[library.Client]:
         lease.release()
 
 
-def rows(text: str) -> list[str]:
-    """The names on the last whole screen."""
-    return re.findall(r"\b(apple|pear|plum)\b", text.rpartition("pawlock top")[2])
+def names(text: str) -> list[str]:
+    return re.findall(r"\b(apple|pear|plum)\b", text)
 
 
-@pytest.mark.slow
-def test_it_shows_what_is_held_and_sorts_and_filters(
-    pawlock: Pawlock, held: library.Client, screens: list[Screen]
-) -> None:
+@pytest.mark.usefixtures("held")
+def test_it_shows_what_is_held_until_a_signal_ends_it(pawlock: Pawlock, screens: list[Screen]) -> None:
     waiter = pawlock.start("run", "plum", "--", "true")
     eventually(lambda: pawlock.waiting("plum") == 1)
-    screen = open_screen(screens, pawlock, *PAWLOCK, "top", "--interval", "0.3", term=TERM)
-    screen.until(r"3 held for 1 s or more   1 waiting(?s:.*?)plum(?s:.*?)apple(?s:.*?)pear")
-    screen.type("n")
-    screen.until(r"(?s)apple.*?pear.*?plum.*?by name ")
-    screen.type("r")
-    screen.until(r"(?s)plum.*?pear.*?apple.*?by name, reversed")
-    screen.type("/pe")
-    screen.until(r"1 match 'pe'")
-    screen.type("\n")
-    screen.until(r"(?s)pear.*?by name")
-    screen.text = ""
-    screen.until("by name")
-    assert set(rows(screen.text)) <= {"pear"}
-    screen.type("q")
-    assert screen.end() == 0
-    assert "\033[?1049l" in screen.text
+    screen = open_screen(screens, pawlock, *PAWLOCK, "top", "--interval", "0.3", "--filter", "p", term=TERM)
+    screen.until(r"3 held, 1 waiting(?s:.*?)plum(?s:.*?)apple(?s:.*?)pear")
     waiter.send(signal.SIGTERM)
+    screen.until(r"3 held, 0 waiting(?s:.*?)apple(?s:.*?)pear(?s:.*?)plum")
+    assert not re.search(r"\033\[[0-9;]*3[0-7][0-9;]*m", screen.text), "the tests set NO_COLOR"
+    os.kill(screen.pid, signal.SIGTERM)
+    screen.until(LEFT)
+    assert screen.end() == 143
 
 
 @pytest.mark.slow
-def test_the_terminal_is_as_it_was(pawlock: Pawlock, held: library.Client, screens: list[Screen]) -> None:
+@pytest.mark.usefixtures("held")
+def test_the_terminal_is_as_it_was(pawlock: Pawlock, screens: list[Screen]) -> None:
     screen = open_screen(
         screens,
         pawlock,
@@ -69,32 +58,12 @@ def test_the_terminal_is_as_it_was(pawlock: Pawlock, held: library.Client, scree
         term=TERM,
     )
     screen.until("apple")
-    assert not termios.tcgetattr(screen._file)[3] & termios.ECHO
     screen.type("\x03")
+    screen.until(LEFT)
     screen.until("rc=130\n")
-    assert termios.tcgetattr(screen._file)[3] & termios.ECHO
     screen.type("it\n")
     screen.until("got it\n")
     assert screen.end() == 0
-
-
-def test_a_signal_gives_the_terminal_back(
-    pawlock: Pawlock, held: library.Client, screens: list[Screen]
-) -> None:
-    screen = open_screen(screens, pawlock, *PAWLOCK, "top", term=TERM)
-    screen.until("apple")
-    os.kill(screen.pid, signal.SIGTERM)
-    screen.until(r"\033\[\?1049l")
-    assert screen.end() == 143
-
-
-@pytest.mark.slow
-def test_no_colours_on_request(pawlock: Pawlock, held: library.Client, screens: list[Screen]) -> None:
-    screen = open_screen(screens, pawlock, *PAWLOCK, "top", term=TERM)  # the tests set NO_COLOR
-    screen.until("plum")
-    screen.type("q")
-    screen.end()
-    assert not re.search(r"\033\[[0-9;]*3[0-7][0-9;]*m", screen.text)
 
 
 @pytest.mark.slow
@@ -102,54 +71,25 @@ def test_it_goes_on_while_the_server_is_away(pawlock_alone: Pawlock, screens: li
     screen = open_screen(screens, pawlock_alone, *PAWLOCK, "top", "--interval", "0.2", term=TERM)
     screen.until("0 held")
     pawlock_alone.server.kill()
-    screen.until(r"server not responding for \d+ s|last answer \d+ s ago")
+    screen.until(r"last answer", 40)
     pawlock_alone.server.restart(keep_data=False)
     with library.connect(pawlock_alone.server.url) as client, client.lock("back"):
         screen.until("back", 30)
-        screen.type("q")
-        assert screen.end() == 0
-
-
-@pytest.mark.slow
-def test_quitting_does_not_wait_for_a_dead_server(pawlock_alone: Pawlock, screens: list[Screen]) -> None:
-    screen = open_screen(screens, pawlock_alone, *PAWLOCK, "top", "--interval", "0.2", term=TERM)
-    screen.until("0 held")
     pawlock_alone.server.kill()
-    screen.until("not responding")
+    time.sleep(0.5)
     began = time.monotonic()
-    screen.type("q")
-    assert screen.end() == 0
+    screen.type("\x03")
+    assert screen.end() == -signal.SIGINT
     assert time.monotonic() - began < pace() * 4
 
 
-def test_where_there_is_no_terminal(pawlock: Pawlock, held: library.Client) -> None:
-    code, out, err = pawlock.call("top")
+@pytest.mark.usefixtures("held")
+def test_where_there_is_no_terminal(pawlock: Pawlock) -> None:
+    code, out, err = pawlock.call("top", "--sort", "name")
     assert (code, err) == (0, "")
-    assert rows("pawlock top" + out) == ["apple", "pear", "plum"]
+    assert names(out) == ["apple", "pear", "plum"]
     assert "\033" not in out
     code, out, err = pawlock.call("top", "--json", "-n", "2", "--interval", "0.1", "--filter", "p*")
     looks = [json.loads(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
     assert [[one["name"] for one in look["locks"]] for look in looks] == [["pear", "plum"]] * 2
-    assert looks[0]["locks"][0]["contention"] == 0
-
-
-@pytest.mark.slow
-def test_five_hundred_locks_cost_less_than_a_tenth_of_a_core(pawlock: Pawlock, screens: list[Screen]) -> None:
-    def used(pid: int) -> float:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    with library.connect(pawlock.server.url) as client:
-        leases = [client.lock(f"order:{number:04}").acquire() for number in range(500)]
-        eventually(lambda: len(client.locks()) == 500)
-        screen = open_screen(screens, pawlock, *PAWLOCK, "top", "--sort", "name", term=TERM)
-        screen.until("500 held(?s:.*?)order:0000")
-        before, began = used(screen.pid), time.monotonic()
-        while time.monotonic() - began < 10:
-            screen.until("500 held")
-        assert used(screen.pid) - before < 0.1 * (time.monotonic() - began)
-        screen.type("q")
-        assert screen.end() == 0
-        for lease in leases:
-            lease.release()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import select
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pawlock.cli._common import (
     SETTINGS,
+    chosen,
     client_of,
     json_option,
     positive,
@@ -23,11 +21,12 @@ from pawlock.cli._common import (
     server_options,
     write,
 )
-from pawlock.cli._rows import cells, table
-from pawlock.cli._view import KEYS, View
-from pawlock.cli.exits import Exit, by_signal
+from pawlock.cli._rows import COLUMNS, ORDERS, cells, ordered, table
+from pawlock.cli.exits import Exit, say
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from pawlock import Client, LockInfo
 
 __all__ = ["top"]
@@ -36,24 +35,16 @@ _EXAMPLES = """\b
 Examples:
   pawlock top
   pawlock top --sort age --filter 'order:*'
-  pawlock top -n 1 --sort contention   print once, as text; works without a terminal
-  pawlock top --json --interval 10     one JSON object per refresh, for a log
-
-\b
-Keys:
-  n a t w c h   sort by name, age, TTL left, waiters, contention, holder; r reverses the order
-  /             filter; Enter applies it, Esc clears it
-  j k ↑ ↓ PgUp PgDn   move
-  q             quit
+  pawlock top -n 1 --sort waiters   print once, as text; works without a terminal
+  pawlock top --json --interval 10  one JSON object per refresh, for a log
 
 \b
 Exit codes:
-  0    q, or -n refreshes done   69  the server is unreachable, and output is not a terminal
-  130  Ctrl-C                    64  wrong usage
+  0    -n refreshes done   69  the server is unreachable, and output is not a terminal
+  130  Ctrl-C              64  wrong usage
 
-CONTENTION is the average number of waiters over the last 60 refreshes. Each refresh looks at all keys of the server, a
-thousand at a time; on a server with many, refreshes are further apart. On a terminal, `pawlock top` keeps running while
-the server is unreachable, and says so.
+Each refresh looks at all keys of the server, a thousand at a time; on a server with many, refreshes are further apart. On a
+terminal, `pawlock top` keeps running while the server is unreachable, and says so.
 """
 
 
@@ -66,10 +57,7 @@ the server is unreachable, and says so.
     help="Only locks whose name or holder, as printed, matches.",
 )
 @click.option(
-    "--sort",
-    type=click.Choice(sorted(KEYS.values())),
-    default="waiters",
-    help="Sort order (default: waiters).",
+    "--sort", type=click.Choice(sorted(ORDERS)), default="waiters", help="Sort order (default: waiters)."
 )
 @click.option("--reverse", is_flag=True, help="Reverse the sort order.")
 @click.option(
@@ -86,119 +74,66 @@ the server is unreachable, and says so.
 @json_option("Print one JSON object per refresh, until Ctrl-C or -n.")
 @server_options
 def top(**given: Any) -> int:
-    """Show held locks live: holders, ages, remaining TTLs, waiters, contention."""
-    view = View(order=given["sort"], reverse=given["reverse"], wanted=given["wanted"])
-    terminal = os.name == "posix" and sys.stdin.isatty() and sys.stdout.isatty()
-    terminal = terminal and os.environ.get("TERM", "dumb") != "dumb"
+    """Show held locks live, until Ctrl-C: holders, ages, remaining TTLs, waiters."""
+    terminal = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     with client_of(given) as client:
-        if given["as_json"] or given["count"] or not terminal:
-            refreshes = given["count"] or (0 if given["as_json"] else 1)
-            return _print(client, view, given, refreshes)
-        return _Display(client, view, given["interval"]).run()
+        if terminal and not given["as_json"] and not given["count"]:
+            return _show(client, given)
+        left = given["count"] or (0 if given["as_json"] else 1)
+        while True:
+            began = time.monotonic()
+            found = _rows(client.locks(), given)
+            if given["as_json"]:
+                print_json({"at": round(time.time(), 3), "locks": [record(info) for info in found]})
+            else:
+                write("\n".join(table([cells(info) for info in found])))
+            left -= 1
+            if left == 0:
+                return Exit.OK
+            _pause(given, began)
 
 
-def _print(client: Client, view: View, given: Mapping[str, Any], refreshes: int) -> int:
-    taken = 0
-    while True:
-        began = time.monotonic()
-        view.update(client.locks())
-        rows = view.rows()
-        if given["as_json"]:
-            shown = [{**record(info), "contention": round(view.contention.of(info), 2)} for info in rows]
-            print_json({"at": round(time.time(), 3), "locks": shown})
-        else:
-            for line in table([cells(info) for info in rows]):
-                write(line)
-        taken += 1
-        if taken == refreshes:
-            return Exit.OK
-        time.sleep(max(given["interval"], time.monotonic() - began))
+def _pause(given: Mapping[str, Any], began: float) -> None:
+    """Look at the server's keys no more than half of the time."""
+    time.sleep(max(given["interval"], time.monotonic() - began))
 
 
-class _Poller:
-    """The thread that polls the server, so that keys work while it does not answer."""
+def _rows(infos: Sequence[LockInfo], given: Mapping[str, Any]) -> list[LockInfo]:
+    wanted = (info for info in infos if chosen(info, given["wanted"]))
+    return ordered(wanted, given["sort"], reverse=given["reverse"])
 
-    def __init__(self, client: Client, every: float, wake: Callable[[], object]) -> None:
-        self.fresh: list[LockInfo] | None = None
-        self.error = ""
-        self.answered_at = time.monotonic()
-        self._client = client
-        self._every = every
-        self._wake = wake
-        self._over = threading.Event()
 
-    def start(self) -> None:
-        """Start polling."""
-        threading.Thread(target=self._run, name="pawlock-top", daemon=True).start()
+def _show(client: Client, given: Mapping[str, Any]) -> int:
+    try:
+        from rich.live import Live
+    except ImportError:
+        say('`pawlock top` at a terminal needs rich: pip install "pawlock[cli]"', colour="red")
+        return Exit.UNAVAILABLE
+    from pawlock import PawlockError
 
-    def stop(self) -> None:
-        """Stop polling."""
-        self._over.set()
-
-    def _run(self) -> None:
-        from pawlock import PawlockError
-
-        while not self._over.is_set():
+    infos: Sequence[LockInfo] = ()
+    answered = time.monotonic()
+    with Live(screen=True, auto_refresh=False) as live:
+        while True:
             began = time.monotonic()
             try:
-                self.fresh = self._client.locks()
-                self.error, self.answered_at = "", time.monotonic()
+                infos, trouble, answered = client.locks(), "", time.monotonic()
             except PawlockError as error:
-                self.error = " ".join(str(error).split())
-            self._wake()
-            took = time.monotonic() - began
-            self._over.wait(max(took, self._every - took))
+                trouble = f"{error} (last answer {time.monotonic() - answered:.0f} s ago)"
+            live.update(_table(_rows(infos, given), trouble, live.console.height), refresh=True)
+            _pause(given, began)
 
 
-class _Display:
-    def __init__(self, client: Client, view: View, every: float) -> None:
-        from pawlock.cli._screen import Screen
-        from pawlock.cli._signals import SignalPipe
+def _table(infos: Sequence[LockInfo], trouble: str, height: int) -> Table:
+    from rich.table import Table
+    from rich.text import Text
 
-        self._view = view
-        names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGWINCH", "SIGCONT")
-        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-        self._signals = SignalPipe([one for one in numbers if signal.getsignal(one) is not signal.SIG_IGN])
-        self._screen = Screen()
-        self._late = max(3.0, 3 * every)
-        self._poller = _Poller(client, every, self._signals.wake)
-
-    def run(self) -> int:
-        """Show until a key or a signal ends it."""
-        self._poller.start()
-        both: list[Any] = [self._signals, self._screen]
-        try:
-            with self._screen.open():
-                while True:
-                    self._screen.draw(self._view, self._status())
-                    ready, _, _ = select.select(both, [], [], self._late)
-                    code = self._handle_signals() if self._signals in ready else None
-                    if self._screen in ready:
-                        code = self._handle_keys() if code is None else code
-                    if code is not None:
-                        return code
-                    if self._poller.fresh is not None:
-                        self._view.update(self._poller.fresh)
-                        self._poller.fresh = None
-        finally:
-            self._poller.stop()
-
-    def _status(self) -> str:
-        silent = time.monotonic() - self._poller.answered_at
-        if self._poller.error:
-            return f"{self._poller.error} (last answer {silent:.0f} s ago)"
-        return f"server not responding for {silent:.0f} s" if silent > self._late else ""
-
-    def _handle_signals(self) -> int | None:
-        for number in self._signals.received():
-            if number == signal.SIGCONT:
-                self._screen.resume()
-            elif number != signal.SIGWINCH:
-                return by_signal(number)
-        return None
-
-    def _handle_keys(self) -> int | None:
-        keys = self._screen.read()
-        if keys is None:
-            return by_signal(signal.SIGHUP)
-        return Exit.OK if any(self._view.press(key) for key in keys) else None
+    waiting = sum(info.queue_length for info in infos)
+    title = trouble or f"pawlock top: {len(infos)} held, {waiting} waiting; Ctrl-C quits"
+    made = Table(title=Text(" ".join(title.split())), title_justify="left", box=None, pad_edge=False)
+    for column in COLUMNS:
+        right = column not in {"NAME", "KIND", "HOLDER"}
+        made.add_column(column, justify="right" if right else "left", no_wrap=True)
+    for info in infos[: max(height - 2, 1)]:
+        made.add_row(*map(Text, cells(info)))
+    return made
