@@ -1,4 +1,4 @@
-"""`pawlock elect`: one leads, a lost lead ends the command, and then it stands again."""
+"""`pawlock run --elect`: one leads, a lost lead ends the command, and then it stands again."""
 
 import signal
 import time
@@ -34,27 +34,30 @@ def lose(pawlock: Pawlock, name: str) -> None:
     ("script", "code"), [("exit 0", 0), ("exit 7", 7), ("exit 76", 76), ("kill -9 $$", 137)]
 )
 def test_the_child_decides(pawlock: Pawlock, script: str, code: int) -> None:
-    assert pawlock.run("elect", "boss", "--", "sh", "-c", script) == (code, "", "")
+    assert pawlock.run("run", "--elect", "boss", "--", "sh", "-c", script) == (code, "", "")
     assert pawlock.left_over() == []
 
 
 def test_one_leads_and_the_next_follows(pawlock: Pawlock) -> None:
-    first = pawlock.start("elect", "--identity", "one", "boss", "--", *LEAD)
+    first = pawlock.start("run", "--elect", "boss", "--", *LEAD)
     _, before = leads(first)
-    second = pawlock.start("elect", "--identity", "two", "boss", "--", *LEAD)
+    second = pawlock.start("run", "--elect", "boss", "--", *LEAD)
     eventually(lambda: standing(pawlock, "boss") == 1)
     with library.connect(pawlock.server.url) as client:
         leader = client.election("boss").leader()
-        assert leader == library.Leader("one", before)
+        assert leader is not None
+        assert (f":{first.pid}/" in leader.identity, leader.fence) == (True, before)
         first.send(signal.SIGTERM)
         assert first.end()[0] == 143
         _, after = leads(second)
-        assert client.election("boss").leader() == library.Leader("two", after)
+        leader = client.election("boss").leader()
+        assert leader is not None
+        assert (f":{second.pid}/" in leader.identity, leader.fence) == (True, after)
     assert after > before
 
 
 def test_a_lost_lead_ends_the_command_and_it_stands_again(pawlock: Pawlock) -> None:
-    command = pawlock.start("elect", "--ttl", "1", "boss", "--", *LEAD)
+    command = pawlock.start("run", "--elect", "--ttl", "1", "boss", "--", *LEAD)
     child, before = leads(command)
     pid = command.pid
     for _ in range(2):
@@ -67,7 +70,7 @@ def test_a_lost_lead_ends_the_command_and_it_stands_again(pawlock: Pawlock) -> N
     command.send(signal.SIGTERM)
     code, _, err = command.end()
     assert code == 143
-    assert err.count("the leadership of 'boss' was lost (") == 2
+    assert err.count("the lease of 'boss' was lost (") == 2
     assert command.pid == pid
     eventually(lambda: not lives(child))
     assert pawlock.left_over() == []
@@ -75,7 +78,9 @@ def test_a_lost_lead_ends_the_command_and_it_stands_again(pawlock: Pawlock) -> N
 
 def test_signals_reach_a_later_child_too(pawlock: Pawlock) -> None:
     trap = "trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; echo $$ $PAWLOCK_FENCE; while :; do sleep 0.05; done"
-    command = pawlock.start("elect", "--ttl", "1", "--kill-after", "0.2", "boss", "--", "sh", "-c", trap)
+    command = pawlock.start(
+        "run", "--elect", "--ttl", "1", "--kill-after", "0.2", "boss", "--", "sh", "-c", trap
+    )
     leads(command)
     lose(pawlock, "boss")
     assert command.line() == "term"
@@ -88,9 +93,9 @@ def test_signals_reach_a_later_child_too(pawlock: Pawlock) -> None:
 
 
 def test_a_signal_ends_the_wait(pawlock: Pawlock) -> None:
-    first = pawlock.start("elect", "boss", "--", *LEAD)
+    first = pawlock.start("run", "--elect", "boss", "--", *LEAD)
     leads(first)
-    second = pawlock.start("elect", "boss", "--", "true")
+    second = pawlock.start("run", "--elect", "boss", "--", "true")
     eventually(lambda: standing(pawlock, "boss") == 1)
     second.send(signal.SIGINT)
     assert second.end() == (-signal.SIGINT, "", "")
@@ -98,15 +103,20 @@ def test_a_signal_ends_the_wait(pawlock: Pawlock) -> None:
 
 
 def test_the_wait_is_over(pawlock: Pawlock) -> None:
-    leads(pawlock.start("elect", "--identity", "me", "boss", "--", *LEAD))
-    text = "pawlock: 'boss' is led by me [LOCK_TIMEOUT]\n"
-    assert pawlock.run("elect", "-w", "0.3", "boss", "--", "true") == (75, "", text)
+    first = pawlock.start("run", "--elect", "boss", "--", *LEAD)
+    leads(first)
+    for words in (["-w", "0.3"], ["-n"]):
+        code, out, err = pawlock.run("run", "--elect", *words, "boss", "--", "true")
+        assert (code, out) == (75, "")
+        assert "'boss' is held by " in err
+        assert f":{first.pid}/" in err
+        assert err.endswith(" [LOCK_TIMEOUT]\n")
 
 
 @pytest.mark.slow
 def test_the_server_is_away_for_a_while(pawlock_alone: Pawlock) -> None:
     pawlock = pawlock_alone
-    command = pawlock.start("elect", "--ttl", "1", "--kill-after", "0.2", "boss", "--", *LEAD)
+    command = pawlock.start("run", "--elect", "--ttl", "1", "--kill-after", "0.2", "boss", "--", *LEAD)
     child, before = leads(command)
     pawlock.server.kill()
     eventually(lambda: not lives(child))
@@ -121,13 +131,15 @@ def test_the_server_is_away_for_a_while(pawlock_alone: Pawlock) -> None:
 
 @pytest.mark.slow
 def test_a_server_that_never_was_is_an_error(pawlock: Pawlock) -> None:
-    code, out, err = pawlock.run("elect", "--url", "redis://127.0.0.1:1/0", "boss", "--", "echo", "in")
+    code, out, err = pawlock.run(
+        "run", "--elect", "--url", "redis://127.0.0.1:1/0", "boss", "--", "echo", "in"
+    )
     assert (code, out) == (69, "")
     assert err.count("\n") == 1
 
 
 def test_names_that_look_like_words_of_the_command(pawlock: Pawlock) -> None:
-    command = pawlock.start("elect", "--ttl", "1", "elect", "--", *LEAD)
+    command = pawlock.start("run", "--elect", "--ttl", "1", "elect", "--", *LEAD)
     leads(command)
     lose(pawlock, "elect")
     leads(command)

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -119,36 +118,12 @@ def test_the_child_starts_with_clean_signals_and_inherits_no_files(pawlock: Pawl
     assert files == ["0", "1", "2", "3"]  # 3 is the listing's own
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only")
 def test_the_child_dies_with_a_killed_command(pawlock: Pawlock) -> None:
-    command = pawlock.start("run", "--ttl", "60", "job", "--", "sh", "-c", "sleep 60 & echo $$ $!; wait")
-    shell, grandchild = map(int, command.line().split())
-    command.process.kill()
-    eventually(lambda: not lives(shell) and not lives(grandchild), 3)
-
-
-def test_a_child_that_ignores_term_dies_within_the_lease(pawlock: Pawlock) -> None:
-    command = pawlock.start(
-        "run", "--ttl", "2", "job", "--", "sh", "-c", "trap '' TERM; echo $$; while :; do sleep 0.1; done"
-    )
+    """Also one that ends at nothing else; the lock is free after its TTL."""
+    script = "trap '' TERM INT HUP; echo $$; while :; do sleep 0.1; done"
+    command = pawlock.start("run", "--ttl", "1", "job", "--", "sh", "-c", script)
     child = int(command.line())
-    began = time.monotonic()
     command.process.kill()
-    eventually(lambda: not lives(child), 4)
-    assert 0.2 < time.monotonic() - began < pace() * 2
-    pawlock.client.lock("job").acquire(timeout=5).release()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the process between")
-def test_the_child_dies_with_everything_killed(pawlock: Pawlock) -> None:
-    command = pawlock.hold("job")
-    between = int(Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split()[0])
-    child = int(Path(f"/proc/{between}/task/{between}/children").read_text().split()[0])
-    os.kill(command.pid, signal.SIGSTOP)
-    os.kill(between, signal.SIGKILL)
     eventually(lambda: not lives(child), 3)
-    os.kill(command.pid, signal.SIGCONT)
-    code, _, err = command.end()
-    assert code == 137
-    assert err.startswith("pawlock: ")
-    assert pawlock.left_over() == []
+    pawlock.client.lock("job").acquire(timeout=5).release()

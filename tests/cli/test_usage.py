@@ -10,7 +10,7 @@ import pawlock as library
 from tests.cli.conftest import PAWLOCK, ROOT, Pawlock, environment
 from tests.support.command import call
 
-VERBS = ("doctor", "elect", "force-release", "ls", "once", "run", "serve", "show", "top")
+VERBS = ("doctor", "force-release", "ls", "once", "run", "serve", "show", "top")
 SERVER = ("--url", "gopher://x")
 WRONG: list[Sequence[str]] = [
     ("no-such-verb",),
@@ -55,14 +55,11 @@ WRONG: list[Sequence[str]] = [
     ("once", "-w", "a", "--", "true"),
     ("once", "--forget", "a", "--", "true"),
     ("once", "--forget"),
-    ("elect",),
-    ("elect", "a"),
-    ("elect", "a", "b", "--", "true"),
-    ("elect", "-w", "nan", "a", "--", "true"),
+    ("run", "--elect", "a"),
+    ("run", "--kill-after", "nan", "a", "--", "true"),
 ]
 SEEN_WHILE_IT_RUNS: list[Sequence[str]] = [
     ("once", "--keep", "400d", "a", "--", "true"),
-    ("elect", "--identity", "a b", "a", "--", "true"),
 ]
 
 

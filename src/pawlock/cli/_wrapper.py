@@ -1,76 +1,75 @@
-"""The main loop of `pawlock run`: waits for the lock, then supervises the child until one of them ends."""
+"""What `pawlock run` and `pawlock once` do: wait for a lease, run a command under it, give the lease back.
+
+Two processes: this one, which holds the lease (the library renews it), and the command. TERM and KILL reach the command while
+the lease is still ours. Who is stopped cannot end anything: that is for the fencing token.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import random
 import signal
-import traceback
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pawlock.cli._keeper import Keeper, LockRequest
-from pawlock.cli._nested import held_around, variable_for
-from pawlock.cli._output import Output, Recording
-from pawlock.cli._signals import FORWARDED, SignalPipe, clock, readable
-from pawlock.cli._spawner import Plan, Spawner
+from pawlock.cli._child import Child
+from pawlock.cli._common import Signalled, given_name
+from pawlock.cli._signals import ENDING, SignalPipe
 from pawlock.cli._terminal import Terminal
-from pawlock.cli.exits import Exit, by_signal, clear_status, code_of, ended_by, is_terminal, say, show_status
+from pawlock.cli.exits import Exit, clear_status, code_of, ended_by, explained, is_terminal, say, show_status
+from pawlock.errors import ConfigurationError, LeaseLost, NotAcquired, NotHeld, PawlockError
+from pawlock.runtimes.shared import now
 
-__all__ = ["Ended", "Job", "check_kill_after", "run_job", "supervise"]
+if TYPE_CHECKING:
+    import pawlock
 
-_TICK = 1.0
-_SHOW_AFTER = 1.0
-_GRACE = 0.5
-_KILL_AFTER = 5.0
-_USUAL_SHARE = 6
-_LARGEST_SHARE = 3
-_MARGIN = 0.1
-_MARGIN_SHARE = 50
-_ENDS_WAITING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+__all__ = ["Job", "Turn", "check_kill_after", "run_job"]
+
+T = TypeVar("T")
+
+_TICK, _SOON, _CLOSE_FOR, _FRESH = 1.0, 0.05, 2.0, 0.9
+_KILL_AFTER, _USUAL_SHARE, _LARGEST_SHARE = 5.0, 6, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What `pawlock run` was asked to do.
+    """What was asked for.
 
     Attributes:
-        request: The lock that is wanted.
-        command: The child's program and arguments.
-        conflict: Exit code when the lock is held by another.
+        name: Of the lock, or whatever the lease is for.
+        command: Program and arguments.
+        url: Where; None for what `pawlock.connect` finds.
+        client: Other arguments of `pawlock.connect` that were given.
+        options: Arguments of the lock that were given.
+        limit: The timeout of an acquisition, if one was given.
+        conflict: Exit code when another has it.
         kill_after: Seconds between TERM and KILL; None for a sixth of the ttl, 5 s at most.
-        on_lost: "kill" or "warn".
+        kills: Whether a lease that is lost ends the command.
+        elects: Whether it is the lead of an election that is wanted, again whenever it was lost.
         quiet: Say nothing but errors.
         verbose: Say what happens.
-        record: What to leave as the result of what is done once; None for a lock and an election.
     """
 
-    request: LockRequest
+    name: str
     command: Sequence[str]
+    url: str | None
+    client: Mapping[str, Any]
+    options: Mapping[str, Any]
+    limit: Mapping[str, Any]
     conflict: int = Exit.CONFLICT
-    kill_after: float | None = None
-    on_lost: str = "kill"
-    quiet: bool = False
-    verbose: bool = False
-    record: Recording | None = None
+    kill_after: float | None
+    kills: bool = True
+    elects: bool = False
+    quiet: bool
+    verbose: bool
 
 
-class Ended(NamedTuple):
-    """How it ended.
-
-    Attributes:
-        code: The exit code for the shell.
-        lost: Whether the command was ended because the lock was lost, and nobody asked us to end.
-        held: Whether the lock was ever held.
-    """
-
-    code: int
-    lost: bool
-    held: bool
-
-
-def check_kill_after(kill_after: float | None, ttl: float, *, on_lost: str = "kill") -> float:
+def check_kill_after(kill_after: float | None, ttl: float, *, kills: bool = True) -> float:
     """How long the command has between TERM and KILL, which must both come while the lease is still ours.
 
     The lease is renewed each third of its ttl. TERM comes `kill_after` before it ends unrenewed, so what is left for
@@ -79,16 +78,14 @@ def check_kill_after(kill_after: float | None, ttl: float, *, on_lost: str = "ki
     Args:
         kill_after: What was asked for; None for a sixth of the ttl, 5 s at most.
         ttl: The ttl of the lease.
-        on_lost: "kill" or "warn"; only the first ends the command for the sake of the lease.
+        kills: Whether a lease that is lost ends the command.
 
     Raises:
         ConfigurationError: It does not fit into the lease.
     """
-    from pawlock.errors import ConfigurationError
-
     if kill_after is None:
         return min(_KILL_AFTER, ttl / _USUAL_SHARE)
-    if on_lost == "kill" and kill_after > ttl / _LARGEST_SHARE:
+    if kills and kill_after > ttl / _LARGEST_SHARE:
         raise ConfigurationError(
             f"--kill-after {kill_after:g} exceeds a third of the TTL ({ttl:g} s): pass "
             f"--ttl {kill_after * _LARGEST_SHARE:g} or more, or --kill-after {ttl / _LARGEST_SHARE:.3g} or less"
@@ -96,384 +93,261 @@ def check_kill_after(kill_after: float | None, ttl: float, *, on_lost: str = "ki
     return kill_after
 
 
-def run_job(job: Job) -> int:
-    """Take the lock, run the command, release the lock.
-
-    Args:
-        job: What to do.
+def run_job(job: Job, turn: type[Turn]) -> int:
+    """Do it; to be called once in a process.
 
     Returns:
         The exit code for the shell.
     """
-    return supervise(job).code
-
-
-def supervise(job: Job) -> Ended:
-    """Take the lock, run the command, release the lock. To be called once in a process.
-
-    Args:
-        job: What to do.
-    """
-    names = (*FORWARDED, signal.SIGCHLD, signal.SIGCONT, signal.SIGTTIN, signal.SIGTTOU)
-    dispositions = {number: signal.getsignal(number) for number in names}
-    # The interpreter ignores these for itself; a child expects the system's default.
-    dispositions |= dict.fromkeys((signal.SIGPIPE, signal.SIGXFSZ), signal.SIG_DFL)
-    terminal = Terminal.find()
-    output = None if job.record is None else Output()
-    plan = Plan(
-        command=job.command,
-        dispositions=dispositions,
-        mask={int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, set())},
-        terminal=terminal,
-        pipes={} if output is None else output.pipes,
-    )
-    spawner = Spawner(plan)
+    signals, terminal, led = SignalPipe(), Terminal(), False
     try:
-        # What was ignored from the start (nohup, a job of a script in the background) stays so, for us and
-        # the child.
-        heard = [n for n in FORWARDED if dispositions[n] is not signal.SIG_IGN and n is not signal.SIGTSTP]
-        signals = SignalPipe([*heard, signal.SIGCONT])
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        wrapper = _Wrapper(job, spawner, signals, terminal, output)
-        code = wrapper.run()
-        if output is not None:
-            output.flush(signals, _ENDS_WAITING)
-            if output.write_error is not None and not wrapper.held and not code:
-                say(f"the recorded output cannot be written: {output.write_error}", colour="red")
-                code = Exit.OUTPUT
-        return Ended(code, code == Exit.LOST and wrapper.lost and not wrapper.end_requested, wrapper.held)
-    finally:
-        spawner.close()
+        while True:
+            this = turn(job, signals, terminal)
+            code = this.run()
+            led = led or this.lease is not None
+            # Before the first lead it is more likely a wrong address than an outage.
+            outage = led and this.lease is None and code in (Exit.UNAVAILABLE, Exit.LOST)
+            signals.raises = True
+            asked = not ENDING.isdisjoint(signals.wait(0))  # since the command ended
+            if asked or not job.elects or not (outage or this.was_lost):
+                return code
+            time.sleep((2.0 if outage else 0.2) * random.uniform(0.5, 1.5))  # noqa: S311  # not all at one instant
+    except Signalled as signalled:
+        return ended_by(signalled.number)
 
 
-class _Words(NamedTuple):
-    it: str
-    has: str
-    by: str
+class Turn:
+    """One lease, and the command under it.
 
+    Attributes:
+        job: What was asked for.
+        lease: The lease, once it was granted.
+        asked: Whether a signal asked the command to end.
+        was_lost: Whether it was ended for the sake of the lease, and nobody asked it to end.
+    """
 
-_HOLDING = _Words("lock", "holding", "held by")
-_LEADING = _Words("leadership of", "leading", "led by")
-_DOING = _Words("lease of", "started", "being run by")
-_WORDS = {"election": _LEADING, "once": _DOING}
-
-
-class _Wrapper:
-    def __init__(
-        self,
-        job: Job,
-        spawner: Spawner,
-        signals: SignalPipe,
-        terminal: Terminal | None,
-        output: Output | None,
-    ) -> None:
-        self._job = job
-        self._spawner = spawner
-        self._signals = signals
-        self._terminal = terminal
-        self._output = output
-        self._keeper = Keeper(
-            job.request, signals.wake, lambda ttl: check_kill_after(job.kill_after, ttl, on_lost=job.on_lost)
-        )
+    def __init__(self, job: Job, signals: SignalPipe, terminal: Terminal) -> None:
+        self.job, self._signals, self._terminal = job, signals, terminal
+        self.lease: pawlock.Lease | None = None
+        self.was_lost = self.asked = False
         self._kill_after = 0.0
-        self._hold_until: float | None = None
-        self._ending = False
-        self._kills = job.on_lost == "kill"
-        self._child = 0
-        self._stopped = False
-        self._lost_at: float | None = None
-        self._forwarded: set[int] = set()
-        self._words = _WORDS.get(job.request.kind, _HOLDING)
-        self.lost = False
+        self._max_hold: float | None = None
+        self._hold_until = self._kill_at = self._kill_by = math.inf
+        self._lost = self._ending = False
+        self._passed_on: set[int] = set()
 
-    @property
-    def held(self) -> bool:
-        """Whether the lock was ever held."""
-        return self._keeper.lease is not None
-
-    @property
-    def end_requested(self) -> bool:
-        """Whether a signal came that asks to end."""
-        return not self._forwarded.isdisjoint(_ENDS_WAITING)
-
-    # Waiting ----------------------------------------------------------------------------------------------
+    # Waiting --------------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Wait for the lock, then supervise the child."""
-        self._keeper.start()
-        began = shown = clock()
-        watched = is_terminal() and not self._job.quiet
-        while self._keeper.lease is None and not self._keeper.over:
-            readable([self._signals], _TICK)
-            for number in self._signals.received():
-                if number in _ENDS_WAITING:
-                    return self._stop_waiting(number)
-            if watched and clock() - began >= _SHOW_AFTER and clock() - shown >= _SHOW_AFTER / 2:
-                shown = clock()
-                self._show_waiting(shown - began)
-        clear_status()
-        if self._keeper.done is not None and self._job.record is not None:
-            assert self._output is not None  # noqa: S101
-            return self._job.record.replay(self._keeper.done, self._output)
-        if self._keeper.lease is None:
-            return self._explain(self._keeper.error)
-        if self._job.verbose:
-            lease = self._keeper.lease
-            say(
-                f"{self._words.has} {lease.name!r} with fence {lease.fence} after {clock() - began:.2f} s",
-                colour="dim", event="held", name=lease.name, fence=lease.fence, waited=round(clock() - began, 3),
-            )  # fmt: skip
-        return self._supervise()
+        """Wait for the lease, run the command, and give the lease back."""
+        from pawlock import connect
 
-    def _stop_waiting(self, number: int) -> int:
-        clear_status()
-        if not self._keeper.give_up():
-            say("the server did not answer in time; the pending request expires by itself", colour="yellow")
-        return ended_by(number)
+        job, began = self.job, now()
+        with contextlib.ExitStack() as stack:
+            client = connect(job.url, **job.client)
+            stack.callback(client.close, timeout=_CLOSE_FOR)
+            try:
+                with self._status(client):
+                    lease = self.take(client)
+                    if not isinstance(lease, int) and lease.remaining() < lease.ttl * _FRESH:
+                        # One that was handed over has the short life of a place in the queue until its first renewal.
+                        lease.extend(lease.ttl)
+            except NotAcquired as error:
+                if not job.quiet:
+                    holder = error.holder or self.holder(client)
+                    text = f"{job.name!r} is held by {holder} [{error.code}]" if holder else str(error)
+                    say(text, colour="yellow", event="busy", name=job.name, holder=holder)
+                return job.conflict
+            except (PawlockError, OSError) as error:
+                say(explained(error), colour="red")
+                return code_of(error)
+            if isinstance(lease, int):
+                return lease
+            self._signals.wait(0)  # what came before is not for the command
+            self._signals.raises = False
+            self.lease = lease
+            if job.verbose:
+                waited = round(now() - began, 3)
+                said = f"holding {lease.name!r} with fence {lease.fence} after {waited:.2f} s"
+                say(said, colour="dim", event="held", name=lease.name, fence=lease.fence, waited=waited)
+            return self._supervise(lease)
 
-    def _show_waiting(self, seconds: float) -> None:
-        self._keeper.listen_for_holder()
-        by = f", {self._words.by} {self._keeper.holder}" if self._keeper.holder else ""
-        show_status(f"waiting for {self._job.request.name!r}{by} … ({seconds:.0f} s)")
+    def take(self, client: pawlock.Client) -> pawlock.Lease | int:
+        """Wait for the lease; the exit code where there is nothing to do."""
+        if self.job.elects:
+            return self.settle(client.election).campaign(**self.job.limit)
+        return self.settle(client.lock).acquire(**self.job.limit)
 
-    def _explain(self, error: BaseException | None) -> int:
-        """Print why there is no lock."""
-        from pawlock.errors import NotAcquired, PawlockError
+    def settle(self, make: Callable[..., T]) -> T:
+        """Make what the lease is taken of, once its options are known to fit."""
+        from pawlock._inside import plan_behind
 
-        if isinstance(error, NotAcquired) and code_of(error) == Exit.CONFLICT:
-            if not self._job.quiet:
-                name, holder = self._job.request.name, error.holder or self._keeper.holder
-                text = f"{name!r} is {self._words.by} {holder} [{error.code}]" if holder else str(error)
-                say(text, colour="yellow", event="busy", name=name, holder=holder or "")
-            return self._job.conflict
-        if not isinstance(error, PawlockError | OSError):
-            if error is not None and self._job.verbose:
-                traceback.print_exception(error)
-            say(f"internal error, please report it (-v prints the traceback): {error!r}", colour="red")
-            return Exit.SOFTWARE
-        say(str(error) or repr(error), colour="red")
-        return code_of(error)
+        name = given_name(self.job.name)
+        settled = plan_behind(make(name, **self.job.options)).options
+        self._kill_after = check_kill_after(self.job.kill_after, settled.ttl, kills=self.job.kills)
+        self._max_hold = settled.max_hold
+        # The command is ended then, and the lease is renewed until it is gone; the library would stop renewing.
+        return make(name, **{**self.job.options, "max_hold": None, "on_lost": self._signals.wake})
 
-    # Running ----------------------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def _status(self, client: pawlock.Client) -> Generator[None]:
+        """Show meanwhile, at a terminal, who has it and for how long we have waited."""
+        over, began = threading.Event(), now()
 
-    def _supervise(self) -> int:
-        lease = self._keeper.lease
-        assert lease is not None  # noqa: S101
-        self._kill_after = check_kill_after(self._job.kill_after, lease.ttl, on_lost=self._job.on_lost)
-        if self._keeper.max_hold is not None:
-            self._hold_until = clock() + self._keeper.max_hold
-        self._check_lease()
-        if self._lost_at is not None:
-            self._keeper.let_go(0.0)
-            self.lost = True
+        def show() -> None:
+            while not over.wait(_TICK):
+                by = f", held by {holder}" if (holder := self.holder(client)) else ""
+                if not over.is_set():
+                    show_status(f"waiting for {self.job.name!r}{by} … ({now() - began:.0f} s)")
+
+        if is_terminal() and not self.job.quiet:
+            threading.Thread(target=show, name="pawlock-status", daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+            clear_status()
+
+    def holder(self, client: pawlock.Client) -> str:
+        """Ask who has it: a courtesy to the one who waits. The acquisition says what is wrong with the server."""
+        name = given_name(self.job.name)
+        with contextlib.suppress(PawlockError):
+            if not self.job.elects:
+                return client.inspect(name, waiters=0).holder
+            if leader := client.election(name).leader():
+                return leader.identity
+        return ""
+
+    # Running --------------------------------------------------------------------------------------------------------
+
+    def _supervise(self, lease: pawlock.Lease) -> int:
+        if self._max_hold is not None:
+            self._hold_until = now() + self._max_hold
+        given = {"LOCK_NAME": lease.name, "FENCE": lease.fence, "TTL_MS": round(lease.ttl * 1000)}
+        environment = {f"PAWLOCK_{name}": str(value) for name, value in given.items()}
+        try:
+            lease.check()  # we may have been stopped since it was granted
+            child = Child(self.job.command, environment, self._terminal)
+        except LeaseLost as lost:
+            say(explained(lost), colour="red", event="lost", name=lease.name, reason=str(lost.reason))
+            self.was_lost = True
             return Exit.LOST
-        if self._output is not None:
-            self._output.start()
-        self._spawner.start(
-            self._environment(),
-            kill_after=self._kill_after,
-            # Renewed every third of its ttl, the lease has two thirds left at least, should we be killed.
-            grace=min(self._kill_after, lease.ttl * _GRACE),
-        )
-        both: list[SignalPipe | Spawner] = [self._signals, self._spawner]
+        except OSError as error:
+            self._release(lease, None)
+            say(f"{self.job.command[0]}: {error.strerror}", colour="red")
+            return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.NOT_EXECUTABLE
+        self._signals.take(signal.SIGTSTP)  # from now on it is for the command
+        try:
+            self._watch(lease, child)
+        except BaseException:
+            child.kill()
+            raise
+        return self._finish(lease, child)
+
+    def _watch(self, lease: pawlock.Lease, child: Child) -> None:
+        came: list[int] = []
         while True:
-            ready = readable(both, self._patience())
             # Before anything else: we may have been stopped for longer than the lease is good for.
-            self._check_lease()
-            if self._signals in ready:
-                self._forward_signals()
-            if self._spawner in ready:
-                reports = self._spawner.read()
-                if reports is None:
-                    return self._spawner_died()
-                for report in reports:
-                    code = self._note(report)
-                    if code is not None:
-                        return code
+            self._check(lease, child)
+            for number in came:
+                if number == signal.SIGCONT:
+                    self._resume(child)
+                elif number != signal.SIGCHLD:
+                    self._passed_on.add(number)
+                    child.signal(number)
+            if stopped := child.reap():
+                self._stopped(stopped, lease, child)
+            if child.is_gone() if self._ending else child.code is not None:
+                return
+            term = min(self._hold_until, self._kill_by - self._kill_after)
+            came = self._signals.wait(_SOON if self._ending else min(_TICK, max(0.0, term - now())))
 
-    def _environment(self) -> dict[str, str]:
-        lease = self._keeper.lease
-        assert lease is not None  # noqa: S101
-        return {
-            "PAWLOCK_LOCK_NAME": lease.name,
-            "PAWLOCK_FENCE": str(lease.fence),
-            "PAWLOCK_TTL_MS": str(round(lease.ttl * 1000)),
-            **variable_for(self._job.request.kind, lease.name, lease.fence, held_around()),
-        }
-
-    def _patience(self) -> float:
-        lease = self._keeper.lease
-        if lease is None or self._lost_at is not None:
-            return _TICK
-        # The spawner is to hear of each renewal while the old validity is still good.
-        waits = [_TICK, max(0.005, (lease.remaining() - self._kill_after) / 4)]
-        if self._hold_until is not None and not self._ending:
-            waits.append(max(0.0, self._hold_until - clock()))
-        return min(waits)
-
-    def _check_lease(self) -> None:
+    def _check(self, lease: pawlock.Lease, child: Child) -> None:
         """See that the command ends while the lease is ours: at max_hold, and when it is not renewed."""
-        lease = self._keeper.lease
-        if lease is None or self._is_lost():
-            return
-        now = clock()
-        remaining = lease.remaining()
-        if self._hold_until is not None and now >= self._hold_until:
-            # It is renewed until the command is gone: the next holder is not to meet it.
-            self._end(f"was held for {self._keeper.max_hold:g} s (max_hold): ending the command", "max_hold")
-        if self._kills:
-            kill = now + remaining - min(_MARGIN, lease.ttl / _MARGIN_SHARE)
-            term = kill - self._kill_after
-            self._spawner.allow_until(term, kill)
-            if now >= term:
-                self._end("was not renewed in time (unreachable): ending the command", "unreachable")
-
-    def _is_lost(self) -> bool:
-        lease = self._keeper.lease
-        if self._lost_at is None and lease is not None and (lease.remaining() <= 0 or lease.lost):
-            self._lost_at = clock()
-            then = "ending the command" if self._kills else "the command keeps running without it"
-            self._end(f"was lost ({self._reason()}): {then}", self._reason(), kills=self._kills)
-        return self._lost_at is not None
-
-    def _end(self, why: str, reason: str, *, kills: bool = True) -> None:
-        """End the command, once, and say why."""
-        if kills:
-            self._spawner.end()
-        if self._ending:
-            return
-        self._ending = kills
-        lease = self._keeper.lease
-        assert lease is not None  # noqa: S101
-        text = f"the {self._words.it} {lease.name!r} {why}"
-        say(text, colour="red", event="lost", name=lease.name, reason=reason)
-
-    def _reason(self) -> str:
-        from pawlock.errors import LeaseLost
-
-        lease = self._keeper.lease
-        assert lease is not None  # noqa: S101
+        at = now()
         try:
             lease.check()
+            if self.job.kills:
+                self._kill_by = at + lease.remaining() - min(0.1, lease.ttl / 50)
         except LeaseLost as lost:
-            return str(lost.reason)
-        return "expired"
+            if not self._lost:
+                self._end(
+                    f"was lost ({lost.reason})", str(lost.reason), lease, child if self.job.kills else None
+                )
+            self._lost, self._hold_until = True, math.inf
+        if at >= self._hold_until:
+            # It is renewed until the command is gone: the next holder is not to meet it.
+            self._end(f"was held for {self._max_hold:g} s (max_hold)", "max_hold", lease, child)
+        elif at >= self._kill_by - self._kill_after:
+            self._end("was not renewed in time (unreachable)", "unreachable", lease, child)
+        if self._ending and at >= min(self._kill_at, self._kill_by):
+            child.kill()
 
-    def _forward_signals(self) -> None:
-        for number in self._signals.received():
-            if number == signal.SIGCONT:
-                self._resume()
-            else:
-                self._forwarded.add(number)
-                self._spawner.signal(number)
+    def _end(self, why: str, reason: str, lease: pawlock.Lease, child: Child | None) -> None:
+        """End the command, once, and say why."""
+        if not self._ending:
+            then = "the command keeps running without it" if child is None else "ending the command"
+            said = f"the lease of {lease.name!r} {why}: {then}"
+            say(said, colour="red", event="lost", name=lease.name, reason=reason)
+            if child is not None:
+                self._ending, self._kill_at = True, now() + self._kill_after
+                child.end()
 
-    def _note(self, report: dict[str, Any]) -> int | None:
-        """Act on what the spawner says; the exit code when the child is no more."""
-        if "started" in report:
-            self._child = report["started"]
-            if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:  # from now on it is for the child
-                signal.signal(signal.SIGTSTP, signal.getsignal(signal.SIGCONT))
-            return None
-        if "not_permitted" in report:
-            say("the command runs as another user now: pawlock cannot end it", colour="red")
-            return None
-        if "stopped" in report:
-            self._child_stopped(report["stopped"])
-            return None
-        if "failed" in report:
-            self._release()
-            say(f"{self._job.command[0]}: {report['why']}", colour="red")
-            return Exit.NOT_FOUND if report["failed"] == 2 else Exit.NOT_EXECUTABLE  # ENOENT
-        return self._finish(report)
+    # The terminal ---------------------------------------------------------------------------------------------------
 
-    # The terminal -----------------------------------------------------------------------------------------
-
-    def _child_stopped(self, number: int) -> None:
-        """The child's group was stopped: by the terminal, which concerns us, or by somebody's SIGSTOP."""
-        if self._terminal is None or number == signal.SIGSTOP:
-            return  # keep the lock: the child was stopped for a reason, and may be resumed
+    def _stopped(self, number: int, lease: pawlock.Lease, child: Child) -> None:
+        """The command's group was stopped: by the terminal, which concerns us, or by somebody's SIGSTOP."""
+        if not self._terminal.exists or number == signal.SIGSTOP:
+            return  # keep the lease: it was stopped for a reason, and may be resumed
         if number in (signal.SIGTTIN, signal.SIGTTOU) and self._terminal.is_ours:
-            self._terminal.give(self._child)
-            self._spawner.signal(signal.SIGCONT)
+            self._terminal.give(child.pid)
+            child.signal(signal.SIGCONT)
             return
-        self._terminal.take_back(self._child)
-        lease = self._keeper.lease
-        if not self._job.quiet and lease is not None:
+        self._terminal.take_back(child.pid)
+        if not self.job.quiet:
             say(f"stopped; the lock expires if this lasts longer than {max(0.0, lease.remaining()):.0f} s")
-        # The shell shows a job as stopped when all of its group is; a group that nobody could wake is left
-        # alone.
-        action = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        # The shell shows a job as stopped when all of its group is; a group that nobody could wake is left alone.
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.killpg(0, signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, action)
-        self._check_lease()
-        self._resume()
+        self._signals.take(signal.SIGTSTP)
+        self._check(lease, child)
+        self._resume(child)
 
-    def _resume(self) -> None:
-        if self._lost_at is not None or not self._child:
-            return
-        if self._terminal is not None and self._terminal.is_for_child:
-            self._terminal.give(self._child)
-        self._spawner.signal(signal.SIGCONT)
+    def _resume(self, child: Child) -> None:
+        if not self._lost:
+            self._terminal.give_unasked(child.pid)
+            child.signal(signal.SIGCONT)
 
-    # The end ----------------------------------------------------------------------------------------------
+    # The end --------------------------------------------------------------------------------------------------------
 
-    def _finish(self, report: dict[str, Any]) -> int:
-        """The child has ended."""
-        number = int(report.get("signal", 0))
-        code: int = ended_by(number) if number else report["code"]
-        late = self._is_lost()
-        if report.get("late") and not late:
-            late = True
-            self._end("was not renewed in time: the command was ended", "unreachable", kills=False)
-        if self._output is not None and self._job.record is not None:
-            self._output.drain()
-            if not (late or self._ending or self.end_requested):
-                self._keeper.result = self._job.record.made(report, self._output)
-            elif self.end_requested and not code and not self._job.quiet:
-                say("the command was asked to end by a signal: nothing is recorded", colour="yellow")
-        released = self._release()
-        had_terminal = self._terminal is not None and self._terminal.take_back(self._child)
-        if self._ending or ((late or not released) and self._kills):
-            self.lost = True
+    def _finish(self, lease: pawlock.Lease, child: Child) -> int:
+        code = child.code or 0
+        self.asked = not self._passed_on.isdisjoint(ENDING)
+        mine = not self._lost and self._release(lease, code)
+        had_terminal = self._terminal.take_back(child.pid)
+        if self._ending or (not mine and self.job.kills):
+            self.was_lost = not self.asked
             return Exit.LOST
-        if had_terminal and number in (signal.SIGINT, signal.SIGQUIT) and number not in self._forwarded:
-            # The Ctrl-C went to the child's group alone; a script around us expects it as well.
-            signal.signal(number, signal.SIG_IGN)
-            os.killpg(0, number)
-        return code
+        if had_terminal and -code in (signal.SIGINT, signal.SIGQUIT) and -code not in self._passed_on:
+            # The Ctrl-C went to the command's group alone; a script around us expects it as well.
+            signal.signal(-code, signal.SIG_IGN)
+            os.killpg(0, -code)
+        return ended_by(-code) if code < 0 else code
 
-    def _release(self) -> bool:
-        """Let the lock go; False when it turns out not to have been ours any more."""
-        from pawlock.errors import LeaseLost, NotHeld
-
-        if self._lost_at is not None:
-            self._keeper.let_go(0.0)
+    def _release(self, lease: pawlock.Lease, code: int | None) -> bool:
+        """Give the lease back; False when it turns out not to have been ours any more."""
+        self._signals.raises = True  # for who does not want to wait for a server that is away
+        try:
+            self.give_back(lease, code)
+        except (NotHeld, LeaseLost) as error:
+            say(f"the lease of {lease.name!r} was lost before the command ended: {error}", colour="red")
             return False
-        lease = self._keeper.lease
-        patience = None if lease is None or not (self._ending or self._keeper.result) else lease.remaining()
-        answered = self._keeper.let_go(patience)
-        error = self._keeper.error
-        if not answered or error is not None:
-            lost = isinstance(error, NotHeld | LeaseLost)
-            why = "the server did not answer" if error is None else str(error)
-            name = self._job.request.name
-            if lost:
-                say(f"the {self._words.it} {name!r} was lost before the command ended: {why}", colour="red")
-                return False
-            if self._keeper.result is not None:
-                say(f"the result of {name!r} may not have been recorded: {why}", colour="red")
-            elif not self._job.quiet and not self._ending:
-                text = f"the {self._words.it} {name!r} was not released and will expire within its TTL: {why}"
-                say(text, colour="yellow")
+        except PawlockError as error:
+            if not self.job.quiet:
+                say(str(error), colour="yellow")
         return True
 
-    def _spawner_died(self) -> int:
-        """The spawner was killed, and the kernel killed the child with it: kill the rest of its process group."""
-        if self._child:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._child, signal.SIGKILL)
-            if self._terminal is not None:
-                self._terminal.take_back(self._child)
-        self._release()
-        say("the supervisor of the command was killed, and the command with it", colour="red")
-        return by_signal(signal.SIGKILL)
+    def give_back(self, lease: pawlock.Lease, code: int | None) -> None:  # noqa: ARG002  # a result elsewhere
+        """Give the lease back. The code is what the command ended with; None if it was not run."""
+        if not self._ending:  # else the client does so as it closes: it waits for no server that is away
+            lease.release()

@@ -43,7 +43,7 @@ Exit codes:
   64  wrong usage
 
 A lock, a semaphore, a read-write lock, an election and a `once` with the same name are separate: each one in use is
-shown, or the lock if none is in use. Of what was done once, the value is not shown: `pawlock once` replays it.
+shown, or the lock if none is in use. Of what was done once, the value is not shown.
 """
 
 

@@ -119,7 +119,8 @@ def _show(client: Client, given: Mapping[str, Any]) -> int:
             try:
                 infos, trouble, answered = client.locks(), "", time.monotonic()
             except PawlockError as error:
-                trouble = f"{error} (last answer {time.monotonic() - answered:.0f} s ago)"
+                began = time.monotonic()  # that took no time of the server's
+                trouble = f"{error} (last answer {began - answered:.0f} s ago)"
             live.update(_table(_rows(infos, given), trouble, live.console.height), refresh=True)
             _pause(given, began)
 

@@ -6,11 +6,10 @@ __all__ = ["VERBS", "overview"]
 
 VERBS = {
     "doctor": ("pawlock.cli.doctor", "doctor", "Check a server for settings that break locks."),
-    "elect": ("pawlock.cli.elect", "elect", "Run a command while this host is the leader."),
     "force-release": ("pawlock.cli.force_release", "force_release", "End the lease of another client."),
     "ls": ("pawlock.cli.ls", "ls", "List all held locks."),
-    "once": ("pawlock.cli.once", "once", "Run a command once, and replay its output and exit code."),
-    "run": ("pawlock.cli.run", "run", "Run a command while holding a lock."),
+    "once": ("pawlock.cli.once", "once", "Run a command once, and tell later callers its exit code."),
+    "run": ("pawlock.cli.run", "run", "Run a command while holding a lock, or leading."),
     "serve": ("pawlock.cli.serve", "serve", "Serve locks over HTTP."),
     "server": ("pawlock.cli.server", "server", "Start, stop and inspect the embedded server."),
     "show": ("pawlock.cli.show", "show", "Show one lock: holder, queue, audit log."),

@@ -152,7 +152,9 @@ def test_each_namespace_has_its_rules(own_server: Server, namespace: str) -> Non
             assert done[0] == 0, (command, done)
         with pytest.raises(pawlock.NotHeld):
             lease.release()
-    subprocess.run([*PAWLOCK, "run", "n", "--", "true"], env=env, capture_output=True, check=True)
+    for options in ([], ["--elect"]):
+        words_of_run = [*PAWLOCK, "run", *options, "n", "--", "true"]
+        subprocess.run(words_of_run, env=env, capture_output=True, check=True)
     assert not refusals(own_server)
 
     def found(namespace: str) -> dict[str, Any]:
