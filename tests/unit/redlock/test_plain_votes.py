@@ -103,11 +103,11 @@ def test_a_proposal_is_not_granted_plainly_where_the_fence_may_be_forgotten_too_
     server.command("PEXPIREAT", key, str(soon))
     told = node.vote("b@h", node.now_us + 5 * _US)
     assert len(told) == 5
-    assert node.lives_ms(key) > 23 * 3_600_000
+    assert node.lives_ms(key) > 3_600_000 * 23 // 24
     server.command("DEL", key)
     node.leave("b@h")
     assert len(node.vote("c@h", node.now_us + 9 * _US)) == 5
-    assert node.lives_ms(key) > 23 * 3_600_000
+    assert node.lives_ms(key) > 3_600_000 * 23 // 24
 
 
 def test_a_token_that_left_for_good_and_a_name_that_is_held_get_no_plain_yes(server: Server) -> None:
