@@ -245,10 +245,8 @@ def _chooser(
         arguments = bound.arguments
         if extra is not None:
             arguments = {**arguments[extra], **arguments}
-        kind, _, options, *more = source_of(lock)
-        return make(
-            client_of(lock), kind, escape(template.fill(arguments)), options, more[0] if more else None
-        )
+        kind, _, options = source_of(lock)
+        return make(client_of(lock), kind, escape(template.fill(arguments)), options)
 
     return choose
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from pawlock._deadlocks import DeadlockWatch
 from pawlock._environment import from_environment, unknown_options
 from pawlock._inside import after_fork, is_closed
-from pawlock._service import hash_identifier
+from pawlock._service import digest_of
 from pawlock._template import Template, Unfilled, escape, make, plain
 from pawlock.core.acquire import degraded
-from pawlock.core.protocol.engine import SHARED_OWNER, Namespace, ServerEngine
+from pawlock.core.protocol.engine import Namespace, ServerEngine
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.names import check_namespace, key_of, wake_prefix
 from pawlock.core.protocol.options import (
@@ -256,48 +256,41 @@ def plan_of(
     kind: str,
     name: str | Key,
     given: Mapping[str, Any],
-    owner: str | None = None,
 ) -> Plan:
     """The plan of a ``lock``, ``rlock`` or ``fair_lock``; cached by its arguments.
 
     Raises:
-        ConfigurationError: A name, owner or option that can never work.
+        ConfigurationError: A name or option that can never work.
         NotSupported: A key that cannot be shared in this way.
     """
     values = given.values()
     types = tuple(map(type, values))
-    if name.__class__ is not str or owner is not None or not _PLAIN_VALUES.issuperset(types):
-        return _new_plan(settings, kind, name, given, owner)
+    if name.__class__ is not str or not _PLAIN_VALUES.issuperset(types):
+        return _new_plan(settings, kind, name, given)
     # To a dict, True equals 1, and is no valid ttl: the types are part of the key.
     key = (kind, name, *given, *values, *types)
     found = settings.plans.get(key)
     if found is None:
-        found = _new_plan(settings, kind, name, given, owner)
+        found = _new_plan(settings, kind, name, given)
         if len(settings.plans) >= _MOST_PLANS:
             settings.plans.clear()
         settings.plans[key] = found
     return found
 
 
-def _new_plan(
-    settings: Settings, kind: str, name: str | Key, given: Mapping[str, Any], owner: str | None
-) -> Plan:
+def _new_plan(settings: Settings, kind: str, name: str | Key, given: Mapping[str, Any]) -> Plan:
     if isinstance(name, Key):
-        return plan_of_key(settings, kind, name, given, owner)
+        return plan_of_key(settings, kind, name, given)
     if kind == "fair_lock":
         given = strict_order(given)
     options = settings.lock_options(given)
-    if owner is not None:
-        owner = check_word(owner, "owner", at=False)
     found = name_and_key(settings, name)
     if found is None:
         return unfilled(kind, name, options)
     name, key = found
     if settings.redlock is not None:
-        refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
+        refuse_on_quorum(settings, kind)
         check_for_quorum(settings.redlock, options)
-    if owner is not None:
-        return _owned_plan(settings.engine.mutex_of(kind, name, key, options, owner, SHARED_OWNER), options)
     return exclusive_plan(settings.engine.mutex(kind, name, key, options), options)
 
 
@@ -307,32 +300,23 @@ def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], ide
     Raises:
         ConfigurationError: A name, identifier or option that can never work.
     """
-    plan = plan_of(settings, "rlock", name, given, identifier)
-    if not plan.counted:
-        return plan
-    secret, shown = hash_identifier(identifier)
-    found = plan.primitive
-    return replace(
-        plan, primitive=settings.engine.mutex_of("rlock", found.name, found.key, plan.options, secret, shown)
-    )
+    refuse_on_quorum(settings, "service")
+    shown = digest_of(check_word(identifier, "identifier"))
+    plan = plan_of(settings, "lock", name, given)
+    # A hold is the identifier's, and not the thread's or task's that asks for it.
+    return replace(plan, counted=True, alone=True, queue_key="", identity=shown)
 
 
-def plan_of_key(
-    settings: Settings, kind: str, key: Key, given: Mapping[str, Any], owner: str | None = None
-) -> Plan:
+def plan_of_key(settings: Settings, kind: str, key: Key, given: Mapping[str, Any]) -> Plan:
     """The plan of a lock whose key is given, whatever the namespace.
 
     Raises:
-        ConfigurationError: An owner or option that can never work.
+        ConfigurationError: An option that can never work.
         NotSupported: What cannot be shared with other programs.
     """
     if kind == "fair_lock":
         raise NotSupported(
             f"fair_lock cannot be used with {key.name!r}: programs of other libraries keep no order; use lock"
-        )
-    if owner is not None:
-        raise NotSupported(
-            f"rlock(owner=) cannot be used with {key.name!r}: other programs know no such owner"
         )
     options = settings.lock_options(given)
     if settings.redlock is not None:
@@ -381,10 +365,6 @@ def refuse_on_quorum(settings: Settings, kind: str) -> None:
             f"{kind} is not safe on independent masters (Redlock): use a single server, Sentinel or Cluster"
         )
         raise NotSupported(f"{text}; concepts/redlock.md has the proof")
-
-
-def _owned_plan(primitive: Primitive, options: Terms) -> Plan:
-    return Plan(primitive, options, False, True, True, "")
 
 
 def check_for_quorum(redlock: RedlockOptions, options: Terms) -> None:
@@ -446,22 +426,21 @@ def queue_key_of(key: str, options: Terms) -> str:
     return f"{key} {options.queue_group}"
 
 
-def check_word(value: object, what: str, *, at: bool = True) -> str:
-    """Check text that names an owner or a candidate.
+def check_word(value: object, what: str) -> str:
+    """Check text that names a candidate or an identifier.
 
     Args:
         value: What the user gave.
         what: The option's name, for the error.
-        at: Whether it may contain ``@``, which ends the owner in a token.
 
     Raises:
         ConfigurationError: It is no text, empty, longer than 200 bytes, or not one printable word.
     """
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{what} must be text of 1 to 200 bytes, not {value!r:.40}")
-    if ("@" in value and not at) or any(c.isspace() or not c.isprintable() for c in value):
-        barred = "white space or control characters" if at else "'@', white space or control characters"
-        raise ConfigurationError(f"{what} {value!r:.40} contains {barred}; use letters, digits, '-'")
+    if any(c.isspace() or not c.isprintable() for c in value):
+        text = f"{what} {value!r:.40} contains white space or control characters; use letters, digits, '-'"
+        raise ConfigurationError(text)
     if len(value.encode()) > 200:
         raise ConfigurationError(f"{what} must be at most 200 bytes")
     return value
@@ -519,8 +498,6 @@ def shared_client(client_class: type, origin: Origin) -> Any:
     return client
 
 
-def revive(
-    client_class: type, origin: Origin, kind: str, name: str, given: dict[str, Any], owner: str | None
-) -> Any:
+def revive(client_class: type, origin: Origin, kind: str, name: str, given: dict[str, Any]) -> Any:
     """The lock again, on a client that all revived locks of the same origin share."""
-    return make(shared_client(client_class, origin), kind, name, given, owner)
+    return make(shared_client(client_class, origin), kind, name, given)

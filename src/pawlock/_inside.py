@@ -56,7 +56,7 @@ def plan_behind(described: Any) -> Any:
 
 
 def source_of(described: Any) -> tuple[Any, ...]:
-    """How the same object is made again: the kind, the name, the options and what else its kind takes."""
+    """How the same object is made again: the kind, the name, the options."""
     source: tuple[Any, ...] = described._source
     return source
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from pawlock.core.protocol.options import Seconds, check_count, check_timeout, check_ttl, seconds
+from pawlock.core.protocol.runtime import StopSignal
 from pawlock.errors import ConfigurationError, NotHeld, PawlockError
 from pawlock.model import LockInfo, ServiceMetrics, ServiceStats
 
-__all__ = ["Book", "ServiceOptions", "hash_identifier", "service_options"]
+__all__ = ["Book", "ServiceOptions", "digest_of", "service_options"]
 
 _MOST_NAMES = 10_000
 """Names whose counters are kept; the one that was asked for longest ago goes first."""
@@ -81,14 +82,24 @@ def service_options(given: object) -> ServiceOptions:
     return ServiceOptions(**options)
 
 
-def hash_identifier(identifier: str) -> tuple[str, str]:
-    """The secret owner that the server stores for an identifier, and the digest that everybody may see.
+def digest_of(identifier: str) -> str:
+    """What everybody may see of an identifier, in place of host, process and thread: it lets nobody in."""
+    return f"service:{hashlib.sha256(f'pawlock service{chr(0)}{identifier}'.encode()).hexdigest()[:12]}"
 
-    Neither reveals the identifier, and the second does not reveal the first: nothing in errors, metrics or lists allows
-    a release.
-    """
-    digest = hashlib.sha256(f"pawlock service\0{identifier}".encode()).hexdigest()
-    return digest[:48], f"service:{digest[48:60]}"
+
+class _Entered:
+    """Set once an identifier holds a name here, or its caller's own event is."""
+
+    __slots__ = ("_book", "_key", "_stop")
+
+    def __init__(self, book: Book[Any], key: tuple[str, str], stop: StopSignal | None) -> None:
+        self._book = book
+        self._key = key
+        self._stop = stop
+
+    def is_set(self) -> bool:
+        """True once the wait is to end."""
+        return (self._stop is not None and self._stop.is_set()) or self._book.held(*self._key)
 
 
 class Book(Generic[L]):
@@ -113,6 +124,24 @@ class Book(Generic[L]):
         self._add(name, identifier, lease)
         self.count(name, "acquired")
 
+    def held(self, name: str, identifier: str) -> bool:
+        """Whether an identifier holds a name here, as far as this client knows."""
+        holds = self._held.get((name, identifier), ())
+        return bool(holds and holds[-1])
+
+    def again(self, name: str, identifier: str) -> bool:
+        """Count a hold more of an identifier that holds a name; False if it does not."""
+        with self._guard:
+            if not self.held(name, identifier):
+                return False
+            self._held[name, identifier] += self._held[name, identifier][-1:]
+        self.count(name, "acquired")
+        return True
+
+    def entered(self, name: str, identifier: str, stop: StopSignal | None) -> StopSignal:
+        """What ends the wait of a caller whose identifier another thread or task has brought in meanwhile."""
+        return _Entered(self, (name, identifier), stop)
+
     def restore(self, name: str, identifier: str, lease: L) -> None:
         """Note a hold again that was taken, and not released."""
         self._add(name, identifier, lease)
@@ -123,13 +152,13 @@ class Book(Generic[L]):
         with self._guard:
             self._held[key] = self._held[key] + fresh if key in self._held else fresh
 
-    def take(self, name: str, identifier: str) -> L:
-        """The newest hold, which is noted no more.
+    def take(self, name: str, identifier: str) -> L | None:
+        """The newest hold, which is noted no more; None if others are left of its lease.
 
         Raises:
             NotHeld: There is none.
         """
-        key, lease = (name, identifier), None
+        key, lease, more = (name, identifier), None, False
         try:
             # One step: of two threads, one gets it, and what a third puts meanwhile stays.
             with self._guard:
@@ -137,20 +166,21 @@ class Book(Generic[L]):
                     lease, rest = self._held[key][-1], self._held[key][:-1]
                     if rest:
                         self._held[key] = rest
+                        more = rest[-1] is lease
                     else:
                         del self._held[key]
         except BaseException:
             if lease is not None:
                 self._add(name, identifier, lease)
             raise
-        if lease is None:
+        if lease is None or (more and not lease):
             self.count(name, "failures")
-            raise NotHeld(f"release {name!r}: {hash_identifier(identifier)[1]} does not hold it", name=name)
+            raise NotHeld(f"release {name!r}: {digest_of(identifier)} does not hold it", name=name)
         self._totals["released"] += 1
-        return lease
+        return None if more else lease
 
     def holds(self, name: str, identifier: str) -> tuple[L, ...]:
-        """All holds of an identifier.
+        """All leases of an identifier.
 
         Raises:
             NotHeld: There is none.
@@ -159,11 +189,11 @@ class Book(Generic[L]):
         if not holds:
             self.count(name, "failures")
             raise NotHeld(
-                f"renew {name!r}: {hash_identifier(identifier)[1]} does not hold it",
+                f"renew {name!r}: {digest_of(identifier)} does not hold it",
                 name=name,
                 operation="extend",
             )
-        return holds
+        return tuple(dict.fromkeys(holds))
 
     def count(self, name: str, what: str) -> None:
         """Count what happened to a name."""
@@ -192,11 +222,14 @@ class Book(Generic[L]):
     def metrics(self, info: LockInfo) -> ServiceMetrics:
         """The record of a name: what the server says, and what was counted here."""
         counts: Mapping[str, Any] = self._counts.get(info.name, Counter())
+        mine = [
+            lease for (name, _), holds in self._held.copy().items() if name == info.name for lease in holds
+        ]
         return ServiceMetrics(
             name=info.name,
             holder=info.holder,
             ttl_left=info.ttl_left,
-            count=info.count,
+            count=sum(map(bool, mine)) or info.count,
             queue_length=info.queue_length,
             acquired=counts["acquired"],
             waits=counts["waits"],

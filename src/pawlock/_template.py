@@ -99,11 +99,10 @@ class _Formatter(Formatter):
 _FORMATTER = _Formatter()
 
 
-def make(client: Any, kind: str, name: str, given: Mapping[str, Any], owner: str | None) -> Any:
+def make(client: Any, kind: str, name: str, given: Mapping[str, Any]) -> Any:
     """What a client's factory method gives; of kind ``"rwlock.read"``, that part of it."""
     factory, _, part = kind.partition(".")
-    more = {} if owner is None else {"owner": owner}
-    made = getattr(client, factory)(name, **more, **given)
+    made = getattr(client, factory)(name, **given)
     return getattr(made, part) if part else made
 
 

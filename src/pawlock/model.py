@@ -65,14 +65,12 @@ class Grant(NamedTuple):
         fence: First fence of the block that came with it.
         valid_until: Seconds on the client's clock until which the owner may rely on it.
         confirmed: False for a hand-off that the waiter has not yet answered: its life is its ticket's.
-        holds: Holds counted on the server; 1 unless an explicit ``owner=`` shares the name.
         quorum: How several independent masters voted; None with one.
     """
 
     fence: int
     valid_until: float
     confirmed: bool
-    holds: int = 1
     quorum: Any = None
 
 
@@ -172,8 +170,7 @@ class HolderInfo:
 
     Attributes:
         holder: ``host:pid/thread`` of the holder.
-        mode: ``"read"`` or ``"write"``; of a semaphore, ``"permits"``; ``"owner"`` for a hold of an
-            explicit ``owner=``.
+        mode: ``"read"`` or ``"write"``; of a semaphore, ``"permits"``.
         permits: How many permits it has; 1 for readers and writers.
         ttl_left: Seconds of its lease left.
     """
@@ -196,12 +193,12 @@ class LockInfo:
         foreign: True if the key holds a value that pawlock did not write.
         ttl_left: Seconds of the holder's lease left; 0 when free, ``inf`` for a key without a TTL.
         fence: The fencing token of the current or last grant; None if there was none, or if the holder is not pawlock's.
-        count: Holds counted on the server (1 for an ordinary lock, 0 when free).
+        count: How many hold it (1 for a lock, 0 when free).
         queue_length: The number of waiters in the queue.
         waiters: The first of them, in FIFO order.
         limit: The number of permits of a semaphore; None without a limit.
         used: The number of permits in use.
-        holders: All holders of a semaphore, an rwlock or a shared ``owner=``, expiring soonest first.
+        holders: All holders of a semaphore or an rwlock, expiring soonest first.
         kind: The kind that was requested; from ``locks()``, ``"lock"`` (also an ``rlock`` or ``fair_lock``),
             ``"semaphore"``, ``"rwlock"``, ``"election"`` or ``"once"``.
         host: The holder's machine, ``""`` if not known.

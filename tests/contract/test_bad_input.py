@@ -203,7 +203,6 @@ def test_fields_that_nobody_fills(listener: Listener, kind: str) -> None:
             ):
                 assert "f-string" in refused(use, "has fields")
             refused(lambda: client.inspect(name), "has fields")
-            refused(lambda: client.rlock(name, owner="me").acquire(), "has fields")
             refused(lambda: asyncio.run(_fields(listener.url, kind, name)), "has fields")
 
 
@@ -349,26 +348,6 @@ def test_on_lost_of_the_wrong_api(listener: Listener) -> None:
     pawlock.connect(listener.url).lock("x", on_lost=print)
 
 
-BAD_OWNERS: list[tuple[Any, str]] = [
-    ("", "owner must be text of 1 to 200 bytes"),
-    (b"me", "owner must be text"),
-    (7, "owner must be text"),
-    ("me@home", "'@'"),
-    ("me too", "white space"),
-    ("me\n", "control"),
-    ("x" * 201, "at most 200 bytes"),
-    ("é" * 101, "at most 200 bytes"),
-    ("\ud800", "control characters"),
-]
-
-
-def test_owners(clients: list[Client]) -> None:
-    for client in clients:
-        for owner, word in BAD_OWNERS:
-            with case(owner):
-                refused(lambda: client.rlock("x", owner=owner), word)
-
-
 BAD_MEMBERS: list[tuple[Any, str]] = [
     ([], "1 to 1000 names, got 0"),
     ((), "1 to 1000 names, got 0"),
@@ -407,7 +386,6 @@ def test_locks_that_do_not_fit_into_a_multi_lock(listener: Listener, connect: Co
     refused(lambda: client.multi_lock(["a"], on_unavailable="local"), "on_unavailable is not supported")
     refused(lambda: client.multi_lock([client.lock("a", on_unavailable="open")]), "for single locks")
     refused(lambda: client.multi_lock([client.rlock("a"), client.fair_lock("a")]), "'a' twice")
-    refused(lambda: client.multi_lock([client.rlock("a", owner="x"), client.rlock("a")]), "'a' twice")
     refused(lambda: client.multi_lock(["a"], ttl=0), "ttl must be at least 0.05 s, got 0")
     refused(lambda: client.multi_lock(["a"], tll=3), "unknown option tll")
     refused(lambda: client.multi_lock(["a"], on_lost=7), "on_lost must be callable")

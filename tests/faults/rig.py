@@ -26,9 +26,6 @@ _SCRIPTS = (
     "leave",
     "swap",
     "inspect",
-    "own_acquire",
-    "own_renew",
-    "own_leave",
 )
 
 

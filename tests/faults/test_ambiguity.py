@@ -232,22 +232,6 @@ def test_row_03_a_timeout_ends_the_wait_for_a_silent_server(client: Client, prox
     assert 0.9 < time.monotonic() - began < pace() * 5
 
 
-@pytest.mark.parametrize("name", ["reply swallowed", "request doubled", "request doubled late"])
-def test_row_04_a_counted_hold_rises_by_exactly_one(
-    name: str, client: Client, proxy: Proxy, server: Server
-) -> None:
-    lock = client.rlock(owner="job-7", **QUICK)
-    first = lock.acquire(5)
-    rule = FAULTS[name](proxy, script("own_acquire"))
-    second = lock.acquire(5)
-    rule.wait()
-    assert client.inspect().count == 2
-    first.release()
-    assert client.inspect().count == 1
-    second.release()
-    assert is_free(server)
-
-
 def test_row_05_a_lost_reply_to_release_is_no_false_not_owner(
     client: Client, proxy: Proxy, server: Server
 ) -> None:

@@ -222,7 +222,7 @@ async def test_row_10_cancel_at_every_await_of_acquire(
         "acquire with a timeout": lambda: client.lock("n", ttl=TTL).acquire(5),
         "async with lock": enter,
         "async with acquire": enter_acquisition,
-        "rlock": lambda: client.rlock("n", ttl=TTL, owner="job").acquire(5),
+        "rlock": lambda: client.rlock("n", ttl=TTL).acquire(5),
     }
 
     async def make() -> tuple[Operation, Callable[[], Awaitable[object]]]:

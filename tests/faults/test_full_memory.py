@@ -121,10 +121,6 @@ def lock(client: Any) -> Any:
     return client.lock("n")
 
 
-def owner(client: Any) -> Any:
-    return client.rlock("n", owner="job")
-
-
 def several(client: Any) -> Any:
     return client.multi_lock(["n", "m"])
 
@@ -145,9 +141,6 @@ NEW: dict[str, tuple[Do, Do]] = {
     "a place in the queue of a lock": (held(lock), slow(lock)),
     "a re-entrant lock": (nothing, fast(lambda client: client.rlock("n"))),
     "a fair lock": (nothing, fast(lambda client: client.fair_lock("n"))),
-    "an owner's first hold": (nothing, fast(owner)),
-    "an owner's second hold": (held(owner), fast(owner)),
-    "a place in the queue of an owner": (held(lock), slow(owner)),
     "a permit, the first time": (nothing, fast(sem)),
     "a permit that was used": (used(sem), fast(sem)),
     "a permit beside others": (held(sem), fast(sem)),
@@ -197,7 +190,6 @@ def test_nothing_new_is_granted(api: str, small: Server) -> None:
 
 DEAD: dict[str, Callable[[Any, str], Any]] = {
     "lock": lambda client, name: client.lock(name),
-    "owner": lambda client, name: client.rlock(name, owner="job"),
     "permit": lambda client, name: client.semaphore(name, permits=1),
     "writer": lambda client, name: client.rwlock(name).write,
 }
@@ -222,12 +214,11 @@ import pawlock
 client = pawlock.connect(sys.argv[1], ttl=0.4)
 soon = {"ttl": 0.4, "ticket_ttl": 0.3}
 def lock(): return client.lock("lock", **soon)
-def owner(who): return client.rlock("owner", owner=who, **soon)
 def permit(): return client.semaphore("permit", permits=1, **soon)
 def writer(): return client.rwlock("writer", **soon).write
-held = [lock().acquire(), owner("job").acquire(), permit().acquire(), writer().acquire()]
+held = [lock().acquire(), permit().acquire(), writer().acquire()]
 client = pawlock.connect(sys.argv[1])
-for waiting in (lock(), owner("another"), permit(), writer()):
+for waiting in (lock(), permit(), writer()):
     threading.Thread(target=waiting.acquire, kwargs={"timeout": 60}).start()
 """
 """A process that holds and waits, until it is killed."""
@@ -240,8 +231,6 @@ def _queue(server: Server) -> list[object]:
 
 HELD: dict[str, tuple[Do, Do]] = {
     "a lock": (lock, lock),
-    "an owner's lock": (owner, lock),
-    "a lock, for an owner": (lock, owner),
     "permits": (
         lambda client: client.semaphore("n", permits=1),
         lambda client: client.semaphore("n", permits=1),

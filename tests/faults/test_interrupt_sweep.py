@@ -160,7 +160,7 @@ def test_row_12_interrupt_at_every_step_of_acquire(
 ) -> None:
     client, rival = pair
     lock = (
-        client.rlock("n", ttl=TTL, ticket_ttl=TICKET, owner="job")
+        client.rlock("n", ttl=TTL, ticket_ttl=TICKET)
         if way == "rlock"
         else client.lock("n", ttl=TTL, ticket_ttl=TICKET)
     )

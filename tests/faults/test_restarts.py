@@ -27,7 +27,7 @@ def log_of(server: Server) -> Path:
 def test_row_43_a_restart_without_data_is_told_and_the_fence_rises(api: Api, broken: Server) -> None:
     client, rival = api.connect(broken.url), api.connect(broken.url)
     lease = client.lock(ttl=3, renew=0.3, ticket_ttl=1).acquire(5)
-    counted = client.rlock("counted", owner="job-7", ttl=3, renew=0.3, ticket_ttl=1).acquire(5)
+    counted = Lock(api, client.raw.semaphore("counted", permits=2, ttl=3, renew=0.3, ticket_ttl=1)).acquire(5)
     broken.restart(keep_data=False)
     # The server knows of nobody, so the next who asks is served at once: that is what memory alone can promise.
     second = rival.lock(ttl=10).acquire(5)
@@ -39,13 +39,13 @@ def test_row_43_a_restart_without_data_is_told_and_the_fence_rises(api: Api, bro
         lease.release()
     second.check()
     assert value(broken) == second.token
-    again = client.rlock("counted", owner="job-7", ttl=3).acquire(5)
+    again = Lock(api, client.raw.semaphore("counted", permits=2, ttl=3)).acquire(5)
     assert again.fence > counted.fence
     again.release()
     second.release()
 
 
-_LEAVE = {published(name) for name in ("mutex/leave", "mutex/own_leave", "permits/leave")}
+_LEAVE = {published(name) for name in ("mutex/leave", "permits/leave")}
 
 
 def leaves(request: Request) -> bool:
@@ -58,7 +58,7 @@ def leaves(request: Request) -> bool:
     [
         "lock",
         "semaphore",
-        *[pytest.param(kind, marks=pytest.mark.slow) for kind in ("owner", "read", "write")],
+        *[pytest.param(kind, marks=pytest.mark.slow) for kind in ("read", "write")],
     ],
 )
 def test_row_43_a_release_that_another_owner_met_after_a_restart_is_not_called_done(
@@ -70,7 +70,6 @@ def test_row_43_a_release_that_another_owner_met_after_a_restart_is_not_called_d
         options: dict[str, Any] = {"ttl": 20, "renew": 6, "ticket_ttl": 0.9}
         made = {
             "lock": lambda: client.raw.lock("n", **options),
-            "owner": lambda: client.raw.rlock("n", owner=who, **options),
             "read": lambda: getattr(
                 client.raw.rwlock("n", **options), {"first": "read", "second": "write"}[who]
             ),

@@ -1,6 +1,6 @@
 """A fuzzer of who may end what: clients of one service that try, at random, what is not theirs.
 
-Every step draws an identity, a request that would end, prolong, pass on or take something, and a token, owner, session
+Every step draws an identity, a request that would end, prolong, pass on or take something, and a token, session
 or key from all that this identity can know: what it was answered, what everybody may read, what can be guessed. What
 it acquired itself it may end; after every other request each name must be as it was. Nothing here knows how tokens
 are compared.
@@ -21,7 +21,7 @@ from tests.service.rig import Answer, Service
 SPACES = ("pawlock", "shared")
 NAMES = ("a", "b", "c")
 KINDS = ("lock", "fair_lock", "rlock", "semaphore", "rwlock_read", "rwlock_write", "election")
-OWNERS = ("job-7", "a-worker-with-a-long-name", "closed")
+IDENTIFIERS = ("job-7", "a-worker-with-a-long-name", "closed")
 LONGEST = 600
 _OF_A_SPACE = tuple(b"{%b}:1:" % space.encode() for space in SPACES)
 """Sessions, idempotency keys and the like: what decides nothing of a name."""
@@ -70,7 +70,7 @@ class Intruder:
         self.clients = {
             space: pawlock.connect(f"unix://{path}", namespace=space, renew=False) for space in SPACES
         }
-        self.public: set[str] = {"closed@min_hold", "owner=job-7", "nobody", "@shared"}
+        self.public: set[str] = {"closed@min_hold", "job-7", "nobody"}
         self.kept: list[Any] = []
 
     def close(self) -> None:
@@ -124,15 +124,16 @@ class Intruder:
             self.random.choice(KINDS),
         )
         name, more = self.random.choice(NAMES), dict[str, Any]()
+        taking = dict[str, str]()
         if kind == "rlock":
-            more["owner"] = self.random.choice(OWNERS)
+            taking["identifier"] = self.random.choice(IDENTIFIERS)
         if kind == "semaphore":
             more["permits"] = 3
         headers = {}
         if who.sessions and self.random.random() < 0.3:
             space, headers["Pawlock-Session"] = self.random.choice(who.sessions)
         ttl = {} if headers else {"ttl": 200}
-        answer = self.ask(who, f"/v1/ns/{space}/{kind}/{name}/acquire", {**ttl, **more}, **headers)
+        answer = self.ask(who, f"/v1/ns/{space}/{kind}/{name}/acquire", {**ttl, **more, **taking}, **headers)
         if answer.status == 200:
             who.leases.append(Lease(space, kind, name, answer.body, more))
         self.hear(answer)
@@ -161,9 +162,7 @@ class Intruder:
         draw = self.random.randrange(4)
         try:
             if draw == 0:
-                self.kept.append(
-                    client.rlock(name, owner=self.random.choice(OWNERS), ttl=200).acquire(timeout=0)
-                )
+                self.kept.append(client.rlock(name, ttl=200).acquire(timeout=0))
             elif draw == 1:
                 client.lock(name, ttl=200, min_hold=200).acquire(timeout=0).release()
             elif draw == 2:
@@ -188,9 +187,9 @@ class Intruder:
         word = self.random.choice(words)
         chance = "".join(self.random.choices("abcXYZ019", k=24))
         drawn = [
-            word, f"owner={word}@shared", f"{word}@shared", f"owner={self.random.choice(OWNERS)}@shared",
+            word, f"{chance}@{self.random.choice(IDENTIFIERS)}",
             "closed@min_hold", f"closed@{word}", f"{chance}@{word}", f"x:{word}", "1", chance,
-            f"closed.{chance}@{word}", f"owner={chance}@{word}", *[one.body["token"] for one in who.leases[-3:]],
+            f"closed.{chance}@{word}", *[one.body["token"] for one in who.leases[-3:]],
         ]  # fmt: skip
         return re.sub(r"[^\x21-\x7e]", "", self.random.choice(drawn))[:390] or "x"
 
@@ -201,8 +200,7 @@ class Intruder:
         token = self.draw_token(who)
         if any((one.space, one.name, one.body["token"]) == (space, name, token) for one in who.leases):
             return
-        more: dict[str, Any] = {"owner": self.random.choice(OWNERS)} if kind == "rlock" else {}
-        more |= {"permits": 3} if kind == "semaphore" else {}
+        more: dict[str, Any] = {"permits": 3} if kind == "semaphore" else {}
         headers = self._headers()
         base = f"/v1/ns/{space}"
         ttl = {} if "Pawlock-Session" in headers else {"ttl": LONGEST}
@@ -218,10 +216,6 @@ class Intruder:
         path, body = self.random.choice(requests)
         before = self.state()
         answer = self.ask(who, path, body, **headers)
-        # To leave by one token and queue with another may queue, whatever the first one is.
-        queued = [f"{{{space}:{name}}}:1:{what}" for what in ("queue", "tickets")]
-        if any(self.redis.exists(key) for key in queued) and path.endswith("calls"):
-            self.redis.delete(*queued)
         after = self.state()
         if after != before:
             changed = [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]

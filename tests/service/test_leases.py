@@ -2,11 +2,12 @@
 
 import socket
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pawlock
 from pawlock.service.spaces import kinds
-from tests.service.rig import App, Instance, Service
+from tests.service.rig import App, Instance, Service, Tokens
 from tests.support.pace import pace
 from tests.support.servers import Server
 
@@ -110,7 +111,7 @@ def _queue(service: Service, name: str, length: int) -> bool:
 
 
 KINDS: list[tuple[str, dict[str, object], int]] = [
-    ("lock", {}, 1), ("fair_lock", {}, 1), ("rlock", {"owner": "job-7"}, 9), ("semaphore", {"permits": 2}, 2),
+    ("lock", {}, 1), ("fair_lock", {}, 1), ("rlock", {}, 1), ("semaphore", {"permits": 2}, 2),
     ("rwlock_read", {}, 9), ("rwlock_write", {}, 1), ("election", {}, 1),
 ]  # fmt: skip
 
@@ -130,7 +131,50 @@ def test_every_primitive_with_leases(service: App) -> None:
 
 
 def test_every_kind_of_the_registry_that_has_leases_is_tested() -> None:
-    assert {kind.removesuffix("_owner") for kind in kinds()} == {kind for kind, _, _ in KINDS}
+    assert set(kinds()) == {kind for kind, _, _ in KINDS}
+
+
+def test_an_identifier_that_holds_gets_its_lease_again(
+    app: Callable[[], App], server: Server, tokens: Tokens
+) -> None:
+    tokens.add("bob", roles=["acquire", "read"])
+    one, two = app(), app()
+    for kind in ("lock", "rlock", "fair_lock", "key"):
+        name = f"of-{kind}"
+        first = one.acquire(name, kind, identifier="job-7", ttl=20)
+        second = two.acquire(name, kind, identifier="job-7", ttl=40)
+        assert (first.status, second.status) == (200, 200), kind
+        for what in ("token", "fence"):
+            assert first.body[what] == second.body[what], kind
+        assert second.body["expires_in"] > 30
+        shown = one.ask("GET", f"/v1/ns/pawlock/{kind}/{name}").body["holder"]
+        assert "job-7" not in first.body["token"]
+        # Neither another identifier, nor what is shown, nor another client is let in.
+        for who, identifier in (("admin", "job-8"), ("admin", shown), ("bob", "job-7"), ("admin", None)):
+            if kind == "key" and who == "bob":
+                continue
+            more = {} if identifier is None else {"identifier": identifier}
+            assert two.acquire(name, kind, token=who, **more).status == 423, (kind, who, identifier)
+        told = {"token": first.body["token"]}
+        assert two.ask("POST", f"/v1/ns/pawlock/{kind}/{name}/release", told).status == 200
+        third = one.acquire(name, kind, identifier="job-7")
+        assert third.body["fence"] > first.body["fence"], "it is counted once"
+        assert third.body["token"] != first.body["token"]
+    refused = one.acquire("s", "semaphore", permits=2, identifier="job-7")
+    assert (refused.status, refused.body["code"]) == (422, "CONFIGURATION")
+
+
+def test_two_waits_of_one_identifier_get_one_lease(app: Callable[[], App]) -> None:
+    service = app()
+    held = service.acquire("busy", ttl=30)
+    with ThreadPoolExecutor(2) as pool:
+        waits = [pool.submit(service.acquire, "busy", identifier="job-7", wait=2, ttl=20) for _ in range(2)]
+        assert _queue(service, "busy", 2)
+        token = {"token": held.body["token"]}
+        assert service.ask("POST", "/v1/ns/pawlock/lock/busy/release", token).status == 200
+        both = [one.result(10) for one in waits]
+    assert {one.status for one in both} == {200}
+    assert len({one.body["token"] for one in both}) == 1
 
 
 def test_a_lock_over_http_and_one_of_the_library_exclude_each_other(service: App, server: Server) -> None:

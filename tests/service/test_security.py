@@ -284,7 +284,7 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
-_FIELDS = st.sampled_from(["ttl", "wait", "token", "owner", "permits", "n", "holder", "reason"])
+_FIELDS = st.sampled_from(["ttl", "wait", "token", "identifier", "permits", "n", "holder", "reason"])
 _PART = st.sampled_from(
     ["lock", "rlock", "semaphore", "rwlock_read", "sessions", "a", "%00", "..", "%2F", "é", "locks"]
 )

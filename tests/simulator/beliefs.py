@@ -20,12 +20,10 @@ class Belief(NamedTuple):
     Attributes:
         lease: The lease.
         process: Whose clock it follows.
-        group: An explicit owner, whose leases may be held together; ``""``: none.
     """
 
     lease: HeldLease
     process: Process
-    group: str
 
     def holds(self) -> bool:
         """Whether its owner relies on it now."""
@@ -49,10 +47,6 @@ class Belief(NamedTuple):
         """Whether it excludes all others."""
         return self.mode == EXCLUSIVE
 
-    def same_owner(self, other: Belief) -> bool:
-        """Whether both are of one owner, whose leases do not exclude each other."""
-        return self.group != "" and self.group == other.group
-
 
 def conflict(belief: Belief, others: Sequence[Belief]) -> Iterator[str]:
     """What is wrong about a lease beside others that are relied on; nothing if all is well."""
@@ -63,7 +57,5 @@ def conflict(belief: Belief, others: Sequence[Belief]) -> Iterator[str]:
             yield f"permits: {sum(out)} of {primitive.permits} are out"
         return
     for other in others:
-        if belief.same_owner(other):
-            continue
         if belief.exclusive or other.exclusive:
             yield "exclusion"

@@ -24,8 +24,7 @@ _MUTEX: tuple[tuple[str, dict[str, Any]], ...] = (
     ("lock", {"min_hold": 0.05}),
     ("lock", {"max_waiters": 2}),
     ("rlock", {}),
-    ("rlock_owner", {"owner": "x"}),
-    ("rlock_owner", {"owner": "y"}),
+    ("rlock", {"handover": 0}),
 )
 _PLAIN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("lock", {}),
@@ -59,7 +58,7 @@ FAMILIES: dict[str, float] = {
 """What a seed may be about, and how often."""
 
 _DRAWN = frozenset({
-    "lock", "rlock", "rlock_owner", "fair_lock", "semaphore", "rwlock_read", "rwlock_write", "multi_lock", "election",
+    "lock", "rlock", "fair_lock", "semaphore", "rwlock_read", "rwlock_write", "multi_lock", "election",
     "latch", "barrier", "once",
 })  # fmt: skip
 """The kinds that these families are made of; any other is a family of its own."""

@@ -18,7 +18,6 @@ class Ticket(NamedTuple):
     number: int
     expiry: int
     block: int
-    owner: str
     channel: str = ""
 
 
@@ -32,13 +31,11 @@ class Snapshot:
         cur: First fence of the present grant.
         last: End of the last block of fences.
         queue: Waiting tokens.
-        holds: Holds of an explicit owner and when they end.
         key_expiry: When each key that is there ends, by part; below 0: never.
     """
 
     __slots__ = (
-        "cur", "expiry", "fence_expiry", "holds", "key_expiry", "last", "leases", "now", "queue", "shared",
-        "value",
+        "cur", "expiry", "fence_expiry", "key_expiry", "last", "leases", "now", "queue", "value",
     )  # fmt: skip
 
     def __init__(
@@ -49,7 +46,6 @@ class Snapshot:
         cur: int = 0,
         last: int = 0,
         queue: dict[str, Ticket] | None = None,
-        holds: dict[str, int] | None = None,
         key_expiry: dict[str, int] | None = None,
     ) -> None:
         self.now: int = now
@@ -58,22 +54,17 @@ class Snapshot:
         self.cur: int = cur
         self.last: int = last
         self.queue: dict[str, Ticket] = queue or {}
-        self.holds: dict[str, int] = holds or {}
         self.key_expiry: dict[str, int] = key_expiry or {}
         self.fence_expiry: int = self.key_expiry.get("fence", 0)
         self._settle()
 
     def _settle(self) -> None:
         value = self.value
-        self.shared: bool = value is not None and value.startswith("owner=")
         leases: dict[str, int] = {}
         if self.queue:
             # A member of the queue whose ticket the server lost is dead: it goes with the next pump.
             leases = {token: ticket.expiry for token, ticket in self.queue.items() if ticket.expiry}
-        if self.shared:
-            now = self.now
-            leases |= {token: expiry for token, expiry in self.holds.items() if expiry >= now}
-        elif value is not None and value != CLOSED:
+        if value is not None and value != CLOSED:
             leases[value] = self.expiry
         self.leases: dict[str, int] = leases
         """Expiry of every token that waits or holds."""
@@ -84,20 +75,14 @@ class Snapshot:
         if self.value is not None and 0 <= self.expiry < now:
             self.value, self.expiry = None, -2
             self._settle()
-        elif self.shared:
-            self._settle()
         return self
 
     def has_holder(self, token: str) -> bool:
         """Whether a token holds."""
-        if self.shared:
-            return self.holds.get(token, -1) >= self.now
         return token == self.value and token != CLOSED
 
     def holders(self) -> set[str]:
         """The tokens that hold."""
-        if self.shared:
-            return {token for token, expiry in self.holds.items() if expiry >= self.now}
         return {self.value} if self.value is not None and self.value != CLOSED else set()
 
     def live(self, *, but: frozenset[str] = frozenset()) -> list[str]:
@@ -116,7 +101,7 @@ class Snapshot:
     def __repr__(self) -> str:
         return (
             f"<{self.now}: {self.value} until {self.expiry}, fence {self.cur}-{self.last}, "
-            f"queue {self.queue}, holds {self.holds}>"
+            f"queue {self.queue}>"
         )
 
 
@@ -129,7 +114,6 @@ class Step(NamedTuple):
     script: str
     token: str
     old: str = ""
-    owner: str = ""
     mode: int = 1
     reply: tuple[Any, ...] = ()
     spent: tuple[str, ...] = ()
@@ -155,7 +139,6 @@ def broken(
     after: Snapshot,
     step: Step,
     *,
-    whole: bool = True,
     fence_ms: int = FENCE_MS,
 ) -> list[str]:
     """Name every invariant that a step broke; empty when all is well.
@@ -164,20 +147,19 @@ def broken(
         before: The keys before it; what ran out until ``after`` is taken out of it.
         after: The keys after it.
         step: What ran.
-        whole: Whether the server kept all keys until now: if not, the name may outlive the holds that it knows.
         fence_ms: The shortest time for which anybody wants the fence kept.
     """
     before.at(after.now)
     found: list[str] = []
     gone = step.gone
-    _keys(after, found, whole=whole, fence_ms=fence_ms)
+    _keys(after, found, fence_ms=fence_ms)
     _leases(before, after, step, gone, found)
     _fences(before, after, found)
     _grants(before, after, step, gone, found)
     return [f"{what} after {step}" for what in found] if found else found
 
 
-def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int) -> None:
+def _keys(after: Snapshot, found: list[str], *, fence_ms: int) -> None:
     queue, key_expiry = after.queue, after.key_expiry
     if key_expiry and min(key_expiry.values()) < 0:
         found += [f"I6: the {part} key has no expiry" for part, expiry in key_expiry.items() if expiry < 0]
@@ -196,10 +178,6 @@ def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int) -> N
             found.append("I6: the fence key is not kept for its time past its value")
         if after.fence_expiry < after.expiry and after.leases and after.holders():
             found.append("I6: the fence key does not outlive the lease")
-    if after.shared and whole:
-        longest = max(after.holds.values(), default=after.now)
-        if after.expiry != longest or key_expiry.get("holds", after.now) != longest:
-            found.append(f"I6: the name does not live as long as its longest hold {after}")
 
 
 def _leases(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], found: list[str]) -> None:
@@ -241,8 +219,8 @@ def reads_only(step: Step) -> bool:
     return step.script == "inspect" or step.reply[0] == "X" or (step.script == "acquire" and step.mode == 2)
 
 
-_RENEW = ("renew", "own_renew")
-_CREATE = ("acquire", "swap", "own_acquire", "adopt")
+_RENEW = ("renew",)
+_CREATE = ("acquire", "swap", "adopt")
 
 
 def _fences(before: Snapshot, after: Snapshot, found: list[str]) -> None:
@@ -256,9 +234,6 @@ def _fences(before: Snapshot, after: Snapshot, found: list[str]) -> None:
 
 def _grants(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], found: list[str]) -> None:
     value = after.value
-    counted = step.script.startswith("own_") and step.reply[0] == "H"
-    if counted and step.reply[4] != len(after.holders()):
-        found.append(f"count: {step.reply[4]} holds were reported, and there are {len(after.holders())}")
     if value is None and after.queue and not reads_only(step) and after.live():
         found.append("I5: the name is free and a live ticket waits")
     if after.cur != before.cur:
@@ -275,10 +250,7 @@ def _needs_none(value: str | None) -> bool:
 def _fresh(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], found: list[str]) -> None:
     """A grant was made: to the right one, and not over anybody's head."""
     value = after.value
-    if before.shared and before.value == value and not before.cur:
-        # The server lost the fence of an owner who goes on: it gets another.
-        return
-    if before.value is not None and before.value not in gone and before.value != step.owner:
+    if before.value is not None and before.value not in gone:
         found.append("I3: granted over a live holder")
     queued = before.live(but=gone) if before.queue else []
     # A renewing waiter counts as live: its ticket was raised before the pump looked.
@@ -288,7 +260,7 @@ def _fresh(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], 
     if not queued or step.mode == 2:
         return
     head = before.queue[queued[0]]
-    if value != (queued[0] if head.owner == "-" else head.owner):
+    if value != queued[0]:
         found.append(f"I8: the head is {queued[0]}, the name went to {value}")
     elif queued[0] != step.token and after.leases.get(queued[0]) != head.expiry:
         found.append("O3: a hand-off changed the expiry")

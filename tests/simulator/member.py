@@ -242,11 +242,8 @@ class Member:
         keeps_asking = "unavailable_after" not in sim.plan.locks[step.lock][2]
         patient = (step.timeout or 10.0) >= 5 and keeps_asking
         released = isinstance(error, BackendUnavailable) and str(error).startswith("release")
-        # Whether an operator took an owner's name is not known once the lease ran out while its slot moved.
-        kind = sim.plan.locks[step.lock][0]
-        unknown = kind == "rlock_owner" and "may have been taken" in str(error)
-        # Nor what became of a request that the network was too slow for.
-        unknown |= self.process.gave_up_at >= began
+        # What became of a request that the network was too slow for is not known.
+        unknown = self.process.gave_up_at >= began
         if released and keeps_asking and sim.only_moves and not unknown:
             sim.world.fail(
                 f"moves: {self.process.name}/{task.name} was told {error}, and slots moved, no more"
@@ -349,16 +346,13 @@ class Member:
         since: float | None = None,
         repeats: bool = False,
     ) -> None:
-        kind, _, options = self.sim.plan.locks[number]
-        entry = REGISTRY[kind]
-        group = str(options[entry.identity]) if entry.identity else ""
         self._note(task, "granted", _label(lease), lease.fence)
         for one in members_of(lease):
-            belief = Belief(one, self.process, group)
+            belief = Belief(one, self.process)
             key = one.server_lease.primitive.key
             # Who dropped a lease and asks again before that is noticed goes on with it.
             dropped = one.server_lease.token in self.sim.loose
-            self.sim.oracle.granted(key, belief, may_repeat=repeats or dropped or bool(entry.identity))
+            self.sim.oracle.granted(key, belief, may_repeat=repeats or dropped)
             if not repeats:
                 self.sim.recorder.granted(key, belief, self.sim.world.now if since is None else since)
 

@@ -145,7 +145,7 @@ class Oracle:
         Args:
             key: The key of what is granted.
             belief: The grant.
-            may_repeat: True for a lease that goes on with the fence of another: adopted, or of a shared owner.
+            may_repeat: True for a lease that goes on with the fence of another: adopted.
         """
         world = self.world
         before = self.beliefs.get(key, ())
@@ -197,7 +197,7 @@ class Oracle:
 
     def refused(self, process: Process, call: Call) -> None:
         """Judge what a client makes of a reply: one that says "not yours" ends the lease at once."""
-        if call.script.name in ("renew", "own_renew") and not self.fleet.masters:
+        if call.script.name == "renew" and not self.fleet.masters:
             within = _REPORTED_WITHIN + (_REPLICAS_ANSWER if self.fleet.asks_replicas else 0.0)
             process.deliver(self.world.now + within, self._still_held, (process, token_of(call)))
 

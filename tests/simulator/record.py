@@ -66,7 +66,7 @@ class Recorder:
         if key in self._grants:
             return
         primitive = lease.server_lease.primitive
-        mode, permits, limit, owner = Mode.EXCLUSIVE, 1, 0, belief.group
+        mode, permits, limit = Mode.EXCLUSIVE, 1, 0
         if isinstance(primitive, Permits):
             if primitive.permits:
                 mode, permits, limit = Mode.PERMITS, int(primitive.mode), primitive.permits
@@ -75,7 +75,7 @@ class Recorder:
                 mode = Mode.EXCLUSIVE if primitive.mode == EXCLUSIVE else Mode.SHARED
         process = f"{belief.process.name}:{len(self._grants)}"
         operation = self.history.invoke(
-            asked_at, process, "acquire", name, mode=mode, permits=permits, limit=limit, owner=owner
+            asked_at, process, "acquire", name, mode=mode, permits=permits, limit=limit
         )
         self.history.ok(self._world.now, operation, fence=lease.fence)
         self._grants[key] = _Grant(lease.server_lease, belief.process, operation, process, name)
@@ -154,6 +154,5 @@ class Recorder:
         if name in self._limits:
             return Semaphore(self._limits[name])
         if all(one.mode is Mode.EXCLUSIVE for one in operations):
-            # The leases of an explicit owner end one by one, and the last of them frees the name.
-            return None if any(one.owner for one in operations) else FencedMutex()
+            return FencedMutex()
         return ReadWrite(fenced=False)

@@ -46,9 +46,6 @@ def _shared(seed: int, wire: str) -> Plan:
 
 def _lock(lock: Lock, wire: str) -> Lock:
     kind, name, options = lock
-    if kind == "rlock_owner":
-        kind = "rlock"
-        options = {option: value for option, value in options.items() if option != "owner"}
     if kind == "fair_lock":
         kind, options = "lock", {**options, "handover": 0}
     return kind, name, {**options, "wire": wire}

@@ -11,7 +11,7 @@ from tests.simulator.permit_rules import PermitRun, PermitState, QueuedWaiter
 
 __all__ = ["next_mutex", "next_permits", "permit_run", "take_mutex", "take_permits"]
 
-_MUTEX = ("name", "fence", "queue", "tickets", "holds")
+_MUTEX = ("name", "fence", "queue", "tickets")
 _PERMITS = ("permits", "fence", "queue", "tickets", "holds")
 
 
@@ -60,8 +60,8 @@ def _pairs(value: Value | None) -> dict[bytes, bytes]:
 
 
 def take_mutex(store: Store, keys: tuple[bytes, ...]) -> Snapshot:
-    """The keys of a mutex: name, fence, queue, tickets, holds."""
-    (value, record, queue, tickets, holds), key_expiry = _seen(store, _MUTEX, keys)
+    """The keys of a mutex: name, fence, queue, tickets."""
+    (value, record, queue, tickets), key_expiry = _seen(store, _MUTEX, keys)
     cur, last = _fence(record)
     return Snapshot(
         store.now_ms,
@@ -70,7 +70,6 @@ def take_mutex(store: Store, keys: tuple[bytes, ...]) -> Snapshot:
         cur,
         last,
         _tickets(queue, tickets),
-        _holds(holds),
         key_expiry,
     )
 
@@ -81,7 +80,7 @@ def next_mutex(store: Store, keys: tuple[bytes, ...], known: Snapshot) -> Snapsh
     if found is None:
         return take_mutex(store, keys)
     seen, key_expiry = found
-    value, cur, last, queue, holds = known.value, known.cur, known.last, known.queue, known.holds
+    value, cur, last, queue = known.value, known.cur, known.last, known.queue
     if "name" in seen:
         value = _holder(seen["name"])
     if "fence" in seen:
@@ -89,9 +88,7 @@ def next_mutex(store: Store, keys: tuple[bytes, ...], known: Snapshot) -> Snapsh
     if "queue" in seen or "tickets" in seen:
         data = store.data
         queue = _tickets(data.get(keys[2]), data.get(keys[3]))
-    if "holds" in seen:
-        holds = _holds(seen["holds"])
-    return Snapshot(store.now_ms, value, key_expiry.get("name", -2), cur, last, queue, holds, key_expiry)
+    return Snapshot(store.now_ms, value, key_expiry.get("name", -2), cur, last, queue, key_expiry)
 
 
 def _holder(value: Value | None) -> str | None:
@@ -123,7 +120,7 @@ def _tickets(queue: Value | None, waiting: Value | None) -> dict[str, Ticket]:
 @lru_cache(maxsize=1024)
 def _ticket(number: float, text: bytes) -> Ticket:
     words = text.split(b" ", 4)
-    return Ticket(int(number), int(words[0]), int(words[2]), words[4].decode(), words[3].decode())
+    return Ticket(int(number), int(words[0]), int(words[2]), words[3].decode())
 
 
 def take_permits(store: Store, keys: tuple[bytes, ...]) -> PermitState:

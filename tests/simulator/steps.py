@@ -23,9 +23,6 @@ def step_of(script: str, args: list[bytes], reply: Reply) -> Step:
         return Step(script, first, args[1].decode(), reply=status)
     if script == "inspect":
         return Step(script, "", reply=status)
-    if script.startswith("own_"):
-        mode = int(args[4]) if script == "own_acquire" else 1
-        return Step(script, first, owner=args[1].decode(), mode=mode, reply=status)
     return Step(script, first, mode=int(args[3]) if script == "acquire" else 1, reply=status)
 
 
@@ -46,7 +43,7 @@ def together_steps(
     """One run of the script that renews several holders, for each of them; what it left alone was only looked at."""
     for index, left in enumerate(reply[2]):
         name, fence = keys[2 * index : 2 * index + 2]
-        others = [helper_key(name.decode(), f"1:{part}").encode() for part in ("queue", "tickets", "holds")]
+        others = [helper_key(name.decode(), f"1:{part}").encode() for part in ("queue", "tickets")]
         token = args[_WORDS * index].decode()
         step = (
             Step("renew", token, reply=("H", 0, left, reply[3]))
@@ -58,5 +55,5 @@ def together_steps(
 
 def tomb_of(script: str, args: list[bytes]) -> int:
     """For how many ms the token that leaves is barred."""
-    at = {"leave": 1, "finish": 1, "swap": 1, "own_leave": 2}.get(script)
+    at = {"leave": 1, "finish": 1, "swap": 1}.get(script)
     return int(args[at]) if at is not None else 0

@@ -42,9 +42,6 @@ _MUTEX = (
     "swap",
     "adopt",
     "inspect",
-    "own_acquire",
-    "own_renew",
-    "own_leave",
 )
 _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("mutex", "pawlock.primitives.mutex", _MUTEX),
@@ -58,7 +55,7 @@ _OF_REDISSON = b"redisson_lock_queue"
 """So begins a key of a script that gives back a lock that is shared with Redisson."""
 _WAKES = b"redisson_lock__channel"
 _OF_WAKE = 3
-_NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "leave", "own_renew", "own_leave"})
+_NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "leave"})
 
 
 @cache
@@ -211,7 +208,7 @@ class Watch:
                 after = take_mutex(node.store, keys)
         self._mutexes[name] = keys, after
         if changed:
-            for what in broken(before, after, step, whole=node.lost_memory_at < 0):
+            for what in broken(before, after, step):
                 self.world.fail(what)
         elif after.value is None and after.queue and after.live() and not reads_only(step):
             self.world.fail(f"I5: the name is free and a live ticket waits after {step}")
@@ -234,9 +231,9 @@ class Watch:
             known = self._mutexes.get(name)
             before = Snapshot(node.store.now_ms) if known is None else copy(known[1]).at(node.store.now_ms)
             step = once_step(script, args, reply, tuple(before.queue))
-            self._mutex((*keys[:4], keys[-1]), step, tomb_of(script, args), changed=changed)
+            self._mutex(keys[:4], step, tomb_of(script, args), changed=changed)
             after = self._mutexes[name][1]
-        done = keys[-1] if script in ("forget", "look") else keys[-2]
+        done = keys[-1]
         self._expiring((done,))
         if self.results is not None:
             run = OnceRun(node, script, name.decode(), done, args, reply, before, after)
@@ -251,7 +248,7 @@ class Watch:
         # What ran out is nobody's, and Redisson knows by itself when that is.
         over = known is None or 0 <= known[1].expiry < self.node.store.now_ms
         before = None if known is None or over else known[1].value
-        self._mutex((*keys[:4], keys[-1]), step, tomb_of(script, args), changed=changed)
+        self._mutex(keys[:4], step, tomb_of(script, args), changed=changed)
         if any(key.startswith(_OF_REDISSON) for key in keys):
             self._woken(keys[0], before, step, changed=changed)
 

@@ -73,8 +73,8 @@ RELEASED: Reply = [b"R", b""]
 WITHDRAWN: Reply = [b"W", b""]
 
 
-def absent(present: bytes = b"other", forced: int = 0) -> Reply:
-    return [b"A", b"", present, forced]
+def absent(present: bytes = b"other", forced: int | None = 0) -> Reply:
+    return [b"A", b"", present, *([] if forced is None else [forced])]
 
 
 def unanswered() -> Fault:

@@ -31,7 +31,6 @@ PAIRS: dict[str, tuple[Make, Make, bool]] = {
     "lock": (lambda c: c.lock("n", **LOCAL), lambda c: c.lock("n", **LOCAL), False),
     "fair_lock": (lambda c: c.fair_lock("n", **LOCAL), lambda c: c.fair_lock("n", **LOCAL), False),
     "rlock": (lambda c: c.rlock("n", **LOCAL), lambda c: c.rlock("n", **LOCAL), True),
-    "owner": (lambda c: c.rlock("n", owner="j", **LOCAL), lambda c: c.rlock("n", owner="j", **LOCAL), True),
     "permits": (
         lambda c: c.semaphore("n", permits=2, **LOCAL), lambda c: c.semaphore("n", permits=2, **LOCAL), True,
     ),
@@ -258,7 +257,6 @@ BRIEF: dict[str, Any] = {**LOCAL, "ttl": 1.5}
 GRANTED: dict[str, Make] = {
     "lock": lambda c: c.lock("n", **BRIEF),
     "not renewed": lambda c: c.lock("n", renew=False, **BRIEF),
-    "owner": lambda c: c.rlock("n", owner="j", **BRIEF),
     "permit": lambda c: c.semaphore("n", permits=1, **BRIEF),
     "write": lambda c: c.rwlock("n", **BRIEF).write,
 }

@@ -363,11 +363,11 @@ def test_a_release_that_came_too_late_says_what_is_known() -> None:
         ([refused(), After(31.0, absent(b"other"))], Release.RELEASED),
         ([refused(), After(31.0, absent(b"other", forced=1))], Release.LOST),
         ([refused(), After(31.0, absent(b"none", forced=1))], Release.LOST),
-        ([refused(), After(31.0, absent(b"other", forced=-1))], Release.UNKNOWN),
+        ([refused(), After(31.0, absent(b"other", forced=None))], Release.UNKNOWN),
         ([refused(), After(61.0, absent(b"other"))], Release.UNKNOWN),
         ([unanswered(), absent(b"other", forced=1)], Release.LOST),
-        ([unanswered(), absent(b"other", forced=-1)], Release.UNKNOWN),
-        ([unanswered(), absent(b"none", forced=-1)], Release.RELEASED),
+        ([unanswered(), absent(b"other", forced=None)], Release.UNKNOWN),
+        ([unanswered(), absent(b"none", forced=None)], Release.RELEASED),
     ]
     for answers, outcome in cases:
         with case(answers, outcome):

@@ -13,7 +13,6 @@ def test_what_only_resembles_redisson_is_not_called_so() -> None:
 def test_a_lock_of_pawlock_on_the_other_wire_is_called_so() -> None:
     for field, ours in {
         b"Y5ecfby5M6ev8XlaM9pZmijU6@vm:26682/MainThread": True,
-        b"owner=deploy@shared": True,
         b"someone@example.org": False,
         b"owner": False,
     }.items():

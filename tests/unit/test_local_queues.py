@@ -49,7 +49,7 @@ def test_s9_no_local_owner_has_the_token_of_another() -> None:
     _, [first] = local_waiters(rig, 1)
     rig.release(lease)
     assert first.server_lease is not None
-    later = HeldLease(rig.engine, first.server_lease, first.fence, "me", 1)
+    later = HeldLease(rig.engine, first.server_lease, first.fence, "me")
     assert later.token == first.server_lease.token
     assert lease.token == f"{later.token}!0", "good for nothing: the one before was not read in time"
     later.released = True
@@ -223,7 +223,7 @@ def test_the_next_one_queues_while_the_last_of_a_run_holds(*, elsewhere: bool) -
     assert heir.waiter.old is None, "the last owner gives it back by itself"
     assert place.turn_holder() is heir
     assert (server_lease.local_queue, place.streak) == (None, 0)
-    later = HeldLease(rig.engine, server_lease, last.fence, "me", 1)
+    later = HeldLease(rig.engine, server_lease, last.fence, "me")
     assert rig.release(later) is Release.RELEASED
     assert rig.sent == ["acquire", "leave"]
     assert not third.served, "its turn is for the one before to pass on"

@@ -19,7 +19,7 @@ ANY_NAMESPACES = st.one_of(TRICKY, st.text(max_size=20)).filter(
     lambda text: 0 < _size(text) <= MAX_NAME_BYTES
 )
 NAMESPACES = ANY_NAMESPACES.filter(lambda text: text == text.strip() and not UNSEEN.search(text))
-SUFFIXES = ["fence", "1:queue", "1:tickets", "1:holds", "1:dead:token@h:1/main"]
+SUFFIXES = ["fence", "1:queue", "1:tickets", "1:dead:token@h:1/main"]
 
 
 def _size(text: str) -> int:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pawlock
 from pawlock.core.protocol import outcomes
-from pawlock.core.protocol.outcomes import Dead, Granted, GrantedHold, Queued, Unexpected
+from pawlock.core.protocol.outcomes import Dead, Granted, Queued, Unexpected
 from pawlock.core.protocol.scripts import Script
-from pawlock.primitives.mutex import Mutex, SharedMutex
+from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.permits import SHARED, Permits
 from tests.support.refusal import case
 
@@ -95,14 +95,9 @@ def test_a_script_answers_in_words() -> None:
     assert isinstance(call.answer([b"Q", b"1"]), Unexpected), "shorter than any script gives"
 
 
-def test_holds_of_an_explicit_owner_are_counted() -> None:
-    call = SharedMutex("rlock", "x", "pawlock:x", "me").renew("t@h", 1, 1, "-")
-    granted = call.answer([b"H", b"1", 7, 30_000, 5, 3])
-    assert isinstance(granted, GrantedHold)
-    assert (granted.fence, granted.holds) == (7, 3)
+def test_what_is_said_of_the_mode_is_no_part_of_a_grant() -> None:
     permit = Permits("semaphore", "x", "pawlock:x", "permits", SHARED, 3).renew("t@h", 1, 1, "-")
     assert permit.answer([b"H", b"1", 7, 30_000, 5, b"1"]) == Granted(7, 30_000, 5)
-    assert Granted(7, 1, 1).holds == 1
 
 
 def test_another_text_of_a_script_is_read_alike() -> None:

@@ -409,11 +409,11 @@ def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(
             rig = Rig(*before, held())
 
             def broken(
-                engine: Engine, server_lease: ServerLease | None, fence: int, who: object, levels: int
+                engine: Engine, server_lease: ServerLease | None, fence: int, who: object
             ) -> HeldLease:
                 if server_lease is not None:
                     raise KeyboardInterrupt
-                return HeldLease(engine, server_lease, fence, who, levels)
+                return HeldLease(engine, server_lease, fence, who)
 
             with (
                 patch("pawlock.core.lease.factory.HeldLease", broken),
@@ -503,7 +503,7 @@ def test_a_first_grant_without_a_fence_is_owned_by_nobody() -> None:
 
 
 def test_what_the_server_counts_is_not_known_as_held_by_its_thread() -> None:
-    """Permits and holds of an explicit owner are taken again on the server, never in the client."""
+    """Permits and what the lock service holds are never their thread's."""
     rig = Rig(held(), held())
     rig.plan = replace(rig.plan, counted=True, alone=True)
     first, second = rig.acquire(), rig.acquire()

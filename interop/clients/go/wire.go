@@ -182,7 +182,7 @@ func keysOf(key, token string) []string {
 		before = key + ":pawlock:"
 	}
 	keys := []string{key}
-	for _, helper := range []string{"fence", "1:queue", "1:tickets", "1:dead:" + token, "1:holds"} {
+	for _, helper := range []string{"fence", "1:queue", "1:tickets", "1:dead:" + token} {
 		keys = append(keys, before+helper)
 	}
 	return keys
@@ -501,9 +501,8 @@ func (t *token) acquire(ctx context.Context, mode int, channel string) ([]any, t
 }
 
 func (t *token) renew(ctx context.Context, channel string) ([]any, time.Time, error) {
-	s, k := t.settings, t.keys
-	keys := []string{k[0], k[1], k[2], k[3], k[5]}
-	reply, sent, err := t.ask(ctx, renewScript, keys, t.text, milliseconds(s.ttl), milliseconds(s.ticketTTL), channel,
+	s := t.settings
+	reply, sent, err := t.ask(ctx, renewScript, t.keys[:4], t.text, milliseconds(s.ttl), milliseconds(s.ticketTTL), channel,
 		milliseconds(s.fenceTTL))
 	t.pending = nil // a late copy brings nothing back
 	return reply, sent, err

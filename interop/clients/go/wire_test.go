@@ -385,7 +385,7 @@ func TestKeysOfNames(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		for i, helper := range []string{"fence", "1:queue", "1:tickets", "1:dead:" + known.Token, "1:holds"} {
+		for i, helper := range []string{"fence", "1:queue", "1:tickets", "1:dead:" + known.Token} {
 			if got := keysOf(key, known.Token)[i+1]; got != one.Helpers[helper] {
 				t.Errorf("%s of %q is %q, not %q", helper, key, got, one.Helpers[helper])
 			}

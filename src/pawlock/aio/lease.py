@@ -66,7 +66,7 @@ class AsyncLease(LeaseBlock):
 
         Raises:
             NotHeld: It is lost or released.
-            NotSupported: It is held for an explicit ``owner=``.
+            NotSupported: Its kind cannot go on in another process.
         """
         return transfer.detach(self._record.engine, self._record)
 

@@ -21,18 +21,13 @@ local function plan(head, own, own_expiry_ms)
   while #members > 0 do
     local tickets = call('HMGET', TICKETS, unpack(members))
     for i, member in ipairs(members) do
-      local expiry, _, block, channel, owner = parse(tickets[i])
+      local expiry, _, block, channel = parse(tickets[i])
       if member == own and own_expiry_ms and expiry > 0 then
         expiry = own_expiry_ms
       end
       found.drop[#found.drop + 1] = member
       if expiry > now_ms then
         found.token, found.expiry, found.block, found.channel = member, expiry, tonumber(block), channel
-        found.owned = owner ~= '-'
-        found.value = found.owned and owner or member
-        if found.owned then
-          found.stale = call('HKEYS', HOLDS)
-        end
         return found
       end
     end
@@ -42,18 +37,6 @@ local function plan(head, own, own_expiry_ms)
   return found
 end
 
--- Puts an owner's first hold in the place of whatever an owner before left behind: written before that goes, since a
--- key without a field is gone.
-local function first_hold(token, expiry_ms, stale)
-  call('HSET', HOLDS, token, digits(expiry_ms))
-  call('PEXPIREAT', HOLDS, digits(expiry_ms))
-  for _, field in ipairs(stale) do
-    if field ~= token then
-      call('HDEL', HOLDS, field)
-    end
-  end
-end
-
 -- Carries out a plan while the name is free, or its holder goes: gives the name to the first live ticket. Whoever calls
 -- it takes `found.drop` out of the queue afterwards. Its first write is SET, which a server without memory refuses.
 -- A hand-off changes the role of a lease, never its expiry: the holder's expiry is the ticket's.
@@ -61,12 +44,7 @@ local function pump(found, fence, own)
   if not found.token then
     return
   end
-  found.cur = grant(found.value, found.expiry, found.block, fence)
-  if found.owned then
-    -- `plan` has read it.
-    --@knows HOLDS hash
-    first_hold(found.token, found.expiry, found.stale)
-  end
+  found.cur = grant(found.token, found.expiry, found.block, fence)
   if found.token ~= own and found.channel ~= '-' then
     local words = {found.token, digits(found.cur), digits(found.expiry), digits(now_ms)}
     outbox = {found.channel, table.concat(words, ' ')}

@@ -14,17 +14,17 @@ local function public(value)
   if not value or is_foreign(value) == 1 then
     return ''
   end
-  return string.match(value, '^(owner=.*)@shared$') or shown(value)
+  return shown(value)
 end
 
--- expiry_ms, ttl_ms, block, channel, owner; expiry 0 (dead) for a ticket that is missing.
+-- expiry_ms, ttl_ms, block, channel, what is asked for; expiry 0 (dead) for a ticket that is missing.
 local function parse(ticket)
-  local expiry, ttl, block, channel, owner = string.match(ticket or '', '^(%d+) (%d+) (%d+) (%S+) (.*)$')
-  return tonumber(expiry or '0'), ttl, block, channel, owner
+  local expiry, ttl, block, channel, asked = string.match(ticket or '', '^(%d+) (%d+) (%d+) (%S+) (.*)$')
+  return tonumber(expiry or '0'), ttl, block, channel, asked
 end
 
-local function write_ticket(token, expiry_ms, ttl_ms, block, channel, owner)
-  call('HSET', TICKETS, token, table.concat({digits(expiry_ms), ttl_ms, block, channel, owner}, ' '))
+local function write_ticket(token, expiry_ms, ttl_ms, block, channel, asked)
+  call('HSET', TICKETS, token, table.concat({digits(expiry_ms), ttl_ms, block, channel, asked}, ' '))
 end
 
 -- A key of the queue lives at least as long as its longest ticket, and is never cut short: the slack is far more
@@ -98,7 +98,7 @@ end
 -- Queues `token`, or raises the expiry of its ticket: of a ticket that stands, a late copy changes nothing else.
 -- `gone`: queue entries that go; they are taken out once the token is in, so that the keys
 -- of the queue never are without a member. Its first write is HSET or ZADD, which a server without memory refuses.
-local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value, gone)
+local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, asked, max_waiters, value, gone)
   local ticket, others = call('HGET', TICKETS, token), {}
   local rank = ticket and call('ZRANK', QUEUE, token)
   local expiry = now_ms + ticket_ttl_ms
@@ -112,9 +112,9 @@ local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_
   end
   if ticket and rank then
     --@knows QUEUE zset
-    local had, ticket_ttl, ticket_block, ticket_channel, ticket_owner = parse(ticket)
+    local had, ticket_ttl, ticket_block, ticket_channel, ticket_asked = parse(ticket)
     if expiry > had then
-      write_ticket(token, expiry, ticket_ttl, ticket_block, ticket_channel, ticket_owner)
+      write_ticket(token, expiry, ticket_ttl, ticket_block, ticket_channel, ticket_asked)
       outlive(QUEUE, expiry)
       outlive(TICKETS, expiry)
     end
@@ -143,7 +143,7 @@ local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_
   end
   -- The highest number is the last rank; a member without a ticket that stood there already is not added.
   local added = call('ZADD', QUEUE, digits(number), token) == 1
-  write_ticket(token, expiry, digits(ttl_ms), digits(block), channel, owner)
+  write_ticket(token, expiry, digits(ttl_ms), digits(block), channel, asked)
   outlive(QUEUE, expiry)
   outlive(TICKETS, expiry)
   remove(others)
@@ -154,8 +154,8 @@ end
 -- Raises the ticket of a renewing waiter. PEXPIREAT first: the server then lets HSET pass when it is out of memory.
 -- `queue_expiry_ms` is never below the key's own expiry.
 local function raise_ticket(token, expiry_ms, queue_expiry_ms, ttl_ms, channel, ticket)
-  local _, _, block, ticket_channel, owner = parse(ticket)
+  local _, _, block, ticket_channel, asked = parse(ticket)
   call('PEXPIREAT', QUEUE, digits(math.max(expiry_ms, queue_expiry_ms)))
   outlive(TICKETS, expiry_ms)
-  write_ticket(token, expiry_ms, digits(ttl_ms), block, channel == '' and ticket_channel or channel, owner)
+  write_ticket(token, expiry_ms, digits(ttl_ms), block, channel == '' and ticket_channel or channel, asked)
 end

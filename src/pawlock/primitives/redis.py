@@ -11,7 +11,7 @@ from pawlock.primitives.barrier import Barrier
 from pawlock.primitives.election import Ballot, ballot_key
 from pawlock.primitives.key import KeyMutex
 from pawlock.primitives.latch import Latch
-from pawlock.primitives.mutex import Mutex, SharedMutex
+from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.namespace import NamespaceKeys
 from pawlock.primitives.once import OnceMutex, once_key
 from pawlock.primitives.permits import EXCLUSIVE, SHARED, Permits
@@ -35,10 +35,6 @@ class RedisEngine:
     def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
         """See ``ServerEngine``."""
         return Mutex(kind, name, key, options.fence_ms)
-
-    def mutex_of(self, kind: str, name: str, key: str, options: Terms, owner: str, shown: str) -> Primitive:
-        """See ``ServerEngine``."""
-        return SharedMutex(kind, name, key, owner, options.fence_ms, shown)
 
     def mutex_at(self, kind: str, key: Key, options: Terms, *, sharded: bool) -> Primitive:
         """See ``ServerEngine``."""

@@ -35,8 +35,6 @@ class Entry:
             name and the options.
         args: Sample arguments for the factory, after the name.
         kwargs: Sample options for it.
-        identity: The option that says who an owner is (``"owner"``), for a primitive that does not know it by itself:
-            two owners that are to exclude each other must give different values for it; ``""``: it knows by itself.
         part: The attribute of what the factory gives that is acquired (``"read"`` of an rwlock); ``""``: itself.
         names: How many names it takes; more than 1 are given to the factory as one list.
         family: Primitives of one family keep each other out when they have one name (they share its keys).
@@ -61,7 +59,6 @@ class Entry:
     factory: str | Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
-    identity: str = ""
     part: str = ""
     names: int = 1
     family: str = ""
@@ -201,21 +198,6 @@ register(
         record=_mutex("rlock"),
     )
 )
-register(
-    Entry(
-        kind="rlock_owner",
-        summary="One owner at a time; several processes can share the owner.",
-        factory="rlock",
-        kwargs={"owner": "sample"},
-        identity="owner",
-        family="mutex",
-        reentrant=True,
-        inspects=True,
-        scripts=_MUTEX,
-        page="concepts/reentrancy.md",
-    )
-)
-
 register(
     Entry(
         kind="fair_lock",

@@ -30,7 +30,6 @@ from pawlock.core.protocol.outcomes import (
     Full,
     Gone,
     Granted,
-    GrantedHold,
     Holder,
     Keys,
     KindOfKey,
@@ -49,7 +48,6 @@ from pawlock.core.protocol.outcomes import (
     Outcome,
     Passed,
     Queued,
-    Released,
     Seen,
     ServerFacts,
     Shut,
@@ -74,8 +72,6 @@ __all__ = [
     "LOOK_AT_RESULT",
     "NAMESPACE",
     "OBSERVE",
-    "OWNED",
-    "OWNED_LEAVE",
     "PEEK",
     "PERMITS",
     "PROBE",
@@ -115,9 +111,8 @@ def _gone(fields: Fields) -> Gone:
 
 
 def _absent(fields: Fields) -> Absent:
-    # -1: whether an operator took it is not known.
     present, *forced = fields
-    return Absent(text(present), None if not forced or forced[0] == -1 else bool(forced[0]))
+    return Absent(text(present), bool(forced[0]) if forced else None)
 
 
 # A grant is read in a step of C: it is on the way of each lock.
@@ -133,9 +128,6 @@ _WAITS: dict[bytes, Callable[[Fields], Outcome]] = {
 
 TAKE = Readers({b"H": _granted, **_WAITS})
 """Of one exclusive name: taking, renewing, adopting."""
-
-OWNED = Readers({**TAKE, b"H": lambda fields: GrantedHold(*fields[:4])})
-"""The same for an explicit owner."""
 
 PERMITS = Readers(
     {
@@ -153,8 +145,6 @@ VOTE = Readers({**TAKE, b"H": lambda fields: Granted(*fields) if fields else AS_
 """Of one of several masters."""
 
 LEAVE = Readers({b"R": always(RELEASED), b"W": always(WITHDRAWN), b"A": _absent})
-
-OWNED_LEAVE = Readers({**LEAVE, b"R": lambda fields: Released(fields[0])})
 
 FINISH = Readers({b"R": always(RELEASED), b"L": lambda fields: NotRecorded(*_absent(fields))})
 
@@ -191,10 +181,7 @@ def _holders(listed: Sequence[Any], fences: Sequence[int] | None = None) -> tupl
 
 
 def _look(fields: Fields) -> Look:
-    who, left_ms, cur, last, now_ms, foreign, holds, queue_length, listed, *owned = fields
-    # Of an explicit owner: 0, how many holds it has, and each of them.
-    holders = _holders(owned[2]) if owned else None
-    used = owned[1] if owned else 0
+    who, left_ms, cur, last, now_ms, foreign, holds, queue_length, listed = fields
     return Look(
         text(who),
         left_ms,
@@ -205,9 +192,6 @@ def _look(fields: Fields) -> Look:
         holds,
         queue_length,
         _waiters(listed),
-        holders,
-        0,
-        used,
     )
 
 

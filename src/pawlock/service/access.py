@@ -46,6 +46,7 @@ class Principal:
         limits: What it may use up.
         expires: When its token ends, in Unix time; None never.
         keys: Patterns of the keys of other programs that it may lock; none unless they are listed.
+        hash: What is stored of its token.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Principal:
     limits: Limits
     expires: float | None = None
     keys: tuple[str, ...] = ()
+    hash: str = field(default="", repr=False)
 
     def may(self, role: str, namespace: str) -> bool:
         """Whether it may do this there."""
@@ -286,6 +288,7 @@ def _principal(entry: object, limits: Limits, number: int) -> Principal:
         _limited(fields.get("limits"), limits, where),
         _moment(fields.get("expires"), where),
         _words(fields["keys"], f"{where}: keys", None) if "keys" in fields else (),
+        str(fields["hash"]),
     )
 
 

@@ -23,7 +23,7 @@ from pawlock.service import schemas
 from pawlock.service.leases import LeaseSpec
 from pawlock.service.problems import Problem
 from pawlock.service.requests import Attempt, RequestContext, answer, segment
-from pawlock.service.spaces import KEY, Space, is_kind, known_kinds
+from pawlock.service.spaces import KEY, MUTEXES, Space, is_kind, known_kinds
 from pawlock.service.terms import options_for
 
 __all__ = ["audit", "force", "look", "names", "router", "shown"]
@@ -31,7 +31,6 @@ __all__ = ["audit", "force", "look", "names", "router", "shown"]
 router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _MOST_LISTED = 10_000
 _MOST_REMEMBERED = 1000
-_MUTEXES = frozenset({KEY, "lock", "rlock", "rlock_owner", "fair_lock"})
 _SECOND = options_for(1000)
 _ONCE = "once"
 """Run only by direct clients of the server, but shown here."""
@@ -60,7 +59,7 @@ def _spec_of(ctx: RequestContext, request: Request) -> LeaseSpec:
     kind = segment(params["kind"])
     if not is_kind(kind) and kind != _ONCE:
         raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
-    return LeaseSpec(kind, ctx.name_of(kind), query.get("owner"), int(permits) if permits else None)
+    return LeaseSpec(kind, ctx.name_of(kind), int(permits) if permits else None)
 
 
 @router.get(
@@ -72,7 +71,7 @@ def _spec_of(ctx: RequestContext, request: Request) -> LeaseSpec:
         "kind",
         "name",
         also=[_ONCE],
-        query={"owner": {"type": "string"}, "permits": {"type": "integer", "minimum": 1}},
+        query={"permits": {"type": "integer", "minimum": 1}},
         gives={**schemas.RECORD, "done": "object?", "namespace": "text"},
     ),
 )
@@ -101,12 +100,12 @@ def _name_or_key(spec: LeaseSpec) -> str | Key:
 
 
 def _primitive_of(space: Space, spec: LeaseSpec) -> Primitive:
-    if spec.kind in _MUTEXES:
+    if spec.kind in MUTEXES:
         # What is shown of a re-entrant lock is the same.
         spec = LeaseSpec(KEY if spec.kind == KEY else "lock", spec.name)
     elif spec.kind == "semaphore" and spec.permits is None:
         # Its holders are the same whatever it is said to have.
-        spec = LeaseSpec("semaphore", spec.name, None, 1)
+        spec = LeaseSpec("semaphore", spec.name, 1)
     return spec.primitive(space)
 
 
@@ -150,7 +149,7 @@ async def force(request: Request) -> Response:
     ctx = RequestContext(request, "force")
     body = await ctx.read(schemas.Force)
     spec = _spec_of(ctx, request)
-    kind = "lock" if spec.kind in _MUTEXES else spec.kind.partition("_")[0]
+    kind = "lock" if spec.kind in MUTEXES else spec.kind.partition("_")[0]
     reason = f"{body.reason} [by token {ctx.who.id}]"
 
     async def take(_: Attempt) -> dict[str, Any]:

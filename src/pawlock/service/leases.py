@@ -9,9 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
+from pawlock.core.observe.inspect import text_of
 from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.engine import Forceable
 from pawlock.core.protocol.key_text import read_key
 from pawlock.core.protocol.outcomes import Absent, Gone, Granted, Outcome, Queued, Released, Withdrawn
 from pawlock.core.protocol.primitive import Primitive
@@ -25,7 +27,7 @@ from pawlock.service.store.replies import NoSession, TooMany
 from pawlock.service.terms import options_for
 
 __all__ = [
-    "LeaseSpec", "call", "close_session", "is_token", "keep_session", "not_held", "open_session", "release", "renew",
+    "LeaseSpec", "again", "call", "close_session", "is_token", "keep_session", "not_held", "open_session", "release", "renew",
     "session_over",
 ]  # fmt: skip
 
@@ -36,7 +38,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9]{22,64}@[\x21-\x7e]{1,350}")
 def is_token(text: str) -> bool:
     """Whether an acquisition may have this as its token: at least 128 random bits before what others see of it.
 
-    What a name holds in place of a token (an owner that several share, the mark of a closed name) can be guessed.
+    What a name holds in place of a token, the mark of a closed name, can be guessed.
     """
     return _TOKEN.fullmatch(text) is not None
 
@@ -48,20 +50,18 @@ class LeaseSpec:
     Attributes:
         kind: The primitive.
         name: The lock name; for a key, the key as text.
-        owner: For an rlock, the owner that may re-enter.
         permits: For a semaphore, how many there are.
         n: For a semaphore, how many this lease has.
     """
 
     kind: str
     name: str
-    owner: str | None = None
     permits: int | None = None
     n: int = 1
 
     def to_json(self) -> str:
         """As it is recorded in a session: equal for equal leases."""
-        return _to_json(self.kind, self.name, self.owner, self.permits, self.n)
+        return _to_json(self.kind, self.name, self.permits, self.n)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> LeaseSpec:
@@ -70,7 +70,7 @@ class LeaseSpec:
 
     def primitive(self, space: Space) -> Primitive:
         """Its calls to the server."""
-        return space.primitive(self.kind, self.name, owner=self.owner, permits=self.permits, n=self.n)
+        return space.primitive(self.kind, self.name, permits=self.permits, n=self.n)
 
 
 @lru_cache(maxsize=4096)
@@ -121,6 +121,33 @@ async def renew(
     if session and not noted.in_session:
         raise session_over()
     return outcome.fence, outcome.left_ms / 1000
+
+
+async def again(
+    space: Space, spec: LeaseSpec, mark: str, ttl_ms: int, who: Principal, session: str
+) -> tuple[str, int, float] | None:
+    """The lease that an identifier holds already: its token, its fencing token, and the seconds that are left of it.
+
+    Args:
+        space: The namespace.
+        spec: The lease that is asked for.
+        mark: How the tokens of the identifier end.
+        ttl_ms: The life that it is raised to.
+        who: Who asks.
+        session: Its session, or ``""``.
+
+    Returns:
+        None if it holds none.
+    """
+    primitive = cast("Forceable", spec.primitive(space))
+    seen = await call(space, primitive.peek(), "acquire", spec.name)
+    token = next((text_of(value) for value, _ in seen.holders), "")
+    if not token.endswith(mark):
+        return None
+    try:
+        return token, *await renew(space, spec, token, ttl_ms, who, session)
+    except NotHeld:
+        return None
 
 
 async def release(space: Space, spec: LeaseSpec, token: str, who: Principal, session: str) -> bool:

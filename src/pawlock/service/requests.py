@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import json
 import re
 import unicodedata
@@ -240,11 +241,19 @@ class RequestContext:
         except ValidationError as error:
             raise _invalid_body(error) from None
 
-    def new_token(self, holder: str | None) -> str:
+    def mark_of(self, identifier: str) -> str:
+        """How the tokens end of what an identifier of this client holds.
+
+        Nobody else can make it, or read the identifier out of it: it is keyed by the client's own credential.
+        """
+        digest = hmac.new(self.who.hash.encode(), identifier.encode(), hashlib.sha256).hexdigest()[:32]
+        return f":http/{self.who.id}/{digest}"
+
+    def new_token(self, holder: str | None, mark: str = "") -> str:
         """An owner token for what it acquires, with the holder that others see."""
         client = self.request.client
         host = holder or (re.sub(r"[^A-Za-z0-9._:-]", "_", client.host)[:64] if client else "unknown")
-        return f"{secret()}@{host}:http/{self.who.id}"
+        return f"{secret()}@{host}{mark or f':http/{self.who.id}'}"
 
     @asynccontextmanager
     async def waiting(self) -> AsyncGenerator[RequestContext]:

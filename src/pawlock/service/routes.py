@@ -10,13 +10,14 @@ from starlette.responses import Response
 
 from pawlock.core.protocol.options import check_ttl
 from pawlock.core.protocol.validity import to_ms
+from pawlock.errors import AcquireTimeout, ConfigurationError
 from pawlock.runtimes.shared import secret
 from pawlock.service import leases, schemas
 from pawlock.service.acquisition import Acquisition
 from pawlock.service.leases import LeaseSpec
 from pawlock.service.problems import Problem
 from pawlock.service.requests import Attempt, RequestContext, answer, segment
-from pawlock.service.spaces import is_kind, known_kinds
+from pawlock.service.spaces import MUTEXES, is_kind, known_kinds
 
 __all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router", "ttl_of"]
 
@@ -34,7 +35,7 @@ def _spec_of(ctx: RequestContext, body: Any) -> LeaseSpec:
     name = ctx.name_of(kind)
     if body is None:
         return LeaseSpec(kind, name)
-    return LeaseSpec(kind, name, body.owner, body.permits, body.n)
+    return LeaseSpec(kind, name, body.permits, body.n)
 
 
 def ttl_of(ctx: RequestContext, ttl: float | None) -> int:
@@ -73,23 +74,33 @@ async def acquire(request: Request) -> Response:
     body = await ctx.read(schemas.Acquire)
     spec, ttl_ms = _spec_of(ctx, body), ttl_of(ctx, body.ttl)
     wait = min(body.wait, ctx.who.limits.max_wait)
+    if body.identifier is not None and spec.kind not in MUTEXES:
+        raise ConfigurationError(f"identifier is not supported for a {spec.kind}")
+    mark = "" if body.identifier is None else ctx.mark_of(body.identifier)
+
+    async def again() -> tuple[str, int, float] | None:
+        return await leases.again(ctx.space, spec, mark, ttl_ms, ctx.who, ctx.session) if mark else None
 
     async def take(attempt: Attempt) -> dict[str, Any]:
-        acquisition = Acquisition(
-            ctx.space, spec, attempt.token, ttl_ms, ctx.who, ctx.session, attempt.give_up
-        )
-        grant, held_by = await acquisition.run(wait, ctx.waiting, ctx.is_gone)
-        return {
-            "namespace": ctx.space.namespace,
-            "kind": spec.kind,
-            "name": spec.name,
-            "token": held_by,
-            "fence": grant.fence,
-            "ttl": ttl_ms / 1000,
-            "expires_in": round(grant.valid_until - ctx.space.engine.runtime.now(), 3),
-        }
+        found = await again()
+        if found is None:
+            acquisition = Acquisition(
+                ctx.space, spec, attempt.token, ttl_ms, ctx.who, ctx.session, attempt.give_up
+            )
+            try:
+                grant, token = await acquisition.run(wait, ctx.waiting, ctx.is_gone)
+            except AcquireTimeout:
+                # Another request of the identifier may have got it meanwhile.
+                found = await again()
+                if found is None:
+                    raise
+            else:
+                found = token, grant.fence, round(grant.valid_until - ctx.space.engine.runtime.now(), 3)
+        held = dict(zip(("token", "fence", "expires_in"), found, strict=True))
+        space, ttl = ctx.space.namespace, ttl_ms / 1000
+        return {"namespace": space, "kind": spec.kind, "name": spec.name, "ttl": ttl, **held}
 
-    return await ctx.once(ctx.new_token(body.holder), take)
+    return await ctx.once(ctx.new_token(body.holder, mark), take)
 
 
 @router.post(

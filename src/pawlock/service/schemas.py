@@ -26,10 +26,6 @@ class _Body(BaseModel):
 
 
 class _Which(_Body):
-    owner: _Text | None = Field(
-        None,
-        description="For an rlock or a key: the owner that may acquire it again. Counted on the server.",
-    )
     permits: _Permits | None = Field(None, description="For a semaphore: the total number of permits.")
     n: _Permits = Field(1, description="For a semaphore: the number of permits to acquire.")
 
@@ -47,6 +43,10 @@ class Acquire(_Which):
     )
     holder: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = Field(
         None, description="The holder that others see instead of your address."
+    )
+    identifier: _Text | None = Field(
+        None,
+        description="Of one lock: your own text. Acquired again with it, the response is the lease that it has.",
     )
 
 
@@ -310,7 +310,7 @@ def operation(
 
 
 def _kind(also: Sequence[str]) -> dict[str, Any]:
-    known = {*also, KEY, *(kind.removesuffix("_owner") for kind in kinds())}
+    known = {*also, KEY, *kinds()}
     return {"type": "string", "enum": sorted(known)}
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEY",
+    "MUTEXES",
     "Offer",
     "Space",
     "Spaces",
@@ -46,7 +47,9 @@ __all__ = [
 log: logging.Logger = logging.getLogger("pawlock.service")
 
 KEY = "key"
-"""The kind of a lock whose name is a ``pawlock.Key`` as text; with an owner, an ``rlock``."""
+"""The kind of a lock whose name is a ``pawlock.Key`` as text."""
+MUTEXES = frozenset({KEY, "lock", "rlock", "fair_lock"})
+"""The kinds that one holder has at a time."""
 
 _MOST_SPACES = 256
 _IDLE = 60.0
@@ -60,8 +63,8 @@ def kinds() -> dict[str, Entry]:
 
 
 def known_kinds() -> str:
-    """The same as a text: an ``rlock`` here always has an owner."""
-    return ", ".join(sorted({KEY, *(kind.removesuffix("_owner") for kind in kinds())}))
+    """The same as a text."""
+    return ", ".join(sorted({KEY, *kinds()}))
 
 
 def _is_held(entry: Entry) -> bool:
@@ -72,7 +75,7 @@ def is_kind(kind: str) -> bool:
     """Whether this can be held through the service."""
     if kind == KEY:
         return True
-    entry = REGISTRY.get("rlock_owner" if kind == "rlock" else kind)
+    entry = REGISTRY.get(kind)
     return entry is not None and _is_held(entry)
 
 
@@ -173,54 +176,43 @@ class Space:
         """Remove the record in the background; not for a token that may be recorded again."""
         self.engine.post(self.removal(client, session, token))
 
-    def primitive(
-        self, kind: str, name: str, *, owner: str | None = None, permits: int | None = None, n: int = 1
-    ) -> Primitive:
+    def primitive(self, kind: str, name: str, *, permits: int | None = None, n: int = 1) -> Primitive:
         """What to send for one name.
 
         Args:
-            kind: A key of ``kinds()``, or ``KEY``; an ``rlock`` is one with an owner.
+            kind: A key of ``kinds()``, or ``KEY``.
             name: The name, as it is; of ``KEY``, the key as text.
-            owner: Who re-enters, of an ``rlock``.
             permits: How many there are, of a ``semaphore``.
             n: How many are taken at once.
 
         Raises:
             ConfigurationError: No such kind, or a name or value that can never work.
         """
-        made_of = kind, name, owner, permits, n
+        made_of = kind, name, permits, n
         found = self._primitives.get(made_of)
         if found is not None:
             self._primitives.move_to_end(made_of)
             return found
-        parts = name, owner, permits, n
+        parts = name, permits, n
         found = self._make_of_key(*parts) if kind == KEY else self._make(kind, *parts)
         self._primitives[made_of] = found
         if len(self._primitives) > _MOST_PRIMITIVES:
             self._primitives.popitem(last=False)
         return found
 
-    def _make_of_key(self, text: str, owner: str | None, permits: int | None, n: int) -> Primitive:
-        if owner is not None or permits is not None or n != 1:
-            raise ConfigurationError("owner, permits and n are not supported for a key")
+    def _make_of_key(self, text: str, permits: int | None, n: int) -> Primitive:
+        if permits is not None or n != 1:
+            raise ConfigurationError("permits and n are not supported for a key")
         return cast("Plan", plan_behind(self.client.lock(read_key(text)))).primitive
 
-    def _make(self, kind: str, name: str, owner: str | None, permits: int | None, n: int) -> Primitive:
-        known = kinds()
-        if kind == "rlock":
-            kind = "rlock_owner"
-        entry = known.get(kind)
+    def _make(self, kind: str, name: str, permits: int | None, n: int) -> Primitive:
+        entry = kinds().get(kind)
         if entry is None:
             raise ConfigurationError(f"unknown kind {kind!r:.40}; known: {known_kinds()}")
-        given: dict[str, Any] = {}
-        for option, value in (("owner", owner), ("permits", permits)):
-            takes = option in entry.kwargs
-            if takes and value is None:
-                raise ConfigurationError(f"{option} is required for a {kind.removesuffix('_owner')}")
-            if value is not None and not takes:
-                raise ConfigurationError(f"{option} is not supported for a {kind}")
-            if takes:
-                given[option] = value
+        takes = "permits" in entry.kwargs
+        if takes is (permits is None):
+            raise ConfigurationError(f"permits is {'required' if takes else 'not supported'} for a {kind}")
+        given: dict[str, Any] = {"permits": permits} if takes else {}
         plan = cast("Plan", plan_behind(entry.make(self.client, escape(name), **given)))
         if n == 1:
             return plan.primitive

@@ -47,23 +47,21 @@ class Client(ClientLifecycle, Coordination):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return Lock(self, plan_of(self._settings, "lock", name, options), ("lock", name, options, None))
+        return Lock(self, plan_of(self._settings, "lock", name, options), ("lock", name, options))
 
-    def rlock(self, name: str | Key, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock:
-        """A lock that its holder may acquire again: it is free after as many releases as acquisitions.
+    def rlock(self, name: str | Key, **options: Unpack[LockKwargs]) -> Lock:
+        """A lock that its thread may acquire again: it is free after as many releases as acquisitions.
+
+        Re-entry is counted here, without the network.
 
         Args:
             name: 1 to 200 bytes of text, or a ``pawlock.Key``.
-            owner: Who may re-enter. None (default): the thread, counted here without the network. Text: every caller
-                that passes the same owner, in any process, counted on the server.
             options: As for ``lock``.
 
         Raises:
-            ConfigurationError: A name, owner or option that can never work.
+            ConfigurationError: A name or option that can never work.
         """
-        return Lock(
-            self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
-        )
+        return Lock(self, plan_of(self._settings, "rlock", name, options), ("rlock", name, options))
 
     def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock:
         """A lock that is granted in strict FIFO order across all clients.
@@ -77,9 +75,7 @@ class Client(ClientLifecycle, Coordination):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return Lock(
-            self, plan_of(self._settings, "fair_lock", name, options), ("fair_lock", name, options, None)
-        )
+        return Lock(self, plan_of(self._settings, "fair_lock", name, options), ("fair_lock", name, options))
 
     def semaphore(self, name: str, *, permits: int, **options: Unpack[PermitKwargs]) -> Semaphore:
         """A limited number of permits; each holder has its own lease.
@@ -93,7 +89,7 @@ class Client(ClientLifecycle, Coordination):
             ConfigurationError: A name, number or option that can never work.
         """
         plan = plan_of_semaphore(self._settings, name, permits, options)
-        return Semaphore(self, plan, ("semaphore", name, {"permits": permits, **options}, None))
+        return Semaphore(self, plan, ("semaphore", name, {"permits": permits, **options}))
 
     def rwlock(self, name: str, **options: Unpack[PermitKwargs]) -> RWLock:
         """A read-write lock, many readers or one writer: ``rwlock(name).read`` and ``rwlock(name).write``.
@@ -106,7 +102,7 @@ class Client(ClientLifecycle, Coordination):
             ConfigurationError: A name or option that can never work.
         """
         plans = plans_of_rwlock(self._settings, name, options)
-        return RWLock(self, plans, ("rwlock", name, options, None))
+        return RWLock(self, plans, ("rwlock", name, options))
 
     def multi_lock(self, members: Iterable[str | BaseLock | Key], **options: Unpack[LockKwargs]) -> MultiLock:
         """Several locks as one: all are acquired or none, always in the same order; losing one loses all.

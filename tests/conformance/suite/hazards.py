@@ -106,7 +106,7 @@ async def a_dead_sharer_frees_only_itself(world: World) -> None:
         expect(lease is not None, "the dead one keeps nobody out")
 
 
-@check(lambda entry: entry.leases and entry.reentrant and not entry.identity)
+@check(lambda entry: entry.leases and entry.reentrant)
 async def a_lost_lease_is_not_re_entered(world: World) -> None:
     """A holder that lost the name is notified, or queues like any other: it does not get in."""
     lock = world.lock(ttl=0.6)

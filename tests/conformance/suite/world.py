@@ -115,7 +115,6 @@ class World:
         self._backend: Backend = backend or RedisBackend(url, nodes)
         self._clients: list[Any] = []
         self._proxies: list[Faulty] = []
-        self._owners = 0
         self._before: object = None
         self.kept: list[Any] = []
 
@@ -140,11 +139,8 @@ class World:
         return client
 
     def lock(self, client: Any = None, name: str = "n", kind: str = "", **options: Any) -> Any:
-        """The primitive on a client, by default a new one; one call, one owner."""
+        """The primitive on a client, by default a new one."""
         entry = REGISTRY[kind] if kind else self.entry
-        if entry.identity and entry.identity not in options:
-            self._owners += 1
-            options[entry.identity] = f"owner-{self._owners}"
         return entry.make(self.client() if client is None else client, name, named=self.named, **options)
 
     def named(self, name: str) -> Any:

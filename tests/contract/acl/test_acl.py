@@ -77,7 +77,7 @@ def use_everything(url: str, namespace: str = "pawlock") -> None:
     """Each primitive once, with a waiter where there can be one."""
     with pawlock.connect(url, ttl=5, namespace=namespace) as client:
         for lock in (
-            client.lock("a"), client.rlock("b"), client.rlock("c", owner="job"), client.fair_lock("d"),
+            client.lock("a"), client.rlock("b"), client.fair_lock("d"),
             client.semaphore("e", permits=2), client.rwlock("f").read, client.rwlock("f").write,
             client.multi_lock(["g", "h"]),
         ):  # fmt: skip

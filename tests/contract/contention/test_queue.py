@@ -334,18 +334,3 @@ def test_many_names_in_many_threads(valkey: Server, clients: list[pawlock.Client
     run_threads([partial(serve, number) for number in range(12)])
     assert sum(counts) == 12 * 60
     all_at_rest(valkey, [client._engine for client in clients], *[f"n{name}" for name in range(40)])
-
-
-def test_a_shared_owner_gets_a_fence_also_after_the_server_lost_it(server: Server) -> None:
-    """The name lives on and its fence key is gone (evicted): each hold still gets a fence, and at once."""
-    with pawlock.connect(server.url) as first, pawlock.connect(server.url) as second:
-        lease = first.rlock("x", owner="job").acquire()
-        server.command("DEL", "{pawlock:x}:fence")
-        again = second.rlock("x", owner="job").acquire(timeout=2.0)
-        assert again.fence > lease.fence
-        third = second.rlock("x", owner="job").acquire(timeout=2.0)
-        assert third.fence == again.fence, "re-entry keeps the fence"
-        for one in (third, again, lease):
-            one.release()
-        with first.lock("x").acquire(timeout=2.0) as plain:
-            assert plain.fence > third.fence

@@ -101,7 +101,6 @@ def test_a_second_close_and_every_use_afterwards(valkey: Server) -> None:
         lock.locked,
         lock.__enter__,
         client.rlock("later").acquire,
-        client.rlock("later", owner="me").acquire,
         lambda: client.inspect("later"),
         lambda: client.adopt(ticket),
     ):

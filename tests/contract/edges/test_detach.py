@@ -113,8 +113,8 @@ def test_detaching_what_cannot_be_given_away(client: pawlock.Client) -> None:
     with lock as lease, lock, pytest.raises(pawlock.NotHeld, match="2 times"):
         lease.detach()
     assert outcome(lease.detach) == "NotHeld"
-    with client.rlock("owned", owner="job") as held:
-        with pytest.raises(pawlock.NotSupported, match="owner"):
+    with client.semaphore("permits", permits=2) as held:
+        with pytest.raises(pawlock.NotSupported, match="semaphore"):
             held.detach()
         held.check()
 

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import pawlock
-from tests.contract.edges.helpers import Script, eventually, free, outcome, script_calls, started_threads
+from tests.contract.edges.helpers import free, outcome, script_calls, started_threads
 from tests.faults.steps import Paused
 from tests.support.servers import Server
 
@@ -271,57 +270,6 @@ def test_a_lost_rlock_is_not_entered_again(client: pawlock.Client, valkey: Serve
     # The loss is told; a new acquisition is a new lease.
     with lock as lease:
         lease.check()
-
-
-@pytest.mark.slow
-def test_an_owner_is_counted_across_processes(client: pawlock.Client, valkey: Server) -> None:
-    """Two processes share the name under one owner; one is killed: its hold ends with its ttl, the other stays."""
-    text = """
-        import sys, time, pawlock
-        client = pawlock.connect(sys.argv[1], ttl=1.5)
-        lease = client.rlock("job", owner="job-7").acquire(timeout=5)
-        print(lease.count, lease.fence, flush=True)
-        time.sleep(60)
-    """
-    lock = client.rlock("job", owner="job-7", ttl=1.5)
-    lease = lock.acquire()
-    try:
-        assert lease.count == 1
-        with Script(text, valkey.url) as script:
-            count, fence = script.line().split()
-            assert (count, fence) == ("2", str(lease.fence))
-            assert client.inspect("job").count == 2
-            assert client.rlock("job", owner="job-8").try_acquire() is None
-            assert client.lock("job").try_acquire() is None
-            script.process.kill()
-            script.process.wait()
-            eventually(lambda: client.inspect("job").count == 1, "the hold of the killed one ends", 8)
-        time.sleep(1.6)
-        lease.check()
-    finally:
-        lease.release()
-    with client.lock("job", timeout=5):
-        pass
-
-
-@pytest.mark.slow
-def test_a_killed_co_owner_frees_the_name_when_it_is_the_last(client: pawlock.Client, valkey: Server) -> None:
-    text = """
-        import sys, time, pawlock
-        pawlock.connect(sys.argv[1], ttl=1.5).rlock("last", owner="o").acquire(timeout=5)
-        print("held", flush=True)
-        time.sleep(60)
-    """
-    # The lease is kept by nothing here: bind it, or it is dropped.
-    text = text.replace("        pawlock.connect", "        lease = pawlock.connect")
-    lease = client.rlock("last", owner="o", ttl=1.5).acquire()
-    with Script(text, valkey.url) as script:
-        assert script.line() == "held"
-        lease.release()
-        assert client.lock("last").try_acquire() is None
-        script.process.kill()
-        with client.lock("last", timeout=8):
-            pass
 
 
 # Waiting for oneself

@@ -57,7 +57,7 @@ def use_each_kind(api: Api, client: Client) -> None:
     """Take and give back one of every primitive that leases."""
     raw = client.raw
     rw = raw.rwlock("n")
-    made = [raw.lock("n"), raw.rlock("n"), raw.rlock("n", owner="job"), raw.fair_lock("n")]
+    made = [raw.lock("n"), raw.rlock("n"), raw.fair_lock("n")]
     made += [raw.semaphore("n", permits=2), rw.read, rw.write, raw.multi_lock(["m", "o"])]
     for lock in made:
         lease = api.run(lock.acquire)

@@ -54,11 +54,6 @@ def test_two_clients_exclude_each_other_and_wait(pair: list[Client], key: pawloc
     second.release()
 
 
-def test_an_owner_is_refused(pair: list[Client]) -> None:
-    with pytest.raises(pawlock.NotSupported, match="other programs know no such owner"):
-        rlock(pair[0], owner="job")
-
-
 def test_the_key_is_the_servers_own(pair: list[Client], valkey: Server) -> None:
     one, two = pair
     beside = two.lock("order:42").acquire()

@@ -45,7 +45,6 @@ def test_the_error_says_what_is_there(server: Server, api: Api) -> None:
     attempts: dict[str, Callable[[], object]] = {
         "acquire": raw.lock("order:42").acquire,
         "rlock": raw.rlock("order:42").acquire,
-        "owner": raw.rlock("order:42", owner="job").acquire,
         "try": raw.lock("order:42").try_acquire,
         "multi_lock": raw.multi_lock(["one", pawlock.Key("order:42")]).acquire,
         "inspect": lambda: raw.inspect("order:42"),

@@ -43,15 +43,6 @@ def test_inspect_says_who_where_and_since_when(client: pawlock.Client, other: pa
     assert (free.held, free.host, free.pid, free.since) == (False, "", None, None)
 
 
-def test_inspect_shows_all_holds_of_an_owner(client: pawlock.Client, other: pawlock.Client) -> None:
-    with client.rlock("shared", owner="job"), other.rlock("shared", owner="job"):
-        info = client.inspect("shared")
-        assert (info.holder, info.count, info.limit) == ("owner=job", 2, None)
-        assert {holder.mode for holder in info.holders} == {"owner"}
-        assert len(info.holders) == 2
-        assert all(holder.holder.endswith("/MainThread") and holder.ttl_left > 1 for holder in info.holders)
-
-
 # force_release
 
 
@@ -133,7 +124,7 @@ def test_nothing_released_is_an_error(client: pawlock.Client, other: pawlock.Cli
             client.force_release("held", reason="x", holder="somebody/else")
         lease.check()
     assert client.audit()[0].outcome == "changed"
-    for kind in ("latch", "rlock_owner", "", None):
+    for kind in ("latch", "rlock", "", None):
         with (
             case(kind),
             pytest.raises(pawlock.ConfigurationError, match="kind must be one of lock, semaphore"),
@@ -144,8 +135,8 @@ def test_nothing_released_is_an_error(client: pawlock.Client, other: pawlock.Cli
 
 
 def test_every_kind_of_holder(client: pawlock.Client, other: pawlock.Client, clean: Server) -> None:
-    own = client.rlock("own", owner="job").acquire()
-    assert other.force_release("own", reason="x").holder == "owner=job"
+    own = client.rlock("own").acquire()
+    assert other.force_release("own", reason="x").holder == own.token.partition("@")[2]
     with other.lock("own").acquire(timeout=0):
         pass
     with pytest.raises(pawlock.NotHeld):

@@ -106,36 +106,6 @@ def test_the_default_finds_it_within_two_seconds(clean: Server) -> None:
         assert parties[1].waited < SOON
 
 
-def test_owners_shared_by_processes(client: pawlock.Client, other: pawlock.Client) -> None:
-    """An explicit owner's hold counts as its thread's: it goes with all of them."""
-    ready = threading.Barrier(2)
-    errors: list[pawlock.DeadlockDetected] = []
-
-    def first() -> None:
-        with client.rlock("shared", owner="job"):
-            ready.wait(10)
-            with client.lock("b").acquire(timeout=20):
-                pass
-
-    def second() -> None:
-        with other.lock("b"):
-            ready.wait(10)
-            time.sleep(0.05)
-            try:
-                other.rlock("shared", owner="else").acquire(timeout=20)
-            except pawlock.DeadlockDetected as error:
-                errors.append(error)
-
-    threads = [threading.Thread(target=work) for work in (first, second)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive()
-    (error,) = errors
-    assert error.cycle == ("shared", "b", "shared")
-
-
 def test_local_waiters_behind_each_other(client: pawlock.Client) -> None:
     """The one that closes the circle sleeps behind another of its client, which holds nothing."""
     ready = threading.Barrier(2)

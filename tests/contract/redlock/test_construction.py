@@ -119,7 +119,6 @@ def test_fences_that_several_masters_would_forget_too_soon(api: str) -> None:
 
 REFUSED: list[tuple[str, Callable[[Any], Any]]] = [
     ("fair_lock", lambda client: client.fair_lock("x")),
-    ("rlock(owner=)", lambda client: client.rlock("x", owner="job")),
     ("semaphore", lambda client: client.semaphore("x", permits=2)),
     ("rwlock", lambda client: client.rwlock("x")),
     ("latch", lambda client: client.latch("x", 2)),

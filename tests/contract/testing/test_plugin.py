@@ -119,7 +119,7 @@ def test_lost(pawlock_server, pawlock_faults, work):
 def test_of_any_kind(pawlock_server, pawlock_faults):
     def locks(client):
         return (client.semaphore("s", permits=1), client.rwlock("rw").write, client.rlock("r"),
-                client.fair_lock("f"), client.rlock("o", owner="me"), client.rwlock("rd").read)
+                client.fair_lock("f"), client.rwlock("rd").read)
     with pawlock.connect() as client, pawlock.connect() as other:
         for lock, next_lock in zip(locks(client), locks(other)):
             lease = lock.acquire()

@@ -23,7 +23,7 @@ import pawlock
 from tests.support.groups import ClusterGroup
 from tests.support.resp import texts
 
-NAMES = ("lock", "owner", "fair", "rw", "sem", "ma", "mb", "lead")
+NAMES = ("lock", "fair", "rw", "sem", "ma", "mb", "lead")
 PARTIES = 3
 PERMITS = 3
 TTL = 20.0
@@ -173,10 +173,9 @@ class Slots:
             side.do(lease.release)
 
     def _mutex(self, side: Side, draw: random.Random) -> None:
-        client, name = side.client, draw.choice(("lock", "owner", "fair"))
+        client, name = side.client, draw.choice(("lock", "fair"))
         make = {
             "lock": lambda: client.lock("lock").acquire(),
-            "owner": lambda: client.rlock("owner", owner=f"job-{draw.random()}").acquire(),
             "fair": lambda: client.fair_lock("fair").acquire(),
         }[name]
         self._within(side, draw, make, (name, "write", 1))

@@ -26,7 +26,6 @@ TURNS = (
     "lock",
     "lock",
     "rlock",
-    "owner",
     "fair_lock",
     "rwlock",
     "rwlock",
@@ -95,11 +94,8 @@ class Soaker(Worker):
         if kind == "multi_lock":
             names = sorted(self.dice.sample([f"{one}-{part}" for one in "abc"], 2))
             return self.client.multi_lock(names, **options), {one: {} for one in names}, {}
-        if kind in ("owner", "election"):
-            made = self.client.rlock(name, owner=self.name, **options) if kind == "owner" else None
-            # A hold whose release nobody answered is still the owner's: the next one re-enters it.
-            what = {"owner": self.name} if made is not None else {}
-            return made or _Campaign(self.client.election(name, **options)), {name: what}, {}
+        if kind == "election":
+            return _Campaign(self.client.election(name, **options)), {name: {}}, {}
         return self.mutex(kind, part, options)
 
     def mutex(

@@ -21,7 +21,7 @@ def threads(client: pawlock.Client) -> None:
     )
     lock = client.lock("x", ttl=30, renew=True, timeout=0.5, on_lost=print, on_exit="warn")
     assert_type(lock, pawlock.Lock)
-    assert_type(client.rlock("x", owner="me", max_hold=timedelta(minutes=1)), pawlock.Lock)
+    assert_type(client.rlock("x", max_hold=timedelta(minutes=1)), pawlock.Lock)
     assert_type(lock.name, str)
     assert_type(lock.acquire(), pawlock.Lease)
     assert_type(lock.acquire(5, ttl=3.0), pawlock.Lease)
@@ -138,7 +138,7 @@ async def tasks(client: pawlock.AsyncClient) -> None:
     @client.lock("x")  # type: ignore[arg-type]
     def plain() -> None: ...
 
-    assert_type(client.rlock("x", owner="me"), pawlock.AsyncLock)
+    assert_type(client.rlock("x"), pawlock.AsyncLock)
     assert_type(lock.name, str)
     assert_type(lock.acquire(), Acquiring[pawlock.AsyncLease])
     assert_type(await lock.acquire(), pawlock.AsyncLease)

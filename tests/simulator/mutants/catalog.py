@@ -18,7 +18,6 @@ PUBLISHED: dict[str, str] = {
     "the watchdog swallows the loss": "the watchdog swallows a no",
     "the loss is reported after the renewal returned": "the loss is reported after the renewal returns",
     "a retry with a new token": "a retry takes a new token",
-    "a count of re-entries that is not idempotent": "a resend is one hold more",
     "the fence is raised outside the script": "a grant mints no fence",
     "the fence is reset on expiry": "the fence ends with the lease",
     "the fence is raised on re-entry": "a resend mints another fence",

@@ -93,7 +93,7 @@ def _clock_of(reading: str) -> Any:
 
 def _no_second_look(*args: Any) -> Grant:
     _, _, options, _, granted, sent_at = args
-    return Grant(granted.fence, _formula(sent_at, granted.left_ms, options.ttl_ms), True, granted.holds)
+    return Grant(granted.fence, _formula(sent_at, granted.left_ms, options.ttl_ms), True)
 
 
 def _trusting_check(_engine: Any, options: Any, waiting: Any, wakeup: Any) -> Grant | None:

@@ -232,10 +232,6 @@ SCRIPTS: dict[str, tuple[str, str]] = {
             "    call('ZADD', NAME, digits(held.expiry), member)\n  end\n  outlive(HOLDS, held.expiry)\n"
         ),
     ),
-    "a resend is one hold more": (
-        "  call('HSET', HOLDS, token, digits(expiry_ms))\n  call('PEXPIREAT', HOLDS, digits(longest))",
-        "  call('HSET', HOLDS, token .. RID, digits(expiry_ms))\n  call('PEXPIREAT', HOLDS, digits(longest))",
-    ),
     "readers are a number": (
         "call('ZADD', NAME, digits(one.expiry), one.mode .. ':' .. one.token)",
         "call('ZADD', NAME, digits(one.expiry), one.mode .. ':' .. one.token .. RID)",

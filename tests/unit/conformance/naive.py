@@ -254,18 +254,6 @@ NAIVE: dict[str, tuple[Variant, str]] = {
         Variant(wrap=CounterApart),
         "a_stale_holder_has_a_lower_fence",
     ),
-    "row 15: the fence rises on re-entry": (
-        Variant(
-            of="rlock_owner",
-            edits=(
-                Edit(
-                    "held_reply(cur > 0 and cur or shared_fence(fence, holds.longest)",
-                    "held_reply(mint(1, fence, 0)",
-                ),
-            ),
-        ),
-        "its_holder_may_take_it_again",
-    ),
     "row 16: the fence is forgotten with the lock": (
         Variant(edits=BARE_COUNTER),
         "fences_rise_though_the_server_forgot",

@@ -80,8 +80,8 @@ def test_a_renewal_under_way_does_not_revive_a_lease_that_ended_meanwhile(
     assert server_lease.state is (LeaseState.LOST if how == "lost" else LeaseState.RELEASED)
 
 
-def test_threads_that_leave_a_shared_owners_blocks_at_once_end_each_its_own(client: pawlock.Client) -> None:
-    lock = client.rlock("n", owner="job")
+def test_threads_that_leave_blocks_of_one_semaphore_at_once_end_each_its_own(client: pawlock.Client) -> None:
+    lock = client.semaphore("n", permits=8)
     start, errors = threading.Barrier(8), []
 
     def enter() -> None:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tests.unit.scripts.model import Snapshot, Step, broken, take
-from tests.unit.scripts.rig import DAY, Reply, Rig, owner, token
+from tests.unit.scripts.rig import DAY, Reply, Rig, token
 
 TOMB = 3000
 START_US = 4_000_000_000_000_000  # always the same, and later than the server's own clock
@@ -114,7 +114,7 @@ class World:
         tokens = {"dead_old": step.old, "dead_new": step.token, "dead": step.token}
         reply = self.rig.run(step.script, (*args, self.fence_ttl()), name, **tokens)
         self.stats[step.script + " " + str(reply[0])] += 1
-        step = Step(step.script, step.token, step.old, step.owner, step.mode, reply)
+        step = Step(step.script, step.token, step.old, step.mode, reply)
         after, before = take(self.rig, name), self.snapshots[name]
         if self.brief and not after.last and before.last:
             self.stats["fence forgotten"] += 1
@@ -185,7 +185,6 @@ class Client:
         self.world, self.name, self.text = world, name, text
         self.channel, self.number, self.token = f"ch:{text}", 0, ""
         world.channels[self.channel] = self
-        self.owner = owner(world.rng.choice("xy")) if world.rng.random() < 0.3 else ""
         self.state = "idle"
         world.later(world.rng.uniform(0, 20), self.go)
 
@@ -197,8 +196,7 @@ class Client:
         self.expiry = self.answered = self.sent = 0
         self.ttl = rng.choice([20, 60, 300, 1000])
         self.ticket_ttl = min(self.ttl, rng.choice([60, 300]))
-        # A hold of an owner shares its fence with the others: blocks are for plain tokens.
-        self.block = 1 if self.owner else rng.choice([1, 1, 16])
+        self.block = rng.choice([1, 1, 16])
         self.mode = rng.choice([0, 1, 1, 1, 1])
         self.old = ""
 
@@ -222,9 +220,7 @@ class Client:
         mode: int = 1,
         old: str = "",
     ) -> None:
-        if self.owner and script != "swap":
-            script, args = f"own_{script}", (args[0], self.owner, *args[1:])
-        self.world.send(self.name, Step(script, tok, old, self.owner, mode), args, answered)
+        self.world.send(self.name, Step(script, tok, old, mode), args, answered)
 
     def valid_until(self, sent: float, ms: float) -> float:
         return sent + ms * 0.99 - 2
@@ -302,7 +298,7 @@ class Client:
     def held(self, cur: int, valid: float) -> None:
         world, tok = self.world, self.token
         self.state, self.valid = "held", valid
-        self.belief = Belief(tok, self.owner or tok, cur, valid)
+        self.belief = Belief(tok, tok, cur, valid)
         world.took(self.name, self.belief, self.block)
         if world.rng.random() < world.crashes:
             world.stats["crash"] += 1
@@ -335,7 +331,7 @@ class Client:
         if tok != self.token or self.state != "held":
             return
         self.lose()
-        if not self.owner and self.world.rng.random() < 0.3:
+        if self.world.rng.random() < 0.3:
             old = tok
             self.start()
             self.old, self.mode = old, 1

@@ -10,17 +10,17 @@ __all__ = ["CLOSED", "Snapshot", "Step", "Ticket", "broken", "pairs", "take"]
 
 def take(rig: Rig, name: str = "n") -> Snapshot:
     """The keys of one name at this moment of the server's clock."""
-    parts = ("name", "fence", "queue", "tickets", "holds")
+    parts = ("name", "fence", "queue", "tickets")
     keys = {part: rig.key(part, name) for part in parts}
     raw = rig.raw(list(keys.values()))
     now = rig.now
     gone: tuple[str, int, list[str]] = ("none", -2, [])
     seen = {part: raw[key] if raw[key][1] < 0 or raw[key][1] >= now else gone for part, key in keys.items()}
-    fence, tickets, holds = (pairs(seen[part][2]) for part in ("fence", "tickets", "holds"))
+    fence, tickets = (pairs(seen[part][2]) for part in ("fence", "tickets"))
     queue = {}
     for tok, number in pairs(seen["queue"][2]).items():
         words = tickets.get(tok, "0 0 0 - -").split(" ", 4)
-        queue[tok] = Ticket(int(float(number)), int(words[0]), int(words[2]), words[4])
+        queue[tok] = Ticket(int(float(number)), int(words[0]), int(words[2]))
     return Snapshot(
         now,
         seen["name"][2][0] if seen["name"][0] == "string" else None,
@@ -28,7 +28,6 @@ def take(rig: Rig, name: str = "n") -> Snapshot:
         int(fence.get("cur", 0)),
         int(fence.get("last", 0)),
         queue,
-        {tok: int(expiry) for tok, expiry in holds.items()},
         {part: one[1] for part, one in seen.items() if one[0] != "none"},
     )
 

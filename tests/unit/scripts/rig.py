@@ -18,20 +18,14 @@ NAMES = (
     "leave",
     "swap",
     "inspect",
-    "own_acquire",
-    "own_renew",
-    "own_leave",
 )
 KEYS = {
-    "acquire": ("name", "fence", "queue", "tickets", "dead", "holds"),
-    "renew": ("name", "fence", "queue", "tickets", "holds"),
-    "adopt": ("name", "fence", "queue", "tickets", "dead", "holds"),
-    "leave": ("name", "fence", "queue", "tickets", "dead", "holds"),
-    "swap": ("name", "fence", "queue", "tickets", "dead_old", "dead_new", "holds"),
-    "inspect": ("name", "fence", "queue", "tickets", "holds"),
-    "own_acquire": ("name", "fence", "queue", "tickets", "dead", "holds"),
-    "own_renew": ("name", "fence", "queue", "tickets", "holds"),
-    "own_leave": ("name", "fence", "queue", "tickets", "dead", "holds"),
+    "acquire": ("name", "fence", "queue", "tickets", "dead"),
+    "renew": ("name", "fence", "queue", "tickets"),
+    "adopt": ("name", "fence", "queue", "tickets", "dead"),
+    "leave": ("name", "fence", "queue", "tickets", "dead"),
+    "swap": ("name", "fence", "queue", "tickets", "dead_old", "dead_new"),
+    "inspect": ("name", "fence", "queue", "tickets"),
     "renew_all": ("name", "fence"),
 }
 DAY = 86_400_000
@@ -92,11 +86,6 @@ def token(text: str) -> str:
     """A server token whose public part is `host:1/<text>`."""
     secret = re.sub("[^0-9A-Za-z]", "x", text)
     return f"{secret:x<24}@host:1/{text}"
-
-
-def owner(text: str) -> str:
-    """The value of a name that an explicit owner holds."""
-    return f"owner={text}@shared"
 
 
 class Rig:
@@ -198,21 +187,6 @@ class Rig:
 
     def inspect(self, limit: int = 100, name: str = "n") -> Reply:
         return self.run("inspect", (limit,), name)
-
-    def own_acquire(
-        self, tok: str, own: str, ttl: int = 1000, ticket_ttl: int = 300, *, mode: int = 1, block: int = 1,
-        channel: str = "ch", room: int = 100, name: str = "n",
-    ) -> Reply:  # fmt: skip
-        args = (tok, own, ttl, ticket_ttl, mode, block, channel, room, self.fence_ttl)
-        return self.run("own_acquire", args, name, dead=tok)
-
-    def own_renew(
-        self, tok: str, own: str, ttl: int = 1000, ticket_ttl: int = 300, channel: str = "", name: str = "n"
-    ) -> Reply:
-        return self.run("own_renew", (tok, own, ttl, ticket_ttl, channel, self.fence_ttl), name)
-
-    def own_leave(self, tok: str, own: str, *, tomb: int = 0, close: int = 0, name: str = "n") -> Reply:
-        return self.run("own_leave", (tok, own, tomb, close, self.fence_ttl), name, dead=tok)
 
     def mail(self) -> list[tuple[str, list[str]]]:
         """Messages published since the last look: channel and words. Only on our own clock."""

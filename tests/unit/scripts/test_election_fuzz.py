@@ -35,12 +35,12 @@ class ElectionRig(Rig):
         if script not in SCRIPTS:
             return super().run(script, args, name, **tokens)
         parts = ["name", "fence", "queue", "tickets", *(["dead"] if script != "renew" else [])]
-        keys = [self.key(part, name, **tokens) for part in (*parts, "observers", "holds")]
+        keys = [self.key(part, name, **tokens) for part in (*parts, "observers")]
         self.requests += 1
         rid, before = f"r{self.requests}", self.value(name)
         pipe = self.redis.pipeline(transaction=False)
         pipe.mset({"_now_us": self.now_us, "_drift_us": self.drift_us})
-        pipe.zadd(keys[-2], {f"{OBSERVER} watch": 9e15})
+        pipe.zadd(keys[-1], {f"{OBSERVER} watch": 9e15})
         pipe.evalsha(self.sha[script], len(keys), *keys, *args, rid)
         reply = pipe.execute()[-1]
         assert reply[1] == rid

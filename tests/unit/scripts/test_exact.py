@@ -247,18 +247,6 @@ def test_a_limit_is_kept_from_the_first_on(permits: Permits) -> None:
     assert permits.acquire(B, permits=2) == ["N", "limit", 1, 1]
 
 
-def test_an_owner_whose_turn_it_is_holds_it_for_its_ttl(names: Names) -> None:
-    known(names)
-    names.acquire(A)
-    asked = names.call("own_acquire", B, B, "owner=x@shared", 30_000, 3000, 1, 1, "ch", 100, DAY)
-    assert asked[0] == "Q"
-    names.command("DEL", NAME)
-    found = names.call("own_renew", B, B, "owner=x@shared", 30_000, 3000, "", DAY)
-    assert (found[0], found[2]) == ("H", 30_000)
-    assert names.state()[NAME] == (30_000, "owner=x@shared")
-    assert names.state()[HOLDS] == (30_000, {B: f"{NOW_MS + 30_010}"})
-
-
 def test_a_probe_tells_each_section_it_may_read() -> None:
     node = Node("probe")
     node.store.info = lambda section: b"of:" + section

@@ -8,10 +8,9 @@ import pytest
 
 from tests.support.servers import Server
 from tests.unit.scripts.permit_rig import PermitRig
-from tests.unit.scripts.rig import DAY, Reply, Rig, owner, token
+from tests.unit.scripts.rig import DAY, Reply, Rig, token
 
 A, B, C = (token(text) for text in "abc")
-O = owner("o")  # noqa: E741 - as A and B
 MINUTE = 60_000
 
 
@@ -78,18 +77,6 @@ def test_renewals_write_it_once_in_a_24th_of_its_ttl(rig: Rig) -> None:
     assert len(written) in (3, 4), "in three hours"
 
 
-def test_an_owners_holds_keep_it_too(rig: Rig) -> None:
-    rig.fence_ttl = 1000
-    rig.own_acquire(A, O, 20_000)
-    rig.own_acquire(B, O, 40_000)
-    assert expiry(rig) == rig.now + 40_000
-    rig.advance(30_000)
-    rig.own_renew(B, O, 60_000)
-    assert expiry(rig) == rig.now + 60_000
-    rig.own_leave(B, O)
-    assert expiry(rig) == rig.now + 1000
-
-
 def test_none_is_kept_of_an_idle_name(rig: Rig) -> None:
     rig.fence_ttl = 0
     for tomb in (0, 500):
@@ -148,8 +135,6 @@ def test_whoever_keeps_it_longest_decides(rig: Rig) -> None:
             rig.acquire(B, 30_000)
             rig.renew(B, 40_000)
             rig.leave(B)
-            rig.own_acquire(C, O)
-            rig.own_leave(C, O)
             assert expiry(rig) == promised, (brief, wait)
 
 

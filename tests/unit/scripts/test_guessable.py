@@ -14,7 +14,7 @@ PACKAGES = ("mutex", "permits", "election", "redlock")
 # They take nothing: who asks who leads is noted, and woken.
 WATCHING = {"observe", "hush"}
 TOKENS = ("token", "old", "old_token")
-SHARED, CLOSED, SECRET = "owner=job-7@shared", "closed@min_hold", "x" * 24
+CLOSED, SECRET = "closed@min_hold", "x" * 24
 HOLD = f"{SECRET}@host:1/a"
 NUMBERS = {
     "mode": "1",
@@ -63,7 +63,7 @@ SCRIPTS = _scripts()
 
 def test_the_scripts_are_found() -> None:
     names = {name for package, name in SCRIPTS if package == "mutex"}
-    assert {"acquire", "renew", "leave", "swap", "adopt", "renew_all", "own_leave"} <= names
+    assert {"acquire", "renew", "leave", "swap", "adopt", "renew_all"} <= names
 
 
 def _state(client: Any) -> dict[bytes, tuple[bytes | None, bool]]:
@@ -82,7 +82,6 @@ def _hold(client: Any, kind: str, value: str) -> None:
         client.hset("{n}:holds", value, "1")
     else:
         client.set("n", value, px=60_000)
-        client.hset("{n}:holds", HOLD, str(10**15))
     for key in ("n", "{n}:fence", "{n}:holds"):
         client.pexpire(key, 60_000)
 
@@ -104,12 +103,11 @@ def _take_by_a_guess(server: Server, package: str, name: str) -> None:
     if name == "renew_all":
         script = for_several(script, 1)
     kind = "permits" if keys[0] == "n" and fields["keys"].startswith("permits") else "name"
-    guesses = (f"closed.{HOLD}",) if kind == "permits" else (SHARED, CLOSED)
+    guesses = (f"closed.{HOLD}",) if kind == "permits" else (CLOSED,)
     asked = [arg for arg in args if arg in TOKENS]
     with redis.Redis(unix_socket_path=server.socket_path) as client:
         for guess, guessed in product(guesses, asked):
-            # An owner that is said is the present value: of the closed mark that would be to join it.
-            known = {arg: f"{arg:z<24}@host:1/b" for arg in asked} | {guessed: guess, "owner": guess}
+            known = {arg: f"{arg:z<24}@host:1/b" for arg in asked} | {guessed: guess}
             given = [known.get(arg, NUMBERS.get(arg, "90000")) for arg in args]
             _hold(client, kind, guess)
             before = _state(client)

@@ -348,9 +348,6 @@ PUMPS: dict[str, Callable[[Rig], Reply]] = {
     "leave": lambda rig: rig.leave(C),
     "withdraw": lambda rig: rig.leave(D),
     "swap": lambda rig: rig.swap(C, token("new")),
-    "own_acquire": lambda rig: rig.own_acquire(C, "owner=o@shared"),
-    "own_renew": lambda rig: rig.own_renew(C, "owner=o@shared"),
-    "own_leave": lambda rig: rig.own_leave(C, "owner=o@shared"),
 }
 
 

@@ -14,7 +14,7 @@ from tests.support.refusal import case
 from tests.support.servers import Server
 from tests.unit.scripts.rig import DAY, KEYS, NAMES, PACKAGE
 
-SHARED = ("_prelude", "_clock", "_fence", "_queue", "_holds")
+SHARED = ("_prelude", "_clock", "_fence", "_queue")
 
 
 def text_of(name: str) -> str:
@@ -43,7 +43,7 @@ def test_the_header_names_the_keys_and_arguments_in_use() -> None:
             fields = header(text_of(name), name)
             keys = [key.strip() for key in fields["keys"].split(",")]
             assert tuple(keys) == KEYS[name]
-            named = {"NAME": 1, "FENCE": 2, "QUEUE": 3, "TICKETS": 4, "HOLDS": len(keys)}
+            named = {"NAME": 1, "FENCE": 2, "QUEUE": 3, "TICKETS": 4}
             used = {int(index) for index in re.findall(r"KEYS\[(?:at \+ )?(\d+)\]", source)} | {len(keys)}
             used |= {index for word, index in named.items() if re.search(rf"\({word}|, {word}\b", source)}
             assert used == set(range(1, len(keys) + 1))

@@ -43,9 +43,9 @@ class Redisson(Rig):
 
     def run(self, script: str, args: tuple[Any, ...], name: str = "n", **tokens: str) -> Reply:
         keys = [self.key(part, name, **tokens) for part in self.keys[script]]
-        keys[-1:-1] = [COUNTER if self.fenced else keys[1]]
+        keys.append(COUNTER if self.fenced else keys[1])
         if script in TELL:
-            keys[-2:-2] = [FAIR]
+            keys[-1:-1] = [FAIR]
             args = ("publish", CHANNEL, "0", *args)
         return self.run_on(script, keys, args)
 

@@ -9,10 +9,9 @@ import redis
 
 from tests.support.refusal import case
 from tests.unit.scripts.model import CLOSED, take
-from tests.unit.scripts.rig import KEYS, NAMES, Rig, owner, token
+from tests.unit.scripts.rig import KEYS, NAMES, Rig, token
 
 A, B, C, D = (token(text) for text in "abcd")
-X = owner("x")
 
 REQUESTS: dict[str, Callable[[Rig], object]] = {
     "acquire": lambda rig: rig.acquire(A),
@@ -20,9 +19,6 @@ REQUESTS: dict[str, Callable[[Rig], object]] = {
     "leave": lambda rig: rig.leave(A),
     "swap": lambda rig: rig.swap(A, D),
     "inspect": lambda rig: rig.inspect(),
-    "own_acquire": lambda rig: rig.own_acquire(A, X),
-    "own_renew": lambda rig: rig.own_renew(A, X),
-    "own_leave": lambda rig: rig.own_leave(A, X),
 }
 
 
@@ -51,18 +47,7 @@ def free_and_wanted(rig: Rig) -> None:
     rig.advance(51)
 
 
-def free_and_wanted_by_an_owner(rig: Rig) -> None:
-    rig.acquire(B, 50)
-    rig.own_acquire(C, owner("y"))
-    rig.advance(51)
-
-
-def owned(rig: Rig) -> None:
-    rig.own_acquire(A, X)
-    rig.own_acquire(B, owner("y"))
-
-
-SCENES = [free, held, held_and_wanted, waiting, free_and_wanted, free_and_wanted_by_an_owner, owned]
+SCENES = [free, held, held_and_wanted, waiting, free_and_wanted]
 
 
 def scenes(rig: Rig, script: str) -> Iterator[str]:
@@ -83,7 +68,7 @@ def refusal(rig: Rig, script: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("part", ["name", "fence", "queue", "tickets", "holds"])
+@pytest.mark.parametrize("part", ["name", "fence", "queue", "tickets"])
 def test_a_key_of_a_wrong_type_stops_a_script_before_it_writes(rig: Rig, part: str) -> None:
     for script in NAMES:
         refused = 0
@@ -98,10 +83,7 @@ def test_a_key_of_a_wrong_type_stops_a_script_before_it_writes(rig: Rig, part: s
                 refused += 1
             else:
                 assert rig.raw([key])[key] == before[key], scene
-        # Holds are of no interest to plain scripts unless an owner's ticket is the next.
-        assert refused or part == "holds", script
-        if part == "holds":
-            assert refused == (len(SCENES) if script.startswith("own_") else 1), script
+        assert refused, script
 
 
 def test_another_wire_version_is_left_alone(rig: Rig) -> None:
@@ -139,7 +121,7 @@ def test_a_script_works_on_both_protocols(rig: Rig) -> None:
                 rig.redis, kept = client, rig.redis
                 try:
                     rig.redis.flushall()
-                    owned(rig) if script.startswith("own_") else held_and_wanted(rig)
+                    held_and_wanted(rig)
                     replies.append(REQUESTS[script](rig))
                 finally:
                     rig.redis = kept
@@ -161,8 +143,6 @@ def test_without_memory_nothing_new_is_taken(own: Rig) -> None:
     requests: list[Callable[[], object]] = [
         lambda: own.acquire(B),
         lambda: own.acquire(B, name="m"),
-        lambda: own.own_acquire(B, X),
-        lambda: own.own_acquire(B, X, name="m"),
         lambda: own.swap(B, C),
     ]
     for request in requests:
@@ -175,9 +155,6 @@ def test_without_memory_leases_live_on_and_are_passed_on(own: Rig) -> None:
     own.acquire(A, 60_000)
     own.acquire(B, 60_000, 30_000)
     own.acquire(C, 60_000, 30_000)
-    own.own_acquire(A, X, 60_000, name="m")
-    own.own_acquire(B, X, 60_000, 30_000, name="m")
-    own.own_acquire(C, owner("y"), 60_000, 30_000, name="m")
     fill(own)
     assert own.renew(A, 90_000)[2] == 90_000
     before = take(own).queue[B].expiry
@@ -191,12 +168,6 @@ def test_without_memory_leases_live_on_and_are_passed_on(own: Rig) -> None:
     assert own.leave(C, tomb=5000) == ("W",)
     assert own.leave(B, close=5000) == ("R",)
     assert own.value() == CLOSED
-    assert own.own_renew(A, X, 90_000, name="m")[2] == 90_000
-    assert own.own_renew(C, owner("y"), 60_000, 40_000, name="m")[0] == "Q"
-    assert own.own_leave(A, X, tomb=5000, name="m") == ("R", 1)
-    assert own.own_leave(B, X, close=1, name="m") == ("R", 0)
-    own.advance(5)
-    assert own.own_renew(C, owner("y"), name="m")[0] == "H"
 
 
 def test_without_memory_a_swap_passes_the_name_on(own: Rig) -> None:
@@ -208,13 +179,13 @@ def test_without_memory_a_swap_passes_the_name_on(own: Rig) -> None:
 def test_without_memory_the_pump_works(own: Rig) -> None:
     own.acquire(A, 50)
     own.acquire(B, 60_000, 30_000)
-    own.own_acquire(C, X, 60_000, 30_000)
+    own.acquire(D, 60_000, 30_000)
     fill(own)
     own.advance(60)
     assert own.renew(C)[0] == "U" or own.value() == B
     assert own.value() == B
     own.leave(B)
-    assert own.value() == X
+    assert own.value() == D
 
 
 def test_without_the_right_to_publish_a_release_is_done(own: Rig) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.scripts.model import take
-from tests.unit.scripts.rig import Rig, owner, token
+from tests.unit.scripts.rig import Rig, token
 
 A, B, C = token("a"), token("b"), token("c")
 
@@ -25,14 +25,3 @@ def test_a_late_ticket_whose_copy_is_dead_changes_nothing(rig: Rig) -> None:
     rig.advance(200)
     assert rig.run("adopt", (C, A, 1000, rig.fence_ttl), dead=C) == ("X",)
     assert take(rig).value is None
-
-
-def test_a_hold_in_its_last_millisecond_keeps_no_name(rig: Rig) -> None:
-    """The name was given an expiry of this very millisecond, which deletes it, and the waiter was not served."""
-    own = owner("x")
-    rig.own_acquire(A, own, ttl=500)
-    rig.own_acquire(B, own, ttl=3000)
-    rig.acquire(C, ttl=1000, ticket_ttl=1000)
-    rig.advance(500)
-    assert rig.own_leave(B, own) == ("R", 0)
-    assert take(rig).value == C

@@ -27,7 +27,7 @@ EITHER = {
 
 REFUSED = frozenset(
     {
-        "election/acquire", "mutex/acquire", "mutex/own_acquire", "once/begin",
+        "election/acquire", "mutex/acquire", "once/begin",
         "permits/acquire", "permits/limit", "redlock/grant", "redlock/ratify",
         "namespace/waits", "store/hold", "store/once", "store/open",
     }
@@ -62,11 +62,6 @@ PLANTED = {
         "    call('PEXPIREAT', NAME, now_ms + ttl_ms)\n",
         "    call('DEL', NAME)\n",
     ),
-    "an owner's holds are deleted before one is set": (
-        "mutex/own_leave",
-        "  call('HSET', HOLDS, token, digits(expiry_ms))\n",
-        "  call('DEL', HOLDS)\n  call('HSET', HOLDS, token, digits(expiry_ms))\n",
-    ),
     "the name is read after it was deleted": (
         "election/leave",
         "redis.pcall('GET', NAME)",
@@ -77,7 +72,7 @@ PLANTED = {
         "remove(found.drop)\n",
         "remove(found.drop)\nlocal left = call('ZCARD', QUEUE)\n",
     ),
-    "a channel is looked at too late": ("mutex/own_acquire", "refusal = bad_channel(channel)\n", "mint(1, fence, 0)\n"),
+    "a channel is looked at too late": ("mutex/acquire", "refusal = bad_channel(ARGV[6])\n", "mint(1, fence, 0)\n"),
     "a name that was told to go is asked for together with others": (
         "mutex/force",
         "remove(found.drop)\n",

@@ -30,7 +30,7 @@ from pawlock.testing.memory.lua import Interpreter
 from pawlock.testing.memory.store import Refused, Store, Unsupported, ZSet
 from tests.support.servers import Server
 from tests.unit.scripts.permit_rig import PermitRig
-from tests.unit.scripts.rig import Rig, owner, token
+from tests.unit.scripts.rig import Rig, token
 
 STEPS = 50
 MOMENT = 15
@@ -39,7 +39,6 @@ FULL = int(os.environ.get("PAWLOCK_DIFFERENTIAL_RUNS", "1300"))
 """Runs of 50 steps of each machine in the slow test: more than a hundred thousand steps in all."""
 
 TOKENS = st.sampled_from([token(text) for text in "aaabbcde"])
-OWNERS = st.sampled_from([owner("x"), owner("y z")])
 TTLS = st.sampled_from([1, 20, 100, 300, 1000, 30_000])
 BLOCKS = st.sampled_from([0, 1, 17])
 CHANNELS = st.sampled_from(["", "-", "ch:1", "ch 2"])
@@ -168,14 +167,14 @@ class Both(RuleBasedStateMachine):
     @precondition(lambda self: self.spoilt)
     @rule(number=st.integers(0, 4))
     def a_key_is_evicted(self, number: int) -> None:
-        key = self.rig.key(self.PARTS[number])
+        key = self.rig.key(self.PARTS[number % len(self.PARTS)])
         self.rig.redis.delete(key)
         self.memory.store.drop(key.encode())
 
     @precondition(lambda self: self.spoilt)
     @rule(number=st.integers(0, 3))
     def a_key_holds_something_else(self, number: int) -> None:
-        key, expiry = self.rig.key(self.ELSE[number]), self.rig.now + 50
+        key, expiry = self.rig.key(self.ELSE[number % len(self.ELSE)]), self.rig.now + 50
         self.rig.redis.set(key, "else", pxat=expiry)
         self.memory.store.begin(self.rig.now_us)
         Interpreter.shared().command(
@@ -204,7 +203,7 @@ class Both(RuleBasedStateMachine):
 class BothMutexes(Both):
     """The scripts of the mutex."""
 
-    PARTS = ("name", "fence", "queue", "tickets", "holds")
+    PARTS = ("name", "fence", "queue", "tickets")
     ELSE = PARTS[1:]
 
     def stand(self, tok: str) -> None:
@@ -238,18 +237,6 @@ class BothMutexes(Both):
 
     def look(self, most: int) -> None:
         self.both("inspect", most)
-
-    @rule(tok=TOKENS, own=OWNERS, ttl=TTLS, ticket=TTLS, mode=st.sampled_from([0, 1, 1, 2]), channel=CHANNELS)
-    def own_acquire(self, tok: str, own: str, ttl: int, ticket: int, mode: int, channel: str) -> None:
-        self.both("own_acquire", tok, own, ttl, ticket, mode, 1, channel, 100, dead=tok)
-
-    @rule(tok=TOKENS, own=OWNERS, ttl=TTLS, ticket=TTLS, channel=CHANNELS)
-    def own_renew(self, tok: str, own: str, ttl: int, ticket: int, channel: str) -> None:
-        self.both("own_renew", tok, own, ttl, ticket, channel)
-
-    @rule(tok=TOKENS, own=OWNERS, tomb=TOMBS, close=st.sampled_from([0, 0, 100]))
-    def own_leave(self, tok: str, own: str, tomb: int, close: int) -> None:
-        self.both("own_leave", tok, own, tomb, close, dead=tok)
 
 
 class BothPermits(Both):

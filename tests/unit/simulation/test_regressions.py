@@ -79,7 +79,7 @@ def _taken_as_found(
 ) -> Grant | None:
     mine.old = None
     valid = valid_until(sent_at, granted.left_ms, options.ttl_ms)
-    return Grant(granted.fence, valid, True, 1) if valid > engine.runtime.now() else None
+    return Grant(granted.fence, valid, True) if valid > engine.runtime.now() else None
 
 
 def _excuses(*faults: Fault) -> list[float]:

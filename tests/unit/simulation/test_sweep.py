@@ -60,7 +60,6 @@ _FORMS: dict[str, Form] = {
     "strict": Form("lock", {"handover": 0}, _MUTEX),
     "fixed": Form("lock", {"renew": False}, _MUTEX),
     "rlock": Form("rlock", {}, {**_MUTEX, "again": _AGAIN}),
-    "owner": Form("rlock_owner", {"owner": "x"}, {**_MUTEX, "again": _AGAIN}),
     "semaphore": Form("semaphore", {"permits": 2}, {**_COMMON, "two": replace(_BLOCK, permits=2), "long": _LONG}),
     "reader": Form("rwlock_read", {}, {**_COMMON, "again": _AGAIN}),
     "writer": Form("rwlock_write", {}, {**_COMMON, "downgrade": replace(_BLOCK, body=("downgrade",)), "long": _LONG}),

@@ -191,7 +191,7 @@ async def _acquire_local(  # noqa: C901, PLR0912 - in one piece: each wait here 
     # Alive for as long as this call waits on the server for the local queue.
     local_waiter = LocalWaiter()
     # Allocated before sleeping: work done during a hand-over delays every other waiter.
-    lease = HeldLease(engine, None, 0, attempt.who, 1)
+    lease = HeldLease(engine, None, 0, attempt.who)
     local_waiter.lease = ref(lease)
     try:
         # Registered before it joins the queue: it may be woken at once, and close() waits only for registered waiters.

@@ -212,7 +212,7 @@ class _Attempt:
             self.late = valid <= runtime.now()
             if not self.late and (written is None or written.won):
                 kept = granted(self.engine, votes, valid, self.options.ttl_ms)
-                return Grant(votes.fence, valid, True, 1, kept)
+                return Grant(votes.fence, valid, True, kept)
             self.late_grants += self.late
         # What comes from here on does not change the outcome of this try; it may appear in an error text.
         self.asked, self.votes = votes, votes.copy()

@@ -343,7 +343,7 @@ def _degrade(
     try:
         server_lease.local_queue = DegradedQueue(slot, server_lease)
         engine.leases.held[who, plan.primitive.key] = server_lease
-        lease = HeldLease(engine, server_lease, 0, who, 1)
+        lease = HeldLease(engine, server_lease, 0, who)
     except BaseException:
         engine.forget_holder(server_lease, who)
         slot.end(server_lease)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from pawlock.core.lease.factory import make_lease
-from pawlock.core.protocol.outcomes import Granted, GrantedHold, Outcome
+from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.quorum.ballot import GrantedVotes, patience_until, question_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["GRANTING", "ask", "begin", "own_if_granted", "waiter_of"]
 
 
-GRANTING = frozenset({Granted, GrantedHold, Majority})
+GRANTING = frozenset({Granted, Majority})
 """The outcomes that grant a name."""
 
 
@@ -137,8 +137,7 @@ def own_if_granted(
     server_lease.owner.granted_at = now
     if options.max_hold is not None:
         server_lease.limit_hold(now + options.max_hold)
-    holds = outcome.holds if plan.counted and settings is None else 1
-    return make_lease(engine, server_lease, sent_at, holds=holds, counted=plan.counted)
+    return make_lease(engine, server_lease, sent_at, counted=plan.counted)
 
 
 def waiter_of(

@@ -278,7 +278,7 @@ def _held(
         return None
     valid = valid_until(sent_at, granted.left_ms, options.ttl_ms)
     if valid > engine.runtime.now():
-        return Grant(granted.fence, valid, True, granted.holds)
+        return Grant(granted.fence, valid, True)
     waiter.late_grants += 1
     if waiter.late_grants > _MOST_LATE_GRANTS:
         text = f"{waiter.late_grants} grants in a row had expired when they arrived"

@@ -148,9 +148,9 @@ class BaseLease:
 
     @property
     def count(self) -> int:
-        """How many times it is held: 1, or more under re-entry; with ``owner=``, by all processes at the grant."""
+        """How many times it is held: 1, or more under re-entry."""
         record = self._record
-        return 0 if record.released else max(record.levels, record.shared)
+        return 0 if record.released else record.levels
 
     @property
     def valid_until(self) -> float:

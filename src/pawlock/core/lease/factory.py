@@ -22,7 +22,6 @@ def make_lease(
     server_lease: ServerLease,
     began: float,
     *,
-    holds: int = 1,
     counted: bool = False,
     confirmed: bool = True,
     contended: bool = False,
@@ -35,8 +34,7 @@ def make_lease(
         engine: The client's engine.
         server_lease: What was granted; its owner says to whom.
         began: When the acquisition began.
-        holds: How many holds its owner has, in all processes.
-        counted: Whether holds are counted on the server alone.
+        counted: Whether each acquisition counts for itself, and is not its thread's or task's.
         confirmed: False for a hand-off, which lives on its ticket's expiry until it is renewed.
         contended: Whether the acquisition had to wait for somebody.
     """
@@ -47,7 +45,7 @@ def make_lease(
         if held_key in leases.held and leases.held[held_key].live:
             owner.outer = leases.held[held_key]
         leases.held[held_key] = server_lease
-    lease = HeldLease(engine, server_lease, server_lease.fence, owner.who, holds)
+    lease = HeldLease(engine, server_lease, server_lease.fence, owner.who)
     if confirmed and rhythm is server_lease.options.renewed:
         late = leases.schedule.add(server_lease, rhythm.every, owner.granted_at + rhythm.every)
     else:
@@ -93,7 +91,7 @@ def own_grant(
     try:
         return make_lease(
             engine, server_lease, began,
-            holds=grant.holds, counted=plan.counted, confirmed=grant.confirmed, contended=waiter.contended,
+            counted=plan.counted, confirmed=grant.confirmed, contended=waiter.contended,
         )  # fmt: skip
     except BaseException:
         undo_lease(engine, server_lease)

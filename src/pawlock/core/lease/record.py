@@ -67,14 +67,11 @@ class HeldLease(LeaseRecord):
         server_lease: What it holds; None to make it beforehand, of nothing.
         fence: Its fencing token.
         who: The thread or task that it is granted to.
-        count: How many holds its owner has, in all processes.
     """
 
     __slots__ = ("client", "engine", "shown_as")
 
-    def __init__(
-        self, engine: Engine, server_lease: ServerLease | None, fence: int, who: object, count: int
-    ) -> None:
+    def __init__(self, engine: Engine, server_lease: ServerLease | None, fence: int, who: object) -> None:
         mine: ref[LeaseRecord] = ref(self)
         # It keeps its client, so that what the client does at its end is done for it too.
         self.client: object = engine.client()
@@ -84,7 +81,6 @@ class HeldLease(LeaseRecord):
         self.fence: int = fence
         self.who: object = who
         self.levels: int = 1
-        self.shared: int = count
         self.released: bool = server_lease is None
         self.given: bool | list[bool] = False
         self.lost: bool = False

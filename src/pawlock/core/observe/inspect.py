@@ -76,7 +76,7 @@ def read_info(primitive: Primitive, look: Look) -> LockInfo:
 def _mode(mode: str, permits: int) -> tuple[str, int]:
     if permits:
         return "permits", int(mode)
-    return {"x": "write", "o": "owner"}.get(mode, "read"), 1
+    return "write" if mode == "x" else "read", 1
 
 
 def _age(number: int, now_ms: int) -> float:

@@ -27,7 +27,6 @@ from pawlock.core.protocol.terms import Terms
 
 __all__ = [
     "ANY_LIMIT",
-    "SHARED_OWNER",
     "BallotCalls",
     "BarrierCalls",
     "Carrier",
@@ -42,9 +41,6 @@ __all__ = [
     "ServerEngine",
 ]
 
-
-SHARED_OWNER = "shared"
-"""What others see of an explicit owner, beside its name."""
 
 ANY_LIMIT = 1_000_000_000
 """For who looks at a semaphore without declaring a number: that of the server counts, if it keeps one."""
@@ -232,10 +228,6 @@ class ServerEngine(Protocol):
 
     def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
         """A ``lock``, ``rlock`` or ``fair_lock``: one holder at a time, and a queue."""
-        ...
-
-    def mutex_of(self, kind: str, name: str, key: str, options: Terms, owner: str, shown: str) -> Primitive:
-        """The same for an explicit owner, whose holds are counted on the server; others see ``shown`` of it."""
         ...
 
     def mutex_at(self, kind: str, key: Key, options: Terms, *, sharded: bool) -> Primitive:

@@ -9,7 +9,7 @@ there is nobody.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 __all__ = [
     "ABSENT",
@@ -32,7 +32,6 @@ __all__ = [
     "Full",
     "Gone",
     "Granted",
-    "GrantedHold",
     "Holder",
     "Keys",
     "KindOfKey",
@@ -84,28 +83,6 @@ class Granted(NamedTuple):
     fence: int
     left_ms: int
     clock: int
-
-    @property
-    def holds(self) -> int:
-        """How many holds its owner has by now: more than 1 only of an explicit owner (``GrantedHold``)."""
-        return 1
-
-
-class GrantedHold(Granted):
-    """A hold of an explicit owner, who may have others."""
-
-    _holds: int
-
-    def __new__(cls, fence: int, left_ms: int, clock: int, holds: int) -> Self:
-        """One of ``holds`` holds."""
-        made = super().__new__(cls, fence, left_ms, clock)
-        made._holds = holds
-        return made
-
-    @property
-    def holds(self) -> int:
-        """How many holds its owner has by now."""
-        return self._holds
 
 
 class AsAsked(NamedTuple):
@@ -187,13 +164,7 @@ class LimitRefused(NamedTuple):
 
 
 class Released(NamedTuple):
-    """The token held the name, and is over.
-
-    Attributes:
-        left: How many holds its owner still has.
-    """
-
-    left: int = 0
+    """The token held the name, and is over."""
 
 
 class Withdrawn(NamedTuple):
@@ -267,7 +238,7 @@ class Holder(NamedTuple):
     """One of several holders in a look.
 
     Attributes:
-        mode: How it holds: a weight, ``"x"``, or ``"o"`` for a hold of an explicit owner.
+        mode: How it holds: a weight, or ``"x"``.
         who: Who it is.
         expires_ms: When it ends.
         fence: Its own fence; None: all have that of the name.

@@ -51,12 +51,12 @@ def detach(engine: Engine, lease: HeldLease) -> str:
 
     Raises:
         NotHeld: It is lost or released, or held more than once.
-        NotSupported: It is held for an explicit owner, whom other processes join by ``owner=`` instead.
+        NotSupported: Its kind cannot go on elsewhere.
     """
     server_lease = lease.server_lease
     if not server_lease.primitive.transferable or server_lease.degraded:
         kind = server_lease.degraded or server_lease.primitive.kind
-        said = f"a {kind} lease cannot be detached: acquire it in the other process, with its owner= if it has one"
+        said = f"a {kind} lease cannot be detached: acquire it in the other process"
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
     if not lease.is_held():
         raise lease.not_held("detach")

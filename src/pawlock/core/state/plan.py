@@ -23,8 +23,8 @@ class Plan:
         primitive: What to send.
         options: How it behaves.
         reentrant: Whether its thread or task may take it again, counted in the client.
-        counted: Whether holds are counted on the server, for an explicit ``owner=``.
-        alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
+        counted: Whether each acquisition counts for itself, and is not its thread's: permits, the lock service.
+        alone: Whether each acquisition stands in the server's queue by itself (permits, the lock service and strict order).
         queue_key: The key of the local queue, which locks share that may hand over to each other.
         identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
     """

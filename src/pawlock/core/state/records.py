@@ -62,7 +62,6 @@ class LeaseRecord:
         fence: Its fencing token.
         who: The thread or task that it was granted to.
         levels: How many times it is held by re-entry.
-        shared: How many holds its owner had at the grant, in all processes.
         given: True once the caller has it. One that is not, and is dropped, is given back.
         released: True once its owner, or the end of the client, is done with it.
         lost: True if it was found lost when it was released.
@@ -79,7 +78,6 @@ class LeaseRecord:
         "parked",
         "released",
         "server_lease",
-        "shared",
         "who",
     )
 
@@ -89,7 +87,6 @@ class LeaseRecord:
     lost: bool
     number: int
     released: bool
-    shared: int
     parked: list[Parker] | None
     server_lease: ServerLease
     who: object

@@ -80,7 +80,7 @@ class Ballot(Mutex):
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a leader or a candidate; see ``renew.lua``."""
         args = pack_words(token.encode()) + _args(ttl_ms, ticket_ms, channel, self.fence_ms)
-        return Call(_RENEW, self._keys + self._observers + self._holds + args)
+        return Call(_RENEW, self._keys + self._observers + args)
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Resign, withdraw or undo; see ``leave.lua``."""
@@ -90,7 +90,7 @@ class Ballot(Mutex):
         """End the leader's term; see ``force.lua``."""
         dead = pack_words(self._dead + value)
         words = pack_words(value, b"%d" % tomb_ms, b"%d" % self.fence_ms)
-        return Call(_FORCE, b"".join((self._keys, dead, self._observers, self._holds, words)))
+        return Call(_FORCE, b"".join((self._keys, dead, self._observers, words)))
 
     def observe(self, token: str, ticket_ms: int, channel: str, former: str) -> Call:
         """Read who leads, and be woken when that changes; see ``observe.lua``."""
@@ -104,6 +104,4 @@ class Ballot(Mutex):
     def _ballot(self, script: Script, token: str, args: bytes) -> Call:
         word = token.encode()
         dead = pack_words(self._dead + word)
-        return Call(
-            script, b"".join((self._keys, dead, self._observers, self._holds, pack_words(word), args))
-        )
+        return Call(script, b"".join((self._keys, dead, self._observers, pack_words(word), args)))

@@ -1,6 +1,6 @@
 -- An election: the mutex, and who wants to hear of each change of the leader. Its type is checked before anything
 -- is written.
-local OBSERVERS = KEYS[#KEYS - 1]
+local OBSERVERS = KEYS[#KEYS]
 call('ZCARD', OBSERVERS)
 local leader_before = call('GET', NAME)
 

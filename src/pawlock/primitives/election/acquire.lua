@@ -1,5 +1,5 @@
 -- Stands for election: acquire.lua of the mutex, which also notifies the observers.
--- keys: name, fence, queue, tickets, dead, observers, holds
+-- keys: name, fence, queue, tickets, dead, observers
 -- args: token, ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait, 2 noqueue), block, channel, max_waiters,
 --   fence_ttl_ms, rid
 -- returns: what acquire.lua of the mutex returns

@@ -1,5 +1,5 @@
 -- Renews a leader or a candidate: renew.lua of the mutex, which also notifies the observers.
--- keys: name, fence, queue, tickets, observers, holds
+-- keys: name, fence, queue, tickets, observers
 -- args: token, ttl_ms, ticket_ttl_ms, channel ('' keeps the current one), fence_ttl_ms,
 --   rid
 -- returns: what renew.lua of the mutex returns

@@ -63,7 +63,7 @@ class KeyMutex(Mutex):
             counter = (
                 f"redisson_lock_token:{tagged}" if key.fence == "redisson" else helper_key(key.key, "fence")
             )
-            self._holds = pack_words(counter.encode()) + self._holds
+            self._more = pack_words(counter.encode())
             self._set_wake(how, channel, "0", f"redisson_lock_queue:{tagged}")
             self.hears = None if sharded else ("publish", channel)
         elif key.wake is not None:
@@ -127,5 +127,5 @@ class KeyMutex(Mutex):
             return call
         other, words = self._tells
         keys = self._keys + pack_words(self._dead + token)
-        rest = call.body[len(keys) :].removeprefix(self._holds)
-        return self._of_wire(Call(script, b"".join((keys, other, self._holds, words, rest))))
+        rest = call.body[len(keys) :].removeprefix(self._more)
+        return self._of_wire(Call(script, b"".join((keys, other, self._more, words, rest))))

@@ -1,12 +1,11 @@
 -- The prelude of scripts of a key that is shared with Redisson, which holds a lock as a hash: one field, who holds it,
 -- and how often. pawlock's field is its token, its value 1. To the scripts it is a string, as everywhere else; what has
--- another shape stops a script before its first write. Their keys have one more before `holds`: the counter of fences of
--- an RFencedLock, or, where the name is none, `fence` once more.
+-- another shape stops a script before its first write. Their keys have one more at the end: the counter of fences of an
+-- RFencedLock, or, where the name is none, `fence` once more.
 --
 -- invariant: the hash has one field after each run that writes it, it is deleted or gets another field only where the
 --   script deletes or sets the name, and its life is set by the same run.
-local NAME, FENCE, QUEUE, TICKETS, HOLDS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[#KEYS]
-local COUNTER = KEYS[#KEYS - 1]
+local NAME, FENCE, QUEUE, TICKETS, COUNTER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[#KEYS]
 local RID = ARGV[#ARGV]
 
 -- The time, once `_clock` is included.

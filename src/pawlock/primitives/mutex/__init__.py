@@ -1,4 +1,4 @@
-"""The mutex: ``lock``, ``rlock`` and their shared form for an explicit ``owner=``."""
+"""The mutex: ``lock``, ``rlock`` and ``fair_lock``."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.engine import SHARED_OWNER
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
 from pawlock.core.protocol.options import FENCE_MS
 from pawlock.core.protocol.runtime import Call, make_call
 from pawlock.core.protocol.scripts import SIZES, Script, for_several, load, pack_words
-from pawlock.primitives.replies import FORCE, LEAVE, LOOK, OWNED, OWNED_LEAVE, PEEK, RENEW_ALL, TAKE
+from pawlock.primitives.replies import FORCE, LEAVE, LOOK, PEEK, RENEW_ALL, TAKE
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.outcomes import Outcome
     from pawlock.core.protocol.primitive import Leaving, Primitive
     from pawlock.errors import PawlockError
 
-__all__ = ["Mutex", "SharedMutex"]
+__all__ = ["Mutex"]
 
 _ACQUIRE = load(__name__, "acquire", read=TAKE)
 _RENEW = load(__name__, "renew", read=TAKE)
@@ -29,17 +28,10 @@ _INSPECT = load(__name__, "inspect", read=LOOK)
 _RENEW_ALL = load(__name__, "renew_all", read=RENEW_ALL)
 _PEEK = load(__name__, "peek", read=PEEK)
 _FORCE = load(__name__, "force", read=FORCE)
-_OWN_ACQUIRE = load(__name__, "own_acquire", read=OWNED)
-_OWN_RENEW = load(__name__, "own_renew", read=OWNED)
-_OWN_LEAVE = load(__name__, "own_leave", read=OWNED_LEAVE)
-
 
 _FENCE = b"fence"
-_QUEUE, _TICKETS, _HOLDS, _DEAD = (
-    f"{WIRE_VERSION}:{helper}".encode() for helper in ("queue", "tickets", "holds", "dead:")
-)
+_QUEUE, _TICKETS, _DEAD = (f"{WIRE_VERSION}:{helper}".encode() for helper in ("queue", "tickets", "dead:"))
 _REST = b"$%%d\r\n%%b%b\r\n$%%d\r\n%%b%b\r\n" % (_QUEUE, _TICKETS)
-_ONE = b"$%%d\r\n%%b%b\r\n" % _HOLDS
 
 
 @lru_cache(maxsize=1024)
@@ -63,7 +55,7 @@ class Mutex:
     polls = False
     advice = "use rlock for re-entry"
 
-    __slots__ = ("_dead", "_holds", "_keys", "_no_tomb", "_owner", "_two", "fence_ms", "key", "kind", "name")
+    __slots__ = ("_dead", "_keys", "_more", "_no_tomb", "_two", "fence_ms", "key", "kind", "name")
 
     def __init__(self, kind: str, name: str, key: str, fence_ms: int = FENCE_MS) -> None:
         self.kind: str = kind
@@ -75,9 +67,9 @@ class Mutex:
         two = b"$%d\r\n%b\r\n$%d\r\n%b%b\r\n" % (len(word), word, size + len(_FENCE), root, _FENCE)
         self._two = len(two)
         self._keys = two + _REST % (size + len(_QUEUE), root, size + len(_TICKETS), root)
-        self._holds = _ONE % (size + len(_HOLDS), root)
         self._dead = root + _DEAD
-        self._owner = b""
+        # A key behind the others, of a wire that has one.
+        self._more = b""
         self.fence_ms: int = fence_ms
         self._no_tomb = _args(0, 0, fence_ms)
 
@@ -97,7 +89,7 @@ class Mutex:
         size = len(word)
         dead = self._dead
         body = b"".join((
-            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n",
+            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._more, SIZES[size], word, b"\r\n",
             _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters, self.fence_ms),
         ))  # fmt: skip
         return make_call((_ACQUIRE, body))
@@ -118,7 +110,7 @@ class Mutex:
         keys = pack_words(self._dead + first, self._dead + second)
         args = _args(ttl_ms, ticket_ms, block, channel, max_waiters, self.fence_ms)
         words = pack_words(first, b"%d" % old.tomb_ms, second)
-        return Call(_SWAP, b"".join((self._keys, keys, self._holds, words, args)))
+        return Call(_SWAP, b"".join((self._keys, keys, self._more, words, args)))
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
         """Replace the token of a holder that gave its lease away; see ``adopt.lua``."""
@@ -128,9 +120,8 @@ class Mutex:
         """Raise the life of a holder or a waiter; see ``renew.lua``."""
         word = token.encode()
         args = _args(ttl_ms, ticket_ms, channel, self.fence_ms)
-        script = _OWN_RENEW if self._owner else _RENEW
-        body = b"%b%b$%d\r\n%b\r\n%b%b" % (self._keys, self._holds, len(word), word, self._owner, args)
-        return make_call((script, body))
+        body = b"%b%b$%d\r\n%b\r\n%b" % (self._keys, self._more, len(word), word, args)
+        return make_call((_RENEW, body))
 
     @staticmethod
     def renew_all(holders: Sequence[tuple[Mutex, str, int]]) -> Call:
@@ -153,7 +144,7 @@ class Mutex:
         size = len(word)
         dead = self._dead
         body = b"".join((
-            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n", args
+            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._more, SIZES[size], word, b"\r\n", args
         ))  # fmt: skip
         return make_call((_LEAVE, body))
 
@@ -171,67 +162,24 @@ class Mutex:
 
     def inspect(self, limit: int) -> Call:
         """Read the state of the name; see ``inspect.lua``."""
-        return Call(_INSPECT, self._keys + self._holds + _args(limit))
+        return Call(_INSPECT, self._keys + self._more + _args(limit))
 
     def peek(self) -> Call:
         """Read who holds the name, secret and all; see ``peek.lua``."""
-        return Call(_PEEK, self._keys + self._holds)
+        return Call(_PEEK, self._keys + self._more)
 
     def force(self, value: bytes, tomb_ms: int) -> Call:
         """Take the name from ``value``, as ``peek`` read it; see ``force.lua``."""
         dead = pack_words(self._dead + value)
         words = (value, b"%d" % tomb_ms, b"%d" % self.fence_ms)
-        return Call(_FORCE, self._keys + dead + self._holds + pack_words(*words))
+        return Call(_FORCE, self._keys + dead + self._more + pack_words(*words))
 
     def _with_tomb(self, script: Script, token: str, args: bytes) -> Call:
         word = token.encode()
         size = len(word)
         dead = self._dead
         body = b"".join((
-            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n",
-            self._owner, args,
+            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._more, SIZES[size], word, b"\r\n",
+            args,
         ))  # fmt: skip
         return Call(script, body)
-
-
-class SharedMutex(Mutex):
-    """A mutex whose value is an explicit owner: several holds, of any process, count as one owner.
-
-    Args:
-        kind: The factory method that made it.
-        name: The name as the user gave it.
-        key: Its key.
-        owner: The owner, as the user gave it.
-        fence_ms: How long its fence is kept after the last use.
-        shown: What others see of an owner that is a secret, which lets nobody in.
-    """
-
-    transferable = False
-    renews_together = False
-
-    __slots__ = ()
-
-    def __init__(
-        self, kind: str, name: str, key: str, owner: str, fence_ms: int = FENCE_MS, shown: str = SHARED_OWNER
-    ) -> None:
-        super().__init__(kind, name, key, fence_ms)
-        self._owner = pack_words(f"owner={owner}@{shown}".encode())
-
-    def acquire(
-        self,
-        token: str,
-        ttl_ms: int,
-        ticket_ms: int,
-        *,
-        wait: bool,
-        block: int,
-        channel: str,
-        max_waiters: int,
-    ) -> Call:
-        """Take the name for the owner, re-enter it, or queue; see ``own_acquire.lua``."""
-        args = _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters, self.fence_ms)
-        return self._with_tomb(_OWN_ACQUIRE, token, args)
-
-    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
-        """End one hold; see ``own_leave.lua``."""
-        return self._with_tomb(_OWN_LEAVE, token, _args(tomb_ms, close_ms, self.fence_ms))

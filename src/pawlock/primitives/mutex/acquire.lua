@@ -1,5 +1,5 @@
 -- Acquires the lock, or queues for it.
--- keys: name, fence, queue, tickets, dead, holds
+-- keys: name, fence, queue, tickets, dead
 -- args: token, ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait, 2 noqueue), block, channel, max_waiters,
 --   fence_ttl_ms, rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
@@ -76,7 +76,7 @@ local gone = {}
 if not value then
   local found = plan(queued)
   pump(found, fence, token)
-  gone, value = found.drop, found.value
+  gone, value = found.drop, found.token
   local cur = found.token == token and found.cur
   if not found.token then
     found.expiry, cur = now_ms + ttl_ms, grant(token, now_ms + ttl_ms, block, fence)

@@ -1,5 +1,5 @@
 -- Replaces the token of a detached lease by a new one: a detached lease can be adopted once.
--- keys: name, fence, queue, tickets, dead (of the new token), holds
+-- keys: name, fence, queue, tickets, dead (of the new token)
 -- args: token (the new one), old, ttl_ms, fence_ttl_ms, rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'U', rid, present} | {'X', rid}
 -- invariant: only the holder's token is replaced, and the one call that replaces it sets the expiry at its owner's word,

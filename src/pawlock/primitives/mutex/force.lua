@@ -1,5 +1,5 @@
 -- Ends the lease of the current holder, and grants the name to the next waiter.
--- keys: name, fence, queue, tickets, dead, holds
+-- keys: name, fence, queue, tickets, dead
 -- args: value (of the name's key), tomb_ms, fence_ttl_ms, rid
 -- returns: {'R', rid, fence, public} | {'A', rid, public of the current holder, present}
 -- invariant: only the value that was read before is deleted, the next fence is above all that its holder was given,
@@ -21,16 +21,12 @@ if value ~= expected then
   return {'A', RID, public(value), present(value)}
 end
 call('HLEN', TICKETS)
-call('HLEN', HOLDS)
 local found = head and plan(head) or {drop = {}}
 go_on()
 local last = mint(1, fence, now_ms + tomb_ms)
 pump(found, fence)
 if not found.token then
   call('DEL', NAME)
-end
-if not found.owned then
-  call('DEL', HOLDS)
 end
 remove(found.drop)
 -- The holder finds the mark with its next renewal, which comes before its lease would have ended.

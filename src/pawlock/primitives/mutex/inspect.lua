@@ -1,10 +1,10 @@
 -- Returns the holders and the waiters.
--- keys: name, fence, queue, tickets, holds
+-- keys: name, fence, queue, tickets
 -- args: limit (how many waiters to list), rid
 -- returns: {'I', rid, holder_public or '', pttl_ms, cur, last, now_ms, foreign, count, qlen,
---   {public, ticket_number, expiry_ms, ...}} and, for an explicit owner: 0, count, {'o', public, expiry_ms, ...}
+--   {public, ticket_number, expiry_ms, ...}}
 -- invariant: it writes nothing, and shows of a token only what follows its secret part.
-local limit, MOST_HOLDERS = tonumber(ARGV[1]), 100
+local limit = tonumber(ARGV[1])
 --@include _fence
 --@include _clock
 local value = call('GET', NAME)
@@ -13,21 +13,6 @@ if refusal then
   return refusal
 end
 --@include _queue
-local count, holders = value and 1 or 0, {}
-if value and string.find(value, '^owner=') then
-  count = 0
-  local holds = call('HGETALL', HOLDS)
-  for i = 1, #holds, 2 do
-    if tonumber(holds[i + 1]) >= now_ms then
-      count = count + 1
-      if count <= MOST_HOLDERS then
-        holders[#holders + 1] = 'o'
-        holders[#holders + 1] = shown(holds[i])
-        holders[#holders + 1] = tonumber(holds[i + 1])
-      end
-    end
-  end
-end
 local waiters = {}
 for from = 0, limit - 1, CHUNK do
   local page = call('ZRANGE', QUEUE, from, math.min(from + CHUNK, limit) - 1, 'WITHSCORES')
@@ -45,11 +30,7 @@ for from = 0, limit - 1, CHUNK do
     waiters[#waiters + 1] = parse(tickets[i])
   end
 end
-local reply = {
+return {
   'I', RID, public(value), call('PTTL', NAME), present_fence(fence), tonumber(fence[1] or '0'), now_ms,
-  is_foreign(value), count, call('ZCARD', QUEUE), waiters
+  is_foreign(value), value and 1 or 0, call('ZCARD', QUEUE), waiters
 }
-if count > 0 and #holders > 0 then
-  reply[12], reply[13], reply[14] = 0, count, holders
-end
-return reply

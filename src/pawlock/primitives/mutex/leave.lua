@@ -1,5 +1,5 @@
 -- Releases, withdraws or undoes: afterwards the token neither holds nor queues.
--- keys: name, fence, queue, tickets, dead, holds
+-- keys: name, fence, queue, tickets, dead
 -- args: token, tomb_ms (0: no tombstone), close_ms (0: hand off immediately), fence_ttl_ms, rid
 -- returns: {'R', rid} | {'W', rid} | {'A', rid, present, 1 (if an operator took the name from it) or 0}
 -- invariant: the name is deleted only while its value is the token, and it is never left absent with a live ticket
@@ -23,9 +23,9 @@ end
 -- function is built. ZREM first: the server then lets SET pass when it is out of memory.
 if holding and head and head ~= token and quick then
   local ticket = call('HGET', TICKETS, head) or ''
-  local expiry, block, channel, owner = string.match(ticket, '^(%d+) %d+ (%d+) (%S+) (.*)$')
+  local expiry, block, channel = string.match(ticket, '^(%d+) %d+ (%d+) (%S+) ')
   local last, version, lives_ms = unpack(call('HMGET', FENCE, 'last', 'v', 'x'))
-  if owner == '-' and tonumber(expiry) > now_ms and version == '1' then
+  if expiry and tonumber(expiry) > now_ms and version == '1' then
     local cur = math.max((last or 0) + 1, now_us)
     last = cur + math.max(block, 1) - 1
     local kept_ms = math.max(now_ms, math.ceil(last / 1000)) + ARGV[4] * 23 / 24

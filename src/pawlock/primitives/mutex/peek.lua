@@ -1,5 +1,5 @@
 -- Reads the holder's value including its secret: `force` needs it to release exactly this holder.
--- keys: name, fence, queue, tickets, holds
+-- keys: name, fence, queue, tickets
 -- args: rid
 -- returns: {'V', rid, cur, {value, public} (nobody holds: {})}
 -- invariant: it writes nothing; the value is used for the next request only and is shown to nobody.
@@ -13,5 +13,4 @@ if refusal then
 end
 call('ZCARD', QUEUE)
 call('HLEN', TICKETS)
-call('HLEN', HOLDS)
 return {'V', RID, present_fence(fence), value and {value, public(value)} or {}}

@@ -1,5 +1,5 @@
 -- Renews a lease, waiting or holding; also confirms a grant that arrived as a message.
--- keys: name, fence, queue, tickets, holds
+-- keys: name, fence, queue, tickets
 -- args: token, ttl_ms, ticket_ttl_ms, channel ('' keeps the current one), fence_ttl_ms,
 --   rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
@@ -60,7 +60,7 @@ remove(gone)
 local reply
 if mine then
   -- Those that go were before it.
-  reply = queued_reply(rank - #gone, expiry, found and found.value or value)
+  reply = queued_reply(rank - #gone, expiry, found and found.token or value)
 else
   reply = {'U', RID, present(value)}
 end

@@ -1,6 +1,6 @@
 -- Releases one token and acquires or queues with the next in one run: a client passes the lock to its own next
 -- waiter only if nobody else waits.
--- keys: name, fence, queue, tickets, dead_old, dead_new, holds
+-- keys: name, fence, queue, tickets, dead_old, dead_new
 -- args: old_token, tomb_ms, token, ttl_ms, ticket_ttl_ms, block, channel, max_waiters, fence_ttl_ms,
 --   rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
@@ -63,7 +63,7 @@ if holding or known then
 end
 pump(found, fence, token)
 if free then
-  value = found.value
+  value = found.token
 end
 local reply
 if value == token then

@@ -80,7 +80,7 @@ class OnceMutex(Mutex):
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of the client that runs it, or waits; see ``renew.lua``."""
         args = pack_words(token.encode()) + _args(ttl_ms, ticket_ms, channel, self.fence_ms)
-        return Call(_RENEW, self._keys + self._done + self._holds + args)
+        return Call(_RENEW, self._keys + self._done + args)
 
     def forget(self) -> Call:
         """Delete the record of the result; see ``forget.lua``."""
@@ -103,7 +103,7 @@ class OnceMutex(Mutex):
     def _with_done(self, script: Script, token: str, args: bytes) -> Call:
         word = token.encode()
         dead = pack_words(self._dead + word)
-        return Call(script, b"".join((self._keys, dead, self._done, self._holds, pack_words(word), args)))
+        return Call(script, b"".join((self._keys, dead, self._done, pack_words(word), args)))
 
 
 class Finishing(OnceMutex):

@@ -1,5 +1,5 @@
 -- Finishes what is done once: records the result, frees the name and notifies everybody who waits.
--- keys: name, fence, queue, tickets, dead, done, holds
+-- keys: name, fence, queue, tickets, dead, done
 -- args: token, tomb_ms (0: no tombstone), type (of the value: n, b, s or j), value, keep_ms, fence (of the lease),
 --   fence_ttl_ms, rid
 -- returns: {'R', rid} | {'L', rid, present, 1 (if an operator took the name from it) or 0}

@@ -1,5 +1,5 @@
 -- Renews the client that runs it, or one that waits for its result: renew.lua of the mutex, unless the result is there.
--- keys: name, fence, queue, tickets, done, holds
+-- keys: name, fence, queue, tickets, done
 -- args: token, ttl_ms, ticket_ttl_ms, channel ('' keeps the current one), fence_ttl_ms,
 --   rid
 -- returns: what renew.lua of the mutex returns | {'D', rid, type, value, fence, done_at_ms}

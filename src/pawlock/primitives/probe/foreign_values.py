@@ -12,10 +12,8 @@ _HOLDER = re.compile(
 )
 """The field that a lock of Redisson has for its holder: the id of its client, and of a thread."""
 
-_OURS = re.compile(
-    rb"[A-Za-z0-9]{22,64}@[\x21-\x7e]*:[\x21-\x7e]+|owner=[^@]{1,200}@(shared|service:[0-9a-f]{12})"
-)
-"""The field that pawlock has there: the token of the holder, or its owner."""
+_OURS = re.compile(rb"[A-Za-z0-9]{22,64}@[\x21-\x7e]*:[\x21-\x7e]+")
+"""The field that pawlock has there: the token of the holder."""
 
 _KINDS = {
     "hash": "a hash",

@@ -66,7 +66,7 @@ class QuorumMutex:
         self.fence_ms: int = fence_ms
         self._name = pack_words(key.encode())
         self._name_fence = pack_words(key.encode(), helper_key(key, "fence").encode())
-        helpers = (f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets", f"{WIRE_VERSION}:holds")
+        helpers = (f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets")
         self._queue = pack_words(*[helper_key(key, suffix).encode() for suffix in helpers])
         self._dead = helper_key(key, f"{WIRE_VERSION}:dead:").encode()
         self._fence_arg = _args(fence_ms)
