@@ -12,7 +12,6 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from pawlock.service.access import Access  # noqa: E402  # of this checkout
 from pawlock.service.app import create_app  # noqa: E402
-from pawlock.service.config import Limits  # noqa: E402
 from pawlock.service.requests import State  # noqa: E402
 from pawlock.service.spaces import Spaces  # noqa: E402
 
@@ -25,7 +24,7 @@ HTTP](../how-to/serve.md).
 
 Every request except `/healthz` and `/readyz` needs `Authorization: Bearer <token>`. Request and response bodies are
 JSON; unknown fields are refused. Percent-encode the parts of a path: a `/` in a name is `%2F`. `{kind}` is one of
-`lock`, `fair_lock`, `rlock` (with `owner`), `semaphore` (with `permits`), `rwlock_read`, `rwlock_write`, `election`,
+`lock`, `fair_lock`, `rlock`, `semaphore` (with `permits`), `rwlock_read`, `rwlock_write`, `election`,
 `key` (a [key of another program](../how-to/serve.md#keys-of-other-programs), its `{name}` such as `redisson:order:42`).
 
 Errors are `application/problem+json` with a stable `code`, and for [errors of the library](errors.md) also with `cause`
@@ -36,8 +35,8 @@ and `fix`:
 
 def document() -> dict[str, Any]:
     """The OpenAPI document of the service."""
-    service = create_app(State(Spaces("redis://localhost"), Access(Limits())))
-    return service.app.openapi()
+    service = create_app(State(Spaces("redis://localhost"), Access()))
+    return service.openapi()
 
 
 def page() -> str:

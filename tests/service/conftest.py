@@ -1,6 +1,6 @@
 """Applications of the service in this process; one instance as a process for all tests, and instances of a test's own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -46,8 +46,8 @@ def serve(server: Server, tokens: Tokens) -> Iterator[Callable[..., Instance]]:
     """Starts an instance on the test's server; ended with the test."""
     instances: list[Instance] = []
 
-    def start(*options: str, port: int = 0) -> Instance:
-        instances.append(Instance(server.url, tokens, *options, port=port))
+    def start(*options: str, port: int = 0, before: Sequence[str] = ()) -> Instance:
+        instances.append(Instance(server.url, tokens, *options, port=port, before=before))
         return instances[-1]
 
     yield start
@@ -85,9 +85,8 @@ def instance(request: pytest.FixtureRequest, server: Server) -> Instance:
 @pytest.fixture
 def attacked(app: Callable[[], App], tokens: Tokens, server: Server) -> Iterator[Callable[..., None]]:
     """Runs a fuzzer of who may end what: its seed and how many steps."""
-    limits = {"max_ttl": 600, "locks": 100_000, "sessions": 100_000, "rate": 0}
     for name, roles in (("alice", ["acquire", "read"]), ("bob", ["acquire", "read"]), ("rita", ["read"])):
-        tokens.add(name, roles=roles, namespaces=["pawlock", "shared"], limits=limits)
+        tokens.add(name, roles=roles, namespaces=["pawlock", "shared"], rate=0)
     service, runs = app(), list[Intruder]()
 
     def attack(seed: int, steps: int) -> None:

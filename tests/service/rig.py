@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pawlock.service.access import Access, entry_for, new_secret
-from pawlock.service.config import Limits
 
 T = TypeVar("T")
 
@@ -49,12 +48,12 @@ class Tokens:
         namespaces: Sequence[str] = ("pawlock",),
         keys: Sequence[str] = (),
         expires: float | None = None,
-        limits: Mapping[str, float] | None = None,
+        rate: float | None = None,
     ) -> str:
         self.secrets[name] = new_secret()
         entry = entry_for(name, self.secrets[name], namespaces, roles, expires, keys)
-        if limits:
-            entry["limits"] = limits
+        if rate is not None:
+            entry["rate"] = rate
         self._entries.append(entry)
         self.path.write_text(json.dumps({"tokens": self._entries}))
         return self.secrets[name]
@@ -131,7 +130,7 @@ class App(Service):
 
         super().__init__(tokens)
         self.loop = loop
-        self.state = State(Spaces(url), Access(Limits(), tokens.path))
+        self.state = State(Spaces(url), Access(tokens.path))
         self.app = create_app(self.state)
         transport = httpx.ASGITransport(self.app, client=("127.0.0.1", 50_000))
         self.client = httpx.AsyncClient(transport=transport, base_url="http://service")

@@ -18,6 +18,15 @@ _CHECKS = (
 )
 
 
+_IMPATIENT = """
+import runpy, sys
+from pawlock.service import requests
+requests.MOST_WAIT = 0.05
+sys.argv = sys.argv[3:]
+runpy.run_module("pawlock", run_name="__main__")
+"""
+
+
 @pytest.fixture(scope="module")
 def schemathesis() -> str:
     """The program, in a place of its own: as a part of this one it would be a plugin of every test."""
@@ -39,10 +48,8 @@ def schemathesis() -> str:
 def test_no_request_that_the_description_allows_or_forbids_breaks_it(
     schemathesis: str, serve: Callable[..., Instance], tokens: Tokens, tmp_path: Path
 ) -> None:
-    limits = {"max_wait": 0.05, "locks": 100_000, "sessions": 100_000, "rate": 0}
-    secret = tokens.add("fuzz", roles=["admin"], namespaces=["*"], keys=["*"], limits=limits)
-    # Nobody reads its log here: it would wait once the pipe is full.
-    service = serve("--log", "none")
+    secret = tokens.add("fuzz", roles=["admin"], namespaces=["*"], keys=["*"], rate=0)
+    service = serve(before=[sys.executable, "-c", _IMPATIENT])
     command = [
         schemathesis, "run", f"{service.address}/openapi.json", "-H", f"Authorization: Bearer {secret}",
         # A stream that never ends.

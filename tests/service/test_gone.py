@@ -5,7 +5,6 @@ import json
 import socket
 import struct
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -59,34 +58,3 @@ def test_a_waiter_that_goes_away_as_its_grant_comes_leaves_the_name_free(
             kept.append(name)
     line.close()
     assert kept == [], "held for nobody"
-
-
-def test_whoever_waits_is_not_forgotten_for_a_request_behind_it(instance: Instance, server: Server) -> None:
-    """Two requests in a row on one connection, of which the first one waits when the client goes away."""
-    instance.acquire("busy", ttl=60)
-    body = json.dumps({"ttl": 60, "wait": 50}).encode()
-    request = (
-        f"POST /v1/ns/pawlock/lock/busy/acquire HTTP/1.1\r\nHost: x\r\n"
-        f"Authorization: Bearer {instance.tokens.secrets['admin']}\r\nContent-Length: {len(body)}\r\n\r\n"
-    ).encode() + body
-    with socket.create_connection(("127.0.0.1", instance.port), 10) as waiter:
-        waiter.sendall(request)
-        assert _until(server, 1, "ZCARD", "{pawlock:busy}:1:queue")
-        waiter.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        time.sleep(0.1)
-    assert _until(server, 0, "ZCARD", "{pawlock:busy}:1:queue")
-
-
-@pytest.mark.slow
-def test_a_client_that_asks_again_is_not_kept_from_its_grant_by_its_former_question(
-    instance: Instance,
-) -> None:
-    """Its connection broke, and nothing has told the service."""
-    instance.acquire("connected")
-    word = {"token": "x" * 24 + "@host:1/thread", "timeout": 2.0}
-    with ThreadPoolExecutor(2) as pool:
-        former = pool.submit(instance.ask, "POST", "/v1/ns/pawlock/calls/wait", word, timeout=10)
-        time.sleep(0.3)
-        again = pool.submit(instance.ask, "POST", "/v1/ns/pawlock/calls/wait", word, timeout=10)
-        answers = [(one.result().status, one.result().body) for one in (former, again)]
-    assert answers == [(200, {"wakeup": None})] * 2

@@ -6,6 +6,7 @@ import json
 import threading
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +16,6 @@ import redis
 
 import pawlock
 from pawlock.service.access import Access, entry_for, new_secret
-from pawlock.service.config import Limits
 from tests.faults.rig import until
 from tests.service.rig import App, Tokens
 from tests.support.command import call
@@ -174,12 +174,12 @@ def test_a_release_wakes_waiters_of_others(
         until(is_told, what="what wakes them")
 
 
-def test_a_key_is_those_bytes_and_no_others(service: App, server: Server) -> None:
+def test_a_name_is_those_bytes_and_no_others(service: App, server: Server) -> None:
     written = {form: unicodedata.normalize(form, "caf\u00e9") for form in ("NFC", "NFD")}
-    for text in written.values():
-        held = service.ask("POST", f"/v1/ns/pawlock/key/{quote(text)}/acquire", {})
+    for (kind, key), text in product((("key", "{}"), ("lock", "pawlock:{}")), written.values()):
+        held = service.ask("POST", f"/v1/ns/pawlock/{kind}/{quote(text)}/acquire", {})
         assert (held.status, held.body["name"]) == (200, text)
-        assert server.command("EXISTS", text) == 1
+        assert server.command("EXISTS", key.format(text)) == 1
     for bad in ("a%00b", "%25", "%2E%2E"):
         assert service.ask("POST", f"/v1/ns/pawlock/key/{bad}/acquire", {}).status in (400, 422)
 
@@ -275,7 +275,7 @@ def test_the_keys_of_a_token_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     path.write_text(json.dumps({"tokens": [{**entry, "keys": "order:*"}]}))
     with pytest.raises(pawlock.ConfigurationError, match="keys must be a list"):
-        Access(Limits(), path).load()
+        Access(path).load()
 
 
 def test_a_token_is_made_with_the_keys_that_it_may_lock(tmp_path: Path) -> None:

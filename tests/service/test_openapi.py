@@ -19,11 +19,10 @@ _TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
 def document() -> dict[str, Any]:
     from pawlock.service.access import Access
     from pawlock.service.app import create_app
-    from pawlock.service.config import Limits
     from pawlock.service.requests import State
     from pawlock.service.spaces import Spaces
 
-    told = create_app(State(Spaces("redis://localhost"), Access(Limits()))).app.openapi()
+    told = create_app(State(Spaces("redis://localhost"), Access())).openapi()
     copy: dict[str, Any] = json.loads(json.dumps(told, allow_nan=False))
     return copy
 

@@ -4,7 +4,6 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -28,13 +27,6 @@ def instance(own_server: Server, tokens: Tokens) -> Iterator[Instance]:
     instance = Instance(own_server.url, tokens)
     yield instance
     instance.end(9)
-
-
-def scripts(server: Server) -> int:
-    reply = server.command("INFO", "commandstats")
-    assert isinstance(reply, bytes)
-    line = next((one for one in reply.decode().splitlines() if one.startswith("cmdstat_evalsha:")), "=0,")
-    return int(line.partition("calls=")[2].partition(",")[0] or 0)
 
 
 @pytest.mark.fault
@@ -78,40 +70,6 @@ def test_without_a_server_it_says_so_soon_and_goes_on_later(own_server: Server, 
     # What the server forgot is held no more, and said so.
     lost = service.ask("POST", f"{NS}/lock/a/release", {"token": held.body["token"]})
     assert (lost.status, lost.body["code"]) == (409, "UNLOCK_FAILED")
-
-
-def test_a_release_confirms_the_next_waiter_in_its_own_round_trip(own_server: Server, service: App) -> None:
-    held = service.acquire("a", ttl=60)
-    with ThreadPoolExecutor(1) as pool:
-        # Waits of the past tell the instance that the name is in demand.
-        for _ in range(2):
-            waiting = pool.submit(service.acquire, "a", ttl=60, wait=30)
-            while service.ask("GET", f"{NS}/lock/a").body["queue_length"] != 1:
-                time.sleep(0.01)
-            before = scripts(own_server)
-            token = {"token": held.body["token"]}
-            assert service.ask("POST", f"{NS}/lock/a/release", token).status == 200
-            held = waiting.result(10)
-            after = scripts(own_server)
-            # Leave and its note, the waiter's confirmation and its note; a renewal of the ticket may come between.
-            assert 4 <= after - before <= 6
-            assert held.body["expires_in"] > 50
-
-
-def test_who_waits_counts_as_no_lease(own_server: Server, service: App, tokens: Tokens) -> None:
-    tokens.add("few", roles=["acquire", "read"], limits={"locks": 2})
-    held = service.acquire("a", ttl=60)
-    with ThreadPoolExecutor(3) as pool:
-        waiting = [pool.submit(service.acquire, "a", token="few", ttl=60, wait=30) for _ in range(3)]
-        while service.ask("GET", f"{NS}/lock/a").body["queue_length"] != 3:
-            time.sleep(0.01)
-        mine = [service.acquire(name, token="few", ttl=60) for name in ("b", "c", "d")]
-        assert [one.status for one in mine] == [200, 200, 429]
-        # At its limit, who is granted gives it back: nobody is left waiting for a lease that nobody got.
-        token = {"token": held.body["token"]}
-        assert service.ask("POST", f"{NS}/lock/a/release", token).status == 200
-        assert {one.result(10).body["code"] for one in waiting} == {"LEASE_LIMIT"}
-    assert service.acquire("a", ttl=5, wait=5).status == 200
 
 
 @pytest.mark.slow

@@ -62,13 +62,7 @@ Exit codes:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the address, or the new token, as a JSON object."
 )
-@click.option(
-    "--log",
-    type=click.Choice(["none", "audit", "requests"]),
-    default="audit",
-    show_default=True,
-    help="Log to standard error as JSON lines: refusals and forced releases (audit), all requests, or none.",
-)
+@click.option("--access-log", is_flag=True, help="Print a line for each request.")
 @click.option(
     "--insecure-http", is_flag=True, help="Allow plain HTTP on a public address, behind a TLS proxy."
 )
@@ -99,7 +93,7 @@ def serve(**given: Any) -> int:
     """
     try:
         # Asked for here so that one line says what is missing.
-        for needed in ("fastapi", "httptools", "uvicorn"):
+        for needed in ("fastapi", "uvicorn"):
             import_module(needed)
     except ImportError as error:
         say(f"{error.name} is not installed: pip install 'pawlock[serve]'", colour="red")
@@ -136,32 +130,32 @@ def _run(
     *,
     url: str | None, host: str, port: int, tokens: Path | None, certificate: str | None, key: str | None,
     client_ca: str | None, insecure_http: bool, drain_delay: float, probe_port: int | None,
-    as_json: bool, log: str, **_: Any,
+    as_json: bool, access_log: bool, **_: Any,
 ) -> int:  # fmt: skip
     from pawlock._target import find_target
     from pawlock.service.access import Access
     from pawlock.service.app import create_app
-    from pawlock.service.config import Limits
     from pawlock.service.requests import State
-    from pawlock.service.runner import Listening
+    from pawlock.service.runner import Listening, bind
     from pawlock.service.runner import serve as listen
     from pawlock.service.spaces import Spaces
 
     _check_reach(host, tokens, certificate, client_ca, insecure_http=insecure_http)
-    state = State(Spaces(url), Access(Limits(), tokens))
+    state = State(Spaces(url), Access(tokens))
     state.access.load()
     # So that what can never work is said now, and not at the first request.
     find_target(url)
     state.spaces.of("pawlock")
     try:
-        listening = Listening(
-            host, port, certificate=certificate, key=key, client_ca=client_ca, drain_delay=drain_delay,
-            probe_port=probe_port,
-        )  # fmt: skip
+        sockets, probes = bind(host, port, probe_port)
     except OSError as error:
         say(error.strerror or str(error), colour="red")
         return Exit.UNAVAILABLE
-    _log_to_stderr(log)
+    listening = Listening(
+        sockets=sockets, probes=probes, certificate=certificate, key=key, client_ca=client_ca,
+        drain_delay=drain_delay, access_log=access_log,
+    )  # fmt: skip
+    _log_to_stderr(access_log=access_log)
     secret = _token_for_this_run(state.access, as_json=as_json) if tokens is None else None
 
     def announce(bound: int, probed: int | None) -> None:
@@ -183,21 +177,12 @@ def _token_for_this_run(access: Access, *, as_json: bool) -> str:
     return secret
 
 
-def _log_to_stderr(which: str) -> None:
-    """Write what happens as lines of JSON."""
-    from pawlock.service.request_log import JsonLines
-
-    lines = JsonLines(lambda line: click.echo(line, err=True))
-    shown = {"none": (), "audit": ("audit",), "requests": ("audit", "access")}[which]
-    for name in ("audit", "access"):
-        logger = logging.getLogger(f"pawlock.service.{name}")
-        logger.propagate = False
-        logger.setLevel(logging.INFO if name in shown else logging.CRITICAL)
-        logger.addHandler(lines)
-    # Failures are always printed.
-    service = logging.getLogger("pawlock.service")
-    service.setLevel(logging.WARNING)
-    service.addHandler(lines)
+def _log_to_stderr(*, access_log: bool) -> None:
+    """Print what the service warns of, who force-released what, and maybe a line for each request."""
+    lines = logging.StreamHandler()
+    lines.setFormatter(logging.Formatter("pawlock: %(message)s"))
+    for name in ("pawlock.service", "pawlock.admin", *(["uvicorn.access"] if access_log else [])):
+        logging.getLogger(name).addHandler(lines)
 
 
 def _announce(scheme: str, where: str, probes: str | None, secret: str | None, *, as_json: bool) -> None:

@@ -9,16 +9,15 @@ import os
 import re
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+from pawlock.core.protocol.options import seconds
 from pawlock.errors import ConfigurationError
-from pawlock.service.config import Limits
 from pawlock.service.problems import Problem
 
 __all__ = ["ROLES", "Access", "Principal", "entry_for", "hash_of", "new_secret", "write_private"]
@@ -31,8 +30,9 @@ ROLES = ("read", "acquire", "force", "admin")
 _PREFIX = "pawlock_"
 _CHECK_EVERY = 1.0
 _LONGEST_TOKEN = 256
+_RATE = 20000.0
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_KNOWN = {"id", "hash", "namespaces", "keys", "roles", "expires", "limits", "not_before"}
+_KNOWN = {"id", "hash", "namespaces", "keys", "roles", "expires", "rate", "not_before"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Principal:
         id: The name of its token; never the token.
         namespaces: Patterns of the namespaces that it may use; ``*`` stands for any text.
         roles: What it may do there.
-        limits: What it may use up.
+        rate: Requests a second on one instance, with bursts of twice as many; 0: no limit.
         expires: When its token ends, in Unix time; None never.
         keys: Patterns of the keys of other programs that it may lock; none unless they are listed.
         hash: What is stored of its token.
@@ -52,7 +52,7 @@ class Principal:
     id: str
     namespaces: tuple[str, ...]
     roles: frozenset[str]
-    limits: Limits
+    rate: float = _RATE
     expires: float | None = None
     keys: tuple[str, ...] = ()
     hash: str = field(default="", repr=False)
@@ -103,38 +103,28 @@ def entry_for(
         entry["keys"] = list(keys)
     if expires is not None:
         entry["expires"] = datetime.fromtimestamp(expires, UTC).isoformat(timespec="seconds")
-    _principal(entry, Limits(), 0)
+    _principal(entry, 0)
     return entry
 
 
 @dataclass(slots=True)
-class _Bucket:
-    tokens: float
-    at: float
-    waiters: int = 0
-    streams: int = 0
-
-
-@dataclass(slots=True)
 class Access:
-    """The tokens that are known, and how much each client uses of this instance now.
+    """The tokens that are known, and how often each client asks this instance.
 
     Args:
-        limits: What a client may use up unless its token says otherwise.
         path: The file of tokens; read again when it changes. None: only those that are added.
     """
 
-    limits: Limits
     path: Path | None = None
     _known: dict[str, Principal] = field(default_factory=dict[str, Principal])
     _own: dict[str, Principal] = field(default_factory=dict[str, Principal])
-    _buckets: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict[str, _Bucket])
+    _buckets: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     _stamp: tuple[int, int, int] | None = None
     _checked_at: float = 0.0
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Add a token, for this instance alone."""
-        self._own[str(entry["hash"])] = _principal(entry, self.limits, 0)
+        self._own[str(entry["hash"])] = _principal(entry, 0)
 
     def load(self) -> None:
         """Read the file.
@@ -153,7 +143,7 @@ class Access:
         if not isinstance(listed, list):
             raise ConfigurationError(f'tokens {self.path}: it must be {{"tokens": [...]}}')
         entries = list(cast("Iterable[Any]", listed))
-        found = [_principal(entry, self.limits, number) for number, entry in enumerate(entries, 1)]
+        found = [_principal(entry, number) for number, entry in enumerate(entries, 1)]
         hashes = [str(entry["hash"]) for entry in entries]
         self._known = dict(zip(hashes, found, strict=True))
         self._stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -197,76 +187,29 @@ class Access:
             )
         return found
 
-    # What a client uses of this instance ------------------------------------------------------------------------
-
-    def _bucket(self, who: Principal) -> _Bucket:
-        bucket = self._buckets.get(who.id)
-        if bucket is None:
-            bucket = self._buckets[who.id] = _Bucket(who.limits.rate * 2, time.monotonic())
-        return bucket
-
     def spend(self, who: Principal) -> None:
         """Count one request.
 
         Raises:
             Problem: 429; the client asks too often.
         """
-        if not who.limits.rate:
+        if not who.rate:
             return
-        bucket, now = self._bucket(who), time.monotonic()
-        bucket.tokens = min(who.limits.rate * 2, bucket.tokens + (now - bucket.at) * who.limits.rate)
-        bucket.at = now
-        if bucket.tokens < 1:
-            text = f"more than {who.limits.rate:g} requests per second: retry later"
-            raise Problem(429, "RATE_LIMIT", text, retry_after=1)
-        bucket.tokens -= 1
-
-    def add_waiter(self, who: Principal) -> None:
-        """Count one waiting request more.
-
-        Raises:
-            Problem: 429; the client has too many of them.
-        """
-        bucket = self._bucket(who)
-        if bucket.waiters >= who.limits.waiters:
+        now = time.monotonic()
+        left, at = self._buckets.get(who.id, (who.rate * 2, now))
+        left = min(who.rate * 2, left + (now - at) * who.rate)
+        self._buckets[who.id] = max(0.0, left - 1), now
+        if left < 1:
             raise Problem(
-                429,
-                "WAITER_LIMIT",
-                f"this client already has {bucket.waiters} waiting requests",
-                retry_after=1,
+                429, "RATE_LIMIT", f"more than {who.rate:g} requests per second: retry later", retry_after=1
             )
-        bucket.waiters += 1
-
-    def remove_waiter(self, who: Principal) -> None:
-        """Count one waiting request less."""
-        self._bucket(who).waiters -= 1
-
-    def used(self, what: str) -> float:
-        """How many there are now of all clients: ``waiters`` or ``streams``."""
-        return float(sum(getattr(bucket, what) for bucket in self._buckets.values()))
-
-    def add_stream(self, who: Principal) -> None:
-        """Count one event stream more.
-
-        Raises:
-            Problem: 429; the client has too many of them.
-        """
-        bucket = self._bucket(who)
-        if bucket.streams >= who.limits.streams:
-            text = f"this client already has {bucket.streams} event streams: close some"
-            raise Problem(429, "WATCHER_LIMIT", text, retry_after=5)
-        bucket.streams += 1
-
-    def remove_stream(self, who: Principal) -> None:
-        """Count one event stream less."""
-        self._bucket(who).streams -= 1
 
 
 def _unknown(text: str) -> Problem:
     return Problem(401, "UNAUTHENTICATED", text, challenge=True)
 
 
-def _principal(entry: object, limits: Limits, number: int) -> Principal:
+def _principal(entry: object, number: int) -> Principal:
     where = f"token {number}" if number else "token"
     if not isinstance(entry, Mapping):
         raise ConfigurationError(f"{where}: it must be an object")
@@ -285,7 +228,7 @@ def _principal(entry: object, limits: Limits, number: int) -> Principal:
         ident,
         _words(fields.get("namespaces"), f"{where}: namespaces", None),
         frozenset(_words(fields.get("roles"), f"{where}: roles", ROLES)),
-        _limited(fields.get("limits"), limits, where),
+        seconds(fields.get("rate", _RATE), f"{where}: rate"),
         _moment(fields.get("expires"), where),
         _words(fields["keys"], f"{where}: keys", None) if "keys" in fields else (),
         str(fields["hash"]),
@@ -303,17 +246,6 @@ def _words(value: object, what: str, allowed: tuple[str, ...] | None) -> tuple[s
             hint = f"; known: {', '.join(allowed)}" if allowed else ""
             raise ConfigurationError(f"{what} has {word!r:.40}{hint}")
     return tuple(cast("Sequence[str]", words))
-
-
-def _limited(value: object, limits: Limits, where: str) -> Limits:
-    if value is None:
-        return limits
-    if not isinstance(value, Mapping):
-        raise ConfigurationError(f"{where}: limits must be an object")
-    try:
-        return replace(limits, **cast("Mapping[str, Any]", value))
-    except TypeError as error:
-        raise ConfigurationError(f"{where}: limits: {error}") from None
 
 
 def _moment(value: object, where: str) -> float | None:

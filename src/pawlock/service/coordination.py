@@ -94,7 +94,7 @@ async def wait(request: Request) -> Response:
 
     async def listen() -> dict[str, Any]:
         async with ctx.waiting():
-            await one.wait(min(body.wait, ctx.who.limits.max_wait))
+            await one.wait(ctx.most(body.wait))
         return {"name": one.name, "open": True}
 
     return await ctx.unless_gone(listen())
@@ -146,7 +146,7 @@ async def meet(request: Request) -> Response:
     ctx = RequestContext(request, "acquire")
     body = await ctx.read(schemas.Arrive)
     plan = plan_behind(_barrier(ctx, body.parties, RETRY_WAITING_FOR))
-    most = min(body.wait, ctx.who.limits.max_wait)
+    most = ctx.most(body.wait)
 
     async def arrive(attempt: Attempt) -> dict[str, Any]:
         async with ctx.waiting():

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import socket
-from http import HTTPStatus
-
+from fastapi import FastAPI
 from starlette.responses import Response
 
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.runtime import Fault
-from pawlock.errors import PawlockError
-from pawlock.service.problems import Problem, problem_of, response_of
+from pawlock.service import schemas
+from pawlock.service.problems import Problem, answer_problem, problem_of
 from pawlock.service.requests import State, answer
 
-__all__ = ["alive", "open_probes", "ready"]
-
-_WITHIN = 5.0
-_LONGEST = 8192
-_MOST_AT_ONCE = 64
+__all__ = ["add_health", "create_probes"]
 
 
-def alive() -> Response:
-    """200 as long as the process responds."""
-    return answer({"alive": True})
-
-
-async def ready(state: State) -> Response:
-    """200 while the service accepts requests and its lock server responds.
-
-    Raises:
-        Problem: It is about to end, or the server does not answer.
-    """
+async def _ready(state: State) -> Response:
     if state.draining:
         raise Problem(503, "DRAINING", "shutting down")
     space = state.spaces.of("pawlock")
@@ -44,44 +26,27 @@ async def ready(state: State) -> Response:
     return answer({"ready": True})
 
 
-async def _respond(state: State, head: bytes) -> Response:
-    method, _, rest = head.partition(b" ")
-    path = rest.partition(b" ")[0].partition(b"?")[0]
-    try:
-        if method in (b"GET", b"HEAD") and path == b"/readyz":
-            return await ready(state)
-        if method in (b"GET", b"HEAD") and path == b"/healthz":
-            return alive()
-    except Problem as problem:
-        return response_of(problem)
-    except PawlockError as error:
-        return response_of(problem_of(error))
-    return response_of(Problem(404, "NO_SUCH_ROUTE", "this port serves only GET /healthz and GET /readyz"))
+def add_health(app: FastAPI, state: State) -> None:
+    """Add ``/healthz`` and ``/readyz``, which need no token."""
+    alive = {"responses": schemas.success({"alive": "flag"})}
+    ready = {"responses": {**schemas.success({"ready": "flag"}), **schemas.problems(502, 503)}}
+
+    @app.head("/healthz", include_in_schema=False)
+    @app.get("/healthz", tags=["health"], summary="Liveness check", openapi_extra=alive)
+    async def healthz() -> Response:
+        """200 as long as the process responds."""
+        return answer({"alive": True})
+
+    @app.head("/readyz", include_in_schema=False)
+    @app.get("/readyz", tags=["health"], summary="Readiness check", openapi_extra=ready)
+    async def readyz() -> Response:
+        """200 while it takes requests and the server behind it answers, else 503."""
+        return await _ready(state)
 
 
-async def open_probes(state: State, listener: socket.socket) -> asyncio.Server:
-    """Serve ``/healthz`` and ``/readyz`` in plain HTTP on a separate port: no token, no certificate, nothing else.
-
-    Args:
-        state: The instance.
-        listener: A socket that is bound.
-    """
-    room = asyncio.Semaphore(_MOST_AT_ONCE)
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
-            async with room, asyncio.timeout(_WITHIN):
-                head = await reader.readuntil(b"\r\n\r\n")
-                response = await _respond(state, head)
-                lines = [
-                    f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}".encode()
-                ]
-                lines += [name + b": " + value for name, value in response.raw_headers]
-                lines += [b"cache-control: no-store", b"connection: close", b"", b""]
-                writer.write(
-                    b"\r\n".join(lines) + (b"" if head.startswith(b"HEAD ") else bytes(response.body))
-                )
-                await writer.drain()
-        writer.close()
-
-    return await asyncio.start_server(serve, sock=listener, limit=_LONGEST)
+def create_probes(state: State) -> FastAPI:
+    """An application with these two alone."""
+    app = FastAPI(openapi_url=None)
+    app.add_exception_handler(Problem, answer_problem)
+    add_health(app, state)
+    return app

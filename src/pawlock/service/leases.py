@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import re
@@ -23,7 +22,7 @@ from pawlock.errors import NotHeld, ScriptError, WrongKey
 from pawlock.service.access import Principal
 from pawlock.service.problems import Problem
 from pawlock.service.spaces import KEY, Space
-from pawlock.service.store.replies import NoSession, TooMany
+from pawlock.service.store.replies import NoSession
 from pawlock.service.terms import options_for
 
 __all__ = [
@@ -109,17 +108,18 @@ async def renew(
         raise not_held(spec, "renew")
     primitive = spec.primitive(space)
     question = primitive.renew(token, ttl_ms, min(ttl_ms, 3000), "")
-    update = space.store.update(who.id, session, ttl_ms, json.dumps([token]), "[]")
-    outcome, noted = await space.engine.runtime.call_many((question, update), _SECOND.request_timeout)
+    update = space.store.update(who.id, session, "[]")
+    calls = (question, update) if session else (question,)
+    outcome, *noted = await space.engine.runtime.call_many(calls, _SECOND.request_timeout)
     if isinstance(outcome, Fault):
         outcome = await call(space, question, "renew", primitive.name)
     if not isinstance(outcome, Granted):
         space.remove_record(who.id, session, token)
         raise _not_held(spec, outcome, primitive, "renew")
-    if isinstance(noted, Fault):
-        noted = await call(space, update, "note a renewal")
-    if session and not noted.in_session:
-        raise session_over()
+    for there in noted:
+        found = await call(space, update, "look at a session") if isinstance(there, Fault) else there
+        if not found.in_session:
+            raise session_over()
     return outcome.fence, outcome.left_ms / 1000
 
 
@@ -164,26 +164,14 @@ async def release(space: Space, spec: LeaseSpec, token: str, who: Principal, ses
     primitive = spec.primitive(space)
     left = primitive.leave(token, 0, 0)
     removal = space.removal(who.id, session, token)
-    # The next waiter here is asked for in the same write: it then need not ask once it is notified.
-    offer = space.offer(primitive.key) if primitive.key in space.waiting else None
-    runtime, calls, offered = space.engine.runtime, (left, removal), None
-    sent_at = runtime.now()
-    try:
-        outcome, noted, *more = await runtime.call_many(
-            calls if offer is None else calls + offer.calls, _SECOND.request_timeout
-        )
-        offered = more
-    finally:
-        if offer is not None:
-            offer.heard(offered, sent_at)
-            # Who gets the name is answered before who gave it back.
-            await asyncio.sleep(0)
+    calls = (left, removal) if session else (left,)
+    outcome, *noted = await space.engine.runtime.call_many(calls, _SECOND.request_timeout)
     if isinstance(outcome, Fault):
         # It may have been applied: asked again, the answer is "not held", which then says nothing new.
         again = await call(space, left, "release", primitive.name)
         return isinstance(again, Released) or outcome.maybe_applied
-    if isinstance(noted, Fault):
-        # What is noted only counts leases, and ends by itself.
+    if any(isinstance(one, Fault) for one in noted):
+        # What is noted ends by itself.
         space.engine.post(removal)
     return _ended(spec, primitive, outcome)
 
@@ -213,17 +201,8 @@ def _not_held(spec: LeaseSpec, outcome: Outcome, primitive: Primitive, doing: st
 
 
 async def open_session(space: Space, session: str, ttl_ms: int, who: Principal) -> None:
-    """Open a session.
-
-    Raises:
-        Problem: The client has too many of them.
-    """
-    outcome = await call(
-        space, space.store.open(who.id, session, ttl_ms, who.limits.sessions), "open a session"
-    )
-    if isinstance(outcome, TooMany):
-        text = f"this client already has {outcome.already} sessions, and its limit is {who.limits.sessions}"
-        raise Problem(429, "SESSION_LIMIT", text, retry_after=1)
+    """Open a session."""
+    await call(space, space.store.open(who.id, session, ttl_ms), "open a session")
 
 
 async def keep_session(space: Space, session: str, who: Principal) -> Mapping[str, Any]:
@@ -246,7 +225,6 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
     held: list[dict[str, Any]] = []
     # A key that its token may no longer lock is not renewed.
     lost = [_line(spec, token) for token, spec in noted if not _may_hold(who, spec)]
-    renewed: list[str] = []
     for (token, spec), outcome, question in zip(pairs, outcomes, calls, strict=True):
         line, answer = _line(spec, token), outcome
         if isinstance(outcome, Fault):
@@ -255,13 +233,11 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
                 answer = await call(space, question, "renew", spec.name)
         if isinstance(answer, Granted):
             held.append({**line, "fence": answer.fence, "expires_in": answer.left_ms / 1000})
-            renewed.append(token)
         else:
             lost.append(line)
-    if noted:
+    if lost:
         over = json.dumps([line["token"] for line in lost])
-        update = space.store.update(who.id, session, ttl_ms, json.dumps(renewed), over)
-        await call(space, update, "note renewals")
+        await call(space, space.store.update(who.id, session, over), "note what was lost")
     return {"ttl": ttl_ms / 1000, "held": held, "lost": lost}
 
 

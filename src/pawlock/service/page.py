@@ -61,7 +61,6 @@ async def whoami(request: Request) -> Response:
     """What the token may do in a namespace: query ``namespace``, default ``pawlock``."""
     state: State = request.app.state.pawlock
     who = state.access.who(request.headers.get("authorization"))
-    request.scope["pawlock.who"] = who.id
     state.access.spend(who)
     namespace = plain(request.query_params.get("namespace", "pawlock"))
     check_namespace(namespace)

@@ -174,11 +174,10 @@ def response_of(problem: Problem) -> Response:
     return Response(json.dumps(body), problem.status, headers, TYPE)
 
 
-async def answer_problem(request: Request, error: Exception) -> Response:
+async def answer_problem(_: Request, error: Exception) -> Response:
     """FastAPI's handler for all of them."""
     if isinstance(error, PawlockError):
         error = problem_of(error)
     if isinstance(error, Problem):
-        request.scope["pawlock.code"] = error.code
         return response_of(error)
     raise error

@@ -7,11 +7,9 @@ import hashlib
 import hmac
 import json
 import re
-import unicodedata
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -28,12 +26,27 @@ from pawlock.service.problems import Problem
 from pawlock.service.spaces import KEY, Space, Spaces
 from pawlock.service.store.replies import Answered, KeyReused
 
-__all__ = ["GONE", "Attempt", "RequestContext", "State", "answer", "plain", "segment"]
+__all__ = [
+    "GONE",
+    "MOST_TTL",
+    "MOST_WAIT",
+    "Attempt",
+    "RequestContext",
+    "State",
+    "answer",
+    "plain",
+    "segment",
+]
 
 _ONCE_FOR_MS = 600_000
+MOST_TTL = 3600.0
+"""The longest ttl of a lease or session, in seconds."""
+MOST_WAIT = 60.0
+"""The longest wait of one request in seconds: proxies cut connections after about as long."""
+_MOST_BODY = 16384
 _LONGEST_KEY = 200
 _LONGEST_SEGMENT = 2000
-"""A name has 200 bytes; escaped and not yet normalized it is longer."""
+"""A name has 200 bytes; escaped it is longer."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SESSION = re.compile(r"s(\d{4,9})-[A-Za-z0-9]{16,64}")
 GONE = 499
@@ -85,42 +98,31 @@ def answer(content: Any, status: int = 200, headers: dict[str, str] | None = Non
     return Response(json.dumps(content), status, headers, "application/json")
 
 
-def segment(raw: str, *, exact: bool = False) -> str:
+def segment(raw: str) -> str:
     """A part of a path as text. It is split before it is decoded, so ``%2F`` is part of a name.
-
-    Args:
-        raw: The part.
-        exact: Whether another way to write one text is another one: a key is those bytes and no others.
 
     Raises:
         Problem: It is no text, longer than any name, or would mean another path to a proxy.
     """
     if len(raw) > _LONGEST_SEGMENT:
-        # Before it is remembered, and before an error repeats it.
+        # Before an error repeats it.
         text = f"a namespace or name must be at most 200 bytes, got {len(raw)} characters in the path"
         raise Problem(400, "BAD_PATH", text)
-    return _segment(raw, exact)
-
-
-@lru_cache(maxsize=4096)
-def _segment(raw: str, exact: bool) -> str:  # noqa: FBT001 - a key of the cache
     try:
-        text = unquote_to_bytes(raw).decode()
-        normal = plain(text)
-        return text if exact else normal
+        return plain(unquote_to_bytes(raw).decode())
     except UnicodeDecodeError:
         raise Problem(400, "BAD_PATH", "the path is not UTF-8") from None
 
 
 def plain(text: str) -> str:
-    """A namespace or a name as it was given; two ways to write one text are one name.
+    """A namespace or a name, which is what was given: nothing normalizes it.
 
     Raises:
         Problem: It is none, or would mean another path to a proxy.
     """
     if text in ("", ".", "..") or _CONTROL.search(text):
         raise Problem(400, "BAD_PATH", "a path segment is empty, is a dot segment, or has control characters")
-    return unicodedata.normalize("NFC", text)
+    return text
 
 
 class RequestContext:
@@ -143,16 +145,15 @@ class RequestContext:
         # Of a repeated header, the first one.
         self._headers: dict[bytes, bytes] = dict(request.scope["headers"][::-1])
         self.who: Principal = self.state.access.who(self.header(b"authorization"))
-        request.scope["pawlock.who"] = self.who.id
         self.state.access.spend(self.who)
         named = segment(request.path_params["namespace"]) if namespace is None else namespace
         self._role, self._named = role, named
         self._check(self.who)
         if self.state.draining:
             raise Problem(503, "DRAINING", "this instance is shutting down: use another one", retry_after=1)
-        self.space: Space = self.state.spaces.of(named, self.who)
+        self.space: Space = self.state.spaces.of(named)
         self.session: str = self.header(b"pawlock-session") or ""
-        if self.session and not 0 < (self.session_ttl_ms or 0) <= self.who.limits.max_ttl * 1000:
+        if self.session and not 0 < (self.session_ttl_ms or 0) <= MOST_TTL * 1000:
             # Anybody can write the header: a client that may not open such a session has none.
             raise leases.session_over()
         self.gone: bool = False
@@ -178,11 +179,9 @@ class RequestContext:
             Problem: It is none, or the token may not lock it.
             ConfigurationError: It can never be a key.
         """
-        raw = self.request.path_params["name"]
-        if kind != KEY:
-            return segment(raw)
-        text = segment(raw, exact=True)
-        self.check_key(read_key(text).key)
+        text = segment(self.request.path_params["name"])
+        if kind == KEY:
+            self.check_key(read_key(text).key)
         return text
 
     def check_key(self, key: str) -> None:
@@ -215,16 +214,15 @@ class RequestContext:
 
         Raises:
             Problem: 413, 400 or 422.
-            ClientDisconnect: It went away, or was too slow.
+            ClientDisconnect: It went away.
         """
-        limit = self.who.limits.body * times
+        limit = _MOST_BODY * times
         length = self._headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > limit:
             raise _too_large(limit)
         receive = self.request.receive
         chunks: list[bytes] = []
         size, more = 0, True
-        # The connection limits how long that may take.
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -262,7 +260,6 @@ class RequestContext:
         Raises:
             Problem: Its token ended meanwhile: it could neither renew nor release what it would be granted.
         """
-        self.state.access.add_waiter(self.who)
         task = asyncio.current_task()
         watcher = asyncio.get_running_loop().create_task(self._watch(task))
         try:
@@ -270,7 +267,6 @@ class RequestContext:
             self.check_again()
         finally:
             watcher.cancel()
-            self.state.access.remove_waiter(self.who)
 
     async def _watch(self, task: asyncio.Task[Any] | None) -> None:
         while (await self.request.receive())["type"] != "http.disconnect":
@@ -279,10 +275,14 @@ class RequestContext:
         if task is not None:
             task.cancel()
 
-    def is_gone(self) -> bool:
+    @staticmethod
+    def most(wait: float) -> float:
+        """How long it may wait, of what it asks for."""
+        return min(wait, MOST_WAIT)
+
+    async def is_gone(self) -> bool:
         """Whether the client has disconnected: nobody would read the answer."""
-        look = self.request.scope.get("pawlock.gone")
-        self.gone = self.gone or (look is not None and bool(look()))
+        self.gone = self.gone or await self.request.is_disconnected()
         return self.gone
 
     async def once(self, token: str, do: Work, *, keep: bool = False) -> Response:

@@ -16,7 +16,7 @@ from pawlock.service import leases, schemas
 from pawlock.service.acquisition import Acquisition
 from pawlock.service.leases import LeaseSpec
 from pawlock.service.problems import Problem
-from pawlock.service.requests import Attempt, RequestContext, answer, segment
+from pawlock.service.requests import MOST_TTL, Attempt, RequestContext, answer, segment
 from pawlock.service.spaces import MUTEXES, is_kind, known_kinds
 
 __all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router", "ttl_of"]
@@ -50,8 +50,8 @@ def ttl_of(ctx: RequestContext, ttl: float | None) -> int:
             raise Problem(422, "BAD_BODY", "ttl: a lease in a session has the TTL of the session")
         return bound
     seconds = check_ttl(_DEFAULT_TTL if ttl is None else ttl)
-    if seconds > ctx.who.limits.max_ttl:
-        text = f"ttl must be at most {ctx.who.limits.max_ttl:g} s for this client, got {seconds:g}"
+    if seconds > MOST_TTL:
+        text = f"ttl must be at most {MOST_TTL:g} s for this client, got {seconds:g}"
         raise Problem(422, "TTL_LIMIT", text)
     return to_ms(seconds)
 
@@ -73,7 +73,7 @@ async def acquire(request: Request) -> Response:
     ctx = RequestContext(request, "acquire")
     body = await ctx.read(schemas.Acquire)
     spec, ttl_ms = _spec_of(ctx, body), ttl_of(ctx, body.ttl)
-    wait = min(body.wait, ctx.who.limits.max_wait)
+    wait = ctx.most(body.wait)
     if body.identifier is not None and spec.kind not in MUTEXES:
         raise ConfigurationError(f"identifier is not supported for a {spec.kind}")
     mark = "" if body.identifier is None else ctx.mark_of(body.identifier)

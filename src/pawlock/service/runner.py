@@ -1,4 +1,4 @@
-"""Running the service: sockets, TLS, slow clients, and a graceful end."""
+"""Running the service: sockets, TLS, and a graceful end."""
 
 from __future__ import annotations
 
@@ -8,149 +8,59 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable
-from types import FrameType
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from pawlock.service.connections import Connection
-from pawlock.service.health import open_probes
+from pawlock.service.health import create_probes
 from pawlock.service.requests import State
 
-__all__ = ["Listening", "serve"]
-
+__all__ = ["Listening", "bind", "serve"]
 
 _BACKLOG = 4096
-_OTHER_FILES = 600
-"""How many files it opens besides the connections of its clients: those to the servers of the locks above all."""
 
 
-_UNDERWAY = 4
-"""How many times as many connections as one look at the port accepts (the backlog) are open before the first of them
-can be refused: asyncio makes something of a connection three turns of the loop after it was accepted."""
-
-
-def _room_for(connections: int) -> tuple[int, int]:
-    """How many connections can be taken, and the backlog: as wanted, if the process may open so many files."""
-    try:
-        import resource
-    except ImportError:
-        return connections, _BACKLOG
-    wanted = connections + _UNDERWAY * _BACKLOG + _OTHER_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        with contextlib.suppress(ValueError, OSError):
-            # The usual 1,024 are for programs that wait with select().
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = wanted if soft == resource.RLIM_INFINITY else min(wanted, soft)
-    files -= min(_OTHER_FILES, files // 4)
-    backlog = max(1, min(_BACKLOG, files // (2 * _UNDERWAY)))
-    return max(1, min(connections, files - _UNDERWAY * backlog)), backlog
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, which first reports not ready, and wakes waiting requests when it ends."""
-
-    def __init__(self, config: uvicorn.Config, state: State, delay: float) -> None:
-        super().__init__(config)
-        self._state = state
-        self._delay = delay
-        self.probes: asyncio.Server | None = None
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to shut down; a second signal skips the drain delay, and a third Ctrl-C aborts running requests."""
-        del frame
-        if self._state.draining:
-            self.force_exit = self.should_exit and sig == signal.SIGINT
-            self._end()
-            return
-        self._state.draining = True
-        if self._delay:
-            # Balancers see /readyz first, so that nobody is sent here when the port closes.
-            asyncio.get_running_loop().call_later(self._delay, self._end)
-        else:
-            self._end()
-
-    async def shutdown(self, sockets: Any = None) -> None:
-        """Close all; the probes last."""
-        await super().shutdown(sockets)
-        if self.probes is not None:
-            self.probes.close()
-
-    def _end(self) -> None:
-        self._state.spaces.interrupt()
-        for end in self._state.at_end:
-            end()
-        # Not by uvicorn's own way, which ends by the same signal in turn: a request to end is no failure.
-        self.should_exit = True
-
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
     """Where and how it listens.
 
     Args:
-        host: The address.
-        port: The port; 0 takes a free one.
+        sockets: For its clients.
+        probes: For probes, in plain HTTP; empty: none.
         certificate: A file with its certificate chain; None: plain HTTP.
         key: A file with its private key.
         client_ca: A file with the authorities whose clients are let in; None: any client.
         drain_delay: Seconds between "not ready" and closing the port.
-        probe_port: A port for probes, in plain HTTP; 0 takes a free one, None: none.
-        connections: How many at once; fewer where the system lets the process open fewer files.
-
-    Raises:
-        OSError: An address that cannot be listened on; its text says which.
+        access_log: Whether a line is written for each request.
     """
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        *,
-        certificate: str | None = None,
-        key: str | None = None,
-        client_ca: str | None = None,
-        drain_delay: float = 0.0,
-        probe_port: int | None = None,
-        connections: int = 20_000,
-    ) -> None:
-        # Bound at once: a port in use is reported before anything else is printed.
-        self.listeners: list[socket.socket] = _bind(host, port)
-        try:
-            self.probes: list[socket.socket] = [] if probe_port is None else _bind(host, probe_port)[:1]
-        except OSError:
-            for listener in self.listeners:
-                listener.close()
-            raise
-        self.certificate = certificate
-        self.key = key
-        self.client_ca = client_ca
-        self.drain_delay = drain_delay
-        self.connections = connections
+    sockets: list[socket.socket]
+    probes: list[socket.socket]
+    certificate: str | None = None
+    key: str | None = None
+    client_ca: str | None = None
+    drain_delay: float = 0.0
+    access_log: bool = False
 
-    def config(self, app: ASGIApp) -> uvicorn.Config:
-        """As uvicorn takes it."""
-        connections, backlog = _room_for(self.connections)
-        return uvicorn.Config(
-            app,
-            http=Connection,
-            ws="none",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=10,
-            limit_concurrency=connections,
-            backlog=backlog,
-            ssl_certfile=self.certificate,
-            ssl_keyfile=self.key,
-            ssl_ca_certs=self.client_ca,
-            ssl_cert_reqs=ssl.CERT_REQUIRED if self.client_ca else ssl.CERT_NONE,
-        )
+
+def _server(app: ASGIApp, access_log: bool, **options: Any) -> uvicorn.Server:  # noqa: FBT001
+    config = uvicorn.Config(
+        app,
+        ws="none",
+        # The program says what is logged, and where.
+        log_config=None,
+        log_level="info" if access_log else "warning",
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+        access_log=access_log,
+        **options,
+    )
+    return uvicorn.Server(config)
 
 
 def serve(
@@ -167,25 +77,88 @@ def serve(
     Returns:
         False if it could not begin.
     """
-    server = _Server(listening.config(app), state, listening.drain_delay)
-    begin = server.startup
+    _allow_many_files()
+    loop_factory = None
+    with contextlib.suppress(ImportError):
+        import uvloop
 
-    async def startup(sockets: Any = None) -> None:
-        await begin(sockets)
-        if not server.started:
-            return
-        for listener in listening.listeners:
-            # So many may wait in the system, however few are accepted at a time.
-            listener.listen(_BACKLOG)
-        probe_port = None
-        for listener in listening.probes:
-            server.probes = await open_probes(state, listener)
-            probe_port = _port_of(listener)
-        started(_port_of(listening.listeners[0]), probe_port)
+        loop_factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(_serve(app, state, listening, started))
 
-    server.startup = startup  # type: ignore[method-assign]
-    server.run(sockets=listening.listeners)
-    return server.started
+
+async def _serve(
+    app: ASGIApp, state: State, listening: Listening, started: Callable[[int, int | None], object]
+) -> bool:
+    main = _server(
+        app,
+        listening.access_log,
+        ssl_certfile=listening.certificate,
+        ssl_keyfile=listening.key,
+        ssl_ca_certs=listening.client_ca,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if listening.client_ca else ssl.CERT_NONE,
+    )
+    probes = _server(create_probes(state), listening.access_log, lifespan="off")
+    loop = asyncio.get_running_loop()
+    running = loop.create_task(main.serve(listening.sockets))
+    probing = loop.create_task(probes.serve(listening.probes))
+    while not (main.started and probes.started) and not running.done():  # noqa: ASYNC110 - uvicorn has no event
+        await asyncio.sleep(0.01)
+
+    def end() -> None:
+        state.spaces.interrupt()
+        for one in state.at_end:
+            one()
+        main.should_exit = True
+
+    def told(number: int) -> None:
+        """Begin to shut down; a second signal skips the drain delay, and a third Ctrl-C aborts running requests."""
+        if main.should_exit and number == signal.SIGINT:
+            main.force_exit = True
+        elif state.draining or not listening.drain_delay:
+            state.draining = True
+            end()
+        else:
+            # Balancers see /readyz first, so that nobody is sent here when the port closes.
+            state.draining = True
+            loop.call_later(listening.drain_delay, end)
+
+    if not running.done():
+        # After uvicorn's own, which would end by the same signal in turn: a request to end is no failure.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, told, number)
+        probed = _port_of(listening.probes[0]) if listening.probes else None
+        started(_port_of(listening.sockets[0]), probed)
+    await asyncio.wait([running])
+    probes.should_exit = True
+    await asyncio.gather(running, probing)
+    return main.started
+
+
+def _allow_many_files() -> None:
+    """Raise the limit of open files as far as it may be: the usual 1,024 are for programs that wait with select()."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def bind(
+    host: str, port: int, probe_port: int | None = None
+) -> tuple[list[socket.socket], list[socket.socket]]:
+    """Sockets for clients, and for probes; bound at once, so that a port in use is reported first.
+
+    Raises:
+        OSError: An address that cannot be listened on; its text says which.
+    """
+    sockets = _bind(host, port)
+    try:
+        return sockets, [] if probe_port is None else _bind(host, probe_port)
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
@@ -195,9 +168,7 @@ def _bind(host: str, port: int) -> list[socket.socket]:
         known = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in dict.fromkeys(known):
             where = (address[0], port or (_port_of(found[0]) if found else 0))
-            one = socket.create_server(where, family=family, backlog=_BACKLOG)
-            one.setblocking(False)
-            found.append(one)
+            found.append(socket.create_server(where, family=family, backlog=_BACKLOG))
     except OSError as error:
         for one in found:
             one.close()

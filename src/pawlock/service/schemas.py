@@ -231,7 +231,6 @@ _STATUS = {
     401: "The token is missing, unknown or expired.",
     403: "The token does not allow this in this namespace.",
     404: "Unknown kind, or the session has ended.",
-    408: "The request took too long to arrive.",
     409: "The token does not hold the lock (any more), or the request conflicts with the current state.",
     413: "The body is too large.",
     422: "The request can never succeed.",

@@ -104,7 +104,7 @@ class _Several:
                 # The first ones have waited for the last one.
                 for one, found in zip(grants, await self.renew(), strict=True):
                     one.update(found)
-                if ctx.is_gone():
+                if await ctx.is_gone():
                     raise asyncio.CancelledError
         except NotHeld as error:
             self._give_back()
@@ -147,7 +147,7 @@ async def acquire_all(request: Request) -> Response:
     if len(by_key) < len(specs):
         raise Problem(422, "BAD_BODY", "names, keys: one is listed twice and would wait for itself")
     wanted = [by_key[key] for key in sorted(by_key)]
-    ttl_ms, wait = ttl_of(ctx, body.ttl), min(body.wait, ctx.who.limits.max_wait)
+    ttl_ms, wait = ttl_of(ctx, body.ttl), ctx.most(body.wait)
 
     async def take(attempt: Attempt) -> dict[str, Any]:
         several = _Several(ctx, attempt, ttl_ms)

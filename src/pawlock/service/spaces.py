@@ -7,8 +7,8 @@ import json
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
 
 from pawlock._inside import engine_here, plan_behind, settings_of
 from pawlock._template import escape
@@ -16,9 +16,8 @@ from pawlock.aio import AsyncClient
 from pawlock.core.keep.engine import Engine
 from pawlock.core.protocol.key_text import read_key
 from pawlock.core.protocol.names import check_namespace
-from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.primitive import Primitive
-from pawlock.core.protocol.runtime import Call, Fault
+from pawlock.core.protocol.runtime import Call
 from pawlock.core.state.plan import Plan
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.permits import Permits
@@ -35,10 +34,8 @@ if TYPE_CHECKING:
 __all__ = [
     "KEY",
     "MUTEXES",
-    "Offer",
     "Space",
     "Spaces",
-    "Waiting",
     "is_kind",
     "kinds",
     "known_kinds",
@@ -79,26 +76,6 @@ def is_kind(kind: str) -> bool:
     return entry is not None and _is_held(entry)
 
 
-class Offer(NamedTuple):
-    """What a release asks on behalf of the next waiter.
-
-    Attributes:
-        calls: The waiter's confirmation, and the note of it.
-        heard: To be called with both outcomes, or None, and when they were asked for.
-    """
-
-    calls: tuple[Call, Call]
-    heard: Callable[[Sequence[Outcome | Fault] | None, float], None]
-
-
-class Waiting(Protocol):
-    """A request that waits here."""
-
-    def offer(self) -> Offer | None:
-        """What a release may ask on its behalf."""
-        ...
-
-
 class Space:
     """One namespace.
 
@@ -106,20 +83,16 @@ class Space:
         namespace: Its name.
         client: The client.
         store: What the service keeps there.
-        waiting: Requests that wait at this instance, in the order in which they came, by the key that they wait for.
-        contended: Keys that somebody else held when they were last asked for here.
+        waiting: How many requests wait for a lock here.
         used_at: When it was asked for last, on the clock of this instance.
-        opened_by: The client that asked for it first, which it counts for; ``""``: the service itself.
     """
 
-    def __init__(self, namespace: str, client: AsyncClient, opened_by: str = "") -> None:
+    def __init__(self, namespace: str, client: AsyncClient) -> None:
         self.namespace = namespace
         self.client = client
         self.store: StoreKeys = StoreKeys(check_namespace(namespace))
-        self.waiting: dict[str, dict[Waiting, None]] = {}
-        self.contended: OrderedDict[str, None] = OrderedDict()
+        self.waiting: int = 0
         self.used_at: float = now()
-        self.opened_by: str = opened_by
         self._tasks: set[asyncio.Task[None]] = set()
         self._listing = asyncio.Lock()
         self._listed: tuple[float, list[LockInfo]] = (-math.inf, [])
@@ -138,12 +111,6 @@ class Space:
                 self._listed = now(), await self.client.locks()
             return self._listed[1]
 
-    def remember_contended(self, key: str) -> None:
-        """Somebody else held this key: the next grant of it is not likely to come at once."""
-        self.contended[key] = None
-        if len(self.contended) > _MOST_PRIMITIVES:
-            self.contended.popitem(last=False)
-
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that nobody waits for; what goes wrong is logged."""
         task = asyncio.get_running_loop().create_task(work)
@@ -160,21 +127,14 @@ class Space:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=1.0)
 
-    def offer(self, key: str) -> Offer | None:
-        """What to ask together with a release, for who has waited here for its key the longest."""
-        for acquisition in self.waiting.get(key, ()):
-            offer = acquisition.offer()
-            if offer is not None:
-                return offer
-        return None
-
     def removal(self, client: str, session: str, token: str) -> Call:
-        """The call that removes the record of a lease from those of its client."""
-        return self.store.update(client, session, 1, "[]", json.dumps([token]))
+        """The call that removes the record of a lease from its session."""
+        return self.store.update(client, session, json.dumps([token]))
 
     def remove_record(self, client: str, session: str, token: str) -> None:
         """Remove the record in the background; not for a token that may be recorded again."""
-        self.engine.post(self.removal(client, session, token))
+        if session:
+            self.engine.post(self.removal(client, session, token))
 
     def primitive(self, kind: str, name: str, *, permits: int | None = None, n: int = 1) -> Primitive:
         """What to send for one name.
@@ -233,12 +193,11 @@ class Spaces:
         self._spaces: OrderedDict[str, Space] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()
 
-    def of(self, namespace: str, who: Principal | None = None) -> Space:
+    def of(self, namespace: str) -> Space:
         """One of them; whether the caller may use it was asked before.
 
         Args:
             namespace: Its name.
-            who: Who asks, and whose share it is taken from; None: the service itself.
 
         Raises:
             ConfigurationError: It can be no namespace.
@@ -249,13 +208,13 @@ class Spaces:
         if space is None:
             if not namespace:
                 raise ConfigurationError("the namespace must not be empty for the service")
-            self._make_room(who)
+            self._make_room()
             client = AsyncClient(self.target, namespace=namespace, unavailable_after=RETRY_FOR)
             if settings_of(client).redlock is not None:
                 raise NotSupported(
                     "the service needs a single server, Sentinel or Cluster, not independent masters"
                 )
-            space = self._spaces[namespace] = Space(namespace, client, who.id if who else "")
+            space = self._spaces[namespace] = Space(namespace, client)
         space.used_at = now()
         self._spaces.move_to_end(namespace)
         return space
@@ -271,21 +230,14 @@ class Spaces:
     def __len__(self) -> int:
         return len(self._spaces)
 
-    def _make_room(self, who: Principal | None) -> None:
+    def _make_room(self) -> None:
         """Close what was not asked for the longest; a later request creates it again."""
-        mine = [one for one in self._spaces.values() if who is not None and one.opened_by == who.id]
-        if who is not None and len(mine) >= who.limits.namespaces:
-            text = f"this client already uses {len(mine)} namespaces on this instance: retry in a minute"
-            self._close_one(mine, Problem(429, "NAMESPACE_SHARE", text, retry_after=int(_IDLE)))
-        if len(self._spaces) >= _MOST_SPACES:
-            text = f"{_MOST_SPACES} namespaces are in use on this instance: retry in a minute"
-            everyone = list(self._spaces.values())
-            self._close_one(everyone, Problem(503, "NAMESPACE_LIMIT", text, retry_after=int(_IDLE)))
-
-    def _close_one(self, spaces: Sequence[Space], otherwise: Problem) -> None:
-        oldest = next((one for one in spaces if not one.waiting), None)
+        if len(self._spaces) < _MOST_SPACES:
+            return
+        oldest = next((one for one in self._spaces.values() if not one.waiting), None)
         if oldest is None or now() - oldest.used_at < _IDLE:
-            raise otherwise
+            text = f"{_MOST_SPACES} namespaces are in use on this instance: retry in a minute"
+            raise Problem(503, "NAMESPACE_LIMIT", text, retry_after=int(_IDLE))
         del self._spaces[oldest.namespace]
         task = asyncio.get_running_loop().create_task(oldest.client.close())
         self._leaving.add(task)

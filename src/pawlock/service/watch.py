@@ -44,7 +44,7 @@ _STUCK_UNKNOWN = 3600.0
 """Seconds after which a hold counts as stuck where nothing is known of how long it usually lasts."""
 _REMEMBERED = 500
 _MOST_WATCHERS = 1000
-"""Streams of one namespace on this instance, of all clients; each of them has its share, see `Limits.streams`."""
+"""Streams of one namespace on this instance, of all clients."""
 
 
 class Holds:
@@ -273,15 +273,5 @@ async def events(request: Request) -> Response:
             watches.pop(name).end()
         watch = Watch(ctx.space, partial(ctx.state.spaces.has, ctx.space))
         watches[ctx.space.namespace] = watch
-    ctx.state.access.add_stream(ctx.who)
-    try:
-        queue = watch.join()
-    except Problem:
-        ctx.state.access.remove_stream(ctx.who)
-        raise
-    return _Stream(queue, ctx, lambda: _leave(ctx, watch, queue))
-
-
-def _leave(ctx: RequestContext, watch: Watch, queue: asyncio.Queue[str | None]) -> None:
-    watch.leave(queue)
-    ctx.state.access.remove_stream(ctx.who)
+    queue = watch.join()
+    return _Stream(queue, ctx, partial(watch.leave, queue))

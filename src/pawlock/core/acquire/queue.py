@@ -179,9 +179,7 @@ async def _ask(
             call = _next_call(engine, primitive, options, waiter, wait=wait)
             waiter.asks()
             sent_at = runtime.now()
-            if waiter.asker is not None:
-                outcome, sent_at = await waiter.asker(call, budget)
-            elif not options.replicas:
+            if not options.replicas:
                 outcome = await runtime.call(call, budget)
             else:
                 outcome = await ask_with_replicas(engine, primitive, options, waiter, call, budget)

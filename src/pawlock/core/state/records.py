@@ -14,12 +14,11 @@ the block that the grant reserved, and its own lease token.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from copy import copy
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.errors import BackendError, BackendUnavailable, NotSupported, PawlockError
 from pawlock.model import LeaseState, LossReason
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = [
     "NEXT",
     "AnyLocalQueue",
-    "Asker",
     "Blocker",
     "Former",
     "Handed",
@@ -260,10 +258,6 @@ def loss_from(outcome: Outcome) -> LossReason:
     return LossReason.TAKEN if present in ("other", "foreign") else LossReason.EXPIRED
 
 
-Asker: TypeAlias = Callable[[Request, float], Awaitable[tuple[Outcome, float]]]
-"""Sends a question with a budget of seconds: its reply, and when it was sent. Raises ``Fault``."""
-
-
 class WaiterState(Enum):
     """What the server knows of a waiter's token. ``NEXT`` is the table of its steps."""
 
@@ -374,7 +368,7 @@ class Handed:
     lease: ref[LeaseRecord] | None = None
 
 
-_KEPT = ("old", "retry", "blocker", "stop", "met", "asker", "turn", "in_call")
+_KEPT = ("old", "retry", "blocker", "stop", "met", "turn", "in_call")
 _PARTS = ("retry", "ticket")
 
 
@@ -395,7 +389,6 @@ class Waiter:
         channel: On which it hears hand-offs.
         stop: Ends the wait once it is set, or None.
         wait_error: Ends the wait with this error, or None.
-        asker: How its questions are sent; None: by the runtime, and nothing beside them.
         met: True if somebody of the same client was in the way.
         notified: True once a hand-off message came.
         turn: Which turn of the local queue it speaks in.
@@ -415,7 +408,6 @@ class Waiter:
     channel: str = ""
     stop: StopSignal | None = None
     wait_error: PawlockError | None = None
-    asker: Asker | None = None
     met: bool = False
     notified: bool = False
     turn: int = 0

@@ -1,4 +1,4 @@
-"""What the service keeps on the server: sessions, what each client holds, and responses to repeated requests.
+"""What the service keeps on the server: sessions, what is held, and responses to repeated requests.
 
 All keys of a namespace lie in one hash slot. Nothing here decides who holds a name: that is the primitive's own key. If
 all of this were lost, leases would still end by their ttl and be released by their tokens.
@@ -7,7 +7,6 @@ all of this were lost, leases would still end by their ttl and be released by th
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
 
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
 from pawlock.core.protocol.runtime import Call
@@ -42,43 +41,33 @@ class StoreKeys:
         namespace: The namespace as keys begin with it.
     """
 
-    __slots__ = ("_kept", "_prefix")
+    __slots__ = ("_prefix",)
 
     def __init__(self, namespace: str) -> None:
         self._prefix = helper_key(namespace or "pawlock:", f"{WIRE_VERSION}:http:")
-        self._kept = lru_cache(maxsize=1024)(self._keys_of)
 
     def _of(self, what: str, *parts: str) -> bytes:
         return _pack(f"{self._prefix}{what}:{_hashed(*parts)}")
 
-    def _keys_of(self, client: str, session: str) -> bytes:
-        return self._of("holds", client) + self._of("session", client, session)
+    def hold(self, client: str, token: str, what: str, session: str) -> Call:
+        """Note a lease in its session; see ``hold.lua``."""
+        return Call(_HOLD, self._of("session", client, session) + _pack(token, what))
 
-    def hold(self, client: str, token: str, what: str, session: str, *, life_ms: int, most: int) -> Call:
-        """Note a lease; see ``hold.lua``."""
-        bound = "1" if session else "0"
-        keys = self._kept(client, session)
-        return Call(_HOLD, keys + _pack(token, what, life_ms, most, bound))
+    def update(self, client: str, session: str, over: str) -> Call:
+        """Take what is over out of a session; see ``update.lua``."""
+        return Call(_UPDATE, self._of("session", client, session) + _pack(over))
 
-    def update(self, client: str, session: str, life_ms: int, renewed: str, over: str) -> Call:
-        """Update the records of leases that were renewed or have ended; see ``update.lua``."""
-        keys = self._kept(client, session)
-        return Call(_UPDATE, keys + _pack(life_ms, renewed, over))
-
-    def open(self, client: str, session: str, ttl_ms: int, most: int) -> Call:
+    def open(self, client: str, session: str, ttl_ms: int) -> Call:
         """Open a session; see ``open.lua``."""
-        return Call(_OPEN, self._session(client, session) + _pack(_hashed(session), ttl_ms, most))
+        return Call(_OPEN, self._of("session", client, session) + _pack(ttl_ms))
 
     def keep(self, client: str, session: str) -> Call:
         """Keep a session alive; see ``keep.lua``."""
-        return Call(_KEEP, self._session(client, session) + _pack(_hashed(session)))
+        return Call(_KEEP, self._of("session", client, session))
 
     def close(self, client: str, session: str) -> Call:
         """End a session; see ``close.lua``."""
-        return Call(_CLOSE, self._session(client, session) + _pack(_hashed(session)))
-
-    def _session(self, client: str, session: str) -> bytes:
-        return self._of("session", client, session) + self._of("sessions", client)
+        return Call(_CLOSE, self._of("session", client, session))
 
     def once(self, client: str, key: str, body: str, token: str, life_ms: int) -> Call:
         """Begin a request; see ``once.lua``."""

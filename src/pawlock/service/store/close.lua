@@ -1,11 +1,9 @@
 -- Ends a session, and says what it held, for the caller to release.
--- keys: session, sessions (of one client)
--- args: id, rid
+-- keys: session
+-- args: rid
 -- returns: {'K', rid, {token, what, ...}} | {'S', rid} (there is no such session)
 -- invariant: what is noted of other sessions is not touched.
-local held = call('HGETALL', KEYS[1])
-call('ZCARD', KEYS[2])
-local listed = {}
+local held, listed = call('HGETALL', KEYS[1]), {}
 for at = 1, #held, 2 do
   if held[at] ~= 'ttl_ms' then
     listed[#listed + 1] = held[at]
@@ -16,5 +14,4 @@ if #held == 0 then
   return {'S', RID}
 end
 call('DEL', KEYS[1])
-call('ZREM', KEYS[2], ARGV[1])
 return {'K', RID, listed}

@@ -1,15 +1,13 @@
 -- Keeps a session alive, and says what it holds, for the caller to renew.
--- keys: session, sessions (of one client)
--- args: id, rid
+-- keys: session
+-- args: rid
 -- returns: {'K', rid, now_ms, ttl_ms, {token, what, ...}} | {'S', rid} (there is no such session)
 -- invariant: a session that ended is never opened again, and no expiry falls. Its first write takes nothing away: a server
 --   without memory then lets the rest pass.
-local id = ARGV[1]
-local SESSION, SESSIONS = KEYS[1], KEYS[2]
+local SESSION = KEYS[1]
 local held = call('HGETALL', SESSION)
-local left, all_left = call('PTTL', SESSION), call('PTTL', SESSIONS)
+local left = call('PTTL', SESSION)
 --@include _clock
-call('ZCARD', SESSIONS)
 local ttl_ms, listed = nil, {}
 for at = 1, #held, 2 do
   if held[at] == 'ttl_ms' then
@@ -22,13 +20,8 @@ end
 if not ttl_ms then
   return {'S', RID}
 end
-local expiry = string.format('%.0f', now_ms + ttl_ms)
 call('HDEL', SESSION, '')
 if left < ttl_ms then
-  call('PEXPIREAT', SESSION, expiry)
+  call('PEXPIREAT', SESSION, string.format('%.0f', now_ms + ttl_ms))
 end
-if all_left < ttl_ms then
-  call('PEXPIREAT', SESSIONS, expiry)
-end
-call('ZADD', SESSIONS, 'XX', 'GT', expiry, id)
 return {'K', RID, now_ms, ttl_ms, listed}

@@ -23,18 +23,11 @@ __all__ = [
     "NoSession",
     "Noted",
     "TakenBack",
-    "TooMany",
 ]
 
 
 class Counted(NamedTuple):
     """A lease is noted, or a session open."""
-
-
-class TooMany(NamedTuple):
-    """The client has so many already that this is not noted."""
-
-    already: int
 
 
 class NoSession(NamedTuple):
@@ -90,7 +83,6 @@ HOLD = Readers(
         **_LOST,
         b"G": always(Counted()),
         b"O": always(Counted()),
-        b"L": lambda fields: TooMany(fields[0]),
     }
 )
 
@@ -98,7 +90,7 @@ KEEP = Readers({**_LOST, b"K": lambda fields: Kept(fields[1], _pairs(fields[2]))
 
 CLOSE = Readers({**_LOST, b"K": lambda fields: Kept(0, _pairs(fields[0]))})
 
-UPDATE = Readers({b"T": lambda fields: Noted(bool(fields[1]))})
+UPDATE = Readers({b"T": lambda fields: Noted(bool(fields[0]))})
 
 
 ONCE = Readers(
