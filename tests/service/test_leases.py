@@ -164,6 +164,17 @@ def test_an_identifier_that_holds_gets_its_lease_again(
     assert (refused.status, refused.body["code"]) == (422, "CONFIGURATION")
 
 
+def test_a_lease_that_is_given_again_belongs_to_the_session_that_asked(service: App) -> None:
+    first = service.acquire("kept", identifier="job-7", ttl=20)
+    headers = {"Pawlock-Session": service.ask("POST", "/v1/ns/pawlock/sessions", {"ttl": 30}).body["session"]}
+    again = service.acquire("kept", identifier="job-7", session=headers["Pawlock-Session"])
+    assert again.body["token"] == first.body["token"]
+    kept = service.ask("POST", "/v1/ns/pawlock/sessions/keep-alive", headers=headers).body
+    assert [one["name"] for one in kept["held"]] == ["kept"]
+    assert service.ask("DELETE", "/v1/ns/pawlock/sessions", headers=headers).body == {"released": 1}
+    assert service.ask("GET", "/v1/ns/pawlock/lock/kept").body["held"] is False
+
+
 def test_two_waits_of_one_identifier_get_one_lease(app: Callable[[], App]) -> None:
     service = app()
     held = service.acquire("busy", ttl=30)

@@ -15,9 +15,8 @@ from pawlock.core.state.records import Waiter
 from pawlock.errors import AcquireTimeout
 from pawlock.model import Grant
 from pawlock.service.access import Principal
-from pawlock.service.leases import LeaseSpec, call, session_over
+from pawlock.service.leases import LeaseSpec, note
 from pawlock.service.spaces import Space
-from pawlock.service.store.replies import NoSession
 from pawlock.service.terms import options_for
 
 __all__ = ["Acquisition", "Client"]
@@ -103,7 +102,9 @@ class Acquisition:
             else:
                 grant = await win(engine, self.primitive, self.options, waiter, until, wait=False)
             if grant is not None:
-                await self._note()
+                if self.session:
+                    self._noted = True
+                    await note(space, self.spec, waiter.token, self.who, self.session)
                 if await is_gone():
                     # In the very moment of the grant: nobody would know of it.
                     raise asyncio.CancelledError
@@ -114,19 +115,6 @@ class Acquisition:
             raise
         await self._withdraw()
         raise self._timed_out(wait, began)
-
-    async def _note(self) -> None:
-        """Note the lease in its session.
-
-        Raises:
-            Problem: The session is over.
-        """
-        if not self.session:
-            return
-        self._noted = True
-        note = self.space.store.hold(self.who.id, self.waiter.token, self.spec.to_json(), self.session)
-        if isinstance(await call(self.space, note, "note a lease"), NoSession):
-            raise session_over()
 
     def _timed_out(self, wait: float, began: float) -> AcquireTimeout:
         waiter, name = self.waiter, self.spec.name

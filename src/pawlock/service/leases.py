@@ -26,8 +26,8 @@ from pawlock.service.store.replies import NoSession
 from pawlock.service.terms import options_for
 
 __all__ = [
-    "LeaseSpec", "again", "call", "close_session", "is_token", "keep_session", "not_held", "open_session", "release", "renew",
-    "session_over",
+    "LeaseSpec", "again", "call", "close_session", "is_token", "keep_session", "not_held", "note", "open_session",
+    "release", "renew", "session_over",
 ]  # fmt: skip
 
 _SECOND = options_for(1000)
@@ -145,9 +145,24 @@ async def again(
     if not token.endswith(mark):
         return None
     try:
-        return token, *await renew(space, spec, token, ttl_ms, who, session)
+        found = token, *await renew(space, spec, token, ttl_ms, who, session)
     except NotHeld:
         return None
+    if session:
+        # It may have been acquired in another session, or in none.
+        await note(space, spec, token, who, session)
+    return found
+
+
+async def note(space: Space, spec: LeaseSpec, token: str, who: Principal, session: str) -> None:
+    """Note a lease in its session.
+
+    Raises:
+        Problem: The session is over.
+    """
+    hold = space.store.hold(who.id, token, spec.to_json(), session)
+    if isinstance(await call(space, hold, "note a lease"), NoSession):
+        raise session_over()
 
 
 async def release(space: Space, spec: LeaseSpec, token: str, who: Principal, session: str) -> bool:
