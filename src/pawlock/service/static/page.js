@@ -8,7 +8,6 @@ let recent = [];
 let paused = false;
 let stream = null;
 let audit = [];
-let hour = [];
 // How far this machine's clock is from the service's, in seconds.
 let ahead = 0;
 const SHOWN = 120;
@@ -82,20 +81,17 @@ function lifeOf(lock) {
   return most ? (lock.ttl_left || 0) / most : 0;
 }
 
-// How many times longer than usual it is held.
-const overdue = (lock) => (ageOf(lock) || 0) / Math.max(1, lock.usual ?? 360);
 function chosen() {
   const search = view().get("search") || "";
   const found = locks.filter((lock) => (lock.name.includes(search) || lock.holder.includes(search))
     && (!view().get("contended") || lock.queue_length > 0));
   const orders = {
-    stuck: (a, b) => (Number(b.stuck || 0) - Number(a.stuck || 0)) || overdue(b) - overdue(a),
-    age: (a, b) => (a.since ?? Infinity) - (b.since ?? Infinity),
+    age: (a, b) => (ageOf(b) ?? -1) - (ageOf(a) ?? -1),
     name: (a, b) => (a.name < b.name ? -1 : 1),
     waiters: (a, b) => b.queue_length - a.queue_length,
     ttl: (a, b) => (a.ttl_left ?? Infinity) - (b.ttl_left ?? Infinity),
   };
-  return found.sort(orders[view().get("sort")] || orders.stuck);
+  return found.sort(orders[view().get("sort")] || orders.age);
 }
 
 function meterOf(lock) {
@@ -105,7 +101,7 @@ function meterOf(lock) {
   return cell;
 }
 function row(lock) {
-  const line = element("tr", null, lock.stuck ? { class: "stuck" } : {});
+  const line = element("tr");
   const link = element("a", null, { href: `/?kind=${lock.kind}&name=${encodeURIComponent(lock.name)}` });
   link.append(own(lock.name));
   link.addEventListener("click", (event) => {
@@ -118,11 +114,9 @@ function row(lock) {
   const who = lock.foreign ? "not pawlock" : lock.holder || lock.holders.map((one) => one.holder).join(", ");
   const holder = element("td", null, { "data-what": "Holder" });
   holder.append(own(who), lock.holders.length && lock.count > 1 ? ` and ${lock.count - 1} more` : "");
-  const age = element("td", duration(ageOf(lock)), { "data-what": "Age", class: "number" });
-  if (lock.stuck) age.append(" ", element("strong", "stuck", { class: "mark" }));
   line.append(
-    name, holder, element("td", lock.host, { "data-what": "Host" }), age,
-    element("td", duration(lock.usual), { "data-what": "Typical hold", class: "number" }), meterOf(lock),
+    name, holder, element("td", lock.host, { "data-what": "Host" }),
+    element("td", duration(ageOf(lock)), { "data-what": "Age", class: "number" }), meterOf(lock),
     element("td", lock.fence, { "data-what": "Fencing token", class: "number" }),
     element("td", lock.queue_length, { "data-what": "Waiters", class: "number" }),
   );
@@ -139,24 +133,9 @@ function drawAll() {
   if (focused) {
     for (const link of at("rows").querySelectorAll("a")) if (link.getAttribute("href") === focused) link.focus();
   }
-  const stuck = locks.filter((lock) => lock.stuck).length;
-  at("count").textContent = `${found.length} of ${locks.length} held locks in ${visible(namespace)}${stuck ? `, ${stuck} stuck` : ""}`;
+  at("count").textContent = `${found.length} of ${locks.length} held locks in ${visible(namespace)}`;
   list("recent", recent.slice(-20).reverse().map(changeLine));
-  plotHour();
   tellAudit("audit", audit);
-}
-function plotHour() {
-  const last = Math.floor((Date.now() / 1000 - ahead) / 60) * 60;
-  const most = Math.max(1, ...hour.map((one) => Math.max(one[1], one[2])));
-  for (const [id, which] of [["hour-held", 1], ["hour-waiters", 2]]) {
-    // Each minute is ten wide; the current one reaches the right edge.
-    const points = hour.map((one) => `${590 - (last - one[0]) / 6},${78 - (one[which] / most) * 74}`);
-    if (points.length) points.push(`600,${points[points.length - 1].split(",")[1]}`);
-    at(id).setAttribute("points", points.join(" "));
-  }
-  const waiting = locks.reduce((sum, lock) => sum + lock.queue_length, 0);
-  at("peak").textContent = hour.length ? `Held: current ${locks.length}, peak ${Math.max(...hour.map((one) => one[1]))}. `
-    + `Waiting: current ${waiting}, peak ${Math.max(...hour.map((one) => one[2]))}. Since ${clock(hour[0][0])}.` : "";
 }
 function plot(line, peak, counts) {
   const most = Math.max(1, ...counts);
@@ -181,7 +160,7 @@ async function drawOne(kind, name) {
   let lock = listed;
   try {
     lock = { ...(listed || {}), ...(await (await ask(pathOf({ kind, name }))).json()), kind };
-    if (listed) for (const what of ["since", "seen_since", "usual", "stuck"]) lock[what] = listed[what];
+    if (listed) for (const what of ["since", "seen_since"]) lock[what] = listed[what];
   } catch (error) {
     at("state").textContent = error.message;
     return;
@@ -197,8 +176,8 @@ async function drawOne(kind, name) {
     ...(several ? {} : { Host: lock.host || "–" }),
     ...(lock.limit ? { Permits: `${lock.used} of ${lock.limit} in use` } : {}),
     Since: ageOf(lock) === null || !lock.held ? "–"
-      : `${clock(lock.since ?? lock.seen_since)} (${duration(ageOf(lock))}${lock.stuck ? ", stuck" : ""})`,
-    "Typical hold": lock.usual === null || lock.usual === undefined ? "unknown" : duration(lock.usual), "TTL left": duration(lock.ttl_left),
+      : `${clock(lock.since ?? lock.seen_since)} (${duration(ageOf(lock))})`,
+    "TTL left": duration(lock.ttl_left),
     "Fencing token": lock.fence ?? "–", Waiters: lock.queue_length,
   };
   at("facts").replaceChildren(...Object.entries(facts).flatMap(([key, value]) => [element("dt", key), element("dd", visible(value))]));
@@ -221,7 +200,7 @@ function draw() {
   at("all").hidden = !in_ || Boolean(name);
   at("one").hidden = !in_ || !name;
   at("search").value === (view().get("search") || "") || (at("search").value = view().get("search") || "");
-  at("sort").value = view().get("sort") || "stuck";
+  at("sort").value = view().get("sort") || "age";
   at("contended").checked = Boolean(view().get("contended"));
   if (!in_) return;
   if (name) drawOne(view().get("kind") || "lock", name); else drawAll();
@@ -274,7 +253,7 @@ function take(part) {
     return;
   }
   if (paused) return;
-  ({ locks, recent, hour } = answer);
+  ({ locks, recent } = answer);
   ahead = Date.now() / 1000 - answer.now;
   noteCrowds();
   draw();
@@ -291,7 +270,6 @@ async function enter(wanted) {
   namespace = wanted;
   locks = [];
   recent = [];
-  hour = [];
   audit = [];
   crowds.clear();
   longest.clear();
