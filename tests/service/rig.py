@@ -154,8 +154,7 @@ class App(Service):
 
     def end(self) -> None:
         async def close() -> None:
-            for one in self.state.at_end:
-                one()
+            self.state.spaces.interrupt()
             await self.client.aclose()
             await self.state.spaces.close()
 

@@ -269,13 +269,20 @@ def test_a_key_that_a_token_no_longer_lists_is_not_renewed(
     assert service.ask("DELETE", "/v1/ns/pawlock/sessions", None, token="some", headers=headers).status == 200
 
 
-def test_the_keys_of_a_token_are_checked(tmp_path: Path) -> None:
-    entry = entry_for("a", new_secret(), ["pawlock"], ["acquire"], None)
+def test_the_entry_of_a_token_is_checked(tmp_path: Path) -> None:
+    secret = new_secret()
+    entry = entry_for("a", secret, ["pawlock"], ["acquire"], None)
     assert "keys" not in entry
     path = tmp_path / "tokens.json"
-    path.write_text(json.dumps({"tokens": [{**entry, "keys": "order:*"}]}))
-    with pytest.raises(pawlock.ConfigurationError, match="keys must be a list"):
-        Access(path).load()
+    for wrong, word in (
+        ({"keys": "order:*"}, "keys"), ({"namespaces": []}, "namespaces"), ({"roles": ["write"]}, "roles"),
+        ({"expires": "2030-01-31T00:00:00"}, "expires"), ({"hash": secret}, "hash"), ({"rate": -1}, "rate"),
+        ({"id": "a b"}, "id"), ({"not_before": "2030-01-31"}, "not_before"),
+    ):  # fmt: skip
+        path.write_text(json.dumps({"tokens": [entry, {**entry, **wrong}]}))
+        with pytest.raises(pawlock.ConfigurationError, match=f"entry 2: {word}") as told:
+            Access(path).load()
+        assert secret not in str(told.value)
 
 
 def test_a_token_is_made_with_the_keys_that_it_may_lock(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pawlock import errors
 from pawlock.errors import PawlockError
-from pawlock.service.access import Principal
+from pawlock.service.access import Principal, hash_of
 from pawlock.service.problems import problem_of
 from tests.service.rig import App, Instance, Loop, Tokens
 from tests.support.command import call
@@ -85,7 +85,7 @@ def test_only_a_star_has_a_meaning_in_a_namespace_of_a_token() -> None:
         ("team-[ab]", "team-[ab]", True), ("a.c", "abc", False), ("*-prod", "web-prod", True),
         ("*-prod", "web-prod2", False),
     ):  # fmt: skip
-        who = Principal("a", (pattern,), frozenset(["read"]))
+        who = Principal(id="a", hash=hash_of(""), namespaces=[pattern], roles=["read"])
         assert who.may("read", namespace) is fits, (pattern, namespace)
 
 

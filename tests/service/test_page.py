@@ -156,7 +156,8 @@ const one = (name, age, waiters) => ({name, kind: 'lock', held: true, holder: 'v
   used: null, limit: null, holders: [], seen_since: now - age});
 const locks = [one('daily-report', 5, 0), one('import', 1200, 3), one('evil\u202egnp.exe', 4, 0)];
 audit = [{at: now, name: 'import', action: 'force_release', outcome: 'released', holder: '', text: 'why'}];
-take('event: snapshot\\ndata: ' + JSON.stringify({locks, recent: [], now})); return true; })()"""
+const recent = [{at: now - 4, what: 'acquired', kind: 'lock', name: 'daily-report', holder: 'vm:1/worker', fence: 7}];
+take('event: snapshot\\ndata: ' + JSON.stringify({locks, recent, now})); return true; })()"""
 
 
 def test_the_oldest_comes_first_and_names_are_read_by_themselves(instance: Instance, tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_the_oldest_comes_first_and_names_are_read_by_themselves(instance: Insta
         assert "evil⟨U+202E⟩gnp.exe" in text
         assert "?" not in page.run("document.getElementById('audit').innerText")
         assert "AM" not in text
-        assert re.search(r"\d\d:\d\d:\d\d \S+ ", text)
+        assert re.search(r"\d\d:\d\d:\d\d \S+ +daily-report: acquired", text)
         for scheme in ("light", "dark"):
             page.shape(scheme)
             _keep(page, f"locks-{scheme}")

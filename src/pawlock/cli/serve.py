@@ -147,12 +147,13 @@ def _run(
     find_target(url)
     state.spaces.of("pawlock")
     try:
-        sockets, probes = bind(host, port, probe_port)
+        sockets, *probes = bind(host, port, *([] if probe_port is None else [probe_port]))
     except OSError as error:
         say(error.strerror or str(error), colour="red")
         return Exit.UNAVAILABLE
     listening = Listening(
-        sockets=sockets, probes=probes, certificate=certificate, key=key, client_ca=client_ca,
+        sockets=sockets, probes=[one for found in probes for one in found], certificate=certificate, key=key,
+        client_ca=client_ca,
         drain_delay=drain_delay, access_log=access_log,
     )  # fmt: skip
     _log_to_stderr(access_log=access_log)

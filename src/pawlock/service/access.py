@@ -9,14 +9,15 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
-from pawlock.core.protocol.options import seconds
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
 from pawlock.errors import ConfigurationError
 from pawlock.service.problems import Problem
 
@@ -24,38 +25,37 @@ __all__ = ["ROLES", "Access", "Principal", "entry_for", "hash_of", "new_secret",
 
 log: logging.Logger = logging.getLogger("pawlock.service")
 
-ROLES = ("read", "acquire", "force", "admin")
+Role = Literal["read", "acquire", "force", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
 """What a token may do. ``admin`` may do all; none of the others brings another along."""
 
 _PREFIX = "pawlock_"
 _CHECK_EVERY = 1.0
 _LONGEST_TOKEN = 256
-_RATE = 20000.0
-_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_KNOWN = {"id", "hash", "namespaces", "keys", "roles", "expires", "rate", "not_before"}
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who asks.
+class Principal(BaseModel):
+    """Who asks: an entry of the file of tokens. Everything that it does not list is denied.
 
     Attributes:
         id: The name of its token; never the token.
+        hash: What is stored of its token.
         namespaces: Patterns of the namespaces that it may use; ``*`` stands for any text.
         roles: What it may do there.
-        rate: Requests a second on one instance, with bursts of twice as many; 0: no limit.
-        expires: When its token ends, in Unix time; None never.
         keys: Patterns of the keys of other programs that it may lock; none unless they are listed.
-        hash: What is stored of its token.
+        rate: Requests a second on one instance, with bursts of twice as many; 0: no limit.
+        expires: When its token ends; None never.
     """
 
-    id: str
-    namespaces: tuple[str, ...]
-    roles: frozenset[str]
-    rate: float = _RATE
-    expires: float | None = None
-    keys: tuple[str, ...] = ()
-    hash: str = field(default="", repr=False)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
+
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+    hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$", repr=False)]
+    namespaces: Annotated[list[str], Field(min_length=1)]
+    roles: Annotated[list[Role], Field(min_length=1)]
+    keys: list[str] = []
+    rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20000.0
+    expires: AwareDatetime | None = None
 
     def may(self, role: str, namespace: str) -> bool:
         """Whether it may do this there."""
@@ -93,18 +93,11 @@ def entry_for(
     keys: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The line of the file of tokens for a new token."""
-    entry: dict[str, Any] = {
-        "id": ident,
-        "hash": hash_of(secret),
-        "namespaces": list(namespaces),
-        "roles": list(roles),
-    }
-    if keys:
-        entry["keys"] = list(keys)
-    if expires is not None:
-        entry["expires"] = datetime.fromtimestamp(expires, UTC).isoformat(timespec="seconds")
-    _principal(entry, 0)
-    return entry
+    given = {
+        "id": ident, "hash": hash_of(secret), "namespaces": list(namespaces), "roles": list(roles), "keys": list(keys),
+        "expires": expires,
+    }  # fmt: skip
+    return _principal(given).model_dump(mode="json", exclude_defaults=True)
 
 
 @dataclass(slots=True)
@@ -124,7 +117,8 @@ class Access:
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Add a token, for this instance alone."""
-        self._own[str(entry["hash"])] = _principal(entry, 0)
+        found = _principal(entry)
+        self._own[found.hash] = found
 
     def load(self) -> None:
         """Read the file.
@@ -139,13 +133,12 @@ class Access:
             data: Any = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"tokens {self.path}: {error}") from error
-        listed: Any = cast("dict[str, Any]", data).get("tokens") if isinstance(data, dict) else None
+        listed = cast("dict[str, Any]", data).get("tokens") if isinstance(data, dict) else None
         if not isinstance(listed, list):
             raise ConfigurationError(f'tokens {self.path}: it must be {{"tokens": [...]}}')
-        entries = list(cast("Iterable[Any]", listed))
-        found = [_principal(entry, number) for number, entry in enumerate(entries, 1)]
-        hashes = [str(entry["hash"]) for entry in entries]
-        self._known = dict(zip(hashes, found, strict=True))
+        listed = cast("list[object]", listed)
+        found = [_principal(entry, f"tokens {self.path}, entry {at}") for at, entry in enumerate(listed, 1)]
+        self._known = {one.hash: one for one in found}
         self._stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
 
     def _refresh(self) -> None:
@@ -181,7 +174,7 @@ class Access:
         found = self._own.get(digest) or self._known.get(digest)
         if found is None:
             raise _unknown("invalid or unknown bearer token")
-        if found.expires is not None and time.time() >= found.expires:
+        if found.expires is not None and datetime.now(UTC) >= found.expires:
             raise Problem(
                 401, "TOKEN_EXPIRED", "the bearer token has expired: create a new one", challenge=True
             )
@@ -209,57 +202,14 @@ def _unknown(text: str) -> Problem:
     return Problem(401, "UNAUTHENTICATED", text, challenge=True)
 
 
-def _principal(entry: object, number: int) -> Principal:
-    where = f"token {number}" if number else "token"
-    if not isinstance(entry, Mapping):
-        raise ConfigurationError(f"{where}: it must be an object")
-    fields = cast("Mapping[str, Any]", entry)
-    if unknown := sorted(set(fields) - _KNOWN):
-        raise ConfigurationError(f"{where}: unknown {', '.join(unknown)}; known: {', '.join(sorted(_KNOWN))}")
-    ident = fields.get("id")
-    if not isinstance(ident, str) or not _ID.fullmatch(ident):
-        raise ConfigurationError(
-            f"{where}: id must be 1 to 64 letters, digits, '.', '_' or '-', got {ident!r:.40}"
-        )
-    where = f"token {ident!r}"
-    if not re.fullmatch(r"sha256:[0-9a-f]{64}", str(fields.get("hash"))):
-        raise ConfigurationError(f"{where}: hash must be sha256:<64 hex digits>; never the token itself")
-    return Principal(
-        ident,
-        _words(fields.get("namespaces"), f"{where}: namespaces", None),
-        frozenset(_words(fields.get("roles"), f"{where}: roles", ROLES)),
-        seconds(fields.get("rate", _RATE), f"{where}: rate"),
-        _moment(fields.get("expires"), where),
-        _words(fields["keys"], f"{where}: keys", None) if "keys" in fields else (),
-        str(fields["hash"]),
-    )
-
-
-def _words(value: object, what: str, allowed: tuple[str, ...] | None) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not value:
-        raise ConfigurationError(
-            f"{what} must be a list of words: everything that it does not list is denied"
-        )
-    words = cast("Sequence[object]", value)
-    for word in words:
-        if not isinstance(word, str) or (allowed is not None and word not in allowed):
-            hint = f"; known: {', '.join(allowed)}" if allowed else ""
-            raise ConfigurationError(f"{what} has {word!r:.40}{hint}")
-    return tuple(cast("Sequence[str]", words))
-
-
-def _moment(value: object, where: str) -> float | None:
-    if value is None:
-        return None
+def _principal(entry: object, which: str = "token") -> Principal:
     try:
-        moment = datetime.fromisoformat(str(value))
-    except ValueError:
-        raise ConfigurationError(
-            f"{where}: expires must look like 2030-01-31T00:00:00+00:00, got {value!r:.40}"
-        ) from None
-    if moment.tzinfo is None:
-        raise ConfigurationError(f"{where}: expires has no time zone: add +00:00")
-    return moment.timestamp()
+        return Principal.model_validate(entry)
+    except ValidationError as error:
+        # Not what was given: it may be the token itself.
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        text = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found)
+        raise ConfigurationError(f"{which}: {text}") from None
 
 
 def write_private(path: Path, text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
 
 from pawlock.core.acquire.queue import win
 from pawlock.core.protocol.primitive import TOMB_MS, Primitive
@@ -14,68 +13,45 @@ from pawlock.core.protocol.terms import Terms
 from pawlock.core.state.records import Waiter
 from pawlock.errors import AcquireTimeout
 from pawlock.model import Grant
-from pawlock.service.access import Principal
 from pawlock.service.leases import LeaseSpec, note
+from pawlock.service.requests import Attempt, RequestContext
 from pawlock.service.spaces import Space
 from pawlock.service.terms import options_for
 
-__all__ = ["Acquisition", "Client"]
-
-
-class Client(Protocol):
-    """Who waits for the answer."""
-
-    @property
-    def gone(self) -> bool:
-        """True once nobody does."""
-        ...
+__all__ = ["Acquisition"]
 
 
 class Acquisition:
     """One request that acquires a lock.
 
     Args:
-        space: The namespace.
+        ctx: The request.
         spec: The lease that is asked for.
+        attempt: The try of it that this is.
         token: The token of the acquisition.
         ttl_ms: The life of the lease without renewal.
-        who: Who asks.
-        session: The session that the lease is to belong to, or ``""``.
-        give_up: See ``Attempt``.
     """
 
     def __init__(
-        self,
-        space: Space,
-        spec: LeaseSpec,
-        token: str,
-        ttl_ms: int,
-        who: Principal,
-        session: str,
-        give_up: Callable[[], Awaitable[bool]] | None = None,
+        self, ctx: RequestContext, spec: LeaseSpec, attempt: Attempt, token: str, ttl_ms: int
     ) -> None:
-        self.space: Space = space
+        self.ctx: RequestContext = ctx
+        self.space: Space = ctx.space
         self.spec: LeaseSpec = spec
-        self.who: Principal = who
-        self.session: str = session
-        self.primitive: Primitive = spec.primitive(space)
+        self.primitive: Primitive = spec.primitive(ctx.space)
         self.options: Terms = options_for(ttl_ms, waits=True)
         self.waiter: Waiter = Waiter(token)
-        self._give_up = give_up
+        self._give_up = attempt.give_up
         self._noted = False
 
     async def run(
-        self,
-        wait: float,
-        waiting: Callable[[], AbstractAsyncContextManager[Client]],
-        is_gone: Callable[[], Awaitable[bool]],
+        self, wait: float, waiting: Callable[[], AbstractAsyncContextManager[object]]
     ) -> tuple[Grant, str]:
         """Acquire the lock.
 
         Args:
             wait: Seconds to wait.
             waiting: Makes the context manager that is entered while it waits.
-            is_gone: Whether the client has disconnected.
 
         Returns:
             The grant, and the token that holds it.
@@ -93,19 +69,19 @@ class Acquisition:
             if wait > 0:
                 space.waiting += 1
                 try:
-                    async with waiting() as client:
+                    async with waiting():
                         grant = await win(engine, self.primitive, self.options, waiter, until, wait=True)
-                        if client.gone:
+                        if self.ctx.gone:
                             raise asyncio.CancelledError
                 finally:
                     space.waiting -= 1
             else:
                 grant = await win(engine, self.primitive, self.options, waiter, until, wait=False)
             if grant is not None:
-                if self.session:
+                if self.ctx.session:
                     self._noted = True
-                    await note(space, self.spec, waiter.token, self.who, self.session)
-                if await is_gone():
+                    await note(space, self.spec, waiter.token, self.ctx.who, self.ctx.session)
+                if await self.ctx.is_gone():
                     # In the very moment of the grant: nobody would know of it.
                     raise asyncio.CancelledError
                 return grant, waiter.token
@@ -117,14 +93,10 @@ class Acquisition:
         raise self._timed_out(wait, began)
 
     def _timed_out(self, wait: float, began: float) -> AcquireTimeout:
-        waiter, name = self.waiter, self.spec.name
-        text = f"acquire {name!r}: still held after {wait:g} s"
-        if waiter.blocker.holder:
-            text += f" by {waiter.blocker.holder}"
+        name, holder = self.spec.name, self.waiter.blocker.holder
+        text = f"acquire {name!r}: still held after {wait:g} s" + (f" by {holder}" if holder else "")
         waited = round(self.space.engine.runtime.now() - began, 3)
-        return AcquireTimeout(
-            text, name=name, holder=waiter.blocker.holder, waited=waited, position=waiter.rank
-        )
+        return AcquireTimeout(text, name=name, holder=holder, waited=waited, position=self.waiter.rank)
 
     def _drop(self) -> None:
         """Leave the token in the background, unless a later try of the same request goes on with it."""
@@ -141,7 +113,7 @@ class Acquisition:
     def _leave(self) -> None:
         self.space.engine.drop_waiter(self.primitive, None, self.waiter)
         if self._noted:
-            self.space.remove_record(self.who.id, self.session, self.waiter.token)
+            self.space.remove_record(self.ctx.who.id, self.ctx.session, self.waiter.token)
 
     async def _withdraw(self) -> None:
         engine, waiter = self.space.engine, self.waiter
@@ -149,13 +121,10 @@ class Acquisition:
             return
         if self._give_up is not None and not await self._give_up():
             return
+        leave = self.primitive.leave(waiter.token, TOMB_MS if waiter.unanswered else 0, 0)
         try:
-            tomb_ms = TOMB_MS if waiter.unanswered else 0
-            await engine.runtime.call(
-                self.primitive.leave(waiter.token, tomb_ms, 0), self.options.request_timeout
-            )
-        except Fault:
+            await engine.runtime.call(leave, self.options.request_timeout)
+        except BaseException as error:
             engine.post(self.primitive.leave(waiter.token, TOMB_MS, 0))
-        except BaseException:
-            engine.post(self.primitive.leave(waiter.token, TOMB_MS, 0))
-            raise
+            if not isinstance(error, Fault):
+                raise

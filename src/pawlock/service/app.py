@@ -6,10 +6,9 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import pawlock
@@ -23,19 +22,17 @@ __all__ = ["create_app"]
 
 log: logging.Logger = logging.getLogger("pawlock.service")
 
+_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
     (b"cross-origin-resource-policy", b"same-origin"),
-    (
-        b"content-security-policy",
-        (
-            b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
-            b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-        ),
-    ),
+    (b"content-security-policy", _POLICY),
 ]
 
 
@@ -81,12 +78,10 @@ class _EveryRequest:
 async def _answer_http(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
-    codes = {404: "NO_SUCH_ROUTE", 405: "METHOD_NOT_ALLOWED"}
-    details = {
-        404: "no such path: /openapi.json lists all paths",
-        405: f"{request.method} is not allowed here: /openapi.json lists the methods of each path",
-    }
-    code, text = codes.get(error.status_code, "HTTP"), details.get(error.status_code, str(error.detail))
+    code, text = {
+        404: ("NO_SUCH_ROUTE", "no such path: /openapi.json lists all paths"),
+        405: ("METHOD_NOT_ALLOWED", f"not allowed here: {request.method}; /openapi.json lists what is"),
+    }.get(error.status_code, ("HTTP", str(error.detail)))
     response = response_of(Problem(error.status_code, code, text))
     response.headers.update(error.headers or {})
     return response
@@ -98,11 +93,6 @@ def create_app(state: State) -> FastAPI:
     Args:
         state: Its namespaces and tokens.
     """
-    watches: dict[str, watch.Watch] = {}
-
-    def end_watches() -> None:
-        for one in watches.values():
-            one.end()
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncGenerator[None]:
@@ -114,11 +104,10 @@ def create_app(state: State) -> FastAPI:
         description="Distributed locks over HTTP.",
     )  # fmt: skip
     app.state.pawlock = state
-    app.state.watches = watches
-    state.at_end.append(end_watches)
-    # The stream first: one of the path segments of the others could be its name.
-    for part in (watch, coordination, several, inspection, routes, page):
-        app.include_router(part.router)
+    # What is asked for most comes first; `GET /{kind}/{name}` would match what is about latches and barriers.
+    first = (routes.router, routes.sessions, coordination.latches, coordination.barriers)
+    for router in (*first, several.router, inspection.router, watch.router, page.router):
+        app.include_router(router)
     for kind in (Problem, PawlockError):
         app.add_exception_handler(kind, answer_problem)
     app.add_exception_handler(HTTPException, _answer_http)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import APIRouter, Request, Response
 
 from pawlock._inside import plan_behind
 from pawlock._template import escape
@@ -15,12 +13,13 @@ from pawlock.core.coordinate import barrier, latch
 from pawlock.core.protocol.outcomes import LookAtBarrier, LookAtLatch
 from pawlock.runtimes.shared import secret
 from pawlock.service import leases, schemas
-from pawlock.service.requests import Attempt, RequestContext, answer, segment
+from pawlock.service.requests import MOST_WAIT, Attempt, RequestContext, answer, segment
 from pawlock.service.terms import RETRY_FOR, RETRY_WAITING_FOR
 
-__all__ = ["count_down", "look_at_barrier", "look_at_latch", "meet", "reset", "router", "wait"]
+__all__ = ["barriers", "count_down", "latches", "look_at_barrier", "look_at_latch", "meet", "reset", "wait"]
 
-router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
+latches: APIRouter = APIRouter(prefix="/v1/ns/{namespace}/latch/{name}", tags=["latches"])
+barriers: APIRouter = APIRouter(prefix="/v1/ns/{namespace}/barrier/{name}", tags=["barriers"])
 _KEY = ("Idempotency-Key",)
 
 
@@ -36,13 +35,10 @@ def _name(ctx: RequestContext) -> str:
     return segment(ctx.request.path_params["name"])
 
 
-@router.post(
-    "/latch/{name}/count-down",
-    tags=["latches"],
+@latches.post(
+    "/count-down",
     summary="Count down",
-    openapi_extra=schemas.operation(
-        schemas.CountDown, "name", headers=_KEY, gives={"name": "text", "counted": "flag"}
-    ),
+    openapi_extra=schemas.operation(schemas.CountDown, "name", headers=_KEY, gives="name:text counted:flag"),
 )
 async def count_down(request: Request) -> Response:
     """Count a latch down; at 0 all waiters are released. The count never falls below 0."""
@@ -52,21 +48,17 @@ async def count_down(request: Request) -> Response:
     part = latch.check_part(body.part)
 
     async def count(attempt: Attempt) -> dict[str, Any]:
-        await latch.count_down(
-            ctx.space.engine, plan.primitive, plan.options, body.n, part, f"{attempt.token}@http"
-        )
+        token = f"{attempt.token}@http"
+        await latch.count_down(ctx.space.engine, plan.primitive, plan.options, body.n, part, token)
         return {"name": plan.primitive.name, "counted": True}
 
     return await ctx.once(secret(), count, keep=True)
 
 
-@router.post(
-    "/latch/{name}/reset",
-    tags=["latches"],
+@latches.post(
+    "/reset",
     summary="Start a new round of a latch",
-    openapi_extra=schemas.operation(
-        schemas.Reset, "name", headers=_KEY, gives={"name": "text", "reset": "flag"}
-    ),
+    openapi_extra=schemas.operation(schemas.Reset, "name", headers=_KEY, gives="name:text reset:flag"),
 )
 async def reset(request: Request) -> Response:
     """Start a new round: the latch is closed again, with its full count."""
@@ -80,11 +72,10 @@ async def reset(request: Request) -> Response:
     return await ctx.once(secret(), begin, keep=True)
 
 
-@router.post(
-    "/latch/{name}/wait",
-    tags=["latches"],
+@latches.post(
+    "/wait",
     summary="Wait until a latch opens",
-    openapi_extra=schemas.operation(schemas.LatchWait, "name", gives={"name": "text", "open": "flag"}),
+    openapi_extra=schemas.operation(schemas.LatchWait, "name", gives="name:text open:flag"),
 )
 async def wait(request: Request) -> Response:
     """Wait until a latch is open; 423 if it is still closed at the end of the wait."""
@@ -94,27 +85,17 @@ async def wait(request: Request) -> Response:
 
     async def listen() -> dict[str, Any]:
         async with ctx.waiting():
-            await one.wait(ctx.most(body.wait))
+            await one.wait(min(body.wait, MOST_WAIT))
         return {"name": one.name, "open": True}
 
     return await ctx.unless_gone(listen())
 
 
-@router.get(
-    "/latch/{name}",
-    tags=["latches"],
+@latches.get(
+    "",
     summary="Read the count of a latch",
     openapi_extra=schemas.operation(
-        None,
-        "name",
-        gives={
-            "name": "text",
-            "count": "integer?",
-            "left": "integer?",
-            "open": "flag",
-            "waiting": "integer",
-            "namespace": "text",
-        },
+        None, "name", gives="name:text count:integer? left:integer? open:flag waiting:integer namespace:text"
     ),
 )
 async def look_at_latch(request: Request) -> Response:
@@ -124,18 +105,14 @@ async def look_at_latch(request: Request) -> Response:
     found: LookAtLatch = await leases.call(ctx.space, primitive.inspect(), "read latch")
     count, left = found.initial, found.left
     state = {"count": count or None, "left": left if count else None, "open": bool(count) and left == 0}
-    return answer(
-        {"namespace": ctx.space.namespace, "name": primitive.name, **state, "waiting": found.waiters}
-    )
+    told = {"namespace": ctx.space.namespace, "name": primitive.name, "waiting": found.waiters}
+    return answer({**told, **state})
 
 
-@router.post(
-    "/barrier/{name}/wait",
-    tags=["barriers"],
+@barriers.post(
+    "/wait",
     summary="Arrive at a barrier and wait",
-    openapi_extra=schemas.operation(
-        schemas.Arrive, "name", headers=_KEY, gives={"name": "text", "missing": "integer"}
-    ),
+    openapi_extra=schemas.operation(schemas.Arrive, "name", headers=_KEY, gives="name:text missing:integer"),
 )
 async def meet(request: Request) -> Response:
     """Arrive at a barrier and wait for all parties; then they pass together, and the barrier is ready again.
@@ -146,24 +123,22 @@ async def meet(request: Request) -> Response:
     ctx = RequestContext(request, "acquire")
     body = await ctx.read(schemas.Arrive)
     plan = plan_behind(_barrier(ctx, body.parties, RETRY_WAITING_FOR))
-    most = ctx.most(body.wait)
+    most = min(body.wait, MOST_WAIT)
 
     async def arrive(attempt: Attempt) -> dict[str, Any]:
+        token = f"{attempt.token}@http"
         async with ctx.waiting():
-            missing = await barrier.wait(
-                ctx.space.engine, plan.primitive, plan.options, most, f"{attempt.token}@http"
-            )
+            missing = await barrier.wait(ctx.space.engine, plan.primitive, plan.options, most, token)
         return {"name": plan.primitive.name, "missing": missing}
 
     return await ctx.once(secret(), arrive)
 
 
-@router.get(
-    "/barrier/{name}",
-    tags=["barriers"],
+@barriers.get(
+    "",
     summary="Count the waiters of a barrier",
     openapi_extra=schemas.operation(
-        None, "name", gives={"name": "text", "arrived": "integer", "parties": "integer?", "namespace": "text"}
+        None, "name", gives="name:text arrived:integer parties:integer? namespace:text"
     ),
 )
 async def look_at_barrier(request: Request) -> Response:

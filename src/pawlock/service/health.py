@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
-from starlette.responses import Response
+from fastapi import FastAPI, Response
 
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.runtime import Fault
@@ -28,8 +27,8 @@ async def _ready(state: State) -> Response:
 
 def add_health(app: FastAPI, state: State) -> None:
     """Add ``/healthz`` and ``/readyz``, which need no token."""
-    alive = {"responses": schemas.success({"alive": "flag"})}
-    ready = {"responses": {**schemas.success({"ready": "flag"}), **schemas.problems(502, 503)}}
+    alive = {"responses": schemas.success("alive:flag")}
+    ready = {"responses": {**schemas.success("ready:flag"), **schemas.problems(502, 503)}}
 
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", tags=["health"], summary="Liveness check", openapi_extra=alive)

@@ -6,9 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any, cast
 
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import APIRouter, Request, Response
 
 from pawlock._inside import plan_behind
 from pawlock._template import escape
@@ -22,13 +20,13 @@ from pawlock.model import LockInfo
 from pawlock.service import schemas
 from pawlock.service.leases import LeaseSpec
 from pawlock.service.problems import Problem
-from pawlock.service.requests import Attempt, RequestContext, answer, segment
-from pawlock.service.spaces import KEY, MUTEXES, Space, is_kind, known_kinds
+from pawlock.service.requests import Attempt, RequestContext, answer
+from pawlock.service.spaces import KEY, MUTEXES, Space
 from pawlock.service.terms import options_for
 
 __all__ = ["audit", "force", "look", "names", "router", "shown"]
 
-router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
+router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}", tags=["looks"])
 _MOST_LISTED = 10_000
 _MOST_REMEMBERED = 1000
 _SECOND = options_for(1000)
@@ -51,20 +49,15 @@ def _limit(request: Request, usual: int, most: int) -> int:
     return int(text[:9])
 
 
-def _spec_of(ctx: RequestContext, request: Request) -> LeaseSpec:
-    params, query = request.path_params, request.query_params
-    permits = query.get("permits")
+def _spec_of(ctx: RequestContext) -> LeaseSpec:
+    permits = ctx.request.query_params.get("permits")
     if permits is not None and not (permits.isascii() and permits.isdecimal() and len(permits) < 11):
         raise Problem(422, "BAD_QUERY", "permits must be a number")
-    kind = segment(params["kind"])
-    if not is_kind(kind) and kind != _ONCE:
-        raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
-    return LeaseSpec(kind, ctx.name_of(kind), int(permits) if permits else None)
+    return ctx.spec(int(permits) if permits else None, 1, _ONCE)
 
 
 @router.get(
     "/{kind}/{name}",
-    tags=["looks"],
     summary="Inspect a lock: holder and queue",
     openapi_extra=schemas.operation(
         None,
@@ -72,7 +65,7 @@ def _spec_of(ctx: RequestContext, request: Request) -> LeaseSpec:
         "name",
         also=[_ONCE],
         query={"permits": {"type": "integer", "minimum": 1}},
-        gives={**schemas.RECORD, "done": "object?", "namespace": "text"},
+        gives=f"{schemas.RECORD} done:object? namespace:text",
     ),
 )
 async def look(request: Request) -> Response:
@@ -82,7 +75,7 @@ async def look(request: Request) -> Response:
     (Unix time) and ``keep_left`` (seconds). It is null for what is not done, and for every other kind.
     """
     ctx = RequestContext(request, "read")
-    spec = _spec_of(ctx, request)
+    spec = _spec_of(ctx)
     done: Recorded | None = None
     if spec.kind == _ONCE:
         plan = plan_behind(ctx.space.client.once(escape(spec.name)))
@@ -111,12 +104,11 @@ def _primitive_of(space: Space, spec: LeaseSpec) -> Primitive:
 
 @router.get(
     "/locks",
-    tags=["looks"],
     summary="List held locks",
     openapi_extra=schemas.operation(
         None,
         query={"search": {"type": "string"}, "limit": {"type": "integer", "minimum": 1, "maximum": 10000}},
-        gives={"namespace": "text", "locks": "list", "total": "integer"},
+        gives="namespace:text locks:list total:integer",
     ),
 )
 async def names(request: Request) -> Response:
@@ -134,7 +126,6 @@ async def names(request: Request) -> Response:
 
 @router.post(
     "/{kind}/{name}/force-release",
-    tags=["looks"],
     summary="Force-release a name of any kind",
     openapi_extra=schemas.operation(
         schemas.Force, "kind", "name", also=[_ONCE], headers=("Idempotency-Key",), gives=schemas.FORCED
@@ -148,7 +139,7 @@ async def force(request: Request) -> Response:
     """
     ctx = RequestContext(request, "force")
     body = await ctx.read(schemas.Force)
-    spec = _spec_of(ctx, request)
+    spec = _spec_of(ctx)
     kind = "lock" if spec.kind in MUTEXES else spec.kind.partition("_")[0]
     reason = f"{body.reason} [by token {ctx.who.id}]"
 
@@ -163,12 +154,11 @@ async def force(request: Request) -> Response:
 
 @router.get(
     "/audit",
-    tags=["looks"],
     summary="Audit log",
     openapi_extra=schemas.operation(
         None,
         query={"limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
-        gives={"namespace": "text", "audit": "list"},
+        gives="namespace:text audit:list",
     ),
 )
 async def audit(request: Request) -> Response:

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, cast
 
 from pawlock.core.observe.inspect import text_of
@@ -60,7 +59,7 @@ class LeaseSpec:
 
     def to_json(self) -> str:
         """As it is recorded in a session: equal for equal leases."""
-        return _to_json(self.kind, self.name, self.permits, self.n)
+        return json.dumps((self.kind, self.name, self.permits, self.n))
 
     @classmethod
     def from_json(cls, text: bytes | str) -> LeaseSpec:
@@ -69,12 +68,7 @@ class LeaseSpec:
 
     def primitive(self, space: Space) -> Primitive:
         """Its calls to the server."""
-        return space.primitive(self.kind, self.name, permits=self.permits, n=self.n)
-
-
-@lru_cache(maxsize=4096)
-def _to_json(*parts: str | int | None) -> str:
-    return json.dumps(parts)
+        return space.primitive(self.kind, self.name, self.permits, self.n)
 
 
 async def call(space: Space, question: Request, doing: str, name: str = "") -> Outcome:
@@ -85,11 +79,7 @@ async def call(space: Space, question: Request, doing: str, name: str = "") -> O
 
 def session_over() -> Problem:
     """The problem of a session that is not there."""
-    return Problem(
-        404,
-        "SESSION_ENDED",
-        "no such session of this client: it expired or was ended. Open a new one",
-    )
+    return Problem(404, "SESSION_ENDED", "no such session (any more) of this client: open a new one")
 
 
 async def renew(
@@ -188,10 +178,6 @@ async def release(space: Space, spec: LeaseSpec, token: str, who: Principal, ses
     if any(isinstance(one, Fault) for one in noted):
         # What is noted ends by itself.
         space.engine.post(removal)
-    return _ended(spec, primitive, outcome)
-
-
-def _ended(spec: LeaseSpec, primitive: Primitive, outcome: Outcome) -> bool:
     if isinstance(outcome, (Released, Withdrawn, Absent)):
         return isinstance(outcome, Released)
     raise _not_held(spec, outcome, primitive, "release")

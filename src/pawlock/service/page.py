@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import APIRouter, Request, Response
 
 from pawlock.core.protocol.names import check_namespace
 from pawlock.service import schemas
 from pawlock.service.access import ROLES
 from pawlock.service.requests import State, answer, plain
 
-__all__ = ["favicon", "index", "router", "script", "style", "whoami"]
+__all__ = ["file", "router", "whoami"]
 
 router: APIRouter = APIRouter()
 
-_READ = ["GET", "HEAD"]
+_FILES = {
+    "/": ("page.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+    "/favicon.svg": ("favicon.svg", "image/svg+xml"),
+    "/favicon.ico": ("favicon.svg", "image/svg+xml"),
+}
 
 
 @cache
@@ -26,37 +31,25 @@ def _read(name: str) -> bytes:
     return files("pawlock.service").joinpath("static", name).read_bytes()
 
 
-@router.api_route("/", methods=_READ, include_in_schema=False)
-async def index() -> Response:
-    """The page. It shows nothing before a token is entered."""
-    return Response(_read("page.html"), media_type="text/html")
+async def file(request: Request) -> Response:
+    """The page, which shows nothing before a token is entered; its script, style sheet and icon."""
+    name, kind = _FILES[request.url.path]
+    return Response(_read(name), media_type=kind)
 
 
-@router.api_route("/page.js", methods=_READ, include_in_schema=False)
-async def script() -> Response:
-    """The script."""
-    return Response(_read("page.js"), media_type="text/javascript")
+for _path in _FILES:
+    router.add_api_route(_path, file, methods=["GET", "HEAD"], include_in_schema=False)
 
 
-@router.api_route("/page.css", methods=_READ, include_in_schema=False)
-async def style() -> Response:
-    """The style sheet."""
-    return Response(_read("page.css"), media_type="text/css")
+def _described() -> dict[str, Any]:
+    gives = "id:text namespace:text may:texts expires:number? namespaces:texts"
+    described = schemas.operation(None, query={"namespace": schemas.WORD}, gives=gives)
+    # It is not below a namespace.
+    described["parameters"] = [one for one in described["parameters"] if one["in"] == "query"]
+    return described
 
 
-@router.api_route("/favicon.svg", methods=_READ, include_in_schema=False)
-@router.api_route("/favicon.ico", methods=_READ, include_in_schema=False)
-async def favicon() -> Response:
-    """The icon."""
-    return Response(_read("favicon.svg"), media_type="image/svg+xml")
-
-
-@router.get(
-    "/v1/whoami",
-    tags=["looks"],
-    summary="Permissions of a token",
-    openapi_extra=schemas.whoami(),
-)
+@router.get("/v1/whoami", tags=["looks"], summary="Permissions of a token", openapi_extra=_described())
 async def whoami(request: Request) -> Response:
     """What the token may do in a namespace: query ``namespace``, default ``pawlock``."""
     state: State = request.app.state.pawlock
@@ -68,11 +61,10 @@ async def whoami(request: Request) -> Response:
     # Those that its token names, and those in use here that it may read.
     named = [pattern for pattern in who.namespaces if "*" not in pattern and who.may("read", pattern)]
     spaces = sorted({*named, *state.spaces.known_to(who)})
-    permissions = {
+    told = {
         "id": who.id,
         "namespace": namespace,
         "may": may,
-        "expires": who.expires,
-        "namespaces": spaces,
+        "expires": who.expires and who.expires.timestamp(),
     }
-    return answer(permissions)
+    return answer({**told, "namespaces": spaces})

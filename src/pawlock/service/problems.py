@@ -9,68 +9,42 @@ import time
 from http import HTTPStatus
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from pawlock import errors
 from pawlock.errors import PawlockError
 
-__all__ = ["STATUS", "Problem", "answer_problem", "hide_address", "problem_of", "response_of"]
+__all__ = ["KNOWN", "Problem", "answer_problem", "hide_address", "problem_of", "response_of"]
 
 log: logging.Logger = logging.getLogger("pawlock.service")
 
 TYPE = "application/problem+json"
 
-STATUS: dict[type[PawlockError], int] = {
-    errors.AcquireTimeout: 423,
-    errors.QueueFull: 503,
-    errors.DeadlockDetected: 409,
-    errors.ClientClosed: 503,
-    errors.NotReplicated: 503,
-    errors.QuorumNotReached: 503,
-    errors.NotAcquired: 423,
-    errors.NotHeld: 409,
-    errors.LeaseLost: 409,
-    errors.StaleFence: 409,
-    errors.ClockDrift: 503,
-    errors.BackendUnavailable: 503,
-    errors.BackendOutOfMemory: 503,
-    errors.BackendReadOnly: 503,
-    errors.BackendDenied: 502,
-    errors.ScriptError: 502,
-    errors.WrongKey: 409,
-    errors.BackendError: 502,
-    errors.NotSupported: 501,
-    errors.LimitMismatch: 409,
-    errors.ConfigurationError: 422,
-    PawlockError: 502,
-}
-"""The status of each error; a class that is not listed has its parent's."""
-
-FIXES: dict[type[PawlockError], str] = {
-    errors.AcquireTimeout: "Retry, wait longer, or make the holder hold the lock for less time.",
-    errors.QueueFull: "Retry later: too many clients are waiting for this lock.",
-    errors.DeadlockDetected: "Acquire locks in the same order everywhere, or all at once with a multi_lock.",
-    errors.ClientClosed: "Retry at another instance, with the same Idempotency-Key.",
-    errors.NotReplicated: "Retry; if it persists, the operator of the service must check the replicas.",
-    errors.QuorumNotReached: "Retry; if it persists, the operator of the service must check its servers.",
-    errors.NotAcquired: "Retry later, or wait longer.",
-    errors.NotHeld: "Send the token that acquire returned for this kind and name; renew in time, and release once.",
-    errors.LeaseLost: "Stop the work, and acquire the lock again.",
-    errors.StaleFence: "Abandon this attempt: a newer holder has written.",
-    errors.ClockDrift: "Use a longer TTL; the operator of the service must check it for pauses and slow servers.",
-    errors.BackendUnavailable: "Retry after Retry-After, with the same Idempotency-Key.",
-    errors.BackendOutOfMemory: "Retry later; leases can still be renewed and released. The server needs more memory.",
-    errors.BackendReadOnly: "Retry in a few seconds: a failover may be in progress.",
-    errors.BackendDenied: "The operator must fix the permissions of the service on its server.",
-    errors.ScriptError: "The operator of the service must check the detail; use one version of pawlock for each lock.",
-    errors.WrongKey: "Use another lock name: another program uses this one. Or the kind key, as the detail says.",
-    errors.LimitMismatch: "Send the same number for this name everywhere, and request no more permits than there are.",
-    errors.NotSupported: "Use another kind of lock.",
-    errors.ConfigurationError: "Correct the request as the detail says.",
-    PawlockError: "The operator of the service must check the detail.",
-}
-"""What a client can do about each; a class that is not listed has its parent's."""
+KNOWN: dict[type[PawlockError], tuple[int, str]] = {
+    errors.AcquireTimeout: (423, "Retry, wait longer, or make the holder hold the lock for less time."),
+    errors.QueueFull: (503, "Retry later: too many clients are waiting for this lock."),
+    errors.DeadlockDetected: (409, "Acquire locks in the same order everywhere, or all at once with a multi_lock."),
+    errors.ClientClosed: (503, "Retry at another instance, with the same Idempotency-Key."),
+    errors.NotReplicated: (503, "Retry; if it persists, the operator of the service must check the replicas."),
+    errors.QuorumNotReached: (503, "Retry; if it persists, the operator of the service must check its servers."),
+    errors.NotAcquired: (423, "Retry later, or wait longer."),
+    errors.NotHeld: (409, "Send the token that acquire returned for this kind and name; renew in time, and release once."),
+    errors.LeaseLost: (409, "Stop the work, and acquire the lock again."),
+    errors.StaleFence: (409, "Abandon this attempt: a newer holder has written."),
+    errors.ClockDrift: (503, "Use a longer TTL; the operator of the service must check it for pauses and slow servers."),
+    errors.BackendUnavailable: (503, "Retry after Retry-After, with the same Idempotency-Key."),
+    errors.BackendOutOfMemory: (503, "Retry later; leases can still be renewed and released. The server needs more memory."),
+    errors.BackendReadOnly: (503, "Retry in a few seconds: a failover may be in progress."),
+    errors.BackendDenied: (502, "The operator must fix the permissions of the service on its server."),
+    errors.ScriptError: (502, "The operator of the service must check the detail; use one version of pawlock for each lock."),
+    errors.WrongKey: (409, "Use another lock name: another program uses this one. Or the kind key, as the detail says."),
+    errors.BackendError: (502, "The operator of the service must check the detail."),
+    errors.NotSupported: (501, "Use another kind of lock."),
+    errors.LimitMismatch: (409, "Send the same number for this name everywhere, and request no more permits than there are."),
+    errors.ConfigurationError: (422, "Correct the request as the detail says."),
+    PawlockError: (502, "The operator of the service must check the detail."),
+}  # fmt: skip
+"""The status of each error, and what a client can do about it; a class that is not listed has its parent's."""
 
 _SENTENCES = re.compile(r"Cause:(?P<cause>.*?)(?:Solution:(?P<fix>.*))?$", re.DOTALL)
 _RETRYABLE = {423, 429, 503}
@@ -109,8 +83,8 @@ class Problem(Exception):
 
 def problem_of(error: PawlockError) -> Problem:
     """The problem that an error of the library stands for."""
-    status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-    more: dict[str, Any] = {"cause": _explained(type(error)), "fix": _fix_of(type(error))}
+    status, fix = next(KNOWN[kind] for kind in type(error).__mro__ if kind in KNOWN)
+    more: dict[str, Any] = {"cause": _explained(type(error)), "fix": fix}
     for name in ("holder", "waited", "position", "reason", "limit", "cycle"):
         value = getattr(error, name, None)
         if value not in (None, (), ""):
@@ -124,25 +98,17 @@ def problem_of(error: PawlockError) -> Problem:
     return Problem(status, error.code, detail, retry_after=retry, **more)
 
 
-def hide_address(error: PawlockError) -> str:
-    """Log why the server is unavailable, and return what a client may know: not the address of the server."""
-    _log_unavailable(error)
-    return "the lock server did not respond: see the log of this instance"
-
-
 _logged_at = 0.0
 
 
-def _log_unavailable(error: PawlockError) -> None:
+def hide_address(error: PawlockError) -> str:
+    """Log why the server is unavailable, and return what a client may know: not the address of the server."""
     global _logged_at  # noqa: PLW0603 - one line a second, for all requests
     now = time.monotonic()
     if now - _logged_at >= 1:
         _logged_at = now
         log.warning("%s", error)
-
-
-def _fix_of(kind: type[PawlockError]) -> str:
-    return next(FIXES[one] for one in kind.__mro__ if one in FIXES)
+    return "the lock server did not respond: see the log of this instance"
 
 
 def _explained(kind: type[PawlockError]) -> str:

@@ -14,29 +14,20 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
+from fastapi import Request, Response
 from pydantic import BaseModel, ValidationError
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from pawlock.core.protocol.key_text import read_key
 from pawlock.runtimes.shared import secret
 from pawlock.service import leases
 from pawlock.service.access import Access, Principal
 from pawlock.service.problems import Problem
-from pawlock.service.spaces import KEY, Space, Spaces
+from pawlock.service.spaces import KEY, Space, Spaces, known_kinds
 from pawlock.service.store.replies import Answered, KeyReused
 
 __all__ = [
-    "GONE",
-    "MOST_TTL",
-    "MOST_WAIT",
-    "Attempt",
-    "RequestContext",
-    "State",
-    "answer",
-    "plain",
-    "segment",
-]
+    "GONE", "MOST_TTL", "MOST_WAIT", "Attempt", "RequestContext", "State", "answer", "plain", "segment",
+]  # fmt: skip
 
 _ONCE_FOR_MS = 600_000
 MOST_TTL = 3600.0
@@ -82,14 +73,12 @@ class State:
         spaces: The namespaces.
         access: The tokens.
         draining: True once it was asked to shut down.
-        at_end: Called when it ends, for what would keep connections open.
         in_progress: Idempotency keys of requests that are going on here.
     """
 
     spaces: Spaces
     access: Access
     draining: bool = False
-    at_end: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
     in_progress: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
 
 
@@ -137,14 +126,12 @@ class RequestContext:
         gone: True once the client went away.
     """
 
-    __slots__ = ("_headers", "_named", "_role", "body", "gone", "request", "session", "space", "state", "who")
+    __slots__ = ("_named", "_role", "body", "gone", "request", "session", "space", "state", "who")
 
     def __init__(self, request: Request, role: str, namespace: str | None = None) -> None:
         self.request: Request = request
         self.state: State = request.app.state.pawlock
-        # Of a repeated header, the first one.
-        self._headers: dict[bytes, bytes] = dict(request.scope["headers"][::-1])
-        self.who: Principal = self.state.access.who(self.header(b"authorization"))
+        self.who: Principal = self.state.access.who(self.header("authorization"))
         self.state.access.spend(self.who)
         named = segment(request.path_params["namespace"]) if namespace is None else namespace
         self._role, self._named = role, named
@@ -152,7 +139,7 @@ class RequestContext:
         if self.state.draining:
             raise Problem(503, "DRAINING", "this instance is shutting down: use another one", retry_after=1)
         self.space: Space = self.state.spaces.of(named)
-        self.session: str = self.header(b"pawlock-session") or ""
+        self.session: str = self.header("pawlock-session") or ""
         if self.session and not 0 < (self.session_ttl_ms or 0) <= MOST_TTL * 1000:
             # Anybody can write the header: a client that may not open such a session has none.
             raise leases.session_over()
@@ -170,19 +157,28 @@ class RequestContext:
         Raises:
             Problem: 401 or 403; the token was taken out of the file, has expired, or may do less now.
         """
-        self._check(self.state.access.who(self.header(b"authorization")))
+        self._check(self.state.access.who(self.header("authorization")))
 
-    def name_of(self, kind: str) -> str:
-        """The name in its path; of the kind ``key``, the key as text, which its token may lock.
+    def spec(self, permits: int | None = None, n: int = 1, *also: str) -> leases.LeaseSpec:
+        """The lease that its path is about.
+
+        Args:
+            permits: For a semaphore, how many there are.
+            n: For a semaphore, how many this lease has.
+            also: Kinds that it takes beside those that can be held through the service.
 
         Raises:
-            Problem: It is none, or the token may not lock it.
+            Problem: There is no such kind, it is no name, or the token may not lock the key.
             ConfigurationError: It can never be a key.
         """
-        text = segment(self.request.path_params["name"])
+        kind, name = (segment(self.request.path_params[part]) for part in ("kind", "name"))
+        if kind not in (*known_kinds(), *also):
+            raise Problem(
+                404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {', '.join(known_kinds())}"
+            )
         if kind == KEY:
-            self.check_key(read_key(text).key)
-        return text
+            self.check_key(read_key(name).key)
+        return leases.LeaseSpec(kind, name, permits, n)
 
     def check_key(self, key: str) -> None:
         """Check that its token may lock a key of other programs: its namespaces say nothing about that.
@@ -194,10 +190,9 @@ class RequestContext:
             text = f"the token {self.who.id!r} may not lock the key {key!r}: its entry lists the keys that it may lock"
             raise Problem(403, "FORBIDDEN", text)
 
-    def header(self, name: bytes) -> str | None:
-        """A header, by its name in small letters."""
-        value = self._headers.get(name)
-        return None if value is None else value.decode("latin-1")
+    def header(self, name: str) -> str | None:
+        """A header; of a repeated one, the first."""
+        return self.request.headers.get(name)
 
     @property
     def session_ttl_ms(self) -> int | None:
@@ -217,23 +212,14 @@ class RequestContext:
             ClientDisconnect: It went away.
         """
         limit = _MOST_BODY * times
-        length = self._headers.get(b"content-length", b"0")
+        length = self.header("content-length") or "0"
+        too_large = Problem(413, "BODY_TOO_LARGE", f"the body must be at most {limit} bytes")
         if length.isdigit() and int(length) > limit:
-            raise _too_large(limit)
-        receive = self.request.receive
-        chunks: list[bytes] = []
-        size, more = 0, True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            chunk = message.get("body", b"")
-            more = message.get("more_body", False)
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            chunks.append(chunk)
-        self.body = b"".join(chunks)
+            raise too_large
+        async for chunk in self.request.stream():
+            self.body += chunk
+            if len(self.body) > limit:
+                raise too_large
         try:
             return model.model_validate_json(self.body or b"{}")
         except ValidationError as error:
@@ -275,11 +261,6 @@ class RequestContext:
         if task is not None:
             task.cancel()
 
-    @staticmethod
-    def most(wait: float) -> float:
-        """How long it may wait, of what it asks for."""
-        return min(wait, MOST_WAIT)
-
     async def is_gone(self) -> bool:
         """Whether the client has disconnected: nobody would read the answer."""
         self.gone = self.gone or await self.request.is_disconnected()
@@ -293,9 +274,9 @@ class RequestContext:
             do: Runs it; returns the content of a 200.
             keep: True for what may continue in the background after an error: the next try then has the same token.
         """
-        key = self.header(b"idempotency-key")
+        key = self.header("idempotency-key")
         if key is None:
-            return await self._attempt(Attempt(token), do)
+            return await self.unless_gone(do(Attempt(token)))
         if not 0 < len(key) <= _LONGEST_KEY:
             raise Problem(
                 400, "BAD_IDEMPOTENCY_KEY", f"Idempotency-Key must be 1 to {_LONGEST_KEY} characters"
@@ -339,7 +320,7 @@ class RequestContext:
 
         attempt = Attempt(token if found.first else begun, not found.first, give_up)
         try:
-            response = await self._attempt(attempt, do)
+            response = await self.unless_gone(do(attempt))
         except BaseException:
             if not keep:
                 # A failed request may be retried with the same key.
@@ -354,9 +335,6 @@ class RequestContext:
         await leases.call(self.space, kept, "keep an answer")
         return response
 
-    async def _attempt(self, attempt: Attempt, do: Work) -> Response:
-        return await self.unless_gone(do(attempt))
-
     async def unless_gone(self, work: Awaitable[Any]) -> Response:
         """Run something that ends early if the client disconnects; its result is the content of a 200."""
         try:
@@ -368,10 +346,6 @@ class RequestContext:
             if task is not None:
                 task.uncancel()
             return Response(status_code=GONE)
-
-
-def _too_large(limit: int) -> Problem:
-    return Problem(413, "BODY_TOO_LARGE", f"the body must be at most {limit} bytes")
 
 
 def _invalid_body(error: ValidationError) -> Problem:

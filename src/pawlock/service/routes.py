@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import APIRouter, Request, Response
 
 from pawlock.core.protocol.options import check_ttl
 from pawlock.core.protocol.validity import to_ms
@@ -14,28 +12,26 @@ from pawlock.errors import AcquireTimeout, ConfigurationError
 from pawlock.runtimes.shared import secret
 from pawlock.service import leases, schemas
 from pawlock.service.acquisition import Acquisition
-from pawlock.service.leases import LeaseSpec
 from pawlock.service.problems import Problem
-from pawlock.service.requests import MOST_TTL, Attempt, RequestContext, answer, segment
-from pawlock.service.spaces import MUTEXES, is_kind, known_kinds
+from pawlock.service.requests import MOST_TTL, MOST_WAIT, Attempt, RequestContext, answer
+from pawlock.service.spaces import MUTEXES
 
-__all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router", "ttl_of"]
+__all__ = [
+    "acquire",
+    "end_session",
+    "keep_alive",
+    "open_session",
+    "release",
+    "renew",
+    "router",
+    "sessions",
+    "ttl_of",
+]
 
-router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
-_NAME = "/{kind}/{name}"
+router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}/{kind}/{name}", tags=["leases"])
+sessions: APIRouter = APIRouter(prefix="/v1/ns/{namespace}/sessions", tags=["sessions"])
 _DEFAULT_TTL = 30.0
 _BOTH = ("Idempotency-Key", "Pawlock-Session")
-
-
-def _spec_of(ctx: RequestContext, body: Any) -> LeaseSpec:
-    params = ctx.request.path_params
-    kind = segment(params["kind"])
-    if not is_kind(kind):
-        raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
-    name = ctx.name_of(kind)
-    if body is None:
-        return LeaseSpec(kind, name)
-    return LeaseSpec(kind, name, body.permits, body.n)
 
 
 def ttl_of(ctx: RequestContext, ttl: float | None) -> int:
@@ -57,23 +53,22 @@ def ttl_of(ctx: RequestContext, ttl: float | None) -> int:
 
 
 @router.post(
-    f"{_NAME}/acquire",
-    tags=["leases"],
+    "/acquire",
     summary="Acquire a lock",
     openapi_extra=schemas.operation(
         schemas.Acquire,
         "kind",
         "name",
         headers=_BOTH,
-        gives={**schemas.LEASE, "namespace": "text", "token": "text", "ttl": "number"},
+        gives=f"{schemas.LEASE} namespace:text token:text ttl:number",
     ),
 )
 async def acquire(request: Request) -> Response:
     """Acquire a lock, or wait in its queue; the waiter leaves the queue when the client disconnects."""
     ctx = RequestContext(request, "acquire")
     body = await ctx.read(schemas.Acquire)
-    spec, ttl_ms = _spec_of(ctx, body), ttl_of(ctx, body.ttl)
-    wait = ctx.most(body.wait)
+    spec, ttl_ms = ctx.spec(body.permits, body.n), ttl_of(ctx, body.ttl)
+    wait = min(body.wait, MOST_WAIT)
     if body.identifier is not None and spec.kind not in MUTEXES:
         raise ConfigurationError(f"identifier is not supported for a {spec.kind}")
     mark = "" if body.identifier is None else ctx.mark_of(body.identifier)
@@ -84,11 +79,9 @@ async def acquire(request: Request) -> Response:
     async def take(attempt: Attempt) -> dict[str, Any]:
         found = await again()
         if found is None:
-            acquisition = Acquisition(
-                ctx.space, spec, attempt.token, ttl_ms, ctx.who, ctx.session, attempt.give_up
-            )
+            acquisition = Acquisition(ctx, spec, attempt, attempt.token, ttl_ms)
             try:
-                grant, token = await acquisition.run(wait, ctx.waiting, ctx.is_gone)
+                grant, token = await acquisition.run(wait, ctx.waiting)
             except AcquireTimeout:
                 # Another request of the identifier may have got it meanwhile.
                 found = await again()
@@ -104,8 +97,7 @@ async def acquire(request: Request) -> Response:
 
 
 @router.post(
-    f"{_NAME}/renew",
-    tags=["leases"],
+    "/renew",
     summary="Renew a lease",
     openapi_extra=schemas.operation(schemas.Renew, "kind", "name", headers=_BOTH, gives=schemas.LEASE),
 )
@@ -113,7 +105,7 @@ async def renew(request: Request) -> Response:
     """Extend a lease; its expiry is never lowered."""
     ctx = RequestContext(request, "acquire")
     body = await ctx.read(schemas.Renew)
-    spec = _spec_of(ctx, body)
+    spec = ctx.spec(body.permits, body.n)
     ttl_ms = ttl_of(ctx, None if ctx.session else body.ttl)
 
     async def extend(_: Attempt) -> dict[str, Any]:
@@ -124,22 +116,17 @@ async def renew(request: Request) -> Response:
 
 
 @router.post(
-    f"{_NAME}/release",
-    tags=["leases"],
+    "/release",
     summary="Release a lease",
     openapi_extra=schemas.operation(
-        schemas.Release,
-        "kind",
-        "name",
-        headers=_BOTH,
-        gives={"kind": "text", "name": "text", "released": "flag"},
+        schemas.Release, "kind", "name", headers=_BOTH, gives="kind:text name:text released:flag"
     ),
 )
 async def release(request: Request) -> Response:
     """Release a lease; the same step grants the lock to the next waiter."""
     ctx = RequestContext(request, "acquire")
     body = await ctx.read(schemas.Release)
-    spec = _spec_of(ctx, body)
+    spec = ctx.spec(body.permits, body.n)
 
     async def leave(attempt: Attempt) -> dict[str, Any]:
         done = await leases.release(ctx.space, spec, body.token, ctx.who, ctx.session)
@@ -153,14 +140,11 @@ async def release(request: Request) -> Response:
 # Sessions -----------------------------------------------------------------------------------------------------------
 
 
-@router.post(
-    "/sessions",
-    tags=["sessions"],
+@sessions.post(
+    "",
     summary="Open a session",
     openapi_extra=schemas.operation(
-        schemas.OpenSession,
-        headers=_BOTH[:1],
-        gives={"session": "text", "namespace": "text", "ttl": "number"},
+        schemas.OpenSession, headers=_BOTH[:1], gives="session:text namespace:text ttl:number"
     ),
 )
 async def open_session(request: Request) -> Response:
@@ -178,24 +162,20 @@ async def open_session(request: Request) -> Response:
     return await ctx.once(secret(), begin)
 
 
-@router.post(
-    "/sessions/keep-alive",
-    tags=["sessions"],
+@sessions.post(
+    "/keep-alive",
     summary="Keep a session alive",
-    openapi_extra=schemas.operation(
-        None, headers=_BOTH[1:], gives={"ttl": "number", "held": "list", "lost": "list"}
-    ),
+    openapi_extra=schemas.operation(None, headers=_BOTH[1:], gives="ttl:number held:list lost:list"),
 )
 async def keep_alive(request: Request) -> Response:
     """Renew the session of the header ``Pawlock-Session`` and all its leases; returns the leases that were lost."""
     return answer(await leases.keep_session(*_session(request)))
 
 
-@router.delete(
-    "/sessions",
-    tags=["sessions"],
+@sessions.delete(
+    "",
     summary="End a session",
-    openapi_extra=schemas.operation(None, headers=_BOTH[1:], gives={"released": "integer"}),
+    openapi_extra=schemas.operation(None, headers=_BOTH[1:], gives="released:integer"),
 )
 async def end_session(request: Request) -> Response:
     """End the session of the header ``Pawlock-Session``, and release everything that it holds."""

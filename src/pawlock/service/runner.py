@@ -46,20 +46,12 @@ class Listening:
 
 
 def _server(app: ASGIApp, access_log: bool, **options: Any) -> uvicorn.Server:  # noqa: FBT001
+    # The program says what is logged, and where.
     config = uvicorn.Config(
-        app,
-        ws="none",
-        # The program says what is logged, and where.
-        log_config=None,
-        log_level="info" if access_log else "warning",
-        server_header=False,
-        proxy_headers=False,
-        backlog=_BACKLOG,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=10,
-        access_log=access_log,
-        **options,
-    )
+        app, ws="none", log_config=None, log_level="info" if access_log else "warning", access_log=access_log,
+        server_header=False, proxy_headers=False, backlog=_BACKLOG, timeout_keep_alive=75,
+        timeout_graceful_shutdown=10, **options,
+    )  # fmt: skip
     return uvicorn.Server(config)
 
 
@@ -107,8 +99,6 @@ async def _serve(
 
     def end() -> None:
         state.spaces.interrupt()
-        for one in state.at_end:
-            one()
         main.should_exit = True
 
     def told(number: int) -> None:
@@ -144,37 +134,28 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def bind(
-    host: str, port: int, probe_port: int | None = None
-) -> tuple[list[socket.socket], list[socket.socket]]:
-    """Sockets for clients, and for probes; bound at once, so that a port in use is reported first.
+def bind(host: str, *ports: int) -> list[list[socket.socket]]:
+    """For each port, a socket for each address of a host; bound at once, so that a port in use is reported first.
 
     Raises:
         OSError: An address that cannot be listened on; its text says which.
     """
-    sockets = _bind(host, port)
-    try:
-        return sockets, [] if probe_port is None else _bind(host, probe_port)
-    except OSError:
-        for one in sockets:
-            one.close()
-        raise
-
-
-def _bind(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of a host, all of one port."""
-    found: list[socket.socket] = []
-    try:
-        known = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, _, _, _, address in dict.fromkeys(known):
-            where = (address[0], port or (_port_of(found[0]) if found else 0))
-            found.append(socket.create_server(where, family=family, backlog=_BACKLOG))
-    except OSError as error:
-        for one in found:
-            one.close()
-        why = error.strerror or str(error)
-        raise OSError(error.errno, f"cannot listen on {host} port {port}: {why}") from error
-    return found
+    bound: list[list[socket.socket]] = []
+    with contextlib.ExitStack() as opened:
+        for port in ports:
+            found: list[socket.socket] = []
+            try:
+                known = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+                for family, _, _, _, address in dict.fromkeys(known):
+                    where = (address[0], port or (_port_of(found[0]) if found else 0))
+                    one = socket.create_server(where, family=family, backlog=_BACKLOG)
+                    found.append(opened.enter_context(one))
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise OSError(error.errno, f"cannot listen on {host} port {port}: {why}") from error
+            bound.append(found)
+        opened.pop_all()
+    return bound
 
 
 def _port_of(listener: socket.socket) -> int:

@@ -7,18 +7,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pawlock.service.spaces import KEY, kinds
+from pawlock.service.spaces import known_kinds
 
 __all__ = [
-    "FORCED", "LEASE", "PROBLEM", "RECORD", "Acquire", "AcquireAll", "Arrive", "CountDown", "Force",
+    "FORCED", "LEASE", "RECORD", "WORD", "Acquire", "AcquireAll", "Arrive", "CountDown", "Force",
     "LatchWait", "OpenSession", "Part", "Release", "ReleaseAll", "Renew", "RenewAll", "Reset",
-    "describe", "operation", "problems", "stream", "success", "whoami",
+    "describe", "operation", "problems", "success",
 ]  # fmt: skip
 
 _Text = Annotated[str, Field(min_length=1, max_length=200)]
 _Token = Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[\x21-\x7e]+$")]
 _KeyText = Annotated[str, Field(min_length=1, max_length=400)]
 _Permits = Annotated[int, Field(ge=1, le=1_000_000_000)]
+_Seconds = Annotated[float, Field(ge=0)]
+_Ttl = Annotated[float, Field(ge=0.05)]
 
 
 class _Body(BaseModel):
@@ -30,33 +32,20 @@ class _Which(_Body):
     n: _Permits = Field(1, description="For a semaphore: the number of permits to acquire.")
 
 
-class Acquire(_Which):
-    """Acquire a lock."""
-
-    ttl: Annotated[float, Field(ge=0.05)] | None = Field(
-        None,
-        description="TTL of the lease in seconds; default 30. Not allowed in a session, whose TTL applies.",
+class _Wanted(_Body):
+    ttl: _Ttl | None = Field(
+        None, description="TTL in seconds; default 30. Not allowed in a session, whose TTL applies."
     )
-    wait: Annotated[float, Field(ge=0)] = Field(
-        0.0,
-        description="Seconds to wait in the queue; default 0: try once. Disconnecting leaves the queue.",
+    wait: _Seconds = Field(
+        0.0, description="Seconds to wait in the queue; default 0: try once. Disconnecting leaves the queue."
     )
     holder: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = Field(
         None, description="The holder that others see instead of your address."
     )
-    identifier: _Text | None = Field(
-        None,
-        description="Of one lock: your own text. Acquired again with it, the response is the lease that it has.",
-    )
 
 
-class Renew(_Which):
-    """Extend a lease."""
-
-    token: _Token = Field(description="The token that acquire returned.")
-    ttl: Annotated[float, Field(ge=0.05)] = Field(
-        30.0, description="New TTL in seconds from now; an expiry is never lowered."
-    )
+class _Kept(_Body):
+    ttl: _Ttl = Field(30.0, description="New TTL in seconds from now; an expiry is never lowered.")
 
 
 class Release(_Which):
@@ -65,58 +54,57 @@ class Release(_Which):
     token: _Token = Field(description="The token that acquire returned.")
 
 
-_Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+class Renew(_Kept, Release):
+    """Extend a lease."""
 
 
-class CountDown(_Body):
+class Acquire(_Wanted, _Which):
+    """Acquire a lock."""
+
+    identifier: _Text | None = Field(
+        None,
+        description="Of one lock: your own text. Acquired again with it, the response is the lease that it has.",
+    )
+
+
+class Reset(_Body):
+    """Begin a new round of a latch."""
+
+    count: _Permits = Field(description="Initial count of the latch; the same for all its clients.")
+
+
+class CountDown(Reset):
     """Count a latch down."""
 
-    count: _Count = Field(description="Initial count of the latch; the same for all its clients.")
-    n: _Count = Field(1, description="How much to count down.")
+    n: _Permits = Field(1, description="How much to count down.")
     part: _Text | None = Field(
         None,
         description="What is done: the same part counts once per round, even if several clients send it.",
     )
 
 
-class LatchWait(_Body):
+class LatchWait(Reset):
     """Wait until a latch opens."""
 
-    count: _Count = Field(description="Initial count of the latch.")
-    wait: Annotated[float, Field(ge=0)] = Field(0.0, description="Seconds to wait; default 0: do not wait.")
-
-
-class Reset(_Body):
-    """Begin a new round of a latch."""
-
-    count: _Count = Field(description="Initial count of the latch.")
+    wait: _Seconds = Field(0.0, description="Seconds to wait; default 0: do not wait.")
 
 
 class Arrive(_Body):
     """Arrive at a barrier."""
 
     parties: Annotated[int, Field(ge=1, le=1000)] = Field(description="Number of parties that pass together.")
-    wait: Annotated[float, Field(ge=0)] = Field(
+    wait: _Seconds = Field(
         0.0, description="Seconds to wait for the others; default 0: pass only as the last one."
     )
 
 
-class AcquireAll(_Body):
+class AcquireAll(_Wanted):
     """Acquire several locks, or none of them."""
 
     names: Annotated[list[_Text], Field(max_length=100)] = Field(description="The names of the locks.")
     keys: Annotated[list[_KeyText], Field(max_length=100)] = Field(
         default_factory=list[str],
         description="Keys that programs of other libraries lock too, as in the path of the kind `key`.",
-    )
-    ttl: Annotated[float, Field(ge=0.05)] | None = Field(
-        None, description="TTL of the leases in seconds; default 30. Not allowed in a session."
-    )
-    wait: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="Seconds to wait for all of them together; default 0: try once."
-    )
-    holder: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = Field(
-        None, description="The holder that others see instead of your address."
     )
 
 
@@ -128,23 +116,16 @@ class Part(_Body):
     token: _Token
 
 
-class RenewAll(_Body):
-    """Extend several leases."""
-
-    leases: Annotated[list[Part], Field(min_length=1, max_length=100)] = Field(
-        description="Name and token of each lease, as acquire returned them."
-    )
-    ttl: Annotated[float, Field(ge=0.05)] = Field(
-        30.0, description="New TTL in seconds from now; an expiry is never lowered."
-    )
-
-
 class ReleaseAll(_Body):
     """Release several leases."""
 
     leases: Annotated[list[Part], Field(min_length=1, max_length=100)] = Field(
         description="Name and token of each lease, as acquire returned them."
     )
+
+
+class RenewAll(_Kept, ReleaseAll):
+    """Extend several leases."""
 
 
 class Force(_Body):
@@ -167,20 +148,14 @@ class OpenSession(_Body):
     )
 
 
-_PARTS = (Part,)
-
 _HEADERS = {
     "Idempotency-Key": "Your text: a retry with it gets the first response, from any instance, for 10 minutes.",
     "Pawlock-Session": "The session of the lease.",
 }
 
 
-_WORD = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": 200,
-    "pattern": r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]+$",
-}
+_PRINTABLE = r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]+$"
+WORD: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": _PRINTABLE}
 
 _TYPES: dict[str, dict[str, Any]] = {
     "text": {"type": "string"},
@@ -190,41 +165,19 @@ _TYPES: dict[str, dict[str, Any]] = {
     "object": {"type": "object"},
     "list": {"type": "array", "items": {"type": "object"}},
     "texts": {"type": "array", "items": {"type": "string"}},
-    "integers": {"type": "array", "items": {"type": "integer"}},
 }
 
-LEASE: dict[str, str] = {"kind": "text", "name": "text", "fence": "integer", "expires_in": "number"}
+LEASE = "kind:text name:text fence:integer expires_in:number"
 """The members of a lease."""
 
-RECORD: dict[str, str] = {
-    "name": "text", "held": "flag", "holder": "text", "foreign": "flag", "ttl_left": "number?", "fence": "integer?",
-    "count": "integer", "queue_length": "integer", "waiters": "list", "kind": "text", "host": "text", "pid": "integer?",
-    "since": "number?", "used": "integer?", "limit": "integer?", "holders": "list",
-    "held_as": "text",
-}  # fmt: skip
+RECORD = (
+    "name:text held:flag holder:text foreign:flag ttl_left:number? fence:integer? count:integer queue_length:integer "
+    "waiters:list kind:text host:text pid:integer? since:number? used:integer? limit:integer? holders:list held_as:text"
+)
 """The members of a lock."""
 
-FORCED: dict[str, str] = {
-    "name": "text", "holder": "text", "fence": "integer", "kind": "text", "count": "integer",
-}  # fmt: skip
+FORCED = "name:text holder:text fence:integer kind:text count:integer"
 """The members of the result of a force release."""
-
-PROBLEM: dict[str, Any] = {
-    "type": "object",
-    "title": "Problem",
-    "description": "RFC 9457, with the stable code, the cause and the fix of the library's errors.",
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "code": {"type": "string"},
-        "detail": {"type": "string"},
-        "cause": {"type": "string"},
-        "fix": {"type": "string"},
-    },
-    "required": ["type", "title", "status", "code", "detail"],
-}
-"""The body of every error response."""
 
 _STATUS = {
     400: "The path or the body is malformed, or a header is missing or invalid.",
@@ -250,18 +203,32 @@ def problems(*statuses: int) -> dict[str, Any]:
     }
 
 
-def success(gives: Mapping[str, str]) -> dict[str, Any]:
-    """The success response.
+def _object(members: str, optional: str = "") -> dict[str, Any]:
+    """The schema of an object.
 
     Args:
-        gives: Its fields, each with its type; a ``?`` behind it for null.
+        members: Its members as words, each with its type; a ``?`` behind it for null.
+        optional: Those that may be missing.
     """
     properties: dict[str, Any] = {}
-    for name, kind in gives.items():
+    for word in f"{members} {optional}".split():
+        name, _, kind = word.partition(":")
         found = _TYPES[kind.removesuffix("?")]
         properties[name] = {**found, "type": [found["type"], "null"]} if kind.endswith("?") else found
-    schema = {"type": "object", "properties": properties, "required": list(gives)}
-    return {"200": {"description": "Done.", "content": {"application/json": {"schema": schema}}}}
+    needed = [word.partition(":")[0] for word in members.split()]
+    return {"type": "object", "properties": properties, "required": needed}
+
+
+_PROBLEM = {
+    **_object("type:text title:text status:integer code:text detail:text", "cause:text fix:text"),
+    "title": "Problem",
+    "description": "RFC 9457, with the stable code, the cause and the fix of the library's errors.",
+}
+
+
+def success(gives: str) -> dict[str, Any]:
+    """The success response, with its members as words."""
+    return {"200": {"description": "Done.", "content": {"application/json": {"schema": _object(gives)}}}}
 
 
 def operation(
@@ -270,7 +237,7 @@ def operation(
     also: Sequence[str] = (),
     headers: Sequence[str] = (),
     query: Mapping[str, Mapping[str, Any]] | None = None,
-    gives: Mapping[str, str] | None = None,
+    gives: str = "",
 ) -> dict[str, Any]:
     """The part of an OpenAPI operation that says what it takes and gives.
 
@@ -280,10 +247,11 @@ def operation(
         also: Kinds that it takes beside those that can be held through the service.
         headers: The headers that it knows.
         query: The parameters of its query, each with its schema.
-        gives: The fields of its answer; see ``success``. None: it is described elsewhere.
+        gives: The members of its answer as words.
     """
+    kind = {"type": "string", "enum": sorted({*also, *known_kinds()})}
     found: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": _kind(also) if name == "kind" else _WORD}
+        {"name": name, "in": "path", "required": True, "schema": kind if name == "kind" else WORD}
         for name in ("namespace", *path)
     ]
     text = {"type": "string", "minLength": 1, "maxLength": 200}
@@ -294,59 +262,20 @@ def operation(
         for alone in [name == "Pawlock-Session" and model is None]
     ]
     found += [{"name": name, "in": "query", "schema": dict(one)} for name, one in (query or {}).items()]
-    described: dict[str, Any] = {"parameters": found, "responses": {**success(gives or {}), **problems()}}
-    described["security"] = [{"token": []}]
-    if gives is None:
-        del described["responses"]["200"]
+    responses = {**success(gives), **problems()}
+    described: dict[str, Any] = {"parameters": found, "responses": responses, "security": [{"token": []}]}
     if model is not None:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema.pop("$defs", None)
-        described["requestBody"] = {
-            "required": "required" in schema,
-            "content": {"application/json": {"schema": schema}},
-        }
-    return described
-
-
-def _kind(also: Sequence[str]) -> dict[str, Any]:
-    known = {*also, KEY, *kinds()}
-    return {"type": "string", "enum": sorted(known)}
-
-
-def stream() -> dict[str, Any]:
-    """The operation that gives events."""
-    described = operation(None)
-    content = {"text/event-stream": {"schema": {"type": "string"}}}
-    described["responses"]["200"] = {
-        "description": "Events of type `snapshot`, one per second, until the client disconnects.",
-        "content": content,
-    }
-    return described
-
-
-def whoami() -> dict[str, Any]:
-    """The operation that returns the permissions of a token: it has no namespace."""
-    described = operation(
-        None,
-        gives={
-            "id": "text",
-            "namespace": "text",
-            "may": "texts",
-            "expires": "number?",
-            "namespaces": "texts",
-        },
-    )
-    described["parameters"] = [{"name": "namespace", "in": "query", "schema": _WORD}]
+        content = {"application/json": {"schema": schema}}
+        described["requestBody"] = {"required": "required" in schema, "content": content}
     return described
 
 
 def describe(document: dict[str, Any]) -> dict[str, Any]:
     """Complete the framework's description of the service: what all operations share."""
     shared = document.setdefault("components", {})
-    schemas = shared.setdefault("schemas", {})
-    schemas["Problem"] = PROBLEM
-    for model in _PARTS:
-        schemas[model.__name__] = model.model_json_schema()
+    shared["schemas"] = {"Part": Part.model_json_schema(), "Problem": _PROBLEM}
     shared["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "A token of the service."}
     }

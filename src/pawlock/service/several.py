@@ -13,9 +13,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import APIRouter, Request, Response
 
 from pawlock.core.protocol.key_text import read_key
 from pawlock.errors import AcquireTimeout, NotHeld, PawlockError, WrongKey
@@ -24,13 +22,13 @@ from pawlock.service import leases, schemas
 from pawlock.service.acquisition import Acquisition
 from pawlock.service.leases import LeaseSpec
 from pawlock.service.problems import Problem
-from pawlock.service.requests import Attempt, RequestContext
+from pawlock.service.requests import MOST_WAIT, Attempt, RequestContext
 from pawlock.service.routes import ttl_of
 from pawlock.service.spaces import KEY
 
 __all__ = ["acquire_all", "release_all", "renew_all", "router"]
 
-router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}/multi_lock")
+router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}/multi_lock", tags=["several names"])
 _BOTH = ("Idempotency-Key", "Pawlock-Session")
 _MOST_NAMES = 100
 _LOST = NotHeld, WrongKey
@@ -45,7 +43,6 @@ class _Several:
         self.attempt = attempt
         self.ttl_ms = ttl_ms
         self.taken: list[tuple[LeaseSpec, str]] = []
-        self.gone = False
 
     def token(self, name: str) -> str:
         """The token of one name: the same at each try of a request."""
@@ -53,14 +50,13 @@ class _Several:
         return hashlib.sha256(f"{chance}\0{name}".encode()).hexdigest()[:32] + f"@{shown}"
 
     @asynccontextmanager
-    async def waiting(self) -> AsyncGenerator[_Several]:
+    async def waiting(self) -> AsyncGenerator[None]:
         """Keep what was taken while the next one is waited for."""
-        async with self.ctx.waiting() as ctx:
+        async with self.ctx.waiting():
             keeper = asyncio.get_running_loop().create_task(self._keep())
             try:
-                yield self
+                yield
             finally:
-                self.gone = ctx.gone
                 keeper.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await keeper
@@ -94,10 +90,8 @@ class _Several:
             for spec in wanted:
                 left = max(0.0, until - runtime.now()) if wait else 0.0
                 token = self.token(spec.to_json() if spec.kind == KEY else spec.name)
-                acquisition = Acquisition(
-                    ctx.space, spec, token, self.ttl_ms, ctx.who, ctx.session, self.attempt.give_up
-                )
-                grant, token = await acquisition.run(left, self.waiting, ctx.is_gone)
+                acquisition = Acquisition(ctx, spec, self.attempt, token, self.ttl_ms)
+                grant, token = await acquisition.run(left, self.waiting)
                 self.taken.append((spec, token))
                 grants.append({"kind": spec.kind, "name": spec.name, "token": token, "fence": grant.fence})
             if wait and len(wanted) > 1:
@@ -129,10 +123,9 @@ class _Several:
 
 @router.post(
     "/acquire",
-    tags=["several names"],
     summary="Acquire several locks, all or none",
     openapi_extra=schemas.operation(
-        schemas.AcquireAll, headers=_BOTH, gives={"namespace": "text", "ttl": "number", "leases": "list"}
+        schemas.AcquireAll, headers=_BOTH, gives="namespace:text ttl:number leases:list"
     ),
 )
 async def acquire_all(request: Request) -> Response:
@@ -147,7 +140,7 @@ async def acquire_all(request: Request) -> Response:
     if len(by_key) < len(specs):
         raise Problem(422, "BAD_BODY", "names, keys: one is listed twice and would wait for itself")
     wanted = [by_key[key] for key in sorted(by_key)]
-    ttl_ms, wait = ttl_of(ctx, body.ttl), ctx.most(body.wait)
+    ttl_ms, wait = ttl_of(ctx, body.ttl), min(body.wait, MOST_WAIT)
 
     async def take(attempt: Attempt) -> dict[str, Any]:
         several = _Several(ctx, attempt, ttl_ms)
@@ -159,9 +152,8 @@ async def acquire_all(request: Request) -> Response:
 
 @router.post(
     "/renew",
-    tags=["several names"],
     summary="Renew several leases",
-    openapi_extra=schemas.operation(schemas.RenewAll, headers=_BOTH, gives={"leases": "list"}),
+    openapi_extra=schemas.operation(schemas.RenewAll, headers=_BOTH, gives="leases:list"),
 )
 async def renew_all(request: Request) -> Response:
     """Extend several leases; 409 if one of them is lost, in which case the others are still extended."""
@@ -188,9 +180,8 @@ async def renew_all(request: Request) -> Response:
 
 @router.post(
     "/release",
-    tags=["several names"],
     summary="Release several leases",
-    openapi_extra=schemas.operation(schemas.ReleaseAll, headers=_BOTH, gives={"released": "texts"}),
+    openapi_extra=schemas.operation(schemas.ReleaseAll, headers=_BOTH, gives="released:texts"),
 )
 async def release_all(request: Request) -> Response:
     """Release several leases; 409 if one of them was lost, in which case the others are still released."""

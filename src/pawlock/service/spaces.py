@@ -7,8 +7,9 @@ import json
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Coroutine
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pawlock._inside import engine_here, plan_behind, settings_of
 from pawlock._template import escape
@@ -31,15 +32,7 @@ if TYPE_CHECKING:
     from pawlock.model import LockInfo
     from pawlock.service.access import Principal
 
-__all__ = [
-    "KEY",
-    "MUTEXES",
-    "Space",
-    "Spaces",
-    "is_kind",
-    "kinds",
-    "known_kinds",
-]
+__all__ = ["KEY", "MUTEXES", "Ending", "Space", "Spaces", "kinds", "known_kinds"]
 
 log: logging.Logger = logging.getLogger("pawlock.service")
 
@@ -51,29 +44,26 @@ MUTEXES = frozenset({KEY, "lock", "rlock", "fair_lock"})
 _MOST_SPACES = 256
 _IDLE = 60.0
 """Seconds after which the connection of a namespace may be given to another: what does not wait never takes so long."""
-_MOST_PRIMITIVES = 4096
 
 
 def kinds() -> dict[str, Entry]:
     """What can be held through the service: every primitive with leases of one name, and who leads by an election."""
-    return {kind: entry for kind, entry in REGISTRY.items() if _is_held(entry)}
+    return {
+        kind: one for kind, one in REGISTRY.items() if one.names == 1 and (one.leases or kind == "election")
+    }
 
 
-def known_kinds() -> str:
-    """The same as a text."""
-    return ", ".join(sorted({KEY, *kinds()}))
+def known_kinds() -> list[str]:
+    """The kinds of leases, ``KEY`` among them."""
+    return sorted({KEY, *kinds()})
 
 
-def _is_held(entry: Entry) -> bool:
-    return entry.names == 1 and (entry.leases or entry.kind == "election")
+class Ending(Protocol):
+    """What would keep connections open."""
 
-
-def is_kind(kind: str) -> bool:
-    """Whether this can be held through the service."""
-    if kind == KEY:
-        return True
-    entry = REGISTRY.get(kind)
-    return entry is not None and _is_held(entry)
+    def end(self) -> None:
+        """Close them."""
+        ...
 
 
 class Space:
@@ -85,6 +75,7 @@ class Space:
         store: What the service keeps there.
         waiting: How many requests wait for a lock here.
         used_at: When it was asked for last, on the clock of this instance.
+        watch: What polls it for those who watch it; None before anybody did.
     """
 
     def __init__(self, namespace: str, client: AsyncClient) -> None:
@@ -93,10 +84,11 @@ class Space:
         self.store: StoreKeys = StoreKeys(check_namespace(namespace))
         self.waiting: int = 0
         self.used_at: float = now()
+        self.watch: Ending | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._listing = asyncio.Lock()
         self._listed: tuple[float, list[LockInfo]] = (-math.inf, [])
-        self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
+        self.primitive: Callable[..., Primitive] = lru_cache(maxsize=4096)(self._primitive)
 
     @property
     def engine(self) -> Engine:
@@ -136,7 +128,7 @@ class Space:
         if session:
             self.engine.post(self.removal(client, session, token))
 
-    def primitive(self, kind: str, name: str, *, permits: int | None = None, n: int = 1) -> Primitive:
+    def _primitive(self, kind: str, name: str, permits: int | None = None, n: int = 1) -> Primitive:
         """What to send for one name.
 
         Args:
@@ -148,17 +140,9 @@ class Space:
         Raises:
             ConfigurationError: No such kind, or a name or value that can never work.
         """
-        made_of = kind, name, permits, n
-        found = self._primitives.get(made_of)
-        if found is not None:
-            self._primitives.move_to_end(made_of)
-            return found
-        parts = name, permits, n
-        found = self._make_of_key(*parts) if kind == KEY else self._make(kind, *parts)
-        self._primitives[made_of] = found
-        if len(self._primitives) > _MOST_PRIMITIVES:
-            self._primitives.popitem(last=False)
-        return found
+        if kind == KEY:
+            return self._make_of_key(name, permits, n)
+        return self._make(kind, name, permits, n)
 
     def _make_of_key(self, text: str, permits: int | None, n: int) -> Primitive:
         if permits is not None or n != 1:
@@ -168,7 +152,7 @@ class Space:
     def _make(self, kind: str, name: str, permits: int | None, n: int) -> Primitive:
         entry = kinds().get(kind)
         if entry is None:
-            raise ConfigurationError(f"unknown kind {kind!r:.40}; known: {known_kinds()}")
+            raise ConfigurationError(f"unknown kind {kind!r:.40}; known: {', '.join(known_kinds())}")
         takes = "permits" in entry.kwargs
         if takes is (permits is None):
             raise ConfigurationError(f"permits is {'required' if takes else 'not supported'} for a {kind}")
@@ -219,16 +203,9 @@ class Spaces:
         self._spaces.move_to_end(namespace)
         return space
 
-    def has(self, space: Space) -> bool:
-        """Whether this one is in use."""
-        return self._spaces.get(space.namespace) is space
-
     def known_to(self, who: Principal) -> list[str]:
         """The namespaces in use that a client may read."""
         return sorted(name for name in self._spaces if who.may("read", name))
-
-    def __len__(self) -> int:
-        return len(self._spaces)
 
     def _make_room(self) -> None:
         """Close what was not asked for the longest; a later request creates it again."""
@@ -244,9 +221,11 @@ class Spaces:
         task.add_done_callback(self._leaving.discard)
 
     def interrupt(self) -> None:
-        """Wake all who wait, with ``ClientClosed``."""
+        """Wake all who wait, with ``ClientClosed``, and disconnect those who watch."""
         for space in self._spaces.values():
             cast("Any", space.engine.runtime).interrupt_waiters()
+            if space.watch is not None:
+                space.watch.end()
 
     async def close(self) -> None:
         """Close all clients. Leases stay: they belong to the service's clients."""

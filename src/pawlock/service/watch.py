@@ -8,11 +8,10 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from fastapi import APIRouter, Request, Response
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from pawlock.errors import PawlockError
@@ -123,12 +122,8 @@ def _changes(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
         if lock is None or (old and new and old["fence"] == new["fence"]):
             continue
         what = "acquired" if old is None else "freed" if new is None else "passed on"
-        found.append(
-            {
-                "at": at, "what": what, "kind": lock["kind"], "name": lock["name"], "holder": lock["holder"],
-                "fence": lock["fence"],
-            }
-        )  # fmt: skip
+        shared = {part: lock[part] for part in ("kind", "name", "holder", "fence")}
+        found.append({"at": at, "what": what, **shared})
     return found
 
 
@@ -174,23 +169,27 @@ def _event(kind: str, data: object) -> str:
     return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
 
 
+def _described() -> dict[str, Any]:
+    described = schemas.operation(None)
+    described["responses"]["200"] = {
+        "description": "Events of type `snapshot`, one per second, until the client disconnects.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+    return described
+
+
 @router.get(
     "/events",
     tags=["looks"],
     summary="Watch a namespace (server-sent events)",
-    openapi_extra=schemas.stream(),
+    openapi_extra=_described(),
     response_class=_Events,
 )
 async def events(request: Request) -> Response:
     """A stream of ``snapshot`` events, one per second: the current ``locks``, and the changes in ``recent``."""
     ctx = RequestContext(request, "read")
-    watches: dict[str, Watch] = request.app.state.watches
-    watch = watches.get(ctx.space.namespace)
-    if watch is None or watch.space is not ctx.space:
-        for name in [name for name, one in watches.items() if not ctx.state.spaces.has(one.space)]:
-            # Of namespaces that were closed meanwhile.
-            watches.pop(name).end()
-        watch = Watch(ctx.space)
-        watches[ctx.space.namespace] = watch
+    watch = cast("Watch | None", ctx.space.watch)
+    if watch is None:
+        watch = ctx.space.watch = Watch(ctx.space)
     queue = watch.join()
     return _Stream(queue, ctx, partial(watch.leave, queue))

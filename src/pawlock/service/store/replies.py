@@ -9,21 +9,9 @@ from pawlock.core.protocol.scripts import Readers
 from pawlock.primitives.replies import always, text
 
 __all__ = [
-    "ANSWERED",
-    "CLOSE",
-    "HOLD",
-    "KEEP",
-    "ONCE",
-    "UPDATE",
-    "Answered",
-    "Begun",
-    "Counted",
-    "Kept",
-    "KeyReused",
-    "NoSession",
-    "Noted",
-    "TakenBack",
-]
+    "ANSWERED", "CLOSE", "HOLD", "KEEP", "ONCE", "UPDATE", "Answered", "Begun", "Counted", "Kept",
+    "KeyReused", "NoSession", "Noted", "TakenBack",
+]  # fmt: skip
 
 
 class Counted(NamedTuple):
@@ -78,13 +66,7 @@ def _pairs(words: Sequence[Any]) -> tuple[tuple[str, str], ...]:
 
 _LOST = {b"S": always(NoSession())}
 
-HOLD = Readers(
-    {
-        **_LOST,
-        b"G": always(Counted()),
-        b"O": always(Counted()),
-    }
-)
+HOLD = Readers({**_LOST, b"G": always(Counted()), b"O": always(Counted())})
 
 KEEP = Readers({**_LOST, b"K": lambda fields: Kept(fields[1], _pairs(fields[2]))})
 
