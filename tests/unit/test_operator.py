@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,14 +15,22 @@ from tests.support.servers import Server
 def test_a_name_that_changes_hands_each_time_is_not_called_free(
     valkey: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as other:
-        holds = [client.lock("quick", handover=0).acquire()]
+    with (
+        pawlock.connect(valkey.url) as client,
+        pawlock.connect(valkey.url) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        holds = [pool.submit(client.lock("quick", handover=0).acquire).result()]
         real: Any = vars(operator)["query"]
+
+        def pass_on() -> None:
+            holds.pop().release()
+            holds.append(client.lock("quick", handover=0).acquire(timeout=0))
 
         async def passed_on(*given: Any) -> Any:
             if given[1].name == "force":
-                holds.pop().release()
-                holds.append(client.lock("quick", handover=0).acquire(timeout=0))
+                # This thread is in an operation.
+                pool.submit(pass_on).result()
             return await real(*given)
 
         monkeypatch.setattr(operator, "query", passed_on)
