@@ -14,8 +14,10 @@ import pytest
 
 import pawlock as library
 from tests.cli.conftest import PAWLOCK, Pawlock, environment, eventually
+from tests.cli.screen import Screen
 from tests.support.command import call
 from tests.support.pace import pace
+from tests.support.servers import Server
 
 
 @pytest.fixture
@@ -48,6 +50,47 @@ def test_ls_lists_what_any_client_holds(pawlock: Pawlock, client: library.Client
     assert found["boss"]["holder"] == "me"
     for held in (lease, permit, lead):
         held.release()
+
+
+def test_ls_sees_what_is_held_for_moments_and_who_waits_for_it(pawlock: Pawlock) -> None:
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            with contextlib.suppress(library.AcquireTimeout), lock.acquire(timeout=1):
+                over.wait(0.2)
+
+    with library.connect(pawlock.server.url) as client:
+        lock = client.fair_lock("busy", ttl=5)
+        threads = [threading.Thread(target=work) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        try:
+            eventually(lambda: pawlock.waiting("busy") >= 15)
+            for _ in range(5):
+                (one,) = listed(pawlock)
+                assert (one["name"], one["held"]) == ("busy", True)
+                assert isinstance(one["queue_length"], int)
+                assert one["queue_length"] >= 10
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+
+@pytest.mark.slow
+def test_ls_beside_a_million_other_keys_tells_how_far_it_is(
+    own_server: Server, screens: list[Screen]
+) -> None:
+    script = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'other:' .. i, i) end"
+    for start in range(0, 1_000_000, 10_000):
+        own_server.command("EVAL", script, "0", str(start), str(start + 9_999))
+    with library.connect(own_server.url) as client, client.lock("needle"):
+        screen = Screen([*PAWLOCK, "ls"], environment(PAWLOCK_URL=own_server.url, TERM="dumb"))
+        screens.append(screen)
+        screen.until(r"\d+,000 of 1,00\d,\d{3} keys", 30)
+        screen.until("needle", 60)
+        assert screen.end() == 0
 
 
 def test_ls_is_a_table_that_can_be_filtered_and_sorted(pawlock: Pawlock, client: library.Client) -> None:
