@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pawlock import NotHeld
 from tests.cli.conftest import PAWLOCK, Pawlock, environment, eventually
 from tests.support.pace import pace
 
@@ -196,8 +197,7 @@ OFTEN = 4
 )
 def test_a_closed_output_is_one_line(pawlock: Pawlock, verb: str) -> None:
     arguments, code = CLOSED[verb]
-    if verb == "force-release":
-        pawlock.client.lock("job").acquire()
+    taken = pawlock.client.lock("job").acquire() if verb == "force-release" else None
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" >&-', "sh", *PAWLOCK, *arguments],
         env=environment(PAWLOCK_URL=pawlock.server.url),
@@ -210,6 +210,9 @@ def test_a_closed_output_is_one_line(pawlock: Pawlock, verb: str) -> None:
     assert done.returncode == code, done.stderr
     assert done.stderr.count("\n") == (code in (64, 74)), done.stderr
     assert pawlock.server.command("EXISTS", "pawlock:job", "pawlock:%election:job", "pawlock:%once:job") == 0
+    if taken is not None:
+        with pytest.raises(NotHeld):
+            taken.release()
 
 
 @pytest.mark.parametrize("verb", ["run", pytest.param("once", marks=pytest.mark.slow)])

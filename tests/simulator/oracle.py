@@ -232,10 +232,10 @@ class Oracle:
         """Somebody waited in vain: judge whether it was for somebody that waited for it all the time."""
         lease, held, wanted, since = self.crossing[waiting]
         for other, (its_lease, its_own, its_wish, its_since) in self.crossing.items():
-            both = (
-                (its_own, its_wish) == (wanted, held)
-                and lease.server_lease.live
-                and its_lease.server_lease.live
+            # What an operator took ends with the next renewal: then the other one has it.
+            both = (its_own, its_wish) == (wanted, held) and all(
+                one.server_lease.live and one.server_lease.token not in self.taken
+                for one in (lease, its_lease)
             )
             if both and self.world.now - max(since, its_since) > _CIRCLE_WITHIN:
                 self.world.fail(

@@ -189,7 +189,7 @@ def test_no_patience_at_all_is_a_choice() -> None:
     assert (options.unavailable_after, options.min_hold) == (0.0, 0.0)
 
 
-# Sessions ---------------------------------------------------------------------------------------------------------
+# Waits ------------------------------------------------------------------------------------------------------------
 
 
 def test_who_sits_down_wakes_an_upkeep_that_sleeps_without_an_end() -> None:
