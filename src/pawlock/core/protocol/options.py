@@ -205,7 +205,10 @@ def check_count(value: object, what: str, least: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockOptions:
-    """How a lock behaves. Durations in seconds; each value is checked when the object is made.
+    """How a lock behaves. Each value is checked when the object is made.
+
+    Durations are seconds, or a ``timedelta``. Negative values, NaN and, but for ``timeout``, infinity are refused; so are
+    0 and None where they are not named.
 
     Args:
         ttl: TTL of a lease on the server without renewal; 0.05 to 366 days, default 30 (it survives a GC pause or a
@@ -213,17 +216,19 @@ class LockOptions:
         renew: Whether the lease is renewed while it is held, in asyncio also while the event loop is blocked. True
             (default): every ttl/3, which leaves two retries before the lease expires. A duration: that often; it must be
             more than 0 and below ttl/2. False: never.
-        timeout: How long acquire waits; None (default) waits indefinitely, 0 tries once.
-        unavailable_after: How long to keep retrying an unreachable server; default 10, long enough for a failover.
+        timeout: How long acquire waits; None (default) or infinity waits indefinitely, 0 tries once.
+        unavailable_after: How long to keep retrying an unreachable server; default 10, long enough for a failover;
+            0 gives up with the first failure.
         max_hold: The lease is lost this long after the grant (or after the last ``beat()``); None (default) never.
             Needs renewal.
-        min_hold: The lock stays held at least this long after the grant, even when released sooner; default 0.
+        min_hold: The lock stays held at least this long after the grant, even when released sooner; default 0. It
+            keeps a job that is shorter than the skew of its schedulers from running twice.
         handover: How many consecutive grants, within 20 ms, may go to waiters of the same client without the server;
             default 64, which is the most: each grant reserves that many fencing tokens, which must not overtake the
             server's clock. 0 keeps strict FIFO order among all clients.
-        ticket_ttl: TTL of a waiter's ticket on the server; default min(3, ttl). Dead waiters delay the others by at
-            most this, in all.
-        max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000.
+        ticket_ttl: TTL of a waiter's ticket on the server; None (default): min(3, ttl), which survives a brief pause.
+            At least 0.05, at most ttl. Dead waiters delay the others by at most this, in all.
+        max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000, at least 1: a bound for its memory.
         replicas: How many replicas must have a grant, and each renewal, before it counts; default 0. With fewer,
             acquire releases the grant and raises ``NotReplicated``.
         on_lost: Called with the lease once it is lost.
