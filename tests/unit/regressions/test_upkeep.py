@@ -176,31 +176,6 @@ async def test_an_interrupted_batch_leaves_no_error_unseen(valkey: Server) -> No
     assert not seen
 
 
-def test_a_signal_handler_on_top_of_a_wait_may_wait_too(valkey: Server) -> None:
-    valkey.command("FLUSHALL")
-    ended: list[str] = []
-    with pawlock.connect(valkey.url) as client, pawlock.connect(valkey.url) as rival:
-        held = [rival.lock(name).acquire() for name in ("a", "b")]
-
-        def handle(*_: object) -> None:
-            with pytest.raises(pawlock.AcquireTimeout):
-                client.lock("b").acquire(timeout=0.2)
-            ended.append("b")
-
-        before = signal.signal(signal.SIGUSR1, handle)
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
-        timer.start()
-        try:
-            with pytest.raises(pawlock.AcquireTimeout):
-                client.lock("a").acquire(timeout=0.6)
-        finally:
-            timer.join()
-            signal.signal(signal.SIGUSR1, before)
-        assert ended == ["b"]
-        for lease in held:
-            lease.release()
-
-
 def test_a_close_in_a_signal_handler_does_not_wait_for_what_it_stands_on(valkey: Server) -> None:
     valkey.command("FLUSHALL")
     took: list[float] = []
