@@ -98,7 +98,7 @@ ONLY_ASYNCIO = ("MultiAcquiring", "check_home", "watch_loss")
 CORE = ("self._wait", "self._watch.next")
 """Coroutines of the core that are methods; those that are functions are known by their imports."""
 
-IMPORTS = ("from pawlock.core.acquire import acquire\n", "from pawlock.runtimes.threads import run\n")
+IMPORTS = ("from pawlock import _fallback\n", "from pawlock.runtimes.threads import run\n")
 """What only threads need."""
 
 _Node = ast.expr | ast.stmt
@@ -158,7 +158,7 @@ class Converter(ast.NodeVisitor):
             given = AT_ONCE.get(ast.unparse(begun.func)) if isinstance(begun, ast.Call) else None
             if isinstance(begun, ast.Call) and given is not None:
                 self._replace(node.func, given)
-                self._replace(begun.func, "run(acquire.acquire")
+                self._replace(begun.func, "run(_fallback.acquire")
                 self.edits.append((self._end(begun), self._end(begun), ")"))
             else:
                 self._keep(node, begun)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,7 +16,6 @@ from pawlock._environment import from_environment, unknown_options
 from pawlock._inside import after_fork, is_closed
 from pawlock._service import digest_of
 from pawlock._template import Template, Unfilled, escape, make, plain
-from pawlock.core.acquire import degraded
 from pawlock.core.protocol.engine import Namespace, ServerEngine
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.names import check_namespace, key_of, wake_prefix
@@ -446,15 +444,11 @@ def check_word(value: object, what: str) -> str:
     return value
 
 
-degraded.guard.mutex = threading.RLock()
-
 live_clients: weakref.WeakSet[Any] = weakref.WeakSet()
 """Clients that must notice a fork and the exit of the interpreter."""
 
 
 def _reset_after_fork() -> None:
-    degraded.guard.mutex = threading.RLock()
-    degraded.forget_degraded()
     for client in list(live_clients):
         after_fork(client)
 

@@ -29,10 +29,6 @@ MAINTENANCE = {
     ("core/state/schedule.py", "overdue"),
 }
 OTHER = {
-    # The line of a degraded lock is one of the process, and its steps wait for nothing.
-    ("core/acquire/degraded.py", "_join"),
-    ("core/acquire/degraded.py", "_withdraw"),
-    ("core/acquire/degraded.py", "end"),
     # What is known of several masters; nobody waits for another thread there.
     ("core/quorum/nodes.py", "met"),
     # One lease after another, and each of them is a step: between two of them a signal handler finds both whole.

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from pawlock.core.acquire.degraded import DegradedLease
 from pawlock.core.client import weak_suspect_all
 from pawlock.core.coordinate.election import ENDED, Watch
 from pawlock.core.coordinate.gate_wait import unexpected
@@ -18,7 +17,7 @@ from pawlock.core.keep.engine import Engine
 from pawlock.core.lease.base import take_entered
 from pawlock.core.maintenance import loop
 from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
-from pawlock.core.maintenance.renewals import _put_back, _still_held
+from pawlock.core.maintenance.renewals import _put_back
 from pawlock.core.protocol.options import LockOptions
 from pawlock.core.protocol.outcomes import Busy, Granted, Leading
 from pawlock.core.protocol.primitive import TOMB_MS
@@ -286,17 +285,6 @@ def test_a_move_of_the_server_is_told_to_an_engine_that_lives() -> None:
     del rig
     gc.collect()
     suspect_all()
-
-
-def test_no_server_is_asked_for_a_degraded_lease() -> None:
-    rig = Rig()
-    server_lease = DegradedLease(rig.plan.primitive, rig.options, "t9", 0, inf, START)
-    rig.engine.leases.schedule.add_once(server_lease, START + 1000.0)
-    rig.engine.suspect_all()
-    assert server_lease.state is LeaseState.HELD
-    # As when a beat moves the limit while the maintenance has the lease in hand.
-    assert _still_held(rig.engine, [server_lease], START + 10.0) == []
-    assert server_lease.state is LeaseState.HELD
 
 
 class Beat(MaintenanceDuty):

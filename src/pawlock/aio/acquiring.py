@@ -6,8 +6,8 @@ from collections.abc import Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from pawlock import _fallback
 from pawlock.aio.lease import AsyncLease, AsyncWriteLease, given, given_to_write
-from pawlock.core.acquire import acquire
 from pawlock.core.coordinate import multi
 from pawlock.core.coordinate.multi_lease import BaseMultiLease, record_of_all
 from pawlock.core.lease.base import record_of
@@ -94,12 +94,12 @@ def _cut_short(lease: _Entered, levels: int) -> None:
 
 
 async def acquired(engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None) -> AsyncLease:
-    """Acquire it for the caller; see ``acquire.acquire``."""
-    return given(await acquire.acquire(engine, plan, wait, stop))
+    """Acquire it for the caller; see ``core.acquire``."""
+    return given(await _fallback.acquire(engine, plan, wait, stop))
 
 
 async def acquired_to_write(
     engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None
 ) -> AsyncWriteLease:
     """The same for a writer."""
-    return given_to_write(await acquire.acquire(engine, plan, wait, stop))
+    return given_to_write(await _fallback.acquire(engine, plan, wait, stop))

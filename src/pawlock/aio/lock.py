@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, Self, TypeVar, overload
 
+from pawlock import _fallback
 from pawlock._decorate import Guarding, OnContended, Skipping, decorated_async
 from pawlock._factory import description, revive
 from pawlock._hints import Hinting, refuse_words
@@ -13,8 +14,6 @@ from pawlock._unset import UNSET, Unset
 from pawlock.aio.acquiring import Acquiring, acquired
 from pawlock.aio.block import LockBlock
 from pawlock.aio.lease import AsyncLease, given
-from pawlock.core.acquire import acquire
-from pawlock.core.acquire.reentry import holds
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout
@@ -134,7 +133,7 @@ class AsyncLock(BaseAsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = await acquire.acquire(engine_here(self._client), plan, 0, or_none=True)
+        record = await _fallback.acquire(engine_here(self._client), plan, 0, or_none=True)
         return None if record is None else given(record)
 
     def held_by_me(self) -> bool:
@@ -143,7 +142,7 @@ class AsyncLock(BaseAsyncLock):
         False in every other task, also where it uses a lease of this one, and once the lease is released, lost or
         expired by the local clock. A writer may read: while it writes, this is true of the read lock as well.
         """
-        return holds(engine_here(self._client), self._plan)
+        return _fallback.holds(engine_here(self._client), self._plan)
 
     async def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""

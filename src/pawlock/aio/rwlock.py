@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Never, Self
 
+from pawlock import _fallback
 from pawlock._factory import description, revive
 from pawlock._hints import refuse_words
 from pawlock._inside import engine_here, origin_of, plan_behind
@@ -11,7 +12,6 @@ from pawlock._unset import UNSET, Unset
 from pawlock.aio.acquiring import Acquiring, acquired_to_write
 from pawlock.aio.lease import AsyncWriteLease, given_to_write
 from pawlock.aio.lock import AsyncLock
-from pawlock.core.acquire import acquire
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout
 from pawlock.core.protocol.runtime import StopSignal
@@ -65,7 +65,7 @@ class AsyncWriteLock(AsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = await acquire.acquire(engine_here(self._client), plan, 0, or_none=True)
+        record = await _fallback.acquire(engine_here(self._client), plan, 0, or_none=True)
         return None if record is None else given_to_write(record)
 
     if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Never, cast
 
+from pawlock import _fallback
 from pawlock._hints import refuse_words
 from pawlock._inside import engine_here
 from pawlock._permits import change_limit, plan_for_permits
@@ -11,7 +12,6 @@ from pawlock._unset import UNSET, Unset
 from pawlock.aio.acquiring import Acquiring, acquired
 from pawlock.aio.lease import AsyncLease, given
 from pawlock.aio.lock import BaseAsyncLock
-from pawlock.core.acquire import acquire
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout
 from pawlock.core.protocol.runtime import StopSignal
@@ -82,7 +82,7 @@ class AsyncSemaphore(BaseAsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(plan_for_permits(self._plan, n), None)
-        record = await acquire.acquire(engine_here(self._client), plan, 0, or_none=True)
+        record = await _fallback.acquire(engine_here(self._client), plan, 0, or_none=True)
         return None if record is None else given(record)
 
     async def available(self) -> int:

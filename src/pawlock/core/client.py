@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
-from pawlock.core.acquire.this_process import register_engine
 from pawlock.core.keep.engine import Engine
 from pawlock.core.maintenance.loop import maintain
 
@@ -36,5 +35,4 @@ def make_engine(
     """The engine of a client."""
     engine = Engine(runtime, client, maintain)
     engine.reports.namespace, engine.reports.watcher = namespace, watcher
-    register_engine(engine)
     return engine

@@ -105,8 +105,7 @@ async def close(
 def _end_leases(engine: Engine, ended: set[ServerLease]) -> None:
     """Lose all leases; what another thread is losing is left as well, and noted in ``ended``."""
     # Of a call below, one may be between two places of the schedule.
-    held = [server_lease for server_lease in tuple(engine.leases.held.values()) if not server_lease.degraded]
-    for server_lease in engine.leases.schedule.all() + held:
+    for server_lease in (*engine.leases.schedule.all(), *tuple(engine.leases.held.values())):
         engine.lose(server_lease, LossReason.CLOSED)
     for server_lease in _being_lost(engine):
         # That thread may be paused before it posts what leaves the token, and need not be in a call.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pawlock._fallback import kept_by
 from pawlock._inside import engines_of
 from pawlock.core.protocol.runtime import FaultKind
 from pawlock.model import LeaseState, LossReason
@@ -85,10 +86,7 @@ def take_snapshot(clients: Iterable[Client | AsyncClient]) -> Snapshot:
 
 
 def _held(engine: Engine) -> list[ServerLease]:
-    # What is degraded may be in no schedule.
-    found = dict.fromkeys(engine.leases.schedule.all())
-    found.update(dict.fromkeys(t for t in tuple(engine.leases.held.values()) if t.live))
-    return list(found)
+    return [*engine.leases.schedule.all(), *kept_by(engine)]
 
 
 def _state(engine: Engine, held: Iterable[ServerLease]) -> str:

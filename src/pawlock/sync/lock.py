@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, Self, TypeVar, overload
 
+from pawlock import _fallback
 from pawlock._decorate import Guarding, OnContended, Skipping, decorated
 from pawlock._factory import description, revive
 from pawlock._hints import Hinting, refuse_words
 from pawlock._inside import engine_of, origin_of, preparer_of
 from pawlock._unset import UNSET, Unset
-from pawlock.core.acquire import acquire
-from pawlock.core.acquire.reentry import holds
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout
@@ -124,7 +123,7 @@ class Lock(BaseLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return given(run(acquire.acquire(engine_of(self._client), plan, wait, stop)))
+        return given(run(_fallback.acquire(engine_of(self._client), plan, wait, stop)))
 
     def try_acquire(self) -> Lease | None:
         """Acquire the lock if it is free now; None if it is held, also by this thread itself.
@@ -133,7 +132,7 @@ class Lock(BaseLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = run(acquire.acquire(engine_of(self._client), plan, 0, or_none=True))
+        record = run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True))
         return None if record is None else given(record)
 
     def held_by_me(self) -> bool:
@@ -142,7 +141,7 @@ class Lock(BaseLock):
         False in every other thread, also where it uses a lease of this one, and once the lease is released, lost or
         expired by the local clock. A writer may read: while it writes, this is true of the read lock as well.
         """
-        return holds(engine_of(self._client), self._plan)
+        return _fallback.holds(engine_of(self._client), self._plan)
 
     def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""

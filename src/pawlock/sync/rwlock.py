@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Never, Self
 
+from pawlock import _fallback
 from pawlock._factory import description, revive
 from pawlock._hints import refuse_words
 from pawlock._inside import engine_of, origin_of, plan_behind
 from pawlock._unset import UNSET, Unset
-from pawlock.core.acquire import acquire
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout
 from pawlock.core.protocol.runtime import StopSignal
@@ -57,7 +57,7 @@ class WriteLock(Lock):
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return given_to_write(run(acquire.acquire(engine_of(self._client), plan, wait, stop)))
+        return given_to_write(run(_fallback.acquire(engine_of(self._client), plan, wait, stop)))
 
     def try_acquire(self) -> WriteLease | None:
         """Acquire the write lock if nobody else reads, writes or waits; else None.
@@ -66,7 +66,7 @@ class WriteLock(Lock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = run(acquire.acquire(engine_of(self._client), plan, 0, or_none=True))
+        record = run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True))
         return None if record is None else given_to_write(record)
 
     if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Never, cast
 
+from pawlock import _fallback
 from pawlock._hints import refuse_words
 from pawlock._inside import engine_of
 from pawlock._permits import change_limit, plan_for_permits
 from pawlock._unset import UNSET, Unset
-from pawlock.core.acquire import acquire
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout
 from pawlock.core.protocol.runtime import StopSignal
@@ -69,7 +69,7 @@ class Semaphore(BaseLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(plan_for_permits(self._plan, n), ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return given(run(acquire.acquire(engine_of(self._client), plan, wait, stop)))
+        return given(run(_fallback.acquire(engine_of(self._client), plan, wait, stop)))
 
     def try_acquire(self, n: int = 1) -> Lease | None:
         """Acquire permits if they are free now and there is no waiter; else None.
@@ -83,7 +83,7 @@ class Semaphore(BaseLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(plan_for_permits(self._plan, n), None)
-        record = run(acquire.acquire(engine_of(self._client), plan, 0, or_none=True))
+        record = run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True))
         return None if record is None else given(record)
 
     def available(self) -> int:

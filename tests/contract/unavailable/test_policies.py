@@ -93,11 +93,13 @@ def test_a_degraded_lease_says_so_and_leaves_nothing(
             lease = await done(lock.acquire())
             assert lease.degraded == policy
             assert (lease.fence, lease.fence_strength) == (0, "none")
+            assert lock.held_by_me()
             lease.check()
             assert lease.state == "held"
             await done(lease.release())
             with pytest.raises(pawlock.NotHeld):
                 await done(lease.release())
+            assert not lock.held_by_me()
         told = [record for record in caplog.records if record.name == "pawlock.degraded"]
         assert len(told) == 1, "once per name"
         assert counters(api, client)[f"degraded_{policy}"] == 3

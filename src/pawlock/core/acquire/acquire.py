@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from weakref import ref
 
 from pawlock.core.acquire.candidate import win as win_quorum
-from pawlock.core.acquire.degraded import take_or_degrade
 from pawlock.core.acquire.first_request import GRANTING, ask, begin, own_if_granted, waiter_of
 from pawlock.core.acquire.giving_up import give_up, timed_out
 from pawlock.core.acquire.grant import own
@@ -66,7 +65,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
         timeout: Seconds to wait; None: no limit; 0 tries once.
         stop: Ends the wait once it is set.
         or_none: Whether it ends with None, and not with an error, where the time is up and somebody else holds it.
-        nested: Whether it is a step of another acquisition, which degrades, and notifies observers, by itself.
+        nested: Whether it is a step of another acquisition, which notifies observers by itself.
 
     Raises:
         NotAcquired: Somebody else holds it, and the time is up; or the wait would deadlock.
@@ -78,9 +77,7 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
     lease: HeldLease | None = None
     epoch = engine.epoch
     try:
-        if not nested and plan.options.given.on_unavailable != "raise":
-            lease = await _acquire_or_degrade(engine, plan, timeout, stop, began, or_none=or_none)
-        elif wait and not plan.alone and plan.queue_key in engine.queues.local.by_key:
+        if wait and not plan.alone and plan.queue_key in engine.queues.local.by_key:
             attempt = Attempt(engine.runtime.who(), began, until, stop, wait=wait, or_none=or_none)
             # A caller that already holds the lock does not wait: check that before allocating anything.
             if (attempt.who, plan.primitive.key) in engine.leases.held:
@@ -136,27 +133,6 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
     elif engine.activity.closed or engine.epoch != epoch:
         refuse(engine, lease)
     return lease
-
-
-async def _acquire_or_degrade(
-    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None, began: float, *, or_none: bool
-) -> HeldLease | None:
-    """Acquire it from the server, or without it."""
-    mark = object()
-    who = engine.activity.in_progress[mark] = engine.runtime.who()
-
-    async def take(remaining: float | None) -> HeldLease | None:
-        return await acquire(engine, plan, remaining, stop, or_none=or_none, nested=True)
-
-    try:
-        lease = await take_or_degrade(engine, plan, take, timeout, stop, who)
-        if lease is None and not or_none:
-            raise await timed_out(engine, plan, began, None)
-        return lease
-    finally:
-        # No call, so that no signal handler loses what was acquired here.
-        if mark in engine.activity.in_progress:
-            del engine.activity.in_progress[mark]
 
 
 async def _acquire_slow(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:

@@ -54,16 +54,12 @@ def taken_again(engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool) ->
 def holds(engine: Engine, plan: Plan) -> bool:
     """Whether the present thread or task holds it by a lease that has not ended, as far as this client knows."""
     mine = engine.leases.held.get((engine.runtime.who(), plan.primitive.key))
-    while mine is not None:
-        good = (
-            mine.live and mine.owner.epoch == engine.epoch and not engine.expired(mine, engine.runtime.now())
-        )
-        if (
-            good
-            and mine.owner.lease is not None
-            and mine.owner.lease() is not None
-            and mine.primitive.covers(plan.primitive)
-        ):
-            return True
-        mine = mine.owner.outer
-    return False
+    return (
+        mine is not None
+        and mine.live
+        and mine.owner.epoch == engine.epoch
+        and not engine.expired(mine, engine.runtime.now())
+        and mine.owner.lease is not None
+        and mine.owner.lease() is not None
+        and mine.primitive.covers(plan.primitive)
+    )

@@ -281,12 +281,8 @@ class Engine:
         server_lease.rhythm = server_lease.rhythm._replace(hold_limit=limit)
         if cut_short:
             # Its validity ends at the old limit, and nothing else would renew it.
-            due = self.runtime.now()
-            if server_lease.degraded and due < server_lease.valid_until:
-                # No server has it: the new limit is its end.
-                due = server_lease.valid_until = limit
             self.leases.schedule.discard(server_lease)
-            self.leases.schedule.add_once(server_lease, due)
+            self.leases.schedule.add_once(server_lease, self.runtime.now())
             self.runtime.nudge()
 
     def detach_local_queue(self, server_lease: ServerLease) -> None:
@@ -378,9 +374,8 @@ class Engine:
             close_ms: For how long the name stays closed.
             barred: True if a copy of one of its requests may still be on its way.
         """
-        if not server_lease.degraded:
-            tomb_ms = TOMB_MS if barred or server_lease.unanswered else 0
-            self.post(leave_call(self, server_lease, tomb_ms, close_ms, background=True))
+        tomb_ms = TOMB_MS if barred or server_lease.unanswered else 0
+        self.post(leave_call(self, server_lease, tomb_ms, close_ms, background=True))
 
     def start_maintenance(self) -> None:
         """Start the client's background service, if it does not run."""
@@ -391,15 +386,10 @@ class Engine:
 
     def forget_holder(self, server_lease: ServerLease, who: object) -> None:
         """The thread or task ``who`` is done with a server lease."""
-        held_key, held, outer = (who, server_lease.primitive.key), self.leases.held, server_lease.owner.outer
-        around = outer if outer is not None and outer.live else None
+        held_key, held = (who, server_lease.primitive.key), self.leases.held
         with self.guard:
-            if held_key not in held or held[held_key] is not server_lease:
-                return
-            if around is None:
+            if held_key in held and held[held_key] is server_lease:
                 del held[held_key]
-            else:
-                held[held_key] = around
 
     def after_fork(self) -> None:
         """In the child: forget what belongs to the parent, without touching the network."""
@@ -472,8 +462,6 @@ class Engine:
         """Ask at once for every lease: another server stands in for the one that granted them."""
         now = self.runtime.now()
         for server_lease in self.leases.schedule.all():
-            if server_lease.degraded:
-                continue
             with self.guard:
                 if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                     continue

@@ -41,10 +41,7 @@ def make_lease(
     owner, leases, rhythm = server_lease.owner, engine.leases, server_lease.rhythm
     owner.epoch = engine.epoch
     if not counted:
-        held_key = owner.who, server_lease.primitive.key
-        if held_key in leases.held and leases.held[held_key].live:
-            owner.outer = leases.held[held_key]
-        leases.held[held_key] = server_lease
+        leases.held[owner.who, server_lease.primitive.key] = server_lease
     lease = HeldLease(engine, server_lease, server_lease.fence, owner.who)
     if confirmed and rhythm is server_lease.options.renewed:
         late = leases.schedule.add(server_lease, rhythm.every, owner.granted_at + rhythm.every)

@@ -90,9 +90,8 @@ def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[Serv
         sure = server_lease.state is LeaseState.HELD and now < server_lease.valid_until
         if not sure and (not server_lease.live or engine.expired(server_lease, now)):
             continue
-        # No server has a degraded lease; it comes here if a beat has just moved its limit.
         renewed = server_lease.options.given.renew or server_lease.state is LeaseState.SUSPECT
-        if server_lease.degraded or not renewed:
+        if not renewed:
             engine.replan(server_lease)
         else:
             batch.append(server_lease)

@@ -64,10 +64,9 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
         mark.ended = True
         # The server lease may continue under another owner, so this one must no longer be notified of its loss.
         owner.watchers = None
-        forgets = owner.outer is None
         # On a hand-over the entry stays until that is done: a signal handler that acquires the same lock in between
         # must not wait for itself.
-        if forgets and not waited_for and held_key in held and held[held_key] is server_lease:
+        if not waited_for and held_key in held and held[held_key] is server_lease:
             del held[held_key]
         state = server_lease.state
         ends = (
@@ -91,8 +90,6 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
                     del local_queue.by_key[local_queue.key]
             if bucket is not None and server_lease in bucket:
                 del bucket[server_lease]
-    if not forgets:
-        engine.forget_holder(server_lease, lease.who)
     if lease.parked:
         lease.wake()
     if ends:
@@ -111,7 +108,7 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
             run_is_over = local_queue is not None and local_queue.streak >= local_queue.most
             if local_queue is not None and run_is_over and not server_lease.uncontended:
                 local_queue.promote(Waiter(engine.runtime.new_token()), server_lease.turn, server_lease)
-    if waited_for and forgets:
+    if waited_for:
         with engine.guard:
             if held_key in held and held[held_key] is server_lease:
                 del held[held_key]

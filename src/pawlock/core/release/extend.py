@@ -32,8 +32,6 @@ async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
         engine.quorum.check_ttl(ttl)
     if not lease.is_held():
         raise lease.not_held("extend")
-    if server_lease.degraded:
-        return  # It has no end but its release.
     engine.detach_local_queue(server_lease)
     end = validity_of(engine)(engine.runtime.now(), to_ms(ttl), to_ms(ttl))
     shorter = end <= server_lease.valid_until
@@ -72,8 +70,7 @@ async def downgrade(engine: Engine, lease: HeldLease) -> None:
             f"downgrade {lease.name!r}: it is not held for writing", name=lease.name, operation="downgrade"
         )
     server_lease.primitive = lowered
-    if not server_lease.degraded:
-        await _raise_life(engine, lease, server_lease.rhythm.ttl, "downgrade")
+    await _raise_life(engine, lease, server_lease.rhythm.ttl, "downgrade")
 
 
 async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) -> None:

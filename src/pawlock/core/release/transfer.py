@@ -54,8 +54,8 @@ def detach(engine: Engine, lease: HeldLease) -> str:
         NotSupported: Its kind cannot go on elsewhere.
     """
     server_lease = lease.server_lease
-    if not server_lease.primitive.transferable or server_lease.degraded:
-        kind = server_lease.degraded or server_lease.primitive.kind
+    if not server_lease.primitive.transferable:
+        kind = server_lease.primitive.kind
         said = f"a {kind} lease cannot be detached: acquire it in the other process"
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
     if not lease.is_held():

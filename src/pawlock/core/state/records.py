@@ -128,7 +128,6 @@ class Owner:
         granted_at: When it got it.
         lease: What it holds.
         user: The thread or task inside a ``with`` block that ends it; None if it is not known to be in one.
-        outer: What it holds around it and goes on with after it: the reader of an upgrade; or None.
         watchers: Called once when it is lost.
         shown: True once its token was read; it then passes to nobody else of this client.
         seen: What the observers want back when it is lost.
@@ -139,7 +138,6 @@ class Owner:
     who: object = None
     lease: ref[LeaseRecord] | None = None
     user: object = None
-    outer: ServerLease | None = None
     watchers: list[Callable[[], object]] | None = None
     shown: bool = False
     seen: tuple[object, ...] = ()
@@ -170,12 +168,14 @@ class ServerLease:
         bucket: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
         quorum: How several independent masters voted for it; None with one.
+        degraded: What it is instead of a lease of the server (``pawlock._fallback``); ``""``: it is one.
         unsure: Why nobody knows whether its release came to the server: an error's class and words, if it had any.
     """
 
     # As attributes of the class, so that a short hold sets only what differs.
     uncontended: bool = True
     reason: LossReason | None = None
+    degraded: str = ""
     bucket: OrderedDict[ServerLease, float] | None = None
     unsure: tuple[type[PawlockError], str] = (BackendUnavailable, "")
     failures: int = 0
@@ -205,11 +205,6 @@ class ServerLease:
         self.unanswered: bool = False
         self.turn: int = 0
         self.used: int = 0
-
-    @property
-    def degraded(self) -> str:
-        """What it is instead of a lease of the server: ``"local"``, ``"open"``; ``""``: it is one."""
-        return ""
 
     @property
     def live(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.core.acquire import degraded
+from pawlock import _fallback
 from pawlock.core.keep.engine import Engine
 from tests.contract.edges.helpers import eventually
 from tests.contract.redlock.apis import connect, done, play
@@ -31,16 +31,10 @@ PAIRS: dict[str, tuple[Make, Make, bool]] = {
     "lock": (lambda c: c.lock("n", **LOCAL), lambda c: c.lock("n", **LOCAL), False),
     "fair_lock": (lambda c: c.fair_lock("n", **LOCAL), lambda c: c.fair_lock("n", **LOCAL), False),
     "rlock": (lambda c: c.rlock("n", **LOCAL), lambda c: c.rlock("n", **LOCAL), True),
-    "permits": (
-        lambda c: c.semaphore("n", permits=2, **LOCAL), lambda c: c.semaphore("n", permits=2, **LOCAL), True,
-    ),
-    "one permit": (
-        lambda c: c.semaphore("n", permits=1, **LOCAL), lambda c: c.semaphore("n", permits=1, **LOCAL), False,
-    ),
     "read in read": (lambda c: c.rwlock("n", **LOCAL).read, lambda c: c.rwlock("n", **LOCAL).read, True),
     "read in write": (lambda c: c.rwlock("n", **LOCAL).write, lambda c: c.rwlock("n", **LOCAL).read, True),
     "write in read": (lambda c: c.rwlock("n", **LOCAL).read, lambda c: c.rwlock("n", **LOCAL).write, False),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -53,7 +47,12 @@ def own() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def _nothing_stays() -> Iterator[None]:
     yield
-    assert not degraded._lines
+    assert not kept()
+
+
+def kept() -> list[Any]:
+    """What anybody holds without a server."""
+    return [lease for lease in list(_fallback._degraded) if lease.is_held()]
 
 
 def in_thread(step: Callable[[], Any]) -> Future[Any]:
@@ -72,7 +71,7 @@ def in_thread(step: Callable[[], Any]) -> Future[Any]:
 
 @each_api
 def test_nobody_waits_for_itself(own: Server, api: str) -> None:
-    async def scenario(outer: Make, inner: Make, *, granted: bool) -> None:
+    async def scenario(outer: Make, inner: Make, beside: Make, *, granted: bool) -> None:
         client = connect(api, own.url)
         first = await done(outer(client).acquire())
         assert first.degraded == "local"
@@ -85,9 +84,9 @@ def test_nobody_waits_for_itself(own: Server, api: str) -> None:
             with pytest.raises(pawlock.DeadlockDetected):
                 await done(inner(client).acquire())
         other = connect(api, own.url)
-        assert await done(outer(other).try_acquire()) is None, "the outer one holds it all the while"
+        assert await done(beside(other).try_acquire()) is None, "the outer one holds it all the while"
         await done(first.release())
-        last = await done(outer(other).acquire())
+        last = await done(beside(other).acquire())
         assert last.degraded == "local"
         await done(last.release())
         await done(client.close())
@@ -96,27 +95,37 @@ def test_nobody_waits_for_itself(own: Server, api: str) -> None:
     own.kill()
     for pair, (outer, inner, granted) in PAIRS.items():
         with case(pair):
-            ended = in_thread(lambda: play(api, lambda: scenario(outer, inner, granted=granted)))
+            # Readers go together: a writer does not go beside them.
+            beside = PAIRS["write in read"][1] if "read" in pair else outer
+            ended = in_thread(lambda: play(api, lambda: scenario(outer, inner, beside, granted=granted)))
             ended.result(30)
-            assert not degraded._lines
+            assert not kept()
 
 
 @each_api
-def test_permits_of_one_holder_are_counted(own: Server, api: str) -> None:
+def test_permits_and_readers_are_counted_as_on_the_server(own: Server, api: str) -> None:
     async def scenario() -> None:
         own.kill()
-        client = connect(api, own.url)
-        pool = client.semaphore("n", permits=3, **LOCAL)
+        client, other = connect(api, own.url), connect(api, own.url)
+        pool, theirs = (each.semaphore("n", permits=3, **LOCAL) for each in (client, other))
         first = await done(pool.acquire(2))
-        second = await done(pool.acquire(1))
-        with pytest.raises(pawlock.DeadlockDetected):
-            await done(pool.acquire(1))
-        # In any order: whoever waits comes after the last of them.
+        second = await done(theirs.acquire(1))
+        with pytest.raises(pawlock.AcquireTimeout):
+            await done(pool.acquire(1, timeout=0.1))
         await done(first.release())
-        assert degraded._lines
+        await done((await done(theirs.acquire(2, timeout=1))).release())
         await done(second.release())
-        assert not degraded._lines
+        book, copy = (each.rwlock("n", **LOCAL) for each in (client, other))
+        reader = await done(book.read.acquire())
+        assert reader.degraded == "local"
+        assert await done(copy.write.try_acquire()) is None
+        await done(reader.release())
+        writer = await done(copy.write.acquire())
+        await done(writer.downgrade())
+        assert (writer.state, writer.writing) == ("held", False)
+        await done(writer.release())
         await done(client.close())
+        await done(other.close())
 
     play(api, scenario)
 
@@ -140,8 +149,7 @@ def test_who_waited_behind_a_degraded_holder_asks_the_server(own: Server, api: s
             await done(other.close())
 
         waiting = in_thread(lambda: play(api, behind))
-        [line] = degraded._lines.values()
-        eventually(lambda: len(line) == 1, "it waits in the line")
+        await nap(api, 0.5)
         own.restart(keep_data=True)
         rival = connect(api, own.url)
         theirs = await done(rival.lock("job", ttl=10).acquire())
@@ -171,6 +179,23 @@ def test_a_degraded_holder_keeps_no_name_of_another_server(own: Server, api: str
             await done(held.release())
             await done(here.close())
             await done(there.close())
+
+    play(api, scenario)
+
+
+@each_api
+def test_a_fork_takes_no_degraded_lease_along(own: Server, api: str) -> None:
+    async def scenario() -> None:
+        own.kill()
+        client = connect(api, own.url)
+        lease = await done(client.lock("job", **LOCAL).acquire())
+        # What the child does with it.
+        _fallback._after_fork()
+        assert lease.state == "lost"
+        again = await done(client.lock("job", **LOCAL).try_acquire())
+        assert again.degraded == "local"
+        await done(again.release())
+        await done(client.close())
 
     play(api, scenario)
 
@@ -246,7 +271,7 @@ def test_a_degraded_lease_that_a_signal_kept_from_its_caller_is_freed(own: Serve
         del lease
         # Since Python 3.13 the frames of redis-py that refer to their own errors keep those of all their callers.
         gc.collect()
-        eventually(lambda: not degraded._lines, "the maintenance frees it")
+        eventually(lambda: not kept(), "nobody has it")
         again = client.lock("x", **LOCAL).acquire(timeout=5)
         assert again.degraded == "local"
         again.release()
