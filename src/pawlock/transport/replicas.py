@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from time import monotonic
 from typing import Any, Protocol
@@ -33,6 +34,8 @@ _SHARE = 0.75
 """Of the time for an answer, what the replicas may take of it."""
 
 _KEPT = 8
+_INFO = pack(b"INFO", b"replication")
+_ATTACHED = re.compile(rb"connected_slaves:(\d+)")
 
 
 class _Pipe(Protocol):
@@ -50,7 +53,8 @@ async def _ask(pipe: _Pipe, calls: Sequence[Call], replicas: int, timeout: float
 
     ``WAIT`` covers what its own connection wrote. A grant that another's script made (a hand-off), and a resend that
     finds its token holding, write nothing; so a write goes before it: it stands behind all of them in the stream of
-    replication, wherever they came from.
+    replication, wherever they came from. A master that never had a replica numbers no writes, and counts one that comes
+    while it waits, whatever that has by then: so only those count that were there before.
     """
     key = helper_key(first_key(calls[0].body).decode(), f"{WIRE_VERSION}:wait").encode()
     wait = pack(b"WAIT", b"%d" % replicas, b"%d" % max(1, int(timeout * 1000 * _SHARE)))
@@ -60,16 +64,19 @@ async def _ask(pipe: _Pipe, calls: Sequence[Call], replicas: int, timeout: float
         # Each script once by its text: to send it again to a server that did not know it, one would have to wait first.
         parts.append(call.pack(rid) if call.script.evalsha in known else call.pack_eval(rid))
         known.add(call.script.evalsha)
-    await pipe.send(b"".join([*parts, tail]))
+    await pipe.send(b"".join([_INFO, *parts, tail]))
+    info = await pipe.receive()
     replies = [await _skip_ok(pipe) for _ in calls]
     await pipe.receive()
     acknowledged = await pipe.receive()
-    if isinstance(acknowledged, ReplyError):
-        fault = classify(str(acknowledged))
-        raise Fault(fault.kind, fault.text, maybe_applied=True)
+    for reply in (info, acknowledged):
+        if isinstance(reply, ReplyError):
+            fault = classify(str(reply))
+            raise Fault(fault.kind, fault.text, maybe_applied=True)
+    there = _ATTACHED.search(info)
+    count = min(acknowledged, int(there[1])) if there else 0
     return [
-        (_outcome(call, reply, rid), acknowledged)
-        for call, reply, rid in zip(calls, replies, rids, strict=True)
+        (_outcome(call, reply, rid), count) for call, reply, rid in zip(calls, replies, rids, strict=True)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -75,6 +76,20 @@ def test_a_grant_is_on_the_replicas_when_it_comes(pair: Pair, api: Api) -> None:
         for replica in pair.replicas:
             assert replica.command("GET", key("n")) == lease.token.encode()
         lease.release()
+
+
+def test_a_replica_that_comes_while_it_is_waited_for_does_not_count(api: Api) -> None:
+    """A master that never had one numbers no writes: it says of a newcomer that it has them all."""
+    args = ["--repl-diskless-sync-delay", "0"]
+    with Server("valkey", unix=False, args=args) as master, Server("valkey", unix=False, args=args) as one:
+        client = api.connect(master.url)
+        lease = client.lock("first").acquire()
+        lease.release()
+        coming = threading.Timer(0.02, lambda: one.command("REPLICAOF", "127.0.0.1", str(master.port)))
+        coming.start()
+        with pytest.raises(pawlock.NotReplicated, match="0 of 1 replicas acknowledged"):
+            client.lock(replicas=1).acquire()
+        coming.join()
 
 
 def test_too_few_replicas_are_told(pair: Pair, api: Api) -> None:
