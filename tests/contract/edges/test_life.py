@@ -136,7 +136,7 @@ def test_beat_counts_anew(client: pawlock.Client) -> None:
 
 
 def test_each_beat_costs_one_renewal_however_many_there_were(client: pawlock.Client) -> None:
-    lease = client.lock("beaten", ttl=30, max_hold=0.2).acquire()
+    lease = client.lock("beaten", ttl=30, max_hold=2).acquire()
     for _ in range(100):
         time.sleep(0.01)
         lease.beat()

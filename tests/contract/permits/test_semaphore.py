@@ -43,7 +43,8 @@ def test_no_more_than_the_permits(client: pawlock.Client, valkey: Server) -> Non
     assert most == 3
     assert len(set(fences)) == 60
     assert pool.available() == 3
-    assert keys(valkey) == set()
+    # A ticket that somebody in this process did not need any more may have left its tombstone.
+    assert not [key for key in keys(valkey) if b":dead:" not in key]
 
 
 def test_tasks_too(client: pawlock.Client, valkey: Server) -> None:

@@ -24,8 +24,9 @@ def test_a_majority_grants_and_a_release_frees_every_node(five: Cluster, api: st
         client = connect(api, five.urls, redlock=PATIENT)
         lease = await done(client.lock("a").acquire())
         assert lease.remaining() == pytest.approx(30 * 0.99, abs=0.5)
-        await meanwhile(api, lambda: all(five.holders("a")), "every node has the token")
-        assert len(set(five.holders("a"))) == 1
+        holders = [holder for holder in five.holders("a") if holder]
+        assert len(holders) >= 3
+        assert len(set(holders)) == 1
         assert lease.quorum.needed == 3
         assert sum(vote.granted for vote in lease.quorum.nodes) >= 3
         assert 0 < lease.quorum.validity < lease.ttl - lease.quorum.drift
