@@ -86,7 +86,7 @@ SENTENCES = (
 """What only asyncio has to say in a docstring."""
 
 AT_ONCE = {"acquired": "given", "acquired_to_write": "given_to_write"}
-"""`Acquiring(acquired(…))`, an acquisition to await or to enter, is made at once by threads: `given(run(acquire(…)))`.
+"""`Acquiring(acquired(…))`, an acquisition to await or to enter, is made at once by threads: `run(acquire(…, give=given))`.
 So is that of any other call, under its own name."""
 
 LATER = ("Acquiring", "MultiAcquiring")
@@ -157,9 +157,9 @@ class Converter(ast.NodeVisitor):
             begun = node.args[0]
             given = AT_ONCE.get(ast.unparse(begun.func)) if isinstance(begun, ast.Call) else None
             if isinstance(begun, ast.Call) and given is not None:
-                self._replace(node.func, given)
-                self._replace(begun.func, "run(_fallback.acquire")
-                self.edits.append((self._end(begun), self._end(begun), ")"))
+                self._replace(node.func, "run")
+                self._replace(begun.func, "_fallback.acquire")
+                self.edits.append((self._end(begun) - 1, self._end(begun) - 1, f", give={given}"))
             else:
                 self._keep(node, begun)
         self.generic_visit(node)

@@ -14,9 +14,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 from weakref import WeakSet
 
 from pawlock.core.acquire import acquire as from_server
@@ -28,6 +28,7 @@ from pawlock.core.protocol.faults import is_transient
 from pawlock.core.protocol.outcomes import Granted, Outcome, Released
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.retry import check_stop
+from pawlock.core.state.plan import Attempt
 from pawlock.core.state.records import ServerLease
 from pawlock.errors import BackendUnavailable, QuorumNotReached
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from pawlock.core.state.plan import Plan
 
 __all__ = ["acquire", "holds", "kept_by"]
+
+T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("pawlock.degraded")
 
@@ -52,8 +55,13 @@ _logged: set[tuple[str, str, str]] = set()
 
 @overload
 def acquire(
-    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None = None
-) -> Coroutine[Any, Any, HeldLease]: ...
+    engine: Engine,
+    plan: Plan,
+    timeout: float | None,
+    stop: StopSignal | None = None,
+    *,
+    give: Callable[[HeldLease], T],
+) -> Coroutine[Any, Any, T]: ...
 @overload
 def acquire(
     engine: Engine,
@@ -62,7 +70,8 @@ def acquire(
     stop: StopSignal | None = None,
     *,
     or_none: Literal[True],
-) -> Coroutine[Any, Any, HeldLease | None]: ...
+    give: Callable[[HeldLease], T],
+) -> Coroutine[Any, Any, T | None]: ...
 def acquire(
     engine: Engine,
     plan: Plan,
@@ -70,11 +79,12 @@ def acquire(
     stop: StopSignal | None = None,
     *,
     or_none: bool = False,
-) -> Coroutine[Any, Any, HeldLease | None]:
+    give: Callable[[HeldLease], T],
+) -> Coroutine[Any, Any, T | None]:
     """Acquire a lock as ``core.acquire`` does; where its ``on_unavailable`` allows it, without the server."""
     if plan.options.given.on_unavailable == "raise":
-        return from_server.acquire(engine, plan, timeout, stop, or_none=or_none)
-    return _acquire(engine, plan, timeout, stop, or_none=or_none)
+        return from_server.acquire(engine, plan, timeout, stop, or_none=or_none, give=give)
+    return _acquire(engine, plan, timeout, stop, or_none=or_none, give=give)
 
 
 def holds(engine: Engine, plan: Plan) -> bool:
@@ -93,8 +103,14 @@ def kept_by(engine: Engine) -> list[ServerLease]:
 
 
 async def _acquire(
-    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None, *, or_none: bool
-) -> HeldLease | None:
+    engine: Engine,
+    plan: Plan,
+    timeout: float | None,
+    stop: StopSignal | None,
+    *,
+    or_none: bool,
+    give: Callable[[HeldLease], T],
+) -> T | None:
     began = engine.runtime.now()
     try:
         lease = await _from_server_or_degraded(engine, plan, timeout, stop, began)
@@ -105,7 +121,8 @@ async def _acquire(
         raise
     if lease is None:
         engine.refused(plan.primitive, began, None)
-    return lease
+        return None
+    return give(lease)
 
 
 async def _from_server_or_degraded(
@@ -122,7 +139,8 @@ async def _from_server_or_degraded(
         # One more permit is one more holder.
         mine = None if getattr(primitive, "permits", 0) else _mine(engine, others)
         if mine is not None:
-            again = reentry.taken_again(mine.engine, plan, mine.server_lease, wait=timeout != 0)
+            attempt = Attempt(runtime.who(), began, None, stop, wait=timeout != 0, or_none=True)
+            again = reentry.taken_again(mine.engine, plan, mine.server_lease, attempt)
             if again is not None:
                 return again
         # A holder without the server comes first, also once that is back.

@@ -106,7 +106,6 @@ class Book(Generic[L]):
     """The holds of one client's service, and its counters by name."""
 
     def __init__(self) -> None:
-        # Re-entrant: a signal handler may use the service on top of its own thread.
         self._guard = threading.RLock()
         self._held: dict[tuple[str, str], tuple[L, ...]] = {}
         self._counts: OrderedDict[str, Counter[str]] = OrderedDict()

@@ -133,3 +133,183 @@ def test_a_handler_may_close_the_client(server: Server) -> None:
             assert server.command("EXISTS", key("mine")) == 0
             assert not mine
         other.lock("held").acquire(timeout=2).release()
+
+
+# One of several processes that contend for a name. Each writes to one file what it enters and leaves with: fence and time.
+CONTENDER = textwrap.dedent(
+    """
+    import os, random, signal, sys, time
+    import pawlock
+
+    url, path, seconds, ttl = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
+    log = os.open(path, os.O_WRONLY | os.O_APPEND)
+    armed, struck = False, 0
+
+    class Limit(Exception):
+        pass
+
+    def strike(*_):
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.001, 0.02))
+        if armed:
+            raise Limit
+
+    client = pawlock.connect(url)
+    lock = client.lock("n", ttl=ttl)
+    client.inspect("n")
+    signal.signal(signal.SIGALRM, strike)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            armed = True
+            with lock.acquire(timeout=10) as lease:
+                armed = False
+                os.write(log, b"+ %d %.6f\\n" % (lease.fence, time.monotonic()))
+                armed = True
+                time.sleep(random.uniform(0, 0.004))
+                armed = False
+                if lease:
+                    os.write(log, b"- %d %.6f\\n" % (lease.fence, time.monotonic()))
+                armed = True
+            armed = False
+        except Limit:
+            armed = False
+            struck += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    client.close()
+    print(struck)
+    """
+)
+
+
+def _contend(server: Server, path: Path, seconds: float, ttl: float) -> tuple[int, int, float]:
+    path.touch()
+    words = [sys.executable, "-c", CONTENDER, server.url, str(path), str(seconds), str(ttl)]
+    contenders = [
+        subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    struck = 0
+    for contender in contenders:
+        said, failed = contender.communicate(timeout=seconds * 4 + 60)
+        assert contender.returncode == 0, failed[-2000:]
+        struck += int(said)
+    inside, before, last, gap = 0, 0, 0.0, 0.0
+    entered = 0
+    for line in path.read_text().splitlines():
+        what, fence, at = line.split()
+        if what == "+":
+            entered += 1
+            assert int(fence) > before, f"fence {fence} after {before}"
+            gap = max(gap, float(at) - (last or float(at)))
+            before = inside = int(fence)
+            last = float(at)
+        else:
+            assert int(fence) == inside, f"{fence} was held while {inside} had entered"
+    return entered, struck, gap
+
+
+def test_handlers_that_raise_in_contending_processes(server: Server, tmp_path: Path) -> None:
+    entered, struck, gap = _contend(server, tmp_path / "log", 1.0, 2.0)
+    assert entered > 4
+    assert struck > 4
+    assert gap <= 2.0 + 2.0
+
+
+@pytest.mark.slow
+def test_handlers_that_raise_in_contending_processes_for_long(server: Server, tmp_path: Path) -> None:
+    entered, struck, gap = _contend(server, tmp_path / "log", 20.0, 2.0)
+    print(f"{entered} times entered, {struck} calls that a handler ended, {gap:.2f} s the longest gap")
+    assert entered > 100
+    assert struck > 100
+    assert gap <= 2.0 + 2.0
+
+
+# Children of one parent, each of which takes a name of its own again and again until SIGTERM, whose handler exits.
+ENDED = textwrap.dedent(
+    """
+    import atexit, os, random, signal, sys, time
+    import pawlock, redis
+
+    url, number = sys.argv[1], int(sys.argv[2])
+    with pawlock.connect(url) as client, client.lock("first"):
+        client.inspect("first")
+    running, stayed, lost = {}, [], 0
+
+    def leave(*_):
+        sys.exit(0)
+
+    def child(name, ready):
+        signal.signal(signal.SIGTERM, leave)
+        client = pawlock.connect(url)
+        lock = client.lock(name, ttl=60)
+        lock.acquire().release()
+        os.write(ready, b".")
+        while True:
+            with lock:
+                pass
+
+    def reap(server):
+        # What a handler raises in a finalizer is dropped by the interpreter: then it takes a second signal.
+        global lost
+        until = time.monotonic() + 6
+        while (found := os.waitpid(-1, os.WNOHANG))[0] == 0:
+            time.sleep(0.001)
+            if time.monotonic() > until:
+                until = time.monotonic() + 6
+                lost += 1
+                for pid in running:
+                    os.kill(pid, signal.SIGTERM)
+        pid, status = found
+        name = running.pop(pid)
+        assert status == 0, (name, status)
+        if server.exists(f"pawlock:{name}"):
+            stayed.append(name)
+
+    server = redis.Redis.from_url(url)
+    for at in range(number):
+        mine, theirs = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                child(f"n{at}", theirs)
+            except SystemExit:
+                # What the interpreter does at its end, but for taking itself apart, which takes most of its time.
+                atexit._run_exitfuncs()
+                os._exit(0)
+        running[pid] = f"n{at}"
+        os.read(mine, 1)
+        os.close(mine)
+        os.close(theirs)
+        time.sleep(random.uniform(0, 0.004))
+        os.kill(pid, signal.SIGTERM)
+        if len(running) > 2:
+            reap(server)
+    while running:
+        reap(server)
+    print(len(stayed), lost)
+    """
+)
+
+
+def _ended(server: Server, number: int) -> tuple[int, int]:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDED, server.url, str(number)],
+        cwd=ROOT, capture_output=True, text=True, timeout=number / 2 + 60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    stayed, lost = map(int, ended.stdout.split())
+    return stayed, lost
+
+
+def test_sigterm_leaves_no_name_behind(server: Server) -> None:
+    stayed, _ = _ended(server, 20)
+    assert stayed <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_sigterm_leaves_hardly_a_name_behind(server: Server) -> None:
+    stayed, lost = _ended(server, 2000)
+    print(f"{stayed} of 2000 names stayed until their TTL; {lost} signals came in a finalizer and were lost")
+    assert stayed <= 20

@@ -20,11 +20,13 @@ import pytest
 
 import pawlock
 from tests.faults.rig import in_thread, remains, until, waiters
-from tests.faults.test_interrupt_sweep import TICKET, TTL, nobody, rival_holds, sweep
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.fault
+
+TTL = 5.0
+TICKET = 1.0
 
 
 class Limit(Exception):
@@ -198,24 +200,3 @@ def test_a_failure_of_the_connection_stays_one_while_a_time_limit_is_handled(
                 client.lock("n").try_acquire()
         signal.raise_signal(signal.SIGUSR1)
     assert told
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("situation", [nobody, rival_holds])
-@pytest.mark.timeout(300)
-def test_a_time_limit_at_every_step_of_acquire(
-    situation: Callable[..., contextlib.AbstractContextManager[None]],
-    pair: tuple[pawlock.Client, pawlock.Client],
-    server: Server,
-) -> None:
-    client, rival = pair
-    client.inspect("n")
-    rival.inspect("n")
-    lock = client.lock("n", ttl=TTL, ticket_ttl=TICKET)
-
-    @contextlib.contextmanager
-    def prepared() -> Iterator[Callable[[], Any]]:
-        with situation(client, rival):
-            yield lambda: lock.acquire(5)
-
-    assert sweep(server, client, prepared, Limit) > 20

@@ -151,6 +151,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pawlock import _fallback
 from pawlock._inside import engine_of
 from pawlock.core.acquire import acquire
 from pawlock.runtimes.threads import run
@@ -164,7 +165,7 @@ class Door:
 
     def acquire(self) -> Lease:
         """Open it."""
-        return given(run(acquire.acquire(engine_of(self), 1)))  # the thread's own
+        return run(_fallback.acquire(engine_of(self), 1, give=given))  # the thread's own
 
     def opened(self, other: Any) -> bool:
         """Whether this thread opened it; ``door.opened()`` asks."""

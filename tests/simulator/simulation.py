@@ -269,11 +269,9 @@ class Simulation:
         kinds = {fault.kind for fault in self.plan.faults}
         for member in self.members:
             for engine in member.engines if member.process.alive else ():
-                if engine.activity.in_progress or len(engine.queues.local) > len(self.loose):
+                if engine.activity.calls or len(engine.queues.local) > len(self.loose):
                     name, queues = member.process.name, len(engine.queues.local)
-                    self.world.fail(
-                        f"{name} still has {engine.activity.in_progress} under way, {queues} queues"
-                    )
+                    self.world.fail(f"{name} still has {engine.activity.calls} under way, {queues} queues")
         if self.fleet.cluster is not None and (astray := self.fleet.cluster.astray()):
             self.world.fail(f"cluster: nobody looks for {', '.join(astray)}")
         everything = kinds <= _LOSE_NOTHING

@@ -17,6 +17,9 @@ from pawlock.model import LeaseState, LossReason, Release
 from tests.support.refusal import case
 from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, unanswered
 
+# They take leases of a script, and look no further.
+pytestmark = pytest.mark.filterwarnings("ignore:lease of .* was never released:ResourceWarning")
+
 
 def local_waiters(rig: Rig, count: int) -> tuple[LocalQueue, list[LocalWaiter]]:
     """Let some more come to the name; the place, and they."""

@@ -33,6 +33,9 @@ from pawlock.model import LeaseState, LossReason
 from tests.support.refusal import case
 from tests.unit.scripted import RELEASED, START, Rig, absent, held, queued, run, unanswered, unknown
 
+# They take leases of a script, and look no further.
+pytestmark = pytest.mark.filterwarnings("ignore:lease of .* was never released:ResourceWarning")
+
 
 def server_lease_of(rig: Rig) -> ServerLease:
     """The server lease of whoever holds it."""

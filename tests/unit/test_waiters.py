@@ -38,6 +38,9 @@ from tests.unit.scripted import (
     unknown,
 )
 
+# They take leases of a script, and look no further.
+pytestmark = pytest.mark.filterwarnings("ignore:lease of .* was never released:ResourceWarning")
+
 
 def drift(ttl: float) -> float:
     return ttl * 0.01 + 0.002

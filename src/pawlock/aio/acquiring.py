@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from pawlock import _fallback
 from pawlock.aio.lease import AsyncLease, AsyncWriteLease, given, given_to_write
-from pawlock.core.coordinate import multi
-from pawlock.core.coordinate.multi_lease import BaseMultiLease, record_of_all
-from pawlock.core.lease.base import record_of
-from pawlock.core.release import release
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
@@ -59,47 +55,23 @@ class Acquiring(Coroutine[Any, Any, L_co]):
 
     async def __aenter__(self) -> L_co:
         lease: L_co = await self._operation
-        # No call before the `try`: a signal handler may run there, and nobody would leave the block.
-        try:
-            self._lease = lease
-            return await lease.__aenter__()
-        except BaseException:
-            _cut_short(lease, _levels(lease))
-            raise
+        self._lease = lease
+        return await lease.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = self._lease
-        if lease is not None:
-            levels = 0
-            try:
-                levels = _levels(lease)
-                await lease.__aexit__(kind, error, trace)
-            except BaseException:
-                _cut_short(lease, levels or _levels(lease))
-                raise
-
-
-def _levels(lease: _Entered) -> int:
-    return record_of(lease).levels if isinstance(lease, AsyncLease) else 1
-
-
-def _cut_short(lease: _Entered, levels: int) -> None:
-    """End in the background what a signal handler interrupted before it had begun."""
-    if isinstance(lease, AsyncLease):
-        release.cut_short(record_of(lease), levels)
-    elif isinstance(lease, BaseMultiLease):
-        multi.cut_short(record_of_all(lease))
+        if self._lease is not None:
+            await self._lease.__aexit__(kind, error, trace)
 
 
 async def acquired(engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None) -> AsyncLease:
     """Acquire it for the caller; see ``core.acquire``."""
-    return given(await _fallback.acquire(engine, plan, wait, stop))
+    return await _fallback.acquire(engine, plan, wait, stop, give=given)
 
 
 async def acquired_to_write(
     engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None
 ) -> AsyncWriteLease:
     """The same for a writer."""
-    return given_to_write(await _fallback.acquire(engine, plan, wait, stop))
+    return await _fallback.acquire(engine, plan, wait, stop, give=given_to_write)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from pawlock._block import Block, Leaving, begun
 from pawlock._cancel import CancelScope
 from pawlock._inside import engine_here
 from pawlock.core.lease.base import BaseLease, take_entered
 from pawlock.core.lease.record import HeldLease, Losable
 from pawlock.core.release import release
 from pawlock.errors import NotSupported
-from pawlock.model import Release
 
 if TYPE_CHECKING:
     from pawlock.aio.context import AsyncContext
 
-__all__ = ["Entered", "LeaseBlock", "LockBlock", "check_home", "finish", "leave_block", "watch_loss"]
+__all__ = ["Entered", "LeaseBlock", "LockBlock", "check_home", "leave_block", "watch_loss"]
 
 L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
 
@@ -45,48 +45,50 @@ def check_home(lease: Losable, doing: str) -> None:
         raise NotSupported(f"{doing} {lease.name!r}: {text}", name=lease.name)
 
 
-async def finish(lease: X, end: Callable[[X], Awaitable[None]], cut_short: Callable[[X], object]) -> None:
-    """End a lease by ``end``; interrupted before that has begun, ``cut_short`` ends it in the background."""
-    try:
-        await end(lease)
-    except BaseException:
-        cut_short(lease)
-        raise
-
-
-async def leave_block(
-    lease: X, error: BaseException | None, end: _End[X], cut_short: Callable[[X], object]
-) -> None:
-    """End a block by ``end``, and report a loss; interrupted before that has begun, ``cut_short`` ends it."""
-    try:
-        await CancelScope.leave(lease, error, end)
-    except BaseException:
-        cut_short(lease)
-        raise
+async def leave_block(lease: X, error: BaseException | None, end: _End[X]) -> None:
+    """End a block by ``end``, and report a loss."""
+    await CancelScope.leave(lease, error, end)
 
 
 class Entered(Generic[E]):
-    """Who is in the blocks of an object that is shared, and with what."""
+    """Who is in the blocks of an object that is shared, and with what, where the interpreter does not know it."""
 
     __slots__ = ()
     _client: AsyncContext
     _entered: list[tuple[object, E]]
 
-    async def _leave(
-        self, error: BaseException | None, end: _End[E], cut_short: Callable[[E], object]
-    ) -> None:
-        """End the block that the present task entered last."""
-        found: tuple[E] | None = None
-        try:
-            found = (self._take(),)
-            await end(found[0], error)
-        except BaseException:
-            # Interrupted before it was taken: it would stay in the list, and its lease would be renewed indefinitely.
-            cut_short(self._take() if found is None else found[0])
-            raise
+    if TYPE_CHECKING:
 
-    def _take(self) -> E:
-        return take_entered(self._entered, engine_here(self._client).runtime.who())
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None: ...
+    else:
+        __aexit__ = Leaving()
+
+    def _begin(self, block: Block | None, held: E) -> None:
+        """Note what a block has."""
+        if block is None:
+            self._entered.append((engine_here(self._client).runtime.who(), held))
+        else:
+            block.held = (held,)
+
+    def _taken(self, block: Block | None) -> E:
+        """What a block has; None: that which the present task entered last by hand."""
+        if block is None or block.held is None:
+            return take_entered(self._entered, engine_here(self._client).runtime.who())
+        held: E = block.held[0]
+        return held
+
+    async def _leave(self, block: Block | None, error: BaseException | None) -> None:
+        """End a block."""
+        held = self._taken(block)
+        if block is not None:
+            block.held = None
+        await self._end(held, error)
+
+    @abstractmethod
+    async def _end(self, held: E, error: BaseException | None) -> None:
+        """End what a block has."""
 
 
 class LeaseBlock(BaseLease):
@@ -103,15 +105,7 @@ class LeaseBlock(BaseLease):
             NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
         check_home(self._record, "release")
-        record = self._record
-        levels = record.levels
-        try:
-            outcome = await release.release(record.engine, record)
-            if outcome is not Release.RELEASED:
-                release.raise_outcome(record, outcome)
-        except BaseException:
-            release.cut_short(record, levels)
-            raise
+        await release.release_or_raise(self._record.engine, self._record)
 
     async def __aenter__(self) -> Self:
         check_home(self._record, "enter the block of")
@@ -128,47 +122,49 @@ class LeaseBlock(BaseLease):
         try:
             await CancelScope.leave(record, error)
         except BaseException:
-            release.cut_short(record, levels)
+            if record.levels == levels and not record.released:
+                release.abandon(record)
             raise
 
 
-class LockBlock(ABC, Generic[L_co]):
+class LockBlock(Entered[HeldLease], Generic[L_co]):
     """A lock whose block acquires and releases it."""
 
     __slots__ = ()
-    _entered: list[tuple[object, HeldLease]]
 
     @abstractmethod
     def acquire(self, *args: Any, **kwargs: Any) -> Awaitable[L_co]:
         """Acquire it; see the class for each kind."""
 
     async def __aenter__(self) -> L_co:
+        block = begun(self)
         lease = await self.acquire()
-        # No call here: a signal handler may run there, and nobody would leave the block that was not begun.
-        record = lease._record  # noqa: SLF001 - what record_of returns, without a call
+        # Without a call, after which a signal handler may run: of a re-entered lease nobody would end this level.
+        record = lease._record  # noqa: SLF001 - what record_of returns
         try:
             if not record.server_lease.primitive.transferable:
                 record.bind()
             CancelScope.enter(record)
         except BaseException:
-            release.cut_short(record, record.levels)
+            release.abandon(record)
             raise
-        self._entered += [(record.who, record)]
+        if block is not None:
+            block.held = (record,)
+        else:
+            self._entered += [(record.who, record)]
         return lease
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        record: HeldLease | None = None
-        levels = 1
+    async def _leave(self, block: Block | None, error: BaseException | None) -> None:
+        held = self._taken(block)
+        levels = held.levels
         try:
-            record = take_entered(self._entered, asyncio.current_task())
-            levels = record.levels
-            await CancelScope.leave(record, error)
+            if block is not None:
+                block.held = None
+            await self._end(held, error)
         except BaseException:
-            if record is None:
-                # Interrupted before it was taken: it would stay in the list, and be renewed indefinitely.
-                record = take_entered(self._entered, asyncio.current_task())
-                levels = record.levels
-            release.cut_short(record, levels)
+            if held.levels == levels and not held.released:
+                release.abandon(held)
             raise
+
+    async def _end(self, held: HeldLease, error: BaseException | None) -> None:
+        await CancelScope.leave(held, error)

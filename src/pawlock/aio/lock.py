@@ -133,8 +133,7 @@ class AsyncLock(BaseAsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = await _fallback.acquire(engine_here(self._client), plan, 0, or_none=True)
-        return None if record is None else given(record)
+        return await _fallback.acquire(engine_here(self._client), plan, 0, or_none=True, give=given)
 
     def held_by_me(self) -> bool:
         """Whether this task holds the lock now by a lease of this client that has not ended. No server is asked.

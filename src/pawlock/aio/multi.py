@@ -5,28 +5,28 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
 
+from pawlock._block import begun
 from pawlock._hints import Hinting, refuse_words
 from pawlock._inside import engine_here, origin_of, preparer_of
 from pawlock._multi import describe_multi, revive_multi
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.acquiring import Acquiring
-from pawlock.aio.block import Entered, check_home, finish, leave_block, watch_loss
+from pawlock.aio.block import Entered, check_home, leave_block, watch_loss
 from pawlock.aio.lease import AsyncLease, AsyncLost, shown
 from pawlock.core.acquire.reentry import holds
 from pawlock.core.coordinate import multi
-from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan
+from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
-from pawlock.errors import ClientClosed
 
 if TYPE_CHECKING:
     from pawlock.aio.context import AsyncContext
     from pawlock.core.keep.engine import Engine
     from pawlock.core.state.plan import Prepare
 
-__all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring", "given_all", "shown_all", "shown_any"]
+__all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring", "shown_all", "shown_any"]
 
 
 class AsyncMultiLease(BaseMultiLease):
@@ -67,7 +67,7 @@ class AsyncMultiLease(BaseMultiLease):
             NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
         check_home(self._record, "release")
-        await finish(self._record, multi.release_all_or_raise, multi.cut_short)
+        await multi.release_all_or_raise(self._record)
 
     async def __aenter__(self) -> Self:
         watch_loss(self._record)
@@ -76,7 +76,7 @@ class AsyncMultiLease(BaseMultiLease):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await leave_block(self._record, error, multi.end_all, multi.cut_short)
+        await leave_block(self._record, error, multi.end_all)
 
 
 def shown_all(record: HeldMultiLease) -> AsyncMultiLease:
@@ -85,24 +85,13 @@ def shown_all(record: HeldMultiLease) -> AsyncMultiLease:
     return AsyncMultiLease(record) if known is None else known
 
 
-def given_all(record: HeldMultiLease) -> AsyncMultiLease:
-    """The same, for the caller that acquired it."""
-    lease = shown_all(record)
-    # After the last call: a signal handler may have closed the client meanwhile.
-    if record.engine.activity.closed:
-        raise ClientClosed("the client was closed during the call", name=record.name)
-    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
-    record.given += (True,)
-    return lease
-
-
 async def _acquired_all(
     engine: Engine, plan: MultiPlan, wait: float | None, stop: StopSignal | None
 ) -> AsyncMultiLease:
     record = await multi.acquire_all(engine, plan, wait, stop)
     if record is None:
         raise AssertionError("a wait ends with a lease or an error")
-    return given_all(record)
+    return shown_all(record)
 
 
 def shown_any(record: HeldLease | HeldMultiLease) -> AsyncLease | AsyncMultiLease:
@@ -114,10 +103,6 @@ class MultiAcquiring(Acquiring[AsyncMultiLease]):
     """An acquisition of several names, as ``Acquiring`` is one of a single name."""
 
     __slots__ = ()
-
-
-async def _end_block(record: HeldMultiLease, error: BaseException | None) -> None:
-    await leave_block(record, error, multi.end_all, multi.cut_short)
 
 
 class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
@@ -186,7 +171,7 @@ class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
         """
         plan = self._plan.with_members(lambda member: self._prepare(member, None))
         record = await multi.acquire_all(engine_here(self._client), plan, 0, raises=False)
-        return None if record is None else given_all(record)
+        return None if record is None else shown_all(record)
 
     def held_by_me(self) -> bool:
         """Whether this task holds every member now by this client's leases. No server is asked."""
@@ -202,21 +187,15 @@ class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
         return False
 
     async def __aenter__(self) -> AsyncMultiLease:
+        block = begun(self)
         lease = await self.acquire()
-        # No call here: a signal handler may run there, and nobody would leave the block that was not begun.
-        record = lease._record  # noqa: SLF001 - what record_of_all returns, without a call
-        try:
-            watch_loss(record)
-        except BaseException:
-            multi.cut_short(record)
-            raise
-        self._entered += [(record.who, record)]
+        record = record_of_all(lease)
+        watch_loss(record)
+        self._begin(block, record)
         return lease
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._leave(error, _end_block, multi.cut_short)
+    async def _end(self, held: HeldMultiLease, error: BaseException | None) -> None:
+        await leave_block(held, error, multi.end_all)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r:.200}>"

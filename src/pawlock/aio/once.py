@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from pawlock._block import begun
 from pawlock._coordinate import Described
 from pawlock._decorate import decorated_once_async
 from pawlock._inside import engine_here
@@ -13,7 +13,6 @@ from pawlock._unset import UNSET, Unset
 from pawlock.aio.block import Entered, check_home, leave_block, watch_loss
 from pawlock.aio.lease import AsyncLease, shown
 from pawlock.core.coordinate import once
-from pawlock.core.lease.in_progress import refuse
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
@@ -83,13 +82,6 @@ class AsyncStarted:
         return f"<AsyncStarted {self.lease.name!r} fence={self.fence}>"
 
 
-async def _end_block(start: once.Start | None, error: BaseException | None) -> None:
-    if start is not None:
-        await leave_block(
-            start.lease, error, lambda _, error: once.end_block(start, error), lambda _: once.cut_short(start)
-        )
-
-
 class AsyncOnce(Described, Entered["once.Start | None"]):
     """Something that is to be done once. Made by ``AsyncClient.once``; shared by any number of tasks.
 
@@ -142,11 +134,7 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
         found = await self._start(wait=wait, timeout=timeout, stop=stop)
         if not isinstance(found, once.Start):
             return found
-        started = AsyncStarted(found)
-        if found.lease.engine.activity.closed:
-            refuse(found.lease.engine, found.lease)
-        found.lease.given = True
-        return started
+        return AsyncStarted(found)
 
     async def _start(
         self, *, wait: bool | None, timeout: Seconds | Unset | None, stop: StopSignal | None
@@ -169,25 +157,22 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
         return await once.forget(engine_here(self._client), self._prepare(self._plan, None))
 
     async def __aenter__(self) -> AsyncStarted | Running | Done:
+        block = begun(self)
         found = await self._start(wait=None, timeout=UNSET, stop=None)
         who = engine_here(self._client).runtime.who()
         if not isinstance(found, once.Start):
-            self._entered += [(who, None)]
+            self._begin(block, None)
             return found
         started = AsyncStarted(found)
         watch_loss(found.lease)
         found.lease.server_lease.owner.user = who
-        if found.lease.engine.activity.closed:
-            refuse(found.lease.engine, found.lease)
-        found.lease.given = True
-        # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
-        self._entered += [(who, found)]
+        self._begin(block, found)
         return started
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._leave(error, _end_block, once.cut_short)
+    async def _end(self, held: once.Start | None, error: BaseException | None) -> None:
+        if held is not None:
+            start = held
+            await leave_block(start.lease, error, lambda _, error: once.end_block(start, error))
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Decorate a coroutine function or method: it runs once, and each other call returns its result.

@@ -65,11 +65,10 @@ class AsyncWriteLock(AsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = await _fallback.acquire(engine_here(self._client), plan, 0, or_none=True)
-        return None if record is None else given_to_write(record)
+        return await _fallback.acquire(engine_here(self._client), plan, 0, or_none=True, give=given_to_write)
 
     if TYPE_CHECKING:
-        # That of its class, which a call more would leave open to a signal handler between the grant and the block.
+        # That of its class, which gives what ``acquire`` gives.
         async def __aenter__(self) -> AsyncWriteLease: ...
 
 

@@ -82,8 +82,7 @@ class AsyncSemaphore(BaseAsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(plan_for_permits(self._plan, n), None)
-        record = await _fallback.acquire(engine_here(self._client), plan, 0, or_none=True)
-        return None if record is None else given(record)
+        return await _fallback.acquire(engine_here(self._client), plan, 0, or_none=True, give=given)
 
     async def available(self) -> int:
         """The number of free permits. It may change at any time: use it for display, never to decide.

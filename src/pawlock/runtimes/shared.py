@@ -132,9 +132,9 @@ def start_thread(thread: threading.Thread) -> str:
     """
     try:
         thread.start()
-    except RuntimeError as error:
+    except (RuntimeError, KeyError) as error:
         if error.__context__ is not None:
-            # A signal handler raised during the wait for the thread, and releasing Python's lock then failed as well.
+            # A signal handler raised during the start, and what Python then does about its own books failed as well.
             raise error.__context__ from None
         # As text: who kept the error would keep the frames of its caller, and with them a lease.
         return str(error)

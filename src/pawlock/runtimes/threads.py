@@ -46,7 +46,7 @@ MAX_CONNECTIONS = 1000
 
 
 class _Gate(threading.local):
-    """The operation that a thread ran last; it may be over."""
+    """The operation that a thread is in."""
 
     operation: Any = None
 
@@ -70,14 +70,22 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
         operation.close()
         raise Reentered("called from a signal handler on top of a pawlock call: set an event, or raise")
     _gate.operation = operation
-    return finish(operation)
+    try:
+        return finish(operation)
+    finally:
+        # One that was interrupted before its first step would keep what it is to work on.
+        _gate.operation = None
 
 
-def run_aside(work: Callable[[], object], timeout: float) -> None:
-    """Do something here; where this thread is in a call of pawlock, in another one, for ``timeout`` seconds at most."""
+def run_aside(work: Callable[[], object], timeout: float) -> bool:
+    """Do something here; where this thread is in a call of pawlock, in another one, for ``timeout`` seconds at most.
+
+    Returns:
+        Whether it was done here.
+    """
     if not _gate.inside:
         work()
-        return
+        return True
     done = _thread.allocate_lock()
     done.acquire()
 
@@ -95,6 +103,7 @@ def run_aside(work: Callable[[], object], timeout: float) -> None:
         log.warning("no thread can start: %s", error)
     else:
         done.acquire(timeout=timeout)
+    return False
 
 
 class _ThreadParker:
@@ -119,41 +128,6 @@ class _ThreadParker:
             self._lock.release()
         except RuntimeError:
             pass
-
-
-class _Closing:
-    """That the client is being closed, for those that sleep.
-
-    Not an ``Event``, which has a lock that is not re-entrant: a signal handler that closes the client on top of one of
-    its calls would wait for its own thread.
-    """
-
-    __slots__ = ("_closed", "_parkers")
-
-    def __init__(self) -> None:
-        self._closed = False
-        self._parkers: dict[int, Parker] = {}
-
-    def is_set(self) -> bool:
-        """True once it is closed."""
-        return self._closed
-
-    def set(self) -> None:
-        """Wake all that sleep."""
-        self._closed = True
-        for parker in list(self._parkers.values()):
-            parker.unpark()
-
-    def wait(self, seconds: float, parker: Parker | None = None) -> bool:
-        """Sleep on the given parker, or on a new one; True once it is closed."""
-        parker = parker or _ThreadParker()
-        self._parkers[id(parker)] = parker
-        try:
-            if not self._closed:
-                parker.rest(seconds)
-        finally:
-            self._parkers.pop(id(parker), None)
-        return self._closed
 
 
 class _Who:
@@ -209,7 +183,8 @@ class ThreadRuntime:
         self._served = False
         self._idle_lock = threading.Lock()
         self._idle_lock.acquire()
-        self._closing = _Closing()
+        self._closed = False
+        self._resting: dict[int, _ThreadParker] = {}
         self._ending = False
         self._maintenance: threading.Thread | None = None
         self._unstarted: Callable[[], Awaitable[None]] | None = None
@@ -249,7 +224,7 @@ class ThreadRuntime:
 
     def mutex(self) -> AbstractContextManager[object]:
         """See ``Runtime``."""
-        # Re-entrant: a signal handler may use the client on top of its own thread.
+        # Re-entrant: a finaliser may run while its thread has it.
         return threading.RLock()
 
     def parker(self) -> Parker:
@@ -337,25 +312,25 @@ class ThreadRuntime:
         return behind_subscribe(call, self.channel())
 
     def cast(self, call: Call) -> None:
-        """See ``Runtime``: the maintenance sends it at once; an interrupted connection must not be used again."""
+        """See ``Runtime``: the maintenance sends it at once."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
-        if self._closing.is_set():
+        if self._closed:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         self.start_late()
         link = self._local.here.link
         if link is None or link.dead:
             return None
         wakeup = link.wait(token, timeout)
-        if self._closing.is_set():
+        if self._closed:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return wakeup
 
     async def hear(self, hears: tuple[str, str], seconds: float) -> None:
         """See ``Runtime``: on the thread's own connection."""
         link = self._local.here.link
-        if link is not None and not link.dead and link.channel != DEAF and not self._closing.is_set():
+        if link is not None and not link.dead and link.channel != DEAF and not self._closed:
             try:
                 if link.hear(hears, seconds):
                     seconds = 0.0
@@ -366,7 +341,14 @@ class ThreadRuntime:
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
         self.start_late()
-        if self._closing.wait(seconds):
+        parker = _ThreadParker()
+        self._resting[id(parker)] = parker
+        try:
+            if not self._closed:
+                parker.rest(seconds)
+        finally:
+            self._resting.pop(id(parker), None)
+        if self._closed:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
 
     async def pause(self, seconds: float) -> None:
@@ -444,7 +426,9 @@ class ThreadRuntime:
 
     def interrupt_waiters(self) -> None:
         """Wake every thread that sleeps in a call of this client; their calls end with ``Fault`` CLOSED."""
-        self._closing.set()
+        self._closed = True
+        for parker in list(self._resting.values()):
+            parker.unpark()
         for link in self._links.all():
             if link.waiting:
                 link.interrupt()
@@ -481,7 +465,8 @@ class ThreadRuntime:
         self._local = _Local()
         self._idle_lock = threading.Lock()
         self._idle_lock.acquire()
-        self._closing = _Closing()
+        self._closed = False
+        self._resting = {}
         self._maintenance = self._unstarted = None
         self._identity = Identity()
         for link in links:

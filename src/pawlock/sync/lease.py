@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pawlock.core.lease.base import LossSignal
-from pawlock.core.lease.in_progress import end_level, refuse
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.options import Seconds, check_ttl
 from pawlock.core.release import extend, transfer
@@ -102,30 +101,11 @@ def shown(record: HeldLease) -> Lease:
 def given(record: HeldLease) -> Lease:
     """The same, for the caller that acquired it."""
     known = record.shown_as
-    try:
-        lease: Lease | None = Lease(record) if known is None else known()
-        if lease is None:
-            lease = shown(record)
-    except BaseException:
-        end_level(record)
-        raise
-    # After the last call: a signal handler may have closed the client meanwhile.
-    if record.engine.activity.closed:
-        refuse(record.engine, record)
-    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
-    record.given = True
-    return lease
+    lease: Lease | None = Lease(record) if known is None else known()
+    return shown(record) if lease is None else lease
 
 
 def given_to_write(record: HeldLease) -> WriteLease:
     """The same for a writer."""
-    try:
-        known: WriteLease | None = None if record.shown_as is None else record.shown_as()
-        lease = WriteLease(record) if known is None else known
-    except BaseException:
-        end_level(record)
-        raise
-    if record.engine.activity.closed:
-        refuse(record.engine, record)
-    record.given = True
-    return lease
+    known: WriteLease | None = None if record.shown_as is None else record.shown_as()
+    return WriteLease(record) if known is None else known

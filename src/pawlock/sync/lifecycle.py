@@ -91,7 +91,9 @@ class ClientLifecycle:
         self._ended = True
         for engine in self._known_engines():
             runtime, who, seconds = self._runtime, self._runtime.who(), 5.0 if patience is None else patience
-            run_aside(partial(_close, engine, runtime, seconds, below=who), seconds + 1.0)
+            # Else the call below has still to give back what it has: the maintenance goes on for it.
+            if run_aside(partial(_close, engine, runtime, seconds, below=who), seconds + 1.0):
+                runtime.shut_down(1.0)
 
     def __enter__(self) -> Self:
         return self
@@ -123,7 +125,7 @@ class ClientLifecycle:
 
     @_AtFirstUse
     def _engine(self) -> Engine:
-        # Two threads may be here at once, and a signal handler on top: what the first has made is for all.
+        # Two threads may be here at once: what the first has made is for all.
         engine: Engine = self.__dict__.setdefault("_engine", self._make_engine())
         for observer in self._observers:
             observe(engine, observer)
@@ -190,7 +192,7 @@ _owing: deque[tuple[Engine, ThreadRuntime]] = deque()
 
 
 def _owes(engine: Engine) -> bool:
-    return bool(engine.outbox.undelivered or engine.outbox.entries)
+    return bool(engine.outbox.entries)
 
 
 def _dismiss_settled() -> None:
@@ -218,13 +220,13 @@ def _end(engine: Engine, runtime: ThreadRuntime, end: float) -> None:
     with contextlib.suppress(PawlockError):
         timeout = max(_UNANSWERED, end - time.monotonic())
         _close(engine, runtime, timeout, _UNANSWERED)
+        runtime.shut_down(1.0)
 
 
 def _close(
     engine: Engine, runtime: ThreadRuntime, timeout: float, unanswered: float = inf, below: object = None
 ) -> None:
     run(close(engine, runtime.interrupt_waiters, timeout, unanswered, below))
-    runtime.shut_down(1.0)
 
 
 class _Ends:

@@ -123,7 +123,7 @@ class Lock(BaseLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return given(run(_fallback.acquire(engine_of(self._client), plan, wait, stop)))
+        return run(_fallback.acquire(engine_of(self._client), plan, wait, stop, give=given))
 
     def try_acquire(self) -> Lease | None:
         """Acquire the lock if it is free now; None if it is held, also by this thread itself.
@@ -132,8 +132,7 @@ class Lock(BaseLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True))
-        return None if record is None else given(record)
+        return run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True, give=given))
 
     def held_by_me(self) -> bool:
         """Whether this thread holds the lock now by a lease of this client that has not ended. No server is asked.

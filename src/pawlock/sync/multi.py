@@ -6,20 +6,20 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
 
+from pawlock._block import begun
 from pawlock._hints import Hinting, refuse_words
 from pawlock._inside import engine_of, origin_of, preparer_of
 from pawlock._multi import describe_multi, revive_multi
 from pawlock._unset import UNSET, Unset
 from pawlock.core.acquire.reentry import holds
 from pawlock.core.coordinate import multi
-from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan
+from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
-from pawlock.errors import ClientClosed
 from pawlock.runtimes.threads import run
-from pawlock.sync.block import Entered, finish, leave_block
+from pawlock.sync.block import Entered, leave_block
 from pawlock.sync.lease import Lease, Lost, shown
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pawlock.core.state.plan import Prepare
     from pawlock.sync.context import Context
 
-__all__ = ["MultiLease", "MultiLock", "given_all", "shown_all", "shown_any"]
+__all__ = ["MultiLease", "MultiLock", "shown_all", "shown_any"]
 
 
 class MultiLease(BaseMultiLease):
@@ -60,7 +60,7 @@ class MultiLease(BaseMultiLease):
             NotHeld: One was lost, or all were released before.
             BackendError: The server did not answer for one, or refused; its TTL frees the lock at the latest.
         """
-        finish(self._record, multi.release_all_or_raise, multi.cut_short)
+        run(multi.release_all_or_raise(self._record))
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +68,7 @@ class MultiLease(BaseMultiLease):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        leave_block(self._record, error, multi.end_all, multi.cut_short)
+        leave_block(self._record, error, multi.end_all)
 
 
 def shown_all(record: HeldMultiLease) -> MultiLease:
@@ -77,31 +77,16 @@ def shown_all(record: HeldMultiLease) -> MultiLease:
     return MultiLease(record) if known is None else known
 
 
-def given_all(record: HeldMultiLease) -> MultiLease:
-    """The same, for the caller that acquired it."""
-    lease = shown_all(record)
-    # After the last call: a signal handler may have closed the client meanwhile.
-    if record.engine.activity.closed:
-        raise ClientClosed("the client was closed during the call", name=record.name)
-    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
-    record.given += (True,)
-    return lease
-
-
 def _acquired_all(engine: Engine, plan: MultiPlan, wait: float | None, stop: StopSignal | None) -> MultiLease:
     record = run(multi.acquire_all(engine, plan, wait, stop))
     if record is None:
         raise AssertionError("a wait ends with a lease or an error")
-    return given_all(record)
+    return shown_all(record)
 
 
 def shown_any(record: HeldLease | HeldMultiLease) -> Lease | MultiLease:
     """What the user sees of a lease of one name or of several."""
     return shown(record) if isinstance(record, HeldLease) else shown_all(record)
-
-
-def _end_block(record: HeldMultiLease, error: BaseException | None) -> None:
-    leave_block(record, error, multi.end_all, multi.cut_short)
 
 
 class MultiLock(Hinting, Entered[HeldMultiLease]):
@@ -168,7 +153,7 @@ class MultiLock(Hinting, Entered[HeldMultiLease]):
         """
         plan = self._plan.with_members(lambda member: self._prepare(member, None))
         record = run(multi.acquire_all(engine_of(self._client), plan, 0, raises=False))
-        return None if record is None else given_all(record)
+        return None if record is None else shown_all(record)
 
     def held_by_me(self) -> bool:
         """Whether this thread holds every member now by this client's leases. No server is asked."""
@@ -184,16 +169,14 @@ class MultiLock(Hinting, Entered[HeldMultiLease]):
         return False
 
     def __enter__(self) -> MultiLease:
+        block = begun(self)
         lease = self.acquire()
-        # No call here: a signal handler may run there, and nobody would leave the block that was not begun.
-        record = lease._record  # noqa: SLF001 - what record_of_all returns, without a call
-        self._entered += [(record.who, record)]
+        record = record_of_all(lease)
+        self._begin(block, record)
         return lease
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave(error, _end_block, multi.cut_short)
+    def _end(self, held: HeldMultiLease, error: BaseException | None) -> None:
+        leave_block(held, error, multi.end_all)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r:.200}>"

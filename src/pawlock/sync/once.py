@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from pawlock._block import begun
 from pawlock._coordinate import Described
 from pawlock._decorate import decorated_once
 from pawlock._inside import engine_of
 from pawlock._unset import UNSET, Unset
 from pawlock.core.coordinate import once
-from pawlock.core.lease.in_progress import refuse
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
@@ -81,13 +80,6 @@ class Started:
         return f"<Started {self.lease.name!r} fence={self.fence}>"
 
 
-def _end_block(start: once.Start | None, error: BaseException | None) -> None:
-    if start is not None:
-        leave_block(
-            start.lease, error, lambda _, error: once.end_block(start, error), lambda _: once.cut_short(start)
-        )
-
-
 class Once(Described, Entered["once.Start | None"]):
     """Something that is to be done once. Made by ``Client.once``; shared by any number of threads.
 
@@ -140,11 +132,7 @@ class Once(Described, Entered["once.Start | None"]):
         found = self._start(wait=wait, timeout=timeout, stop=stop)
         if not isinstance(found, once.Start):
             return found
-        started = Started(found)
-        if found.lease.engine.activity.closed:
-            refuse(found.lease.engine, found.lease)
-        found.lease.given = True
-        return started
+        return Started(found)
 
     def _start(
         self, *, wait: bool | None, timeout: Seconds | Unset | None, stop: StopSignal | None
@@ -167,24 +155,21 @@ class Once(Described, Entered["once.Start | None"]):
         return run(once.forget(engine_of(self._client), self._prepare(self._plan, None)))
 
     def __enter__(self) -> Started | Running | Done:
+        block = begun(self)
         found = self._start(wait=None, timeout=UNSET, stop=None)
         who = engine_of(self._client).runtime.who()
         if not isinstance(found, once.Start):
-            self._entered += [(who, None)]
+            self._begin(block, None)
             return found
         started = Started(found)
         found.lease.server_lease.owner.user = who
-        if found.lease.engine.activity.closed:
-            refuse(found.lease.engine, found.lease)
-        found.lease.given = True
-        # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
-        self._entered += [(who, found)]
+        self._begin(block, found)
         return started
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave(error, _end_block, once.cut_short)
+    def _end(self, held: once.Start | None, error: BaseException | None) -> None:
+        if held is not None:
+            start = held
+            leave_block(start.lease, error, lambda _, error: once.end_block(start, error))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function or method: it runs once, and each other call returns its result.

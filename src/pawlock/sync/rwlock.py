@@ -57,7 +57,7 @@ class WriteLock(Lock):
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return given_to_write(run(_fallback.acquire(engine_of(self._client), plan, wait, stop)))
+        return run(_fallback.acquire(engine_of(self._client), plan, wait, stop, give=given_to_write))
 
     def try_acquire(self) -> WriteLease | None:
         """Acquire the write lock if nobody else reads, writes or waits; else None.
@@ -66,11 +66,10 @@ class WriteLock(Lock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True))
-        return None if record is None else given_to_write(record)
+        return run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True, give=given_to_write))
 
     if TYPE_CHECKING:
-        # That of its class, which a call more would leave open to a signal handler between the grant and the block.
+        # That of its class, which gives what ``acquire`` gives.
         def __enter__(self) -> WriteLease: ...
 
 

@@ -69,7 +69,7 @@ class Semaphore(BaseLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(plan_for_permits(self._plan, n), ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return given(run(_fallback.acquire(engine_of(self._client), plan, wait, stop)))
+        return run(_fallback.acquire(engine_of(self._client), plan, wait, stop, give=given))
 
     def try_acquire(self, n: int = 1) -> Lease | None:
         """Acquire permits if they are free now and there is no waiter; else None.
@@ -83,8 +83,7 @@ class Semaphore(BaseLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(plan_for_permits(self._plan, n), None)
-        record = run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True))
-        return None if record is None else given(record)
+        return run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True, give=given))
 
     def available(self) -> int:
         """The number of free permits. It may change at any time: use it for display, never to decide.

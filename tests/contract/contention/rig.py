@@ -41,7 +41,7 @@ def at_rest(engine: Any) -> bool:
     return not (
         len(engine.queues.local)
         or engine.leases.held
-        or engine.activity.in_progress
+        or engine.activity.calls
         or engine.outbox.entries
         or engine.leases.schedule.all()
     )

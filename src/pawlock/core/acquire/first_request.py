@@ -58,13 +58,8 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
         local_queue = server_lease.local_queue = LocalQueue(
             queue_key, engine.guard, local_queues, server_lease
         )
-        try:
-            if local_queues.setdefault(queue_key, local_queue) is not local_queue:
-                return None
-        except BaseException:
-            # Nobody would know of the turn that it has by then.
-            local_queue.promote(Waiter(engine.runtime.new_token()), local_queue.turn)
-            raise
+        if local_queues.setdefault(queue_key, local_queue) is not local_queue:
+            return None
     return server_lease
 
 

@@ -29,7 +29,6 @@ def own(engine: Engine, plan: Plan, handed: Handed, lease: HeldLease, began: flo
     server_lease = handed.server_lease
     if server_lease is None:
         return False
-    # No call from here to the check: Ctrl-C finds it handed over to the waiter, or owned by the lease.
     lease.server_lease = server_lease
     lease.number = handed.number
     lease.fence = handed.fence
@@ -53,6 +52,4 @@ def own(engine: Engine, plan: Plan, handed: Handed, lease: HeldLease, began: flo
     if engine.reports.observer is not None:
         engine.reports.observer.acquired(server_lease, began, contended=True)
         engine.reports.observer.counted("handed_over")
-    # Last: what is interrupted before is given back by what it was handed, see ``Engine.take_back``.
-    handed.server_lease = None
     return True

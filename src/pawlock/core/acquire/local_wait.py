@@ -1,7 +1,6 @@
 """Waiting for a name that somebody of the same client has: in the local queue, behind one ticket for all.
 
-A caller is a ``LocalWaiter`` from its first step to its lease. Until then everything that it has of the name can be
-found through it, and ``pass_back`` gives that back wherever its call was interrupted.
+A caller is a ``LocalWaiter`` from its first step to its lease.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pawlock.core.acquire.giving_up import timed_out
 from pawlock.core.retry import STOP_POLL, check_stop
-from pawlock.core.state.records import Waiter
 from pawlock.errors import ClientClosed
 
 if TYPE_CHECKING:
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from pawlock.core.state.local_queue import LocalWaiter
     from pawlock.core.state.plan import Attempt, Plan
 
-__all__ = ["await_turn", "local_patience", "pass_back", "remaining"]
+__all__ = ["await_turn", "local_patience", "remaining"]
 
 
 async def await_turn(
@@ -52,20 +50,6 @@ async def await_turn(
         if over and local_queue is not None and local_queue.withdraw(local_waiter):
             raise await timed_out(engine, plan, attempt.began, None)
         woken = await local_waiter.parker.park(local_patience(runtime, attempt))
-
-
-def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object) -> None:
-    """Give back whatever a caller has of a name: its place in the queue, or its turn, to the next; safe to repeat."""
-    local_queue = local_waiter.local_queue
-    if local_queue is None or (local_waiter.waits and local_queue.withdraw(local_waiter)):
-        return
-    if local_waiter.server_lease is None:
-        waiter = local_waiter.waiter or Waiter("")
-        if not waiter.in_call:
-            waiter.turn = local_waiter.turn
-            engine.drop_waiter(plan.primitive, local_queue, waiter)
-        return
-    engine.take_back(local_waiter, who)
 
 
 def local_patience(runtime: Runtime, attempt: Attempt) -> float | None:

@@ -10,13 +10,13 @@ from pawlock.model import LeaseState
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.lease.record import HeldLease
-    from pawlock.core.state.plan import Plan
+    from pawlock.core.state.plan import Attempt, Plan
     from pawlock.core.state.records import ServerLease
 
 __all__ = ["holds", "taken_again"]
 
 
-def taken_again(engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool) -> HeldLease | None:
+def taken_again(engine: Engine, plan: Plan, mine: ServerLease, attempt: Attempt) -> HeldLease | None:
     """What an owner that holds it already gets: its lease once more, or nothing."""
     name = plan.primitive.name
     lease = cast("HeldLease | None", mine.owner.lease() if mine.owner.lease is not None else None)
@@ -29,19 +29,13 @@ def taken_again(engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool) ->
             raise lease.lost_error()
         return None
     if plan.reentrant and mine.primitive.covers(plan.primitive):
-        counted = False
-        try:
-            with engine.guard:
-                if lease.released:
-                    return None
-                lease.levels += 1
-                counted = True
-        except BaseException:
-            if counted:
-                lease.take_level()
-            raise
+        with engine.guard:
+            if lease.released:
+                return None
+            lease.levels += 1
+            attempt.again = lease
         return lease
-    if wait:
+    if attempt.wait:
         raise DeadlockDetected(
             f"acquire {name!r}: this thread or task holds it and would wait for itself: {plan.primitive.advice}",
             name=name,

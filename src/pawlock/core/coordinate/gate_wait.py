@@ -90,7 +90,7 @@ class GateWait:
         """
         engine = self.engine
         self.undo = undo
-        engine.activity.in_progress[self] = engine.runtime.who()
+        engine.activity.calls[self] = engine.runtime.who()
         try:
             return await wait
         except BaseException as error:
@@ -100,12 +100,7 @@ class GateWait:
                 engine.post(call)
             raise
         finally:
-            engine.activity.in_progress.pop(self, None)
-
-    def final_request(self) -> Request | None:
-        """See ``close.PendingOperation``: the ticket is taken back."""
-        self.waiter.note_unconfirmed(BaseException())
-        return self.undo()
+            engine.activity.calls.pop(self, None)
 
     async def ask(self, make: Callable[[], Request]) -> Outcome:
         """Ask until there is an answer, on a link whose channel is noted in ``channel``.

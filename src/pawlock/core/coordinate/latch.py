@@ -67,21 +67,10 @@ async def reset(engine: Engine, latch: LatchCalls, options: Terms, token: str | 
     await _change(engine, latch, options, latch.reset(token or engine.runtime.new_token()), "reset latch")
 
 
-class _Change:
-    """A change that was begun, and is done whatever becomes of its caller; see ``close.PendingOperation``."""
-
-    def __init__(self, call: Request) -> None:
-        self._call = call
-
-    def final_request(self) -> Request:
-        """Send it once more: it has a token, and counts once."""
-        return self._call
-
-
 async def _change(engine: Engine, latch: LatchCalls, options: Terms, call: Request, doing: str) -> None:
     engine.check_open(latch.name)
-    change = _Change(call)
-    engine.activity.in_progress[change] = engine.runtime.who()
+    calls, change = engine.activity.calls, object()
+    calls[change] = engine.runtime.who()
     try:
         outcome, _ = await query(engine, call, options, latch.name, doing)
     except BaseException as error:
@@ -90,7 +79,7 @@ async def _change(engine: Engine, latch: LatchCalls, options: Terms, call: Reque
             engine.post(call)
         raise
     finally:
-        engine.activity.in_progress.pop(change, None)
+        calls.pop(change, None)
     if isinstance(outcome, Disagreed):
         raise disagreement("latch", latch.name, "count", outcome.declared, latch.count)
 

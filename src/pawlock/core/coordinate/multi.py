@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.runtime import StopSignal
     from pawlock.core.state.plan import Plan
 
-__all__ = ["acquire_all", "cut_short", "end_all", "extend_all", "release_all", "release_all_or_raise"]
+__all__ = ["acquire_all", "end_all", "extend_all", "release_all", "release_all_or_raise"]
 
 
 # Taking --------------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ async def acquire_all(
     """
     began = engine.runtime.now()
     taken: list[HeldLease] = []
-    engine.activity.in_progress[id(taken)] = engine.runtime.who()
+    engine.activity.calls[id(taken)] = engine.runtime.who()
     try:
         try:
             missing = await _take_all(engine, plan, timeout, stop, taken)
@@ -68,13 +68,7 @@ async def acquire_all(
                 raise _timed_out(engine, plan, error, began) from None
             raise
         if missing is None:
-            # What the members report goes to one list for all of them: filling it is one step.
-            given: list[bool] = []
-            multi = HeldMultiLease(engine, plan, taken, given)
-            for lease in taken:
-                if not lease.given:
-                    lease.given = given
-            return multi
+            return HeldMultiLease(engine, plan, taken)
         await _give_back(engine, taken)
         if not raises:
             return None
@@ -84,7 +78,7 @@ async def acquire_all(
         _leave_behind(engine, taken)
         raise
     finally:
-        engine.activity.in_progress.pop(id(taken), None)
+        engine.activity.calls.pop(id(taken), None)
 
 
 def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: float) -> AcquireTimeout:
@@ -111,7 +105,6 @@ async def _take_all(
         lease = await acquire.acquire(engine, member, left, stop, or_none=timeout == 0, nested=True)
         if lease is None:
             return member
-        # Not append: after a call a signal handler may run, and nobody would know of the lease.
         taken += [lease]
     for lease in taken:
         if not lease.is_held():
@@ -124,18 +117,9 @@ async def _take_all(
 
 
 async def _end_last(engine: Engine, left: list[HeldLease]) -> Release:
-    """Release the last one, and take it off the list; after an interrupt it is there as long as it is to be ended."""
-    lease = left[-1]
-    levels = lease.levels
-    try:
-        outcome = Release.LOST if lease.released else await release.release(engine, lease)
-        # No call from here on: nobody ends the level around it in place of one that has ended.
-        del left[-1]
-        return outcome
-    except BaseException:
-        if lease.levels != levels and left and left[-1] is lease:
-            del left[-1]
-        raise
+    """Release the last one, which goes on in the background if that is interrupted, and take it off the list."""
+    lease = left.pop()
+    return Release.LOST if lease.released else await release.release(engine, lease)
 
 
 async def _give_back(engine: Engine, taken: list[HeldLease]) -> None:
@@ -152,13 +136,6 @@ def _leave_behind(engine: Engine, taken: Sequence[HeldLease]) -> None:
             engine.finish_release(lease)
 
 
-def cut_short(multi: HeldMultiLease) -> None:
-    """Finish in the background an end that a signal interrupted in its first steps; see ``release.cut_short``."""
-    if not multi.inert() and multi.take_end():
-        multi.wake()
-        _leave_behind(multi.engine, multi.leases)
-
-
 async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldLease, Release]]:
     """Release each of them, the last taken first, also if one of them is lost.
 
@@ -170,12 +147,10 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
     """
     left = list(multi.leases)
     outcomes: list[tuple[HeldLease, Release]] = []
-    engine.activity.in_progress[id(left)] = engine.runtime.who()
-    refused = False
+    if not multi.take_end():
+        raise NotHeld(f"release {multi.name!r}: the lease was already released", name=multi.name)
+    engine.activity.calls[id(left)] = engine.runtime.who()
     try:
-        if not multi.take_end():
-            refused = True
-            raise NotHeld(f"release {multi.name!r}: the lease was already released", name=multi.name)
         multi.wake()
         while left:
             lease = left[-1]
@@ -183,12 +158,10 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
             outcomes.append((lease, outcome))
             multi.lost |= outcome is Release.LOST
     except BaseException:
-        # A handler may raise one of pawlock's own errors here, too.
-        if multi.released and not refused:
-            _leave_behind(engine, left)
+        _leave_behind(engine, left)
         raise
     finally:
-        engine.activity.in_progress.pop(id(left), None)
+        engine.activity.calls.pop(id(left), None)
     return outcomes
 
 

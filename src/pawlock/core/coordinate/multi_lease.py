@@ -51,14 +51,12 @@ class HeldMultiLease:
         engine: The engine of its client.
         plan: The multi-lock.
         leases: The records of its members, in the order in which they were taken.
-        given: Empty until the caller has it; the members share it.
     """
 
     __slots__ = (
         "__weakref__",
         "client",
         "engine",
-        "given",
         "leases",
         "lost",
         "parked",
@@ -71,15 +69,12 @@ class HeldMultiLease:
         "who",
     )
 
-    def __init__(
-        self, engine: Engine, plan: MultiPlan, leases: Sequence[HeldLease], given: list[bool]
-    ) -> None:
+    def __init__(self, engine: Engine, plan: MultiPlan, leases: Sequence[HeldLease]) -> None:
         self.engine: Engine = engine
         self.client: object = engine.client()
         self.plan: MultiPlan = plan
         self.leases: tuple[HeldLease, ...] = tuple(leases)
         self.who: object = leases[0].who
-        self.given: list[bool] = given
         self.released: bool = False
         self.lost: bool = False
         self.reported: bool = False
@@ -122,7 +117,7 @@ class HeldMultiLease:
         return self.state in (LeaseState.HELD, LeaseState.SUSPECT)
 
     def take_end(self) -> bool:
-        """Mark it as ended by its owner; False if somebody else was first: a thread, a signal handler."""
+        """Mark it as ended by its owner; False if somebody else was first."""
         with self.engine.guard:
             if self.released:
                 return False

@@ -29,7 +29,6 @@ __all__ = [
     "Start",
     "abandon",
     "begin",
-    "cut_short",
     "end_block",
     "finish",
     "forget",
@@ -235,15 +234,6 @@ async def end_block(start: Start, error: BaseException | None) -> None:
     else:
         lease.server_lease.primitive = start.plan.primitive
         await release.end_block(lease, error)
-
-
-def cut_short(start: Start | None) -> None:
-    """Abandon in the background where a signal interrupted the end of a block in its first steps."""
-    if start is not None:
-        if not start.lease.released:
-            # A finish that was interrupted before it was sent is not repeated.
-            start.lease.server_lease.primitive = start.plan.primitive
-        release.cut_short(start.lease, 1)
 
 
 async def forget(engine: Engine, plan: Plan) -> bool:

@@ -44,8 +44,7 @@ class Engine:
     Attributes:
         runtime: The runtime of the API.
         maintenance: What serves the client in the background.
-        guard: Held for each step of a lease, a queue or the schedule from one state to another; the steps are ruled by
-            "guarded steps" in docs/concepts/design.md: **no call and no loop stands in one**.
+        guard: Held for each step of a lease, a queue or the schedule from one state to another.
         leases, queues, outbox, activity, health, reports: What it keeps, by who changes it; see ``state.client`` and
             ``state.reports``.
         epoch: Raised by a fork, for leases of an older one are the parent's.
@@ -128,9 +127,7 @@ class Engine:
 
     def callers(self) -> list[object]:
         """The threads and tasks whose acquisitions and releases go on."""
-        # In this order: who goes on after a wait is noted as under way before it waits no more.
-        waiting = [wait[1] for wait in tuple(self.queues.waits.values())]
-        return waiting + list(self.activity.in_progress.values())
+        return list(self.activity.calls.values())
 
     # Leases -----------------------------------------------------------------------------------------------------
 
@@ -214,13 +211,13 @@ class Engine:
         )
 
     def finish_release(self, lease: LeaseRecord) -> None:
-        """Go on in the background with a release that was begun and cancelled or interrupted; safe to repeat."""
+        """Go on in the background with a release that was cancelled or interrupted; safe to repeat."""
         server_lease = lease.server_lease
         self.forget_holder(server_lease, lease.who)
         if server_lease.owner.epoch == self.epoch and server_lease.used == lease.number:
             self.end(server_lease)
             self.detach_local_queue(server_lease)
-            self.leave_in_background(server_lease, server_lease.close_ms(self.runtime.now()))
+            self.leave_in_background(server_lease, server_lease.close_ms(self.runtime.now()), barred=True)
 
     def expired(self, server_lease: ServerLease, now: float) -> bool:
         """Whether the clock has passed the server lease's validity; if so it is lost from here on."""
@@ -243,7 +240,6 @@ class Engine:
             if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                 return
             server_lease.state, server_lease.reason = LeaseState.LOST, reason
-            self.leases.losing[server_lease] = reason
         if afar:
             self.runtime.run_in_owner(partial(self._follow_loss, server_lease, reason))
         else:
@@ -261,7 +257,6 @@ class Engine:
             closed = reason is LossReason.CLOSED
             close_ms = server_lease.close_ms(self.runtime.now()) if closed else 0
             self.leave_in_background(server_lease, close_ms)
-        self.leases.losing.pop(server_lease, None)
         self.detach_local_queue(server_lease)
         self._notify_loss(server_lease)
 
@@ -290,7 +285,6 @@ class Engine:
         local_queue = server_lease.local_queue
         if local_queue is not None:
             local_queue.promote(Waiter(self.runtime.new_token()), server_lease.turn)
-            # Not where it was interrupted: the end of the lease repeats it.
             server_lease.local_queue = None
 
     def _notify_loss(self, server_lease: ServerLease) -> None:
@@ -321,7 +315,7 @@ class Engine:
         if server_lease is None:
             return
         lease = server_lease.owner.lease() if server_lease.owner.lease is not None else None
-        if lease is not None and lease.number == handed.number:
+        if lease is not None and not lease.released and lease.number == handed.number:
             # Made, and never given to anybody.
             lease.released = True
         if server_lease.used == handed.number:
@@ -402,10 +396,11 @@ class Engine:
             self.reports.watcher.forget()
         # A signal handler, or a greenlet, may fork during an acquisition, which then continues in the child as well:
         # there it must neither own nor release the token of the parent.
-        for asking in (*self.activity.asking, *self.activity.in_progress):
-            if isinstance(asking, Waiter | ServerLease):
-                asking.token = self.runtime.new_token()
-        self.activity.in_progress, self.activity.asking, self.leases.losing = {}, {}, {}
+        for call in self.activity.calls:
+            for asking in (call, getattr(call, "waiter", None)):
+                if isinstance(asking, Waiter | ServerLease):
+                    asking.token = self.runtime.new_token()
+        self.activity.calls = {}
         self.outbox = Outbox()
         self.activity.maintenance_runs = False
         self.health.down_since, self.health.reported = None, False

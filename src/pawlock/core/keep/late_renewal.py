@@ -71,6 +71,7 @@ def look_for_late(engine: Engine, *, blocked: bool) -> Late:
     for server_lease, planned in due:
         if (
             not server_lease.options.given.renew
+            or server_lease.is_dropped
             or now >= server_lease.valid_until
             or server_lease.owner.epoch != engine.epoch
             or server_lease.at_limit

@@ -221,11 +221,7 @@ def take_entered(entered: list[tuple[object, L]], who: object) -> L:
             # Other threads left their blocks meanwhile: what is behind them moved to the front.
             continue
         if found[0] is who:
-            # No call since it was found: neither a signal handler nor another thread comes in between.
+            # No call since it was found: no other thread comes in between.
             del entered[index]
             return found[1]
-    # Not ``pop``: after a call a signal handler may run, and nobody would end what was taken.
-    found = None
-    found = entered[0]
-    del entered[0]
-    return found[1]
+    return entered.pop(0)[1]

@@ -10,8 +10,8 @@ from pawlock.core.state.records import ServerLease
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.state.plan import Plan
-    from pawlock.core.state.records import AnyLocalQueue, Waiter
+    from pawlock.core.state.plan import Attempt, Plan
+    from pawlock.core.state.records import Waiter
     from pawlock.model import Grant
 
 __all__ = ["make_lease", "own_grant", "undo_lease"]
@@ -27,8 +27,6 @@ def make_lease(
     contended: bool = False,
 ) -> HeldLease:
     """Create the lease of a grant: register it as held, schedule its renewal, and report it to observers.
-
-    If it is interrupted, the caller must call ``undo_lease``, and release the token.
 
     Args:
         engine: The client's engine.
@@ -63,20 +61,12 @@ def undo_lease(engine: Engine, server_lease: ServerLease) -> None:
     engine.forget_holder(server_lease, server_lease.owner.who)
 
 
-def own_grant(
-    engine: Engine,
-    plan: Plan,
-    local_queue: AnyLocalQueue | None,
-    waiter: Waiter,
-    grant: Grant,
-    who: object,
-    began: float,
-) -> HeldLease:
+def own_grant(engine: Engine, plan: Plan, waiter: Waiter, grant: Grant, attempt: Attempt) -> HeldLease:
     """Own what the server granted to a waiter."""
     server_lease = ServerLease(
         plan.primitive, plan.options, waiter.token, grant.fence, grant.valid_until, engine.runtime.now()
     )
-    server_lease.local_queue = local_queue
+    local_queue = server_lease.local_queue = attempt.local_queue
     server_lease.unanswered = waiter.unanswered
     server_lease.quorum = grant.quorum
     server_lease.uncontended = waiter.ticket is None
@@ -84,12 +74,9 @@ def own_grant(
         local_queue.turn_holder = ref(server_lease)
         local_queue.streak = 0
         server_lease.turn = waiter.turn
-    server_lease.owner.who = who
-    try:
-        return make_lease(
-            engine, server_lease, began,
-            counted=plan.counted, confirmed=grant.confirmed, contended=waiter.contended,
-        )  # fmt: skip
-    except BaseException:
-        undo_lease(engine, server_lease)
-        raise
+    server_lease.owner.who = attempt.who
+    attempt.server_lease = server_lease
+    return make_lease(
+        engine, server_lease, attempt.began,
+        counted=plan.counted, confirmed=grant.confirmed, contended=waiter.contended,
+    )  # fmt: skip

@@ -1,7 +1,7 @@
 """The record of a lease that a user holds, with the steps that change it. The user's own object only shows it.
 
-The record is what holds: it is made before its user gets anything, and when it is dropped, whatever interrupted its
-user, it is given back (nobody had it) or runs out (a body may still run). See ``given``.
+The record is what holds: only as long as it lives is anything renewed. When it is dropped without release, whatever
+interrupted its user, what it held runs out.
 """
 
 from __future__ import annotations
@@ -75,14 +75,12 @@ class HeldLease(LeaseRecord):
         mine: ref[LeaseRecord] = ref(self)
         # It keeps its client, so that what the client does at its end is done for it too.
         self.client: object = engine.client()
-        # No call from here on: Ctrl-C finds it made, or not begun.
         self.engine: Engine = engine
         self.shown_as: ref[Any] | None = None
         self.fence: int = fence
         self.who: object = who
         self.levels: int = 1
         self.released: bool = server_lease is None
-        self.given: bool | list[bool] = False
         self.lost: bool = False
         self.parked: list[Parker] | None = None
         if server_lease is not None:
@@ -179,12 +177,18 @@ class HeldLease(LeaseRecord):
         self.server_lease.owner.user = self.engine.runtime.who()
 
     def take_end(self) -> bool:
-        """Mark the lease as ended by its owner; False if somebody else was first: a thread, a signal handler."""
+        """Mark the lease as ended by its owner; False if somebody else was first."""
         with self.engine.guard:
             if self.released:
                 return False
             self.released = True
             return True
+
+    def drop_level(self) -> None:
+        """End one level, whose block is gone, soon; for a finaliser. All of a lease ends with its own."""
+        if self.levels > 1 and not self.released:
+            self.engine.outbox.levels.append(self)
+            self.engine.runtime.nudge()
 
     def take_level(self) -> bool:
         """End one level of a re-entered lease; False if it is held once, and all of it is to end."""
@@ -242,12 +246,9 @@ class HeldLease(LeaseRecord):
             return
         if server_lease.owner.epoch != engine.epoch or engine.activity.closed:
             return
-        if self.given:
-            engine.outbox.abandoned.append(server_lease)
-        else:
-            engine.outbox.undelivered.append((server_lease, self.number))
+        engine.outbox.abandoned.append(server_lease)
         engine.runtime.nudge()
-        if not server_lease.live or not self.given:
+        if not server_lease.live:
             return
         text = f"lease of {self.name!r} was never released; renewal stops, and it expires by its TTL"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pawlock.core.keep.majority import redeliver
 from pawlock.core.keep.server_check import look
@@ -12,10 +12,12 @@ from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawlock.core.protocol.backoff import full_jitter
 from pawlock.core.protocol.faults import is_transient
 from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.release.release import abandon
 from pawlock.core.state.client import OutboxEntry
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
+    from pawlock.core.lease.record import HeldLease
     from pawlock.core.state.records import ServerLease
 
 __all__ = [
@@ -32,31 +34,16 @@ _PATIENCE = 1.0
 
 
 class Abandoned(MaintenanceDuty):
-    """Stops renewing leases whose objects are gone; they run out. Released only if no body can still run."""
+    """Stops renewing leases whose objects are gone; they run out."""
 
     def begin(self, engine: Engine, now: float) -> None:
-        while engine.outbox.undelivered:
-            # It stays until it is done: the end of the client waits for it.
-            try:
-                _take_back(engine, *engine.outbox.undelivered[0])
-            finally:
-                engine.outbox.undelivered.popleft()
+        while engine.outbox.levels:
+            abandon(cast("HeldLease", engine.outbox.levels.popleft()))
         while engine.outbox.abandoned:
             _forget(engine, engine.outbox.abandoned.popleft())
 
     def sleep_until(self, engine: Engine, now: float) -> float:
-        return now if engine.outbox.abandoned or engine.outbox.undelivered else inf
-
-
-def _take_back(engine: Engine, server_lease: ServerLease, number: int) -> None:
-    engine.forget_holder(server_lease, server_lease.owner.who)
-    if server_lease.live and server_lease.owner.epoch == engine.epoch and server_lease.used == number:
-        engine.count_end(server_lease, "background")
-        if server_lease.local_queue is not None and server_lease.local_queue.turn != server_lease.turn:
-            # Another caller of this client went on with its token.
-            engine.end(server_lease)
-        elif not engine.end_turn(server_lease, engine.runtime.now(), number):
-            engine.leave_in_background(server_lease)
+        return now if engine.outbox.abandoned or engine.outbox.levels else inf
 
 
 def _forget(engine: Engine, server_lease: ServerLease) -> None:

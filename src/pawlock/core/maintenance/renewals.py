@@ -90,6 +90,9 @@ def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[Serv
         sure = server_lease.state is LeaseState.HELD and now < server_lease.valid_until
         if not sure and (not server_lease.live or engine.expired(server_lease, now)):
             continue
+        if server_lease.is_dropped:
+            engine.outbox.abandoned.append(server_lease)
+            continue
         renewed = server_lease.options.given.renew or server_lease.state is LeaseState.SUSPECT
         if not renewed:
             engine.replan(server_lease)

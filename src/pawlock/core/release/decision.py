@@ -12,7 +12,7 @@ from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.lease.in_progress import OngoingRelease
+    from pawlock.core.lease.record import HeldLease
     from pawlock.core.protocol.carrier import Request
     from pawlock.core.protocol.quorum import QuorumRuntime
     from pawlock.core.state.records import ServerLease
@@ -33,21 +33,18 @@ class Step(Enum):
 
 
 def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each release as much as a branch
-    engine: Engine, mark: OngoingRelease, *, waited_for: bool
+    engine: Engine, lease: HeldLease, *, waited_for: bool
 ) -> Step | Request:
     """End a lease, or one level of it, and say what is to be done.
 
     Args:
         engine: The client's engine.
-        mark: The release. ``mark.ended`` is set in the same step that ends the lease: from then on the release must
-            finish, even if a signal handler raises.
-        waited_for: True if a local waiter was seen. If False, the caller must have registered the release in
-            ``in_progress``, because it is sent at once and close() waits for it.
+        lease: What is released.
+        waited_for: True if a local waiter was seen.
 
     Returns:
         The step, or what is to be sent.
     """
-    lease = mark.lease
     server_lease = lease.server_lease
     owner, local_queue, bucket = server_lease.owner, server_lease.local_queue, server_lease.bucket
     now = engine.runtime.now()
@@ -61,11 +58,8 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
         lease.released = True
         if owner.epoch != engine.epoch:
             return Step.FORKED
-        mark.ended = True
         # The server lease may continue under another owner, so this one must no longer be notified of its loss.
         owner.watchers = None
-        # On a hand-over the entry stays until that is done: a signal handler that acquires the same lock in between
-        # must not wait for itself.
         if not waited_for and held_key in held and held[held_key] is server_lease:
             del held[held_key]
         state = server_lease.state

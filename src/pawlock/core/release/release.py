@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pawlock.core.keep.majority import ask_to_leave
 from pawlock.core.keep.outbox import leave_call, leave_votes
-from pawlock.core.lease.in_progress import OngoingRelease
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.outcomes import Outcome, Released
 from pawlock.core.protocol.primitive import TOMB_MS
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.runtime import Connection
 
 __all__ = [
-    "cut_short",
+    "abandon",
     "end_block",
     "leave",
     "raise_outcome",
@@ -53,29 +52,28 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
         NotHeld: It was released before, or belongs to the parent of this process.
     """
     server_lease, observer = lease.server_lease, engine.reports.observer
-    queue = server_lease.local_queue
+    queue, levels = server_lease.local_queue, lease.levels
     granted_at = 0.0 if observer is None else server_lease.owner.granted_at
-    in_progress, mark = engine.activity.in_progress, OngoingRelease()
-    mark.lease, mark.ended = lease, False
-    # The outcome for observers if the call is interrupted.
-    ended: Release | str = "background"
+    calls, call = engine.activity.calls, object()
+    # The outcome for observers; None: nothing has ended.
+    ended: Release | str | None = None
+    refused = False
     try:
         # Fast path: usually there are no local waiters.
         waited_for = queue is not None and bool(queue.local_waiters)
-        if not waited_for:
-            in_progress[mark] = engine.runtime.who()
-        step = decide(engine, mark, waited_for=waited_for)
+        calls[call] = engine.runtime.who()
+        step = decide(engine, lease, waited_for=waited_for)
         if type(step) is Step:
             if step is Step.HANDED_OVER:
                 ended = Release.RELEASED
                 return ended
             if step is Step.NOT_HANDED_OVER or step is Step.SEND:
-                if waited_for:
-                    in_progress[mark] = engine.runtime.who()
                 step = stop_and_request(engine, server_lease, step)
             if type(step) is Step and step is not Step.SEND:
-                ended = _nothing_to_send(lease, step)
-                return ended
+                refused = step is Step.ALREADY_RELEASED or step is Step.FORKED
+                outcome = _nothing_to_send(lease, step)
+                ended = None if step is Step.REENTRANT else outcome
+                return outcome
         answer: Any = None
         connection = engine.runtime.connection()
         if connection is not None and type(step) is not Step:
@@ -95,17 +93,17 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
         lease.lost = ended is Release.LOST
         return ended
     except BaseException:
-        # It only raises before it has ended the lease; afterwards it is a cancellation, or from a signal handler.
-        if mark.ended:
+        if lease.released and not refused:
             engine.finish_release(lease)
+            ended = "background"
+        elif not refused and lease.levels == levels:
+            abandon(lease)
         raise
     finally:
-        try:
-            if observer is not None and mark.ended:
-                observer.released(server_lease.primitive, granted_at, str(ended))
-        finally:
-            if mark in in_progress:
-                del in_progress[mark]
+        if call in calls:
+            del calls[call]
+        if observer is not None and ended is not None:
+            observer.released(server_lease.primitive, granted_at, str(ended))
 
 
 def _nothing_to_send(lease: HeldLease, step: Step) -> Release:
@@ -126,23 +124,12 @@ def _vote_to_leave(
     return cast("QuorumConnections", connection).vote(call, leave_votes(engine, server_lease), timeout)
 
 
-def cut_short(lease: HeldLease, levels: int) -> None:
-    """Finish in the background a release that a signal interrupted in its first steps.
+def abandon(lease: HeldLease) -> None:
+    """End in the background what was to be released, where that was interrupted before it began.
 
-    A release that was rejected, or completed, is ignored. Of a re-entered lease only the inner level ends, unless it is
-    over by now: ending more could leave the outer section unprotected, and ending less would leave the name held once
-    that has ended.
-
-    Args:
-        lease: What was to be released.
-        levels: How many times it was held before.
+    Of a re-entered lease only one level ends: ending more could leave the outer section unprotected.
     """
-    if lease.inert():
-        return
-    if levels > 1:
-        if lease.levels == levels:
-            lease.take_level()
-    elif lease.take_end():
+    if not lease.take_level() and not lease.inert() and lease.take_end():
         lease.engine.finish_release(lease)
         lease.engine.count_end(lease.server_lease, "background")
 
@@ -220,8 +207,6 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fau
     unanswered, retry = False, Retry(holds=True)
     try:
         while True:
-            if server_lease in engine.activity.left_at_close:
-                return Release.RELEASED
             asked_at = engine.runtime.now()
             try:
                 if isinstance(answer, Fault):
@@ -243,12 +228,7 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fau
                 pause = pause_after(engine, fault, retry, options, until, "release", name, asked_at)
             await rest(engine, pause, server_lease.primitive.name, "release")
     except (BackendError, NotSupported, ClientClosed) as error:
-        # The errors that a server can cause. Anything else was raised by a signal handler.
         return _unknown(engine, server_lease, error)
-    except BaseException:
-        # Cancelled or interrupted: the leave goes on without its caller.
-        engine.leave_in_background(server_lease, barred=True)
-        raise
 
 
 def _until(server_lease: ServerLease, began: float, fault: Fault) -> float:

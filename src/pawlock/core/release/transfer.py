@@ -9,8 +9,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pawlock.core.keep.replicas import confirm
-from pawlock.core.lease.factory import own_grant
-from pawlock.core.lease.in_progress import refuse
+from pawlock.core.lease.factory import own_grant, undo_lease
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.key import Key
@@ -20,8 +19,9 @@ from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.retry import query
+from pawlock.core.state.plan import Attempt
 from pawlock.core.state.records import Waiter
-from pawlock.errors import ConfigurationError, NotHeld, NotSupported
+from pawlock.errors import ClientClosed, ConfigurationError, NotHeld, NotSupported
 from pawlock.model import Grant
 
 if TYPE_CHECKING:
@@ -133,20 +133,12 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
         NotHeld: It ran out, or somebody else has it.
         BackendError: The server could not be asked.
     """
-    engine.activity.in_progress[id(ticket)] = engine.runtime.who()
-    try:
-        return await _adopt(engine, plan, ticket)
-    finally:
-        engine.activity.in_progress.pop(id(ticket), None)
-
-
-async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
-    runtime = engine.runtime
+    runtime, waiter = engine.runtime, Waiter(engine.runtime.new_token())
     engine.check_open(ticket.name)
     began, epoch = runtime.now(), engine.epoch
-    waiter = Waiter(runtime.new_token())
+    attempt = Attempt(runtime.who(), began, None, None, wait=False, or_none=False, waiter=waiter)
     call = plan.primitive.adopt(ticket.token, waiter.token, plan.options.ttl_ms)
-    engine.activity.asking[waiter] = plan.primitive, runtime.who()
+    engine.activity.calls[attempt] = attempt.who
     try:
         outcome, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
         until = 0.0
@@ -162,16 +154,18 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
                 name=ticket.name,
                 operation="adopt",
             )
-        lease = own_grant(engine, plan, None, waiter, Grant(ticket.fence, until, True), runtime.who(), began)
+        lease = own_grant(engine, plan, waiter, Grant(ticket.fence, until, True), attempt)
         if engine.activity.closed or engine.epoch != epoch:
-            refuse(engine, lease)
+            raise ClientClosed("the client was closed during the call", name=ticket.name)
         return lease
     except NotHeld:
         raise
     except BaseException:
         # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
-        engine.post(plan.primitive.leave(waiter.token, TOMB_MS, 0))
+        if engine.epoch == epoch:
+            if attempt.server_lease is not None:
+                undo_lease(engine, attempt.server_lease)
+            engine.post(plan.primitive.leave(waiter.token, TOMB_MS, 0))
         raise
     finally:
-        if waiter in engine.activity.asking:
-            del engine.activity.asking[waiter]
+        engine.activity.calls.pop(attempt, None)

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.runtime import Runtime
     from pawlock.core.quorum.votes import Delivery
     from pawlock.core.state.local_queue import LocalQueues, LocalWaiter
-    from pawlock.core.state.records import ServerLease, Waiter
+    from pawlock.core.state.records import LeaseRecord, ServerLease, Waiter
     from pawlock.core.state.schedule import Schedule
-    from pawlock.model import LossReason
 
 __all__ = ["Activity", "ClientState", "Leases", "Outbox", "OutboxEntry", "Queues"]
 
@@ -40,13 +39,11 @@ class Leases:
     Attributes:
         schedule: When each is due.
         held: Which server lease a thread or task holds under a key, for re-entry and self-deadlock.
-        losing: Those that are lost, and not left yet.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule: Schedule = schedule
         self.held: dict[tuple[object, str], ServerLease] = {}
-        self.losing: dict[ServerLease, LossReason] = {}
 
 
 class Queues:
@@ -69,33 +66,28 @@ class Outbox:
         entries: Tokens to be left, in the order in which they came; each stays until it is left or given up, so that
             the end of the client sees it at every moment.
         abandoned: Server leases whose lease object was garbage-collected; appended by finalisers, which may do no more.
-        undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant. With each, which
-            of the server lease's owners it was to be.
+        levels: Leases of which a block that is gone had a level, which is to end; appended by finalisers as well.
     """
 
     def __init__(self) -> None:
+        self.levels: deque[LeaseRecord] = deque()
         self.entries: dict[OutboxEntry | Delivery, None] = {}
         self.abandoned: deque[ServerLease] = deque()
-        self.undelivered: deque[tuple[ServerLease, int]] = deque()
 
 
 class Activity:
     """What goes on now. Changed by each operation at its beginning and end, and by the end of the client.
 
     Attributes:
-        in_progress: The threads or tasks of acquisitions and releases by what they are at, which is in no schedule.
-        asking: Waiters that the server may know, and who asks.
+        calls: The acquisitions, releases and waits that go on, and whose thread or task each is: the end waits for them.
         closed: Whether the client was closed.
         maintenance_runs: Whether the maintenance was started.
-        left_at_close: What the end of the client gave back, on top of a release of its own.
     """
 
     def __init__(self) -> None:
-        self.in_progress: dict[object, object] = {}
-        self.asking: dict[Waiter, tuple[Primitive, object]] = {}
+        self.calls: dict[object, object] = {}
         self.closed: bool = False
         self.maintenance_runs: bool = False
-        self.left_at_close: set[ServerLease] = set()
 
 
 class ClientState(Protocol):

@@ -15,9 +15,9 @@ sleep in a queue. A turn passes in one of three ways:
 
 A local queue that is empty is closed and forgotten; who comes later opens a new one.
 
-Every change of a turn is one guarded step, see ``Engine.guard``: it decides and acts without a call, so neither Ctrl-C
-nor a signal handler that uses the client comes in between. Turns are numbered: its turn_holder may pass it on again
-and again, and only the first time counts.
+Every change of a turn is made under ``Engine.guard``. Turns are numbered: its turn_holder may pass it on again and again,
+and only the first time counts. Whoever was interrupted and has passed nothing on is gone, or its lease is lost: a waiter
+that wakes, as each does once a second, takes the turn then.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class LocalWaiter(Handed):
     waiter: Waiter | None = None
     closed: bool = False
     wait_error: PawlockError | None = None
+    state: LeaseState = LeaseState.HELD
     parker: Parker
 
     @property
@@ -77,8 +78,7 @@ class LocalQueue:
         streak: How many grants of the present run were handed over.
         most: How many there may be.
         turn: Counts the speakers; an owner has the turn of the speaker that it was.
-        turn_holder: Who has the turn: a caller, or the owner's server lease. One that is gone without passing the turn
-            on was interrupted more than once; the first local waiter that notices takes the turn.
+        turn_holder: Who has the turn: a caller, or the owner's server lease.
     """
 
     # As attributes of the class, so that a local queue where nobody waits sets only what differs.
@@ -100,6 +100,11 @@ class LocalQueue:
         self.key: Hashable = key
         self.guard: AbstractContextManager[object] = guard
         self.by_key: dict[Hashable, LocalQueue] = by_key
+
+    def is_orphaned(self, turn_holder: ref[LocalWaiter | ServerLease]) -> bool:
+        """Whether who has the turn will not pass it on."""
+        holder = turn_holder()
+        return holder is None or holder.state is LeaseState.LOST
 
     def promote(self, waiter: Waiter, turn: int, parting: ServerLease | None = None) -> bool:
         """Make the first local waiter the speaker; False if nobody sleeps, and then the local queue is closed.
@@ -190,6 +195,7 @@ class LocalQueue:
                 )
                 # Nobody's, until the one that was woken takes it: the last holder may wait for something else by then.
                 server_lease.owner.granted_at, server_lease.owner.who = now, None
+                server_lease.owner.lease = local_waiter.lease
                 del self.local_waiters[0]
             local_waiter.parker.unpark()
         except BaseException:
@@ -218,7 +224,7 @@ class LocalQueue:
     def take_orphan(self, local_waiter: LocalWaiter, token: str) -> bool:
         """Become the speaker, with a new token, if the turn_holder is gone and ``local_waiter`` is first."""
         gone = self.turn_holder
-        if gone() is not None:
+        if not self.is_orphaned(gone):
             return False
         waiter = Waiter(token)
         turn_holder: ref[LocalWaiter | ServerLease] = ref(local_waiter)
@@ -300,7 +306,7 @@ class LocalQueues:
                     local_waiter.local_queue = mine
                     return mine
             turn_holder = local_queue.turn_holder
-            kept = turn_holder() is not None
+            kept = not local_queue.is_orphaned(turn_holder)
             waiters: deque[LocalWaiter] = deque() if local_queue.local_waiters is _NOBODY else _NOBODY
             with local_queue.guard:
                 # Somebody has its turn, who will pass it on.
@@ -320,7 +326,7 @@ class LocalQueues:
     def _inherit(local_queue: LocalQueue, local_waiter: LocalWaiter) -> bool:
         """Take the turn of a caller that was interrupted where nothing could be cleaned up."""
         gone = local_queue.turn_holder
-        if gone() is not None:
+        if not local_queue.is_orphaned(gone):
             return False
         turn_holder: ref[LocalWaiter | ServerLease] = ref(local_waiter)
         with local_queue.guard:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.runtime import StopSignal
     from pawlock.core.protocol.terms import Terms
+    from pawlock.core.state.local_queue import LocalWaiter
+    from pawlock.core.state.records import AnyLocalQueue, LeaseRecord, ServerLease, Waiter
 
 __all__ = ["Attempt", "Plan", "Prepare"]
 
@@ -53,6 +55,10 @@ class Attempt:
         stop: Ends the wait once it is set.
         wait: False to try once, and not queue.
         or_none: Whether it ends with None, and not with an error, where the time is up and somebody else holds it.
+        waiter, local_queue: What it asks for, and the local queue in whose turn.
+        local_waiter: Its place in a local queue, until it asks.
+        server_lease: What it was granted.
+        again: A lease of its thread or task that it entered once more.
     """
 
     who: object
@@ -62,6 +68,11 @@ class Attempt:
     _: KW_ONLY
     wait: bool
     or_none: bool
+    waiter: Waiter | None = None
+    local_queue: AnyLocalQueue | None = None
+    local_waiter: LocalWaiter | None = None
+    server_lease: ServerLease | None = None
+    again: LeaseRecord | None = None
 
 
 Prepare: TypeAlias = "Callable[[Plan, Seconds | None], Plan]"

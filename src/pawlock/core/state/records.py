@@ -60,7 +60,6 @@ class LeaseRecord:
         fence: Its fencing token.
         who: The thread or task that it was granted to.
         levels: How many times it is held by re-entry.
-        given: True once the caller has it. One that is not, and is dropped, is given back.
         released: True once its owner, or the end of the client, is done with it.
         lost: True if it was found lost when it was released.
         parked: Who sleeps until it ends; None while nobody ever did.
@@ -69,7 +68,6 @@ class LeaseRecord:
     __slots__ = (
         "__weakref__",
         "fence",
-        "given",
         "levels",
         "lost",
         "number",
@@ -80,7 +78,6 @@ class LeaseRecord:
     )
 
     fence: int
-    given: bool | list[bool]
     levels: int
     lost: bool
     number: int
@@ -210,6 +207,12 @@ class ServerLease:
     def live(self) -> bool:
         """True while it is neither lost nor released; says nothing of the clock."""
         return self.state is LeaseState.HELD or self.state is LeaseState.SUSPECT
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the lease that it belongs to is gone without a release: nothing of it is renewed any more."""
+        lease = self.owner.lease
+        return lease is not None and lease() is None
 
     @property
     def at_limit(self) -> bool:
@@ -363,7 +366,7 @@ class Handed:
     lease: ref[LeaseRecord] | None = None
 
 
-_KEPT = ("old", "retry", "blocker", "stop", "met", "turn", "in_call")
+_KEPT = ("old", "retry", "blocker", "stop", "met", "turn")
 _PARTS = ("retry", "ticket")
 
 
@@ -387,7 +390,6 @@ class Waiter:
         met: True if somebody of the same client was in the way.
         notified: True once a hand-off message came.
         turn: Which turn of the local queue it speaks in.
-        in_call: True once its caller asks for it, and then gives it back by itself if that fails.
     """
 
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
@@ -406,7 +408,6 @@ class Waiter:
     met: bool = False
     notified: bool = False
     turn: int = 0
-    in_call: bool = False
 
     def __init__(self, token: str, old: Former | None = None) -> None:
         self.token: str = token
@@ -477,7 +478,7 @@ class Waiter:
         """The same waiter for the next speaker; what the speaker of before has of it stays as it is."""
         successor = Waiter(self.token)
         parts = {name: copy(self.__dict__[name]) for name in _PARTS if name in self.__dict__}
-        successor.__dict__.update(self.__dict__, in_call=False, **parts)
+        successor.__dict__.update(self.__dict__, **parts)
         return successor
 
     def note_unconfirmed(self, error: BaseException) -> None:

@@ -85,9 +85,9 @@ class MemoryThreads(ThreadRuntime):
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
-        if not self._closing.is_set():
+        if not self._closed:
             await self.pause(seconds)
-        if self._closing.is_set():
+        if self._closed:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
 
     async def pause(self, seconds: float) -> None:

@@ -1,0 +1,74 @@
+"""What ends one block of an object that many may share: a lock, a multi-lock, a once."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any
+from weakref import ref
+
+from pawlock.core.lease.record import HeldLease
+
+__all__ = ["Block", "Leaving", "begun"]
+
+
+class Block:
+    """The end of one ``with`` block, and what the block has.
+
+    The interpreter asks for it before the block begins, and has it exactly as long as the block lasts. So a block ends its
+    own lease, in whatever thread or task it is left. One that a signal handler interrupts before the first step of its end
+    drops what it has.
+
+    Attributes:
+        owner: The object whose block it is.
+        held: What the block has, in a tuple; None before it begins, and once its end has begun.
+    """
+
+    __slots__ = ("__weakref__", "held", "owner")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner: Any = owner
+        self.held: tuple[Any] | None = None
+
+    def __call__(
+        self,
+        _: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        __: TracebackType | None = None,
+    ) -> Any:
+        """End it: what an object of asyncio returns is to be awaited."""
+        return self.owner._leave(self, error)  # noqa: SLF001 - of the class that has this as its end
+
+    def __del__(self) -> None:
+        # Of what was entered once more nobody else would end this level.
+        if self.held is not None and isinstance(self.held[0], HeldLease):
+            self.held[0].drop_level()
+
+
+class _Begun(threading.local):
+    block: Any = staticmethod(lambda: None)
+
+
+_begun = _Begun()
+
+
+class Leaving:
+    """``__exit__`` or ``__aexit__`` of a class: another ``Block`` each time that it is asked for."""
+
+    def __get__(self, owner: Any, cls: type) -> Any:
+        if owner is None:
+            # For an ``ExitStack``, which has no block of its own.
+            return _leave_by_hand
+        block = Block(owner)
+        _begun.block = ref(block)
+        return block
+
+
+def _leave_by_hand(owner: Any, _: object, error: BaseException | None, __: object) -> Any:
+    return owner._leave(None, error)  # noqa: SLF001 - of the class that has this as its end
+
+
+def begun(owner: object) -> Block | None:
+    """The block that begins here; None if an object was entered without one, by an ``ExitStack`` or by hand."""
+    block: Block | None = _begun.block()
+    return block if block is not None and block.owner is owner and block.held is None else None
