@@ -9,7 +9,7 @@ from weakref import ref
 
 from pawlock.core.lease.record import HeldLease
 
-__all__ = ["Block", "Leaving", "begun"]
+__all__ = ["Block", "InnerBlock", "Leaving", "begun"]
 
 
 class Block:
@@ -24,11 +24,10 @@ class Block:
         held: What the block has, in a tuple; None before it begins, and once its end has begun.
     """
 
+    # Not made by ``__init__``: each block would pay for the call.
     __slots__ = ("__weakref__", "held", "owner")
-
-    def __init__(self, owner: Any) -> None:
-        self.owner: Any = owner
-        self.held: tuple[Any] | None = None
+    owner: Any
+    held: tuple[Any] | None
 
     def __call__(
         self,
@@ -39,8 +38,13 @@ class Block:
         """End it: what an object of asyncio returns is to be awaited."""
         return self.owner._leave(self, error)  # noqa: SLF001 - of the class that has this as its end
 
+
+class InnerBlock(Block):
+    """The block of a lease that was held before: of that, nobody else would end this level."""
+
+    __slots__ = ()
+
     def __del__(self) -> None:
-        # Of what was entered once more nobody else would end this level.
         if self.held is not None and isinstance(self.held[0], HeldLease):
             self.held[0].drop_level()
 
@@ -59,7 +63,8 @@ class Leaving:
         if owner is None:
             # For an ``ExitStack``, which has no block of its own.
             return _leave_by_hand
-        block = Block(owner)
+        block = Block()
+        block.owner, block.held = owner, None
         _begun.block = ref(block)
         return block
 

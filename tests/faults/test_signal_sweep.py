@@ -341,7 +341,7 @@ async def tasks_acquire(scene: AsyncScene) -> Callable[[], Awaitable[Any]]:
 
 @async_scene
 async def tasks_acquire_behind_another_client(scene: AsyncScene) -> Callable[[], Awaitable[Any]]:
-    await _held(_lock(scene[1], scene[2]))
+    await asyncio.ensure_future(_held(_lock(scene[1], scene[2])))
     return _lock(scene[0], scene[2]).acquire
 
 
@@ -359,7 +359,14 @@ async def tasks_release(scene: AsyncScene) -> Callable[[], Awaitable[Any]]:
 @async_scene
 async def tasks_extend(scene: AsyncScene) -> Callable[[], Awaitable[Any]]:
     lease = await _lock(scene[0], scene[2]).acquire()
-    return lambda: lease.extend(TTL)
+
+    async def extend_and_release() -> None:
+        try:
+            await lease.extend(TTL)
+        finally:
+            await lease.release()
+
+    return extend_and_release
 
 
 @async_scene

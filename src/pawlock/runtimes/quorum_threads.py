@@ -6,13 +6,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from itertools import count
+from weakref import WeakValueDictionary
 
 from pawlock.core.protocol.quorum import NOT_ASKED, Ballot, Question, majority
 from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
 from pawlock.core.protocol.scripts import Script
 from pawlock.core.quorum.nodes import KnownNodes
 from pawlock.runtimes.masters import MastersRuntime
-from pawlock.runtimes.shared import Known, start_thread
+from pawlock.runtimes.shared import living, start_thread
 from pawlock.runtimes.threads import ThreadRuntime
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.link_group import GONE, ThreadLinkGroup
@@ -98,7 +99,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         self._met_all = False
         self._meeting_guard = threading.RLock()
         self._numbers = count(FIRST_RID + 1)
-        self._all: Known[ThreadLinkGroup] = Known()
+        self._all: WeakValueDictionary[int, ThreadLinkGroup] = WeakValueDictionary()
 
     # Small things -----------------------------------------------------------------------------------------------
 
@@ -172,7 +173,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
 
     def _new_group(self) -> ThreadLinkGroup:
         group = ThreadLinkGroup(len(self.nodes), self._link_of, self._lost, self.now, self._numbers)
-        self._all.add(group)
+        self._all[id(group)] = group
         return group
 
     def _link_of(self, index: int) -> NodeLink | Fault:
@@ -250,7 +251,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         link.heard_at = self.now()
         self._incarnations.took(index, link.slowest)
         link.slowest = 0.0
-        self._links.add(link)
+        self._links[id(link)] = link
         return link
 
     def _lost(self, index: int, fault: Fault, link: NodeLink | None = None) -> None:
@@ -310,7 +311,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         return await super().idle(until)
 
     def _read_late_replies(self) -> bool:
-        groups = self._all.all()
+        groups = living(self._all)
         more = False
         for group in groups:
             more = group.read_late_replies() or more
@@ -329,7 +330,7 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
     def _drain_replies(self) -> None:
         """See ``ThreadRuntime``: of a release that a majority answered, the others have their part on the way."""
         end = self.now() + _DRAIN_WITHIN
-        groups = self._all.all()
+        groups = living(self._all)
         for group in groups:
             group.drain_replies(max(0.0, end - self.now()))
         # And of threads that have ended.
@@ -344,6 +345,6 @@ class QuorumThreadRuntime(MastersRuntime, ThreadRuntime):
         self._idle_links = [[] for _ in self._endpoints]
         self._met_all = False
         self._meeting_guard = threading.RLock()
-        self._all = Known()
+        self._all = WeakValueDictionary()
         self._incarnations.guard = threading.RLock()
         self._known_nodes.forget()

@@ -7,6 +7,7 @@ import contextlib
 
 from pawlock.core.protocol.runtime import Fault, FaultKind, run
 from pawlock.runtimes.aio import AsyncioRuntime
+from pawlock.runtimes.shared import living
 from pawlock.runtimes.threads import ThreadRuntime
 from pawlock.topology.endpoint import Endpoint, Sentinels
 from pawlock.transport.sentinel import MasterFinder, MasterWatch, ask_async, ask_sync
@@ -48,7 +49,7 @@ class SentinelThreads(ThreadRuntime):
         with self._starting:
             before, self._master = self._master, shown
         moved = before not in ("", shown)
-        stale = [link for link in self._links.all() if link.shown != shown and not link.dead]
+        stale = [link for link in living(self._links) if link.shown != shown and not link.dead]
         for link in stale:
             link.interrupt()
         if (moved or stale) and self.on_move is not None:

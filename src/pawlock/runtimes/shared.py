@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, TypeVar
-from weakref import ref
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from pawlock.core.protocol.names import part_of_holder
 from pawlock.core.protocol.runtime import Fault, FaultKind
@@ -21,8 +21,8 @@ from pawlock.topology.endpoint import Endpoint
 
 __all__ = [
     "Identity",
-    "Known",
     "leave_signals_to_main",
+    "living",
     "locate",
     "now",
     "secret",
@@ -60,32 +60,9 @@ class Identity:
         return f"@{self.host}:{self.pid}/{part_of_holder(part)}"
 
 
-class Known(Generic[T]):
-    """Objects that are known as long as somebody else has them.
-
-    To add one and to list them is one step of C each, so neither other threads nor signal handlers are in the way; a
-    ``WeakSet`` is written in Python, and would need a lock that a handler could find taken by its own thread.
-    """
-
-    __slots__ = ("_refs",)
-
-    def __init__(self) -> None:
-        self._refs: dict[int, ref[T]] = {}
-
-    def add(self, one: T) -> None:
-        """Know one more."""
-        self._refs[id(one)] = ref(one)
-
-    def all(self) -> list[T]:
-        """Those that somebody has."""
-        found: list[T] = []
-        for number, known in list(self._refs.items()):
-            one = known()
-            if one is not None:
-                found.append(one)
-            elif number in self._refs and self._refs[number] is known:
-                del self._refs[number]
-        return found
+def living(known: WeakValueDictionary[int, T]) -> list[T]:
+    """Those of them that somebody else has; other threads may add to them meanwhile."""
+    return [one for reference in known.valuerefs() if (one := reference()) is not None]
 
 
 stock: list[str] = []

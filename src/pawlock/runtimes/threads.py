@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
@@ -22,8 +22,8 @@ from pawlock.core.protocol.runtime import run as finish
 from pawlock.errors import Reentered
 from pawlock.runtimes.shared import (
     Identity,
-    Known,
     leave_signals_to_main,
+    living,
     locate,
     now,
     secret,
@@ -178,7 +178,7 @@ class ThreadRuntime:
         self._wake_prefix = wake_prefix
         self._identity = Identity()
         self._local = _Local()
-        self._links: Known[Link] = Known()
+        self._links: WeakValueDictionary[int, Link] = WeakValueDictionary()
         self._starting = threading.RLock()
         self._served = False
         self._idle_lock = threading.Lock()
@@ -261,7 +261,7 @@ class ThreadRuntime:
         self._make_room()
         link = Link(endpoint, self._wake_prefix + secret(), timeout, first=not self._served)
         self._served = True
-        self._links.add(link)
+        self._links[id(link)] = link
         return link
 
     def _locate(self, timeout: float) -> Endpoint:
@@ -270,7 +270,7 @@ class ThreadRuntime:
         return locate(self._endpoint)
 
     def _make_room(self) -> None:
-        live = [link for link in self._links.all() if not link.dead]
+        live = [link for link in living(self._links) if not link.dead]
         if len(live) < MAX_CONNECTIONS:
             return
         for link in live:
@@ -429,7 +429,7 @@ class ThreadRuntime:
         self._closed = True
         for parker in list(self._resting.values()):
             parker.unpark()
-        for link in self._links.all():
+        for link in living(self._links):
             if link.waiting:
                 link.interrupt()
 
@@ -446,7 +446,7 @@ class ThreadRuntime:
         ):
             maintenance.join(timeout)
         self._drain_replies()
-        for link in self._links.all():
+        for link in living(self._links):
             link.close()
 
     def _drain_replies(self) -> None:
@@ -459,8 +459,8 @@ class ThreadRuntime:
 
     def after_fork(self) -> None:
         """In the child: no thread and no connection of the parent is ours. Closing our copies leaves theirs open."""
-        links = self._links.all()
-        self._links = Known()
+        links = living(self._links)
+        self._links = WeakValueDictionary()
         self._starting = threading.RLock()
         self._local = _Local()
         self._idle_lock = threading.Lock()

@@ -7,11 +7,12 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from pawlock._block import Block, Leaving, begun
+from pawlock._block import Block, InnerBlock, Leaving, begun
 from pawlock._inside import engine_of
 from pawlock.core.lease.base import BaseLease, take_entered
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.release import release
+from pawlock.model import Release
 from pawlock.runtimes.threads import run
 
 if TYPE_CHECKING:
@@ -51,18 +52,16 @@ class Entered(Generic[X]):
         else:
             block.held = (held,)
 
-    def _taken(self, block: Block | None) -> X:
-        """What a block has; None: that which the present thread entered last by hand."""
-        if block is None or block.held is None:
-            return take_entered(self._entered, engine_of(self._client).runtime.who())
-        held: X = block.held[0]
-        return held
+    def _taken(self) -> X:
+        """What the present thread entered last by hand."""
+        return take_entered(self._entered, engine_of(self._client).runtime.who())
 
     def _leave(self, block: Block | None, error: BaseException | None) -> None:
         """End a block."""
-        held = self._taken(block)
-        if block is not None:
-            block.held = None
+        if block is None or block.held is None:
+            held = self._taken()
+        else:
+            held, block.held = block.held[0], None
         self._end(held, error)
 
     @abstractmethod
@@ -82,7 +81,10 @@ class LeaseBlock(BaseLease):
             NotHeld: It was already lost or released; nothing was changed.
             BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
         """
-        run(release.release_or_raise(self._record.engine, self._record))
+        record = self._record
+        outcome = run(release.release(record.engine, record))
+        if outcome is not Release.RELEASED:
+            release.raise_outcome(record, outcome)
 
     def __enter__(self) -> Self:
         if not self._record.server_lease.primitive.transferable:
@@ -119,21 +121,23 @@ class LockBlock(Entered[HeldLease], Generic[L_co]):
         record.server_lease.owner.user = record.who
         if block is not None:
             block.held = (record,)
+            if record.levels > 1:
+                block.__class__ = InnerBlock
         else:
             self._entered += [(record.who, record)]
         return lease
 
     def _leave(self, block: Block | None, error: BaseException | None) -> None:
-        held = self._taken(block)
+        held = self._taken() if block is None or block.held is None else block.held[0]
         levels = held.levels
         try:
             if block is not None:
                 block.held = None
-            self._end(held, error)
+            run(release.end_block(held, error))
         except BaseException:
             if held.levels == levels and not held.released:
                 release.abandon(held)
             raise
 
     def _end(self, held: HeldLease, error: BaseException | None) -> None:
-        run(release.end_block(held, error))
+        """See ``_leave``, which saves each block a call."""

@@ -18,7 +18,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.outcomes import Outcome, Unexpected
 from pawlock.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Wakeup
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.connect import asks_again, connected, fault_of, is_own, login_of
@@ -255,14 +255,17 @@ class Link(Stream):
             self._feed(chunk)
             # Nearly always this is it; whatever else came is sorted out with more care.
             reply = self._gets()
-            if type(reply) is not list or reply[1:2] != [word]:
+            if type(reply) is not list or len(reply) < 2 or reply[1] != word:  # pyright: ignore[reportUnknownArgumentType]
                 return self._reply_to(call, rid, reply, end)
         except BaseException as error:
             self._give_up(error, timeout)
             raise
         finally:
             self.busy = False
-        return call.answer(reply)  # pyright: ignore[reportUnknownArgumentType]
+        try:
+            return call[0].read[reply[0]](reply[2:])  # pyright: ignore[reportUnknownArgumentType] - Call.answer
+        except (AttributeError, IndexError, TypeError, ValueError):
+            return Unexpected(reply)  # pyright: ignore[reportUnknownArgumentType]
 
     def _give_up(self, error: BaseException, timeout: float) -> None:
         """Close after whatever broke a call, and raise the ``Fault`` that it amounts to, if it is the link's own."""

@@ -167,4 +167,4 @@ def test_a_thread_that_ends_gives_its_connection_back(valkey: Server, client: pa
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    eventually(lambda: len(client._runtime._links.all()) <= 1, "their connections are closed")
+    eventually(lambda: len(client._runtime._links) <= 1, "their connections are closed")

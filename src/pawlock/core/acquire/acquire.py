@@ -155,9 +155,10 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
             engine.refused(plan.primitive, began, error)
         raise
     finally:
-        for call in (server_lease, attempt):
-            if call in calls:
-                del calls[call]
+        if server_lease in calls:
+            del calls[server_lease]
+        if attempt in calls:
+            del calls[attempt]
 
 
 async def _acquire_slow(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:

@@ -61,7 +61,7 @@ class MemoryThreads(ThreadRuntime):
         self._make_room()
         link = MemoryLink(self._node, self._clock, self._wake_prefix + secret())
         self._served = True
-        self._links.add(link)
+        self._links[id(link)] = link
         return link
 
     def publish_first(self, call: Any) -> Any:
