@@ -1,5 +1,8 @@
 """What is no plain lease of one name: latches, barriers, elections, several names. Over REST, and from Python."""
 
+import http.client
+import json
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -186,3 +189,23 @@ def test_every_kind_is_force_released(service: App, server: Server) -> None:
             assert (taken.body["holder"], taken.body["count"]) == (holder, 1), kind
             with pytest.raises((pawlock.NotHeld, pawlock.LeaseLost)):
                 lease.extend(30)
+
+
+def test_a_client_that_offers_http_2_is_served(serve: Callable[..., Instance]) -> None:
+    """As each first request of Java's HttpClient does, whose body some parsers then lose."""
+    one = serve()
+    body = b'{"ttl": 5, "identifier": "one"}'
+    head = (
+        "POST /v1/ns/pawlock/lock/h2c/acquire HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+        "Upgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAA\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {one.tokens.secrets['admin']}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", one.port), 10) as line:
+        for _ in range(2):
+            line.sendall(head.encode())
+            # In a packet of its own.
+            time.sleep(0.1)
+            line.sendall(body)
+            answer = http.client.HTTPResponse(line)
+            answer.begin()
+            assert (answer.status, json.loads(answer.read())["name"]) == (200, "h2c")

@@ -46,9 +46,10 @@ class Listening:
 
 
 def _server(app: ASGIApp, access_log: bool, **options: Any) -> uvicorn.Server:  # noqa: FBT001
-    # The program says what is logged, and where.
+    # The program says what is logged, and where. Not httptools: it loses the body of a request that offers to change
+    # to HTTP/2, as each first one of Java's HttpClient does.
     config = uvicorn.Config(
-        app, ws="none", log_config=None, log_level="info" if access_log else "warning", access_log=access_log,
+        app, http="h11", ws="none", log_config=None, log_level="info" if access_log else "warning", access_log=access_log,
         server_header=False, proxy_headers=False, backlog=_BACKLOG, timeout_keep_alive=75,
         timeout_graceful_shutdown=10, **options,
     )  # fmt: skip
