@@ -58,6 +58,7 @@ class Recorder:
         # By server lease, not by lease: who drops a lease must not be kept from it.
         self._grants: dict[tuple[ServerLease, int], _Grant] = {}
         self._limits: dict[str, int] = {}
+        self._rwlocks: set[str] = set()
 
     def granted(self, name: str, belief: Belief, asked_at: float) -> None:
         """An owner got a lease of a key, for which it asked then."""
@@ -73,6 +74,7 @@ class Recorder:
                 self._limits[name] = limit
             else:
                 mode = Mode.EXCLUSIVE if primitive.mode == EXCLUSIVE else Mode.SHARED
+                self._rwlocks.add(name)
         process = f"{belief.process.name}:{len(self._grants)}"
         operation = self.history.invoke(
             asked_at, process, "acquire", name, mode=mode, permits=permits, limit=limit
@@ -139,7 +141,7 @@ class Recorder:
         for name in self.history.names:
             operations = list(self.history.of(name, "acquire"))
             model = self._model(name)
-            if model is None or len(operations) > _MOST_OPERATIONS:
+            if len(operations) > _MOST_OPERATIONS:
                 continue
             try:
                 verdict = linearizable(self.history, model, name, most=_MOST_STATES)
@@ -149,10 +151,7 @@ class Recorder:
                 return str(verdict)
         return ""
 
-    def _model(self, name: str) -> Model | None:
-        operations = list(self.history.of(name, "acquire"))
+    def _model(self, name: str) -> Model:
         if name in self._limits:
             return Semaphore(self._limits[name])
-        if all(one.mode is Mode.EXCLUSIVE for one in operations):
-            return FencedMutex()
-        return ReadWrite(fenced=False)
+        return ReadWrite(fenced=False) if name in self._rwlocks else FencedMutex()
