@@ -27,6 +27,7 @@ from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.faults import is_transient
 from pawlock.core.protocol.outcomes import Granted, Outcome, Released
 from pawlock.core.protocol.runtime import Fault
+from pawlock.core.release.release import release
 from pawlock.core.retry import check_stop
 from pawlock.core.state.plan import Attempt
 from pawlock.core.state.records import ServerLease
@@ -147,7 +148,13 @@ async def _from_server_or_degraded(
         if _fits(plan, [other.server_lease for other in others]):
             left = timeout if not timeout else max(1e-9, end - runtime.now())
             try:
-                return await from_server.acquire(engine, plan, left, stop, or_none=True, nested=True)
+                lease = await from_server.acquire(engine, plan, left, stop, or_none=True, nested=True)
+                others = _without_server(engine, primitive.key)
+                if lease is None or _fits(plan, [other.server_lease for other in others]):
+                    return lease
+                # Somebody here went on without the server meanwhile, and it was back for this one.
+                await release(engine, lease)
+                continue
             except (BackendUnavailable, QuorumNotReached) as error:
                 if _is_lasting(error):
                     raise

@@ -7,13 +7,14 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 import pawlock
 from tests.contract.edges.helpers import eventually
-from tests.contract.redlock.apis import APIS, connect, done, play
+from tests.contract.redlock.apis import APIS, connect, done, meanwhile, play
 from tests.faults.rig import in_thread
 from tests.support.pace import pace
 from tests.support.refusal import case
@@ -65,7 +66,11 @@ def test_raise_raises_within_the_deadline_and_then_after_one_try(own: Server, ap
 
 def counters(api: str, client: Any) -> Any:
     """What the client counted."""
-    return (client._engine() if api == "asyncio" else client._engine).reports.counters
+    return engine_of(api, client).reports.counters
+
+
+def engine_of(api: str, client: Any) -> Any:
+    return client._engine() if api == "asyncio" else client._engine
 
 
 async def nap(api: str, seconds: float = 0.02) -> None:
@@ -162,6 +167,33 @@ def test_local_excludes_within_the_process_and_open_does_not(own: Server, api: s
         await done(fresh.release())
         await done(first.close())
         await done(second.close())
+
+    play(api, scenario)
+
+
+@each_api
+def test_whom_the_server_serves_as_it_returns_waits_for_who_went_on_without_it(own: Server, api: str) -> None:
+    """One waits for the server for longer than the other: it is back only after that one went on alone."""
+
+    async def scenario() -> None:
+        patient, hasty = (connect(api, own.url) for _ in range(2))
+        await done(patient.ping())
+        own.kill()
+        lock = patient.lock("x", on_unavailable="local", ttl=2, unavailable_after=30)
+        asked = in_thread(lock.acquire) if api == "threads" else asyncio.create_task(lock.acquire())
+        await meanwhile(api, lambda: engine_of(api, patient).health.down_since, "a request failed")
+        held = await done(hasty.lock("x", on_unavailable="local", **QUICK).acquire())
+        assert held.degraded == "local"
+        own.restart(keep_data=True)
+        await meanwhile(api, lambda: not engine_of(api, patient).health.down_since, "the server answered")
+        await nap(api, 0.2)
+        assert not asked.done(), "granted beside a holder of the same process"
+        await done(held.release())
+        lease = asked.result(10) if isinstance(asked, Future) else await asked
+        assert lease.degraded is None
+        await done(lease.release())
+        await done(patient.close())
+        await done(hasty.close())
 
     play(api, scenario)
 
