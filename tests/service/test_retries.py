@@ -8,8 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.service.rig import App, Instance, Service
+import pawlock
+from tests.service.rig import App, Instance, Loop, Service, Tokens
 from tests.support.pace import pace
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 NS = "/v1/ns/pawlock"
 
@@ -27,6 +30,22 @@ def test_a_second_instance_answers_a_repeated_request_the_same(app: Callable[[],
     assert two.ask("POST", f"{NS}/lock/a/release", release, headers=gone).status == 200
     assert one.ask("POST", f"{NS}/lock/a/release", release, headers=gone).status == 200
     assert one.ask("POST", f"{NS}/lock/a/release", release).status == 409
+
+
+def test_a_release_that_is_sent_again_tells_of_a_lease_that_an_operator_took(
+    server: Server, tokens: Tokens, loop: Loop
+) -> None:
+    with Proxy(server) as proxy, pawlock.connect(server.url) as operator:
+        service = App(loop, proxy.url, tokens)
+        try:
+            token = service.acquire("a", ttl=60).body["token"]
+            operator.force_release("a", reason="x")
+            lost = proxy.drop_request(token)
+            answer = service.ask("POST", f"{NS}/lock/a/release", {"token": token})
+            assert lost.hits
+            assert (answer.status, answer.body["code"]) == (409, "UNLOCK_FAILED"), answer.body
+        finally:
+            service.end()
 
 
 def test_a_key_that_comes_with_another_body_is_refused(service: App) -> None:

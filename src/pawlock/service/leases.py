@@ -174,6 +174,8 @@ async def release(space: Space, spec: LeaseSpec, token: str, who: Principal, ses
     if isinstance(outcome, Fault):
         # It may have been applied: asked again, the answer is "not held", which then says nothing new.
         again = await call(space, left, "release", primitive.name)
+        if isinstance(again, Absent) and again.forced:
+            raise not_held(spec)
         return isinstance(again, Released) or outcome.maybe_applied
     if any(isinstance(one, Fault) for one in noted):
         # What is noted ends by itself.
