@@ -140,6 +140,8 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
     """
     if given.get("handover", 0) != 0:
         raise ConfigurationError("an election has no local hand-off: omit handover")
+    if given.get("on_unavailable", "raise") != "raise":
+        raise ConfigurationError("an election has no degraded mode: omit on_unavailable")
     refuse_on_quorum(settings, "election")
     options = settings.lock_options({**given, "handover": 0})
     name, _ = _name_and_key(settings, name)

@@ -114,6 +114,16 @@ def test_reasons_to_force(listener: Listener) -> None:
             refused_by_both(listener.url, lambda client: client.force_release("n", reason=reason), word)
 
 
+def test_holders_to_force(listener: Listener) -> None:
+    for holder in (None, 0, b"host:1/main", ["host:1/main"]):
+        with case(holder):
+            refused_by_both(
+                listener.url,
+                lambda client: client.force_release("n", reason="x", holder=holder),
+                "holder must be text",
+            )
+
+
 def test_limits_of_the_audit(listener: Listener) -> None:
     for limit in (0, -1, 1001, True, 1.5, "3", None):
         with case(limit):

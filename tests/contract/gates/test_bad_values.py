@@ -79,6 +79,8 @@ LATCH_OPTIONS: list[tuple[dict[str, Any], str]] = [
 BARRIER_OPTIONS: list[tuple[dict[str, Any], str]] = [({"max_waiters": 3}, "unknown option max_waiters")]
 ELECTION_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"handover": 3}, "no local hand-off"),
+    ({"on_unavailable": "local"}, "no degraded mode"),
+    ({"on_unavailable": "open"}, "no degraded mode"),
     ({"ttl": 0}, "ttl must be at least 0.05 s, got 0"),
     ({"tll": 3}, "unknown option tll"),
     ({"identity": ""}, "identity must be text"),

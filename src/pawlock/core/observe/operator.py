@@ -215,7 +215,7 @@ def _check_reason(reason: object) -> str:
 
 
 async def force_release(
-    engine: Engine, mutex: Primitive, options: Terms, kind: object, reason: object, holder: str
+    engine: Engine, mutex: Primitive, options: Terms, kind: object, reason: object, holder: object
 ) -> Forced:
     """Take a name from who holds it; see ``Client.force_release``.
 
@@ -228,6 +228,8 @@ async def force_release(
         holder: Who is to lose it; ``""``: whoever holds it.
     """
     text = _check_reason(reason)
+    if not isinstance(holder, str):
+        raise ConfigurationError(f"holder must be text, as inspect() shows it, got {holder!r:.40}")
     doing = f"force_release {mutex.name!r}"
     names = namespace_of(engine, doing)
     calls, held = names.calls, _as_kind(names, mutex, kind)
