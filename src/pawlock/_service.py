@@ -51,6 +51,9 @@ class ServiceOptions:
         check_ttl(self.ttl)
         check_timeout(self.wait, "wait")
         check_count(self.retry_count, "retry_count", 0, 1_000_000)
+        if self.renewal_interval is not None:
+            # As renew= of a lock, True and False would mean something else.
+            seconds(self.renewal_interval, "renewal_interval")
         if not 0 <= seconds(self.retry_delay, "retry_delay") <= 86400:
             raise ConfigurationError(f"retry_delay must be 0 to 86400 seconds, got {self.retry_delay!r}")
 

@@ -230,6 +230,8 @@ BAD: list[tuple[Any, str]] = [
     ({"retry_count": -1}, "retry_count must be"),
     ({"retry_count": 1.5}, "retry_count must be an int"),
     ({"retry_delay": -1}, "retry_delay must be"),
+    ({"renewal_interval": True}, "renewal_interval must be a number"),
+    ({"renewal_interval": False}, "renewal_interval must be a number"),
     ({"max_hold": 0}, "max_hold must be a finite number of seconds, more than 0, got 0"),
     ({"timeout": 3}, "unknown option timeout"),
     (7, "ServiceOptions or a mapping"),
