@@ -14,10 +14,10 @@ from typing import Any, TypeGuard
 import redis
 
 from pawlock._factory import Settings
-from pawlock._target import find_target, shown_of
+from pawlock._target import shown_of
 from pawlock.core.protocol.names import wake_prefix
 from pawlock.core.protocol.runtime import Fault
-from pawlock.errors import BackendUnavailable, ConfigurationError, NotSupported
+from pawlock.errors import ConfigurationError
 from pawlock.model import Finding, ServerReport, Severity
 from pawlock.preflight.group import check_masters, check_sentinels
 from pawlock.preflight.server import Facts, check_server, facts_of_info, fields_of
@@ -27,7 +27,7 @@ from pawlock.topology.redlock import quorum_warning
 from pawlock.topology.sentinel import read_view
 from pawlock.transport.connect import fault_of, make_sync
 
-__all__ = ["acl_rules", "endpoints_of", "examine", "needed_commands"]
+__all__ = ["acl_rules", "examine", "needed_commands"]
 
 _TIMEOUT = 3.0
 _PINGS = 100
@@ -55,28 +55,6 @@ def examine(found: Target, *, ttl: float, namespace: str) -> list[ServerReport]:
         together = check_masters(shown, facts, quorum_warning(len(nodes)))
         reports.append(ServerReport("all of them", tuple(together)))
     return reports
-
-
-def endpoints_of(target: object) -> list[Endpoint]:
-    """The one server that holds the keys of a target; of Sentinels, the master that they report.
-
-    Raises:
-        ConfigurationError: It names nothing that could be connected to.
-        NotSupported: It is a pawlock service, a cluster or independent masters.
-        BackendUnavailable: No Sentinel knows a master.
-    """
-    found: Any = find_target(target)
-    if isinstance(found, Sentinels):
-        for node in found.sentinels:
-            master, _ = _master_by(node, found.service)
-            if master is not None:
-                host, _, port = master.rpartition(":")
-                return [found.master.at(host.strip("[]"), int(port))]
-        raise BackendUnavailable(f"no Sentinel of {found.shown} knows a master")
-    if callable(found):
-        endpoint: Any = found()
-        return [endpoint]
-    raise NotSupported(f"{found.shown} is not a single server whose keys can be listed: pass --namespace")
 
 
 def _by_sentinels(target: Sentinels, ttl: float, namespace: str) -> list[ServerReport]:
@@ -152,7 +130,6 @@ def _facts(connection: Any, namespace: str) -> Facts:
     info = _info(connection)
     facts = facts_of_info(info)
     fsync = _config(connection, "appendfsync")
-    save = _config(connection, "save")
     policy = facts.policy or _config(connection, "maxmemory-policy")
     offset, rate = _clock(connection)
     return replace(
@@ -160,7 +137,6 @@ def _facts(connection: Any, namespace: str) -> Facts:
         fsync=fsync,
         policy=policy,
         slots=_slots(connection) if facts.mode == "cluster" else None,
-        snapshots=None if save is None else bool(save),
         clock_offset=offset,
         clock_rate=rate,
         round_trips=_round_trips(connection),
@@ -300,8 +276,6 @@ def needed_commands(namespace: str = "pawlock") -> dict[str, tuple[str, ...]]:
     return {
         name.upper(): tuple(there.get(word, word) for word in _SAMPLES.get(name.upper(), (_KEY,)))
         for name in named
-        # For hints of independent masters alone, which they can do without.
-        if name != "client"
     }
 
 
@@ -312,7 +286,6 @@ _SAMPLES: dict[str, tuple[str, ...]] = {
     "CLUSTER": ("SLOTS",),
     "DBSIZE": (),
     "ECHO": ("x",),
-    "ROLE": (),
     "AUTH": ("user", "password"),
     "EVAL": ("return 1", "0"),
     "EVALSHA": ("0" * 40, "0"),

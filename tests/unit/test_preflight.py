@@ -10,7 +10,7 @@ from tests.support.refusal import case
 
 GOOD: dict[str, Any] = {
     "product": "valkey", "version": "9.1.2", "role": "master", "mode": "standalone", "maxmemory": 0,
-    "policy": "noeviction", "aof": True, "fsync": "always", "snapshots": True, "replicas": 0, "lag": None,
+    "policy": "noeviction", "aof": True, "fsync": "always", "replicas": 0, "lag": None,
     "clock_offset": 0.001, "clock_rate": 0.0, "round_trips": [0.0001] * 100, "scripts": True, "listens": True,
     "denied": [],
 }  # fmt: skip

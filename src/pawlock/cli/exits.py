@@ -42,7 +42,6 @@ class Exit(IntEnum):
     OK = 0
     USAGE = 64
     UNAVAILABLE = 69
-    SOFTWARE = 70
     OUTPUT = 74
     CONFLICT = 75
     LOST = 76

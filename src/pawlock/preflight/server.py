@@ -45,7 +45,6 @@ class Facts:
         policy: What it does when memory is full.
         aof: Whether it appends every write to a file.
         fsync: When that file is flushed.
-        snapshots: Whether it writes snapshots.
         replicas: How many replicas are connected.
         lag: Seconds that the slowest of them is behind.
         clock_offset: Its wall clock minus ours, in seconds.
@@ -69,7 +68,6 @@ class Facts:
     policy: str | None = None
     aof: bool | None = None
     fsync: str | None = None
-    snapshots: bool | None = None
     replicas: int | None = None
     lag: float | None = None
     clock_offset: float | None = None

@@ -9,8 +9,6 @@ from pawlock.topology.endpoint import Endpoint, Masters
 
 __all__ = ["is_redlock", "masters", "quorum_warning", "split_url"]
 
-SCHEME = "redlock"
-
 
 def split_url(url: str) -> list[str]:
     """The node URLs in ``redlock://a:6379,b:6379,c:6379/0`` (``rediss+redlock://`` for TLS).

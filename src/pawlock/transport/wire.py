@@ -89,15 +89,13 @@ class Handshake:
     of hand-offs. The subscription is confirmed before the link is used, so no message can be missed.
     """
 
-    __slots__ = ("channel", "first", "mode", "pushes", "request", "shown")
+    __slots__ = ("channel", "first", "mode", "request", "shown")
 
     def __init__(self, channel: str, endpoint: Endpoint, *, first: bool) -> None:
         self.channel: str = channel
         self.shown: str = endpoint.shown
         self.mode: str = endpoint.mode
         self.first: bool = first and endpoint.fixed
-        # Whether the server speaks RESP3, so that it can send what nobody asked for.
-        self.pushes: bool = False
         self.request: bytes = pack(b"HELLO", b"3")
         if channel:
             self.request += pack(b"SUBSCRIBE", channel.encode())
@@ -111,7 +109,6 @@ class Handshake:
             raise fault
         if not (_is_map(reply) or _is_list(reply)):
             raise Fault(FaultKind.NOT_REDIS, f"{self.shown}: it answers HELLO with {reply!r:.40}", final=True)
-        self.pushes = _is_map(reply)
         facts = _facts(reply)
         version = facts.get("version", "")
         found = re.match(r"(\d+)\.(\d+)", version)

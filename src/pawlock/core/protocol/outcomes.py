@@ -49,7 +49,6 @@ __all__ = [
     "Open",
     "Outcome",
     "Passed",
-    "Present",
     "Queued",
     "Released",
     "Seen",
@@ -308,12 +307,6 @@ class KindOfKey(NamedTuple):
 
     kind: str
     fields: Sequence[bytes]
-
-
-class Present(NamedTuple):
-    """How many of some keys are there."""
-
-    keys: int
 
 
 class ServerFacts(NamedTuple):

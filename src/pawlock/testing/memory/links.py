@@ -42,8 +42,6 @@ class MemoryLink(Link):
         self.shown: str = node.shown
         self.pid: int = os.getpid()
         self.channel: str = channel
-        self._woken = False
-        self._listens = False
         self._node = node
         self._clock = clock
         self._rid = FIRST_RID
@@ -99,23 +97,17 @@ class MemoryLink(Link):
                 outcomes.append(fault)
         return outcomes
 
-    def _wake_here(self) -> None:
-        self._woken = True
-        self._nap.wake()
-
     def wait(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Link``."""
         end = self._clock.now() + timeout
         self.waiting = True
-        listens, self._listens = self._listens, False
         try:
-            while not (listens and self._woken):
+            while True:
                 found = self._heard.pop(token, None)
                 left = end - self._clock.now()
                 if found is not None or self.dead or left <= 0:
                     return found
                 self._nap.wait(left)
-            return self._heard.pop(token, None)
         except BaseException:
             self.close()
             raise
