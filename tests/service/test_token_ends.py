@@ -11,7 +11,6 @@ from tests.service.rig import Instance, Tokens
 
 pytestmark = pytest.mark.slow
 NS = "/v1/ns/pawlock"
-MIB = 1024 * 1024
 
 
 def test_streams_and_waits_end_with_their_token(serve: Callable[..., Instance], tokens: Tokens) -> None:

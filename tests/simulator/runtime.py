@@ -376,11 +376,6 @@ class SimRuntime:
         else:
             self._early[token] = wakeup
 
-    def _wake_waiter(self, token: str) -> None:
-        waiter = self._waiters.get(token)
-        if waiter is not None:
-            waiter.unpark(False)
-
     async def hear(self, hears: tuple[str, str], seconds: float) -> None:
         """See ``Runtime``: the messages of other programs are hints, and all of them are lost here."""
         del hears

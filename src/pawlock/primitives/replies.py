@@ -156,18 +156,10 @@ LIMIT = Readers({b"L": lambda fields: LimitChanged(fields[0])})
 # Looking -------------------------------------------------------------------------------------------------------------
 
 
-def _waiters(listed: Sequence[Any], answer: Sequence[Any] = ()) -> tuple[Ticket, ...]:
+def _waiters(listed: Sequence[Any]) -> tuple[Ticket, ...]:
     # Numbers come as text where they may be larger than a script's own.
     found = zip(listed[::3], listed[1::3], listed[2::3], strict=True)
-    if not answer:
-        return tuple([Ticket(text(who), int(number), int(expiry)) for who, number, expiry in found])
-    tags = zip(answer[::2], answer[1::2], strict=False)
-    return tuple(
-        [
-            Ticket(text(who), int(number), int(expiry), text(tag), text(asked))
-            for (who, number, expiry), (tag, asked) in zip(found, tags, strict=False)
-        ]
-    )
+    return tuple([Ticket(text(who), int(number), int(expiry)) for who, number, expiry in found])
 
 
 def _holders(listed: Sequence[Any], fences: Sequence[int] | None = None) -> tuple[Holder, ...]:
@@ -197,9 +189,9 @@ def _look(fields: Fields) -> Look:
 
 def _look_at_permits(fields: Fields) -> Look:
     who, left_ms, cur, last, now_ms, foreign, holds, queue_length, listed = fields[:9]
-    limit, used, holders, fences, answer = fields[9:14]
+    limit, used, holders, fences = fields[9:]
     return Look(
-        text(who), left_ms, cur, last, now_ms, bool(foreign), holds, queue_length, _waiters(listed, answer),
+        text(who), left_ms, cur, last, now_ms, bool(foreign), holds, queue_length, _waiters(listed),
         _holders(holders, fences), limit, used, shows_modes=True,
     )  # fmt: skip
 

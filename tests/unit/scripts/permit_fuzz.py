@@ -6,7 +6,7 @@ The clients follow the same rules as those of ``tests.unit.scripts.fuzz``; only 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from tests.simulator.permit_rules import PermitRun, PermitState, broken_permits
 from tests.unit.scripts.fuzz import TOMB, Answered, Belief, Client, World
@@ -166,8 +166,3 @@ class PermitClient(Client):
 
 
 PermitWorld.client = PermitClient
-
-
-def world_of(rig: PermitRig, seed: int) -> PermitWorld:
-    """One world."""
-    return PermitWorld(cast("Rig", rig), seed)

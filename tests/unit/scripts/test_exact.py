@@ -232,9 +232,7 @@ def test_all_that_is_known_of_permits(permits: Permits) -> None:
         *("I", "host:1/b", 20_000, NOW_US + 1, NOW_US + 1, NOW_MS, 0, 2, 1),
         *(["host:1/c", NOW_US, NOW_MS + 3000], 5, 5, holders),
     ]
-    assert found[13] == [NOW_US + 1, NOW_US]
-    assert found[14][1] == "1"
-    assert len(found[14][0]) == 16
+    assert found[13:] == [[NOW_US + 1, NOW_US]]
     assert permits.leave(A, "3") == ["R"]
     assert permits.inspect()[7:9] == [2, 0], "who waited is in"
     assert permits.leave(A, "3") == ["A", "held", 0]

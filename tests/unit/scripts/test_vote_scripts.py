@@ -9,7 +9,6 @@ from tests.unit.scripts.rig import token
 
 A, B = token("a"), token("b")
 NAME, FENCE, DEAD = "n", "{n}:fence", "{n}:1:dead"
-WIRE = {"v": "1"}
 
 
 @pytest.fixture

@@ -35,11 +35,11 @@ _TYPED = {
     "GET": "string", "HSET": "hash", "HSETNX": "hash", "HINCRBY": "hash", "HDEL": "hash", "HGET": "hash",
     "HMGET": "hash", "HEXISTS": "hash", "HLEN": "hash", "HKEYS": "hash", "HGETALL": "hash", "HRANDFIELD": "hash",
     "ZADD": "zset", "ZREM": "zset", "ZREMRANGEBYSCORE": "zset", "ZCARD": "zset", "ZCOUNT": "zset", "ZRANGE": "zset",
-    "ZRANGEBYSCORE": "zset", "ZRANGEBYLEX": "zset", "ZRANK": "zset", "ZSCORE": "zset", "LPUSH": "list",
+    "ZRANGEBYSCORE": "zset", "ZRANK": "zset", "ZSCORE": "zset", "LPUSH": "list",
     "LINDEX": "list", "LRANGE": "list", "LTRIM": "list",
 }  # fmt: skip
 _ANY_TYPE = frozenset({"DEL", "EXISTS", "PTTL", "PEXPIRE", "PEXPIREAT", "SET"})
-_KEYLESS = frozenset({"TIME", "INFO", "PUBLISH", "SPUBLISH", "PUBSUB", "SCAN", "DBSIZE"})
+_KEYLESS = frozenset({"TIME", "INFO", "PUBLISH", "SPUBLISH", "SCAN", "DBSIZE"})
 _FILLS = frozenset({"SET", "HSET", "HSETNX", "HINCRBY", "ZADD", "LPUSH"})
 _FREES = frozenset({"DEL", "HDEL", "ZREM", "ZREMRANGEBYSCORE", "LTRIM", "PEXPIREAT"})
 _TAKES = _FREES - {"PEXPIREAT"}

@@ -223,14 +223,11 @@ class Ticket(NamedTuple):
         who: Who waits.
         number: Its ticket: the server's clock in µs when it was drawn, or one more than the last.
         expires_ms: When it ends.
-        tag: A digest of its token, and ``asked``, what it waits for; both ``""`` of a mutex.
     """
 
     who: str
     number: int
     expires_ms: int
-    tag: str = ""
-    asked: str = ""
 
 
 class Holder(NamedTuple):

@@ -2,8 +2,7 @@
 -- keys: permits, fence, queue, tickets, holds
 -- args: permits (0 for no limit), most (how many holders and waiters to list), rid
 -- returns: {'I', rid, holder_public or '', left_ms (of the longest; -2: no holder), cur, last, now_ms, 0, count, qlen,
---   {public, ticket_number, expiry_ms, ...}, limit, used, {mode, public, expiry_ms, ...}, {fence of each holder, ...},
---   {tag, asked, ...} (of each waiter: a digest of its token, and its mode)}
+--   {public, ticket_number, expiry_ms, ...}, limit, used, {mode, public, expiry_ms, ...}, {fence of each holder, ...}}
 -- invariant: it writes nothing, and shows of a token only what follows its secret part.
 local permits, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 --@include _fence
@@ -15,7 +14,7 @@ if refusal then
 end
 local limit = read_limit(permits)
 local state = survey(limit)
-local holders, waiters, fences, asking = {}, {}, {}, {}
+local holders, waiters, fences = {}, {}, {}
 local live = call('ZRANGEBYSCORE', NAME, digits(now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, math.max(1, most))
 for i = 1, #live, 2 do
   holders[#holders + 1] = string.match(live[i], '^%w+')
@@ -37,14 +36,10 @@ for from = 0, most - 1, CHUNK do
   for i, member in ipairs(tokens) do
     waiters[#waiters + 1] = shown(member)
     waiters[#waiters + 1] = tonumber(page[2 * i])
-    local expiry_ms, _, _, _, mode = parse(tickets[i])
-    waiters[#waiters + 1] = expiry_ms
-    asking[#asking + 1] = string.sub(redis.sha1hex(member), 1, 16)
-    asking[#asking + 1] = mode or ''
+    waiters[#waiters + 1] = parse(tickets[i])
   end
 end
 return {
   'I', RID, holders[2] or '', state.count > 0 and tonumber(longest) - now_ms or -2, present_fence(fence),
-  tonumber(fence[1] or '0'), now_ms, 0, state.count, call('ZCARD', QUEUE), waiters, limit, state.weight, holders, fences,
-  asking
+  tonumber(fence[1] or '0'), now_ms, 0, state.count, call('ZCARD', QUEUE), waiters, limit, state.weight, holders, fences
 }

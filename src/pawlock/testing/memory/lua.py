@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from hashlib import sha1
 from importlib import import_module
 from importlib.resources import files
 from typing import Any
@@ -35,9 +34,7 @@ class _Host:
         self.store: Store | None = None
 
     def ask(self, what: bytes, one: Any, two: Any = None) -> Any:
-        """PUBLISH and INFO; a digest; and a sample of so many of the first numbers."""
-        if what == b"SHA1":
-            return sha1(one, usedforsecurity=False).hexdigest().encode()
+        """PUBLISH and INFO; and a sample of so many of the first numbers."""
         store = self.store
         if store is None:
             raise AssertionError("a command outside of scripts and commands")

@@ -90,12 +90,10 @@ function C.HLEN(key)
 end
 
 -- What a look at each field of a hash gives.
-local function gather(key, with_field, with_value)
+local function gather(key, with_value)
   local found, words = hash(key), {}
   for _, field in ipairs(found and found.fields or {}) do
-    if with_field then
-      words[#words + 1] = field
-    end
+    words[#words + 1] = field
     if with_value then
       words[#words + 1] = found.values[field]
     end
@@ -103,16 +101,12 @@ local function gather(key, with_field, with_value)
   return words
 end
 
-function C.HVALS(key)
-  return gather(key, false, true)
-end
-
 function C.HKEYS(key)
-  return gather(key, true, false)
+  return gather(key, false)
 end
 
 function C.HGETALL(key)
-  return gather(key, true, true)
+  return gather(key, true)
 end
 
 function C.HINCRBY(name, field, by)
@@ -128,7 +122,7 @@ function C.HRANDFIELD(key, count, option)
   if not option or upper(text(option)) ~= 'WITHVALUES' or many < 0 then
     unsupported('HRANDFIELD with other options')
   end
-  local words = gather(key, true, true)
+  local words = gather(key, true)
   if many * 2 >= #words then
     return words
   end

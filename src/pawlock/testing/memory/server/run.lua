@@ -42,11 +42,6 @@ function C.LTRIM(key, start, stop)
   return OK
 end
 
--- Of the listeners of other programs there are none.
-function C.PUBSUB(_, channel)
-  return {channel, 0}
-end
-
 -- Running ---------------------------------------------------------------------------------------------------------------
 
 -- Which commands may write, and which of them a server without memory refuses.
@@ -56,7 +51,7 @@ local WRITES = {
 }
 
 -- Commands that have no key, and those whose arguments all are keys; of the others the first one is.
-local KEYLESS, ALL_KEYS = {TIME = true, INFO = true, PUBLISH = true, PUBSUB = true, SCAN = true, DBSIZE = true}, {DEL = true, EXISTS = true}
+local KEYLESS, ALL_KEYS = {TIME = true, INFO = true, PUBLISH = true, SCAN = true, DBSIZE = true}, {DEL = true, EXISTS = true}
 
 -- The rule of a node of a cluster whose slot is on its way. From where it goes (1), a command may name only keys that are
 -- there, also to read them, and also if this very script deleted them: whoever asks for another is sent on. Where it goes
@@ -110,7 +105,6 @@ local redis = {
   pcall = function(...) return settled(pcall(call, ...)) end,
   error_reply = function(text) return {err = text} end,
   status_reply = function(text) return {ok = text} end,
-  sha1hex = function(what) return host('SHA1', text(what)) end,
 }
 local env = {
   redis = redis, math = math, string = string, table = table, tonumber = tonumber, tostring = tostring,

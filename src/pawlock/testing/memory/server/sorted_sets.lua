@@ -213,28 +213,3 @@ function C.ZREMRANGEBYSCORE(name, from, to)
   local found, members = between(name, from, to)
   return found and take_out(found, text(name), members) or 0
 end
-
-local function lex(value)
-  local word = text(value)
-  return sub(word, 1, 1), sub(word, 2)
-end
-
-function C.ZRANGEBYLEX(key, from, to, ...)
-  local low, least = lex(from)
-  local high, most = lex(to)
-  local found, members, words = zset(key), {}, texts(...)
-  for _, member in ipairs(found and in_order(found) or {}) do
-    local above = low == '-' or member > least or (low == '[' and member == least)
-    local below = high == '+' or member < most or (high == '[' and member == most)
-    if above and below and low ~= '+' and high ~= '-' then
-      members[#members + 1] = member
-    end
-  end
-  if #words == 3 and upper(words[1]) == 'LIMIT' then
-    local part, some = limited(members, words[2], words[3])
-    return some and part or {}
-  elseif #words > 0 then
-    unsupported('ZRANGEBYLEX with ' .. words[1])
-  end
-  return members
-end
