@@ -325,6 +325,6 @@ def _in_the_way(look: Look, mode: str) -> tuple[int, str]:
         holder = look.holders[0]
         fence, who = look.fence if holder.fence is None else holder.fence, holder.who
         full = mode.isdecimal() and 0 < look.limit < look.used + int(mode)
-        if look.shows_modes and not ("x" in (mode, holder.mode) or full):
+        if not ("x" in (mode, holder.mode) or full):
             return 0, ""
     return (0, "") if look.left_ms == NOBODY_MS or not fence else (fence, who.rpartition("/")[0])

@@ -192,7 +192,7 @@ def _look_at_permits(fields: Fields) -> Look:
     limit, used, holders, fences = fields[9:]
     return Look(
         text(who), left_ms, cur, last, now_ms, bool(foreign), holds, queue_length, _waiters(listed),
-        _holders(holders, fences), limit, used, shows_modes=True,
+        _holders(holders, fences), limit, used,
     )  # fmt: skip
 
 

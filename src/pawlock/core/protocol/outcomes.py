@@ -262,7 +262,6 @@ class Look(NamedTuple):
         holders: Each holder, where there may be several; None: there is one at most.
         limit: How many permits there are; 0: that has no meaning here.
         used: How many are taken.
-        shows_modes: Whether ``waiters`` say what they wait for.
     """
 
     holder: str
@@ -277,7 +276,6 @@ class Look(NamedTuple):
     holders: Sequence[Holder] | None = None
     limit: int = 0
     used: int = 0
-    shows_modes: bool = False
 
 
 class Seen(NamedTuple):
