@@ -40,8 +40,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "leave does not compare": ("local holding = value == token", "local holding = value and true"),
     "the fence is the clock alone": ("math.max(tonumber(fence[1] or '0') + 1, now_us)", "now_us"),
     "acquire barges past the queue": (
-        "local queued = not value and mode ~= '2' and",
-        "local queued = mode == '3' and",
+        "local queued = not value and call('ZRANGE'",
+        "local queued = mode == '3' and call('ZRANGE'",
     ),
     "the quick grant passes the queue by": (
         "call('EXISTS', NAME, QUEUE, DEAD) == 0",

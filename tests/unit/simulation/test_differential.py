@@ -212,7 +212,7 @@ class BothMutexes(Both):
     def go(self, tok: str) -> None:
         self.both("leave", tok, 0, 0, dead=tok)
 
-    @rule(tok=TOKENS, ttl=TTLS, ticket=TTLS, mode=st.sampled_from([0, 1, 1, 1, 2]), block=BLOCKS, channel=CHANNELS,
+    @rule(tok=TOKENS, ttl=TTLS, ticket=TTLS, mode=st.sampled_from([0, 1, 1, 1]), block=BLOCKS, channel=CHANNELS,
           room=st.sampled_from([1, 3, 100]))  # fmt: skip
     def acquire(
         self, tok: str, ttl: int, ticket: int, mode: int, block: int, channel: str, room: int

@@ -1,11 +1,11 @@
 -- Acquires the lock, or queues for it.
 -- keys: name, fence, queue, tickets, dead
--- args: token, ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait, 2 noqueue), block, channel, max_waiters,
+-- args: token, ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait), block, channel, max_waiters,
 --   fence_ttl_ms, rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
 --   | {'B', rid, holder_pttl_ms, foreign, holder_public} | {'X', rid} | {'F', rid, waiters}
--- invariant: the name is set only while it is absent and no live ticket is queued before it (noqueue: only while
---   absent), and a late copy finds its token holding, queued or dead, and lowers no expiry.
+-- invariant: the name is set only while it is absent and no live ticket is queued before it, and a late copy finds its
+--   token holding, queued or dead, and lowers no expiry.
 local token, ttl_ms, mode, block, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[4], tonumber(ARGV[5]), KEYS[5]
 --@include _token
 if is_guessable(token) then
@@ -56,7 +56,7 @@ local value = call('GET', NAME)
 if value ~= token and call('EXISTS', DEAD) == 1 then
   return {'X', RID}
 end
-local queued = not value and mode ~= '2' and call('ZRANGE', QUEUE, 0, 0)[1]
+local queued = not value and call('ZRANGE', QUEUE, 0, 0)[1]
 local fence, refusal = read_fence()
 if refusal then
   return refusal
