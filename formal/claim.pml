@@ -1,7 +1,7 @@
 /* Fence guards: claim, read, write, with writers that are paused past their leases.
  *
- * Models: src/pawlock/fencing/sql.py (`claim`, `update`), src/pawlock/fencing/orm.py, src/pawlock/fencing/guard.lua,
- *   src/pawlock/fencing/http.py (`claim`). Each statement, script or request is one atomic step of what is written to.
+ * Models: src/pawlock/fencing/sql.py (`claim`, `update`), src/pawlock/fencing/orm.py, src/pawlock/fencing/guard.lua.
+ *   Each statement or script is one atomic step of what is written to.
  * Claims: kept: no accepted change is lost; own: who was granted last is never refused; late: once a writer has
  *   claimed, nobody who was granted earlier writes.
  * Bounds: three writers, granted one after the other; a grant needs no end of the one before it, since that holder may

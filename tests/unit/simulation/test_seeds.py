@@ -1,4 +1,4 @@
-"""Two hundred seeds, and plans that found something once; thousands more are in tests/nightly/simulation."""
+"""Two hundred seeds; thousands more are in tests/nightly/simulation."""
 
 from __future__ import annotations
 
@@ -22,10 +22,6 @@ MIXES: dict[str, tuple[Callable[[int], Plan], range]] = {
     "strangers with a string": (draw_plain, range(10)),
     "strangers like Redisson": (draw_redisson, range(10)),
 }
-FOUND = (10808, 14476, 15122, 19562, 23550, 34478, 37721, 55108, 80651, 94767, 300203)
-"""Seeds of which the judge of the runs was once wrong."""
-FOUND_BY_CROWDS = 6219
-"""A lost reply ended the connection that the holder's session still names."""
 
 
 @pytest.mark.parametrize("mix", MIXES)
@@ -42,13 +38,6 @@ def test_no_seed_breaks_a_promise(mix: str) -> None:
         assert report.counts["circle found"] >= len(seeds) / 3
     if mix.startswith("strangers"):
         assert report.counts["stranger"] > 3 * len(seeds)
-
-
-def test_what_was_found_once_is_not_found_again() -> None:
-    with quiet():
-        for seed in FOUND:
-            assert not run(draw(seed)).violation, seed
-        assert not run(draw_crowd(FOUND_BY_CROWDS)).violation
 
 
 def test_a_seed_decides_everything_and_a_plan_survives_as_text() -> None:
