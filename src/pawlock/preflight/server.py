@@ -291,7 +291,7 @@ def _listening(facts: Facts, _: float) -> Finding:
     if facts.listens is None:
         return _unknown("wake-ups", "whether it delivers pub/sub messages")
     if not facts.listens:
-        text = "no SUBSCRIBE or PUBLISH: each waiter polls 20 times a second, and wakes up to 50 ms late"
+        text = "no SUBSCRIBE or PUBLISH: each waiter polls every 50 to 100 ms, in no order"
         fix = f"allow SUBSCRIBE, PUBLISH and the channels {facts.channels}* to this user"
         return Finding("wake-ups", Severity.WARNING, text, "no thundering herd", fix)
     return Finding("wake-ups", Severity.OK, "a release wakes the next waiter")
