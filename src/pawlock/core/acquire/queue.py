@@ -300,7 +300,6 @@ async def _listen(
         except Fault as fault:
             raise to_error(fault, primitive.name, "acquire") from fault
         if wakeup is not None:
-            waiter.notified = True
             return _check(engine, options, waiter, wakeup)
         check_stop(waiter.stop, primitive.name)
         if waiter.stop is None or left <= STOP_POLL or runtime.channel() == "":

@@ -388,7 +388,6 @@ class Waiter:
         stop: Ends the wait once it is set, or None.
         wait_error: Ends the wait with this error, or None.
         met: True if somebody of the same client was in the way.
-        notified: True once a hand-off message came.
         turn: Which turn of the local queue it speaks in.
     """
 
@@ -406,7 +405,6 @@ class Waiter:
     stop: StopSignal | None = None
     wait_error: PawlockError | None = None
     met: bool = False
-    notified: bool = False
     turn: int = 0
 
     def __init__(self, token: str, old: Former | None = None) -> None:
