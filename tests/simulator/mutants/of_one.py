@@ -269,7 +269,6 @@ SCRIPTS: dict[str, tuple[str, str]] = {
 
 
 UNSEEN = {
-    "a hold counts twice": "pawlock's own client asks for a hold again only after a lost reply, and counts nothing then",
     "PTTL is read after TIME": "a lease would have to be longer than what is asked for, by less than the drift",
 }
 """What pawlock's own client never gets to feel; the scripts' own tests find these."""
