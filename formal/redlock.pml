@@ -1,6 +1,6 @@
 /* Redlock: the fence of a grant by a majority, with write-back and concurrent grants.
  *
- * Models: src/pawlock/core/acquire/candidate.py (`_Attempt.run`), src/pawlock/core/quorum/votes.py (`GrantVotes.agreed`, `RatifyVotes`),
+ * Models: src/pawlock/core/acquire/candidate.py (`_Attempt.run`), src/pawlock/core/quorum/votes.py (`GrantVotes`),
  *   src/pawlock/primitives/redlock/grant.lua, ratify.lua, leave.lua. Each script is one atomic step of one node.
  * Claims: exclusion: no two candidates rely on a grant at once; rising: the fence of a grant that counts is above the
  *   fences of all grants that counted before it.

@@ -253,7 +253,7 @@ FINAL: list[tuple[FaultKind, type[pawlock.PawlockError]]] = [
 def test_a_fault_that_does_not_pass_is_told_at_once() -> None:
     for kind, error in FINAL:
         with case(kind, error):
-            # `ask_once` leaves a fault to the loop that can judge it, so there is one more question.
+            # The first request leaves a fault to the loop that can judge it, so there is one more question.
             rig = Rig(Fault(kind, "no"), Fault(kind, "no"))
             with pytest.raises(error):
                 rig.acquire()
