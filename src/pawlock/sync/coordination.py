@@ -97,7 +97,7 @@ class Coordination:
 
         Raises:
             ConfigurationError: A name or option that can never work.
-            NotSupported: The client has independent masters (Redlock), or is a client of ``pawlock serve``.
+            NotSupported: The client has independent masters (Redlock).
         """
         plan = once_plan(self._settings, name, options)
         kept = check_ttl(keep, "keep")
