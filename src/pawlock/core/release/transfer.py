@@ -156,7 +156,8 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
             )
         lease = own_grant(engine, plan, waiter, Grant(ticket.fence, until, True), attempt)
         if engine.activity.closed or engine.epoch != epoch:
-            raise ClientClosed("the client was closed during the call", name=ticket.name)
+            what = "process was forked" if engine.epoch != epoch else "client was closed"
+            raise ClientClosed(f"the {what} during the call", name=ticket.name)
         return lease
     except NotHeld:
         raise
