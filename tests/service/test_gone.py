@@ -5,10 +5,12 @@ import json
 import socket
 import struct
 import time
+from collections.abc import Callable
 
 import pytest
 
-from tests.service.rig import Instance
+from tests.service.rig import App, Instance, Tokens
+from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
 
@@ -58,3 +60,41 @@ def test_a_waiter_that_goes_away_as_its_grant_comes_leaves_the_name_free(
             kept.append(name)
     line.close()
     assert kept == [], "held for nobody"
+
+
+def test_what_an_identifier_got_again_is_not_released_for_its_first_request_that_went_away(
+    server: Server, tokens: Tokens, app: Callable[[], App]
+) -> None:
+    """That one is told to be gone before its instance, whose requests are late, knows of the grant."""
+    other = app()
+    body = json.dumps({"ttl": 60, "wait": 50, "identifier": "job-7"}).encode()
+    held = other.acquire("late", ttl=60)
+    with Proxy(server) as proxy:
+        one = Instance(proxy.url, tokens)
+        try:
+            with socket.create_connection(("127.0.0.1", one.port), 10) as waiter:
+                head = (
+                    "POST /v1/ns/pawlock/lock/late/acquire HTTP/1.1\r\nHost: x\r\n"
+                    f"Authorization: Bearer {tokens.secrets['admin']}\r\nContent-Length: {len(body)}\r\n\r\n"
+                )
+                waiter.sendall(head.encode() + body)
+                assert _until(server, 1, "ZCARD", "{pawlock:late}:1:queue")
+                queued = server.command("ZRANGE", "{pawlock:late}:1:queue", 0, -1)
+                assert isinstance(queued, list)
+                token = queued[0]
+                assert isinstance(token, bytes)
+                late = proxy.hold_request(token, times=None)
+                released = {"token": held.body["token"]}
+                assert other.ask("POST", "/v1/ns/pawlock/lock/late/release", released).status == 200
+                proxy.wait_hit(late)
+            time.sleep(0.2)  # it notices that its client went away
+            again = other.acquire("late", identifier="job-7", ttl=60)
+            assert (again.status, again.body["token"]) == (200, token.decode())
+            late.release()
+            late.remove()
+            assert one.ask("GET", "/v1/ns/pawlock/lock/late").status == 200
+            time.sleep(0.2)  # what it does in the background
+            kept = {"token": again.body["token"]}
+            assert other.ask("POST", "/v1/ns/pawlock/lock/late/renew", kept).status == 200
+        finally:
+            one.end(9)

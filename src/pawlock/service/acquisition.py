@@ -30,10 +30,19 @@ class Acquisition:
         attempt: The try of it that this is.
         token: The token of the acquisition.
         ttl_ms: The life of the lease without renewal.
+        shared: Whether other requests, of the same identifier, may answer with what the token holds. Then nothing is
+            taken back: one of them may hold by it before that arrives. Its ticket ends by itself, or its TTL.
     """
 
     def __init__(
-        self, ctx: RequestContext, spec: LeaseSpec, attempt: Attempt, token: str, ttl_ms: int
+        self,
+        ctx: RequestContext,
+        spec: LeaseSpec,
+        attempt: Attempt,
+        token: str,
+        ttl_ms: int,
+        *,
+        shared: bool = False,
     ) -> None:
         self.ctx: RequestContext = ctx
         self.space: Space = ctx.space
@@ -42,6 +51,7 @@ class Acquisition:
         self.options: Terms = options_for(ttl_ms, waits=True)
         self.waiter: Waiter = Waiter(token)
         self._give_up = attempt.give_up
+        self._shared = shared
         self._noted = False
 
     async def run(
@@ -100,6 +110,8 @@ class Acquisition:
 
     def _drop(self) -> None:
         """Leave the token in the background, unless a later try of the same request goes on with it."""
+        if self._shared and self.waiter.sent:
+            return
         if self._give_up is not None and self.waiter.sent:
             self.space.in_background(self._drop_if_last(self._give_up))
         else:
@@ -117,7 +129,7 @@ class Acquisition:
 
     async def _withdraw(self) -> None:
         engine, waiter = self.space.engine, self.waiter
-        if waiter.busy and not waiter.unanswered:
+        if self._shared or (waiter.busy and not waiter.unanswered):
             return
         if self._give_up is not None and not await self._give_up():
             return

@@ -79,7 +79,7 @@ async def acquire(request: Request) -> Response:
     async def take(attempt: Attempt) -> dict[str, Any]:
         found = await again()
         if found is None:
-            acquisition = Acquisition(ctx, spec, attempt, attempt.token, ttl_ms)
+            acquisition = Acquisition(ctx, spec, attempt, attempt.token, ttl_ms, shared=bool(mark))
             try:
                 grant, token = await acquisition.run(wait, ctx.waiting)
             except AcquireTimeout:
