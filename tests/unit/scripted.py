@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pawlock.core.acquire.acquire import acquire
 from pawlock.core.keep.engine import Engine
@@ -266,9 +266,18 @@ class Scripted:
 
 
 class Rig:
-    """An engine on a scripted runtime, and one lock."""
+    """An engine on a scripted runtime, and one lock.
+
+    Attributes:
+        all: Those of the test that runs, each with its leases: it closes them at its end, since a lease that is
+            dropped before warns.
+    """
+
+    all: ClassVar[list[Rig]] = []
 
     def __init__(self, *answers: Answer, **options: Any) -> None:
+        self.all.append(self)
+        self._leases: list[HeldLease] = []
         self.runtime = Scripted(*answers)
         self.engine = Engine(self.runtime, self, maintain)
         self.options = Terms(LockOptions(**options))
@@ -282,10 +291,18 @@ class Rig:
         return [sent.script for sent in self.runtime.sent]
 
     def acquire(self, timeout: float | None = None) -> HeldLease:
-        return run(acquire(self.engine, self.plan, timeout))
+        lease = run(acquire(self.engine, self.plan, timeout))
+        self._leases.append(lease)
+        return lease
 
     def release(self, lease: HeldLease) -> Release:
         return run(release(self.engine, lease))
+
+    @classmethod
+    def close_all(cls) -> None:
+        for rig in cls.all:
+            rig.engine.activity.closed = True
+        cls.all.clear()
 
     def maintenance(self, *answers: Answer) -> None:
         """One round of the maintenance: what is due now, with these answers."""
