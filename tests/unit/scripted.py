@@ -296,6 +296,7 @@ class Rig:
         return lease
 
     def release(self, lease: HeldLease) -> Release:
+        self._leases = [other for other in self._leases if other is not lease]
         return run(release(self.engine, lease))
 
     @classmethod
