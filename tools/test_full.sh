@@ -76,5 +76,5 @@ fi
 echo "tests, all of them"
 # Nothing is tried again here, what is marked flaky neither: each failure is looked at.
 export PAWLOCK_LINT_SKIPS=.make/skips PAWLOCK_FUZZ_SECONDS=${PAWLOCK_FUZZ_SECONDS:-10}
-exec .venv/bin/python -m pytest -q -n auto --dist worksteal --force-reruns 0 --durations=15 --durations-min=10 \
+exec .venv/bin/python -m pytest -q -n 4 --dist worksteal --force-reruns 0 --durations=15 --durations-min=10 \
     --allowed-skips=tests/support/allowed_skips.txt tests interop "$@"
