@@ -22,10 +22,13 @@ class Lost(LossSignal):
         """Sleep until the lease is lost or released.
 
         Args:
-            timeout: Seconds to sleep at most; None (default) as long as it takes.
+            timeout: Seconds to sleep at most; None (default) as long as it takes, 0 only looks.
 
         Returns:
             True if it is lost.
+
+        Raises:
+            ConfigurationError: ``timeout`` is negative, NaN or no number.
         """
         return run(self._wait(timeout))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import ref
 
 from pawlock.core.lease.record import HeldLease, Losable
+from pawlock.core.protocol.options import check_timeout
 from pawlock.errors import NotHeld, NotSupported
 from pawlock.model import LeaseState, QuorumInfo
 
@@ -49,7 +50,8 @@ class LossSignal:
         record = self._record
         runtime = record.engine.runtime
         parker = runtime.parker()
-        end = None if timeout is None else runtime.now() + timeout
+        limit = check_timeout(timeout)
+        end = None if limit is None else runtime.now() + limit
         sleeping = [parker]
         with record.engine.guard:
             if record.parked is None:
