@@ -418,17 +418,20 @@ def test_timeouts_of_calls(listener: Listener) -> None:
             refused_by_both(listener.url, lambda client: client.close(timeout), word)
 
 
-async def test_timeouts_of_waits_for_a_loss(valkey: Server) -> None:
+def test_timeouts_of_waits_for_a_loss(valkey: Server) -> None:
     with pawlock.connect(valkey.url) as client, client.lock("x") as lease:
         for timeout, word in BAD_TIMEOUTS:
             with case(timeout):
                 refused(lambda: lease.lost.wait(timeout), word)
         assert not lease.lost.wait(0)
-    async with pawlock.connect_async(valkey.url) as aclient, aclient.lock("x") as alease:
+
+
+async def test_timeouts_of_async_waits_for_a_loss(valkey: Server) -> None:
+    async with pawlock.connect_async(valkey.url) as client, client.lock("x") as lease:
         for timeout, word in BAD_TIMEOUTS:
             with case(timeout), pytest.raises(pawlock.ConfigurationError, match=word):
-                await alease.lost.wait(timeout)
-        assert not await alease.lost.wait(0)
+                await lease.lost.wait(timeout)
+        assert not await lease.lost.wait(0)
 
 
 BAD_TTLS: tuple[Any, ...] = (0, -1, nan, inf, "30s", True, 0.01)
