@@ -290,9 +290,10 @@ class Rig:
         """The names of the scripts sent so far."""
         return [sent.script for sent in self.runtime.sent]
 
-    def acquire(self, timeout: float | None = None) -> HeldLease:
+    def acquire(self, timeout: float | None = None, *, keep: bool = True) -> HeldLease:
         lease = run(acquire(self.engine, self.plan, timeout))
-        self._leases.append(lease)
+        if keep:
+            self._leases.append(lease)
         return lease
 
     def release(self, lease: HeldLease) -> Release:
