@@ -71,7 +71,7 @@ def test_row_34_scripts_are_flushed_again_and_again(near: Client, second: Client
 
 
 def test_row_38_too_few_replicas(near: Client, broken: Server) -> None:
-    lease = near.lock("held", ttl=1.5, ticket_ttl=0.6, unavailable_after=0.3).acquire(5)
+    lease = near.lock("held", ttl=4, ticket_ttl=0.6, unavailable_after=0.3).acquire(5)
     set_config(broken, "min-replicas-to-write", "1")
     began = time.monotonic()
     with pytest.raises(pawlock.BackendReadOnly, match="NOREPLICAS"):
