@@ -64,9 +64,7 @@ class Stream:
     """
 
     def __init__(self, endpoint: Endpoint, timeout: float, end: float = inf) -> None:
-        self.dead: bool = False
         self.shown: str = endpoint.shown
-        self._timeout = -1.0
         try:
             self._open(endpoint, timeout, end)
         except Fault as fault:
@@ -75,6 +73,8 @@ class Stream:
             self._open(endpoint, timeout, end)
 
     def _open(self, endpoint: Endpoint, timeout: float, end: float) -> None:
+        self.dead: bool = False
+        self._timeout = -1.0
         self._reader = new_reader()
         self._sock = connected(endpoint, timeout)
         self._kernel_timeouts = (
