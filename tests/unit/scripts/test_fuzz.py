@@ -30,7 +30,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     ),
     "renew creates a ticket": (
         "  reply = {'U', RID, present(value)}\n",
-        "  reply = enqueue(token, ttl_ms, ticket_ttl_ms, 1, 'c', '-', 99, value or found and found.token, nil, {})\n",
+        "  reply = enqueue(token, ttl_ms, ticket_ttl_ms, 1, 'c', '-', 99, value or found and found.token, {})\n",
     ),
     "last is the start of the block": (
         "cur + math.max(block, 1) - 1",
