@@ -216,8 +216,8 @@ async def renewal_keeps_it(world: World) -> None:
     """A lease is renewed for as long as it is held, well past its first life."""
     # Where programs wait for a core, a client may truly not be run for the third of a second that it has to renew in.
     slow = crowded()
-    held = await fill(world, ttl=0.4 * slow)
-    await world.pause(1.0 * slow)
+    held = await fill(world, ttl=1.0 * slow)
+    await world.pause(2.0 * slow)
     for lease in held:
         lease.check()
         expect(lease.remaining() > 0, "a renewed lease has life left")
