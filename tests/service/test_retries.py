@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import pawlock
+from pawlock.service import store
 from tests.service.rig import App, Instance, Loop, Service, Tokens
 from tests.support.pace import pace
 from tests.support.proxy import Proxy
@@ -44,6 +45,26 @@ def test_a_release_that_is_sent_again_tells_of_a_lease_that_an_operator_took(
             answer = service.ask("POST", f"{NS}/lock/a/release", {"token": token})
             assert lost.hits
             assert (answer.status, answer.body["code"]) == (409, "UNLOCK_FAILED"), answer.body
+        finally:
+            service.end()
+
+
+def test_the_end_of_a_session_whose_answer_was_lost_releases_all_the_same(
+    server: Server, tokens: Tokens, loop: Loop
+) -> None:
+    with Proxy(server) as proxy:
+        service = App(loop, proxy.url, tokens)
+        try:
+            # The first one also loads the script.
+            for lost in (False, True):
+                opened = service.ask("POST", f"{NS}/sessions", {"ttl": 60})
+                headers = {"Pawlock-Session": opened.body["session"]}
+                assert service.acquire("a", session=headers["Pawlock-Session"]).status == 200
+                rule = proxy.swallow_reply(store._CLOSE.sha) if lost else None
+                assert service.ask("DELETE", f"{NS}/sessions", headers=headers).body == {"released": 1}
+                assert rule is None or rule.hits
+                assert service.ask("DELETE", f"{NS}/sessions", headers=headers).status == 404
+            assert service.acquire("a").status == 200
         finally:
             service.end()
 

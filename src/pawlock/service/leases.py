@@ -267,6 +267,6 @@ async def close_session(space: Space, session: str, who: Principal) -> int:
         raise session_over()
     released = 0
     for token, text in kept.leases:
-        with contextlib.suppress(WrongKey):
-            released += await release(space, LeaseSpec.from_json(text), token, who, "")
+        with contextlib.suppress(NotHeld, WrongKey):
+            released += await release(space, LeaseSpec.from_json(text), token, who, session)
     return released

@@ -1,17 +1,18 @@
--- Ends a session, and says what it held, for the caller to release.
+-- Ends a session, and says what it holds, for the caller to release and take out.
 -- keys: session
 -- args: rid
 -- returns: {'K', rid, {token, what, ...}} | {'S', rid} (there is no such session)
--- invariant: what is noted of other sessions is not touched.
+-- invariant: nothing is noted in it any more, and its expiry stays; what is not taken out is listed again if this is
+--   sent again.
 local held, listed = call('HGETALL', KEYS[1]), {}
+if #held == 0 then
+  return {'S', RID}
+end
 for at = 1, #held, 2 do
   if held[at] ~= 'ttl_ms' then
     listed[#listed + 1] = held[at]
     listed[#listed + 1] = held[at + 1]
   end
 end
-if #held == 0 then
-  return {'S', RID}
-end
-call('DEL', KEYS[1])
+call('HDEL', KEYS[1], 'ttl_ms')
 return {'K', RID, listed}
