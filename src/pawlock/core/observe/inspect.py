@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.terms import Terms
 
-__all__ = ["inspect", "ping", "read_info", "text_of"]
+__all__ = ["MOST_LISTED", "inspect", "ping", "read_info", "text_of"]
 
-_MOST_LISTED = 100_000
+MOST_LISTED = 100_000
 """Waiters in one record: more would stop the server for long."""
 
 
 async def inspect(engine: Engine, primitive: Primitive, options: Terms, limit: int) -> LockInfo:
     """What the server knows of a name: holder, fence, queue. Changes nothing."""
-    check_count(limit, "waiters", 0, _MOST_LISTED)
+    check_count(limit, "waiters", 0, MOST_LISTED)
     engine.check_open(primitive.name)
     look, _ = await query(engine, primitive.inspect(limit), options, primitive.name, "inspect")
     return read_info(primitive, look)

@@ -1,7 +1,7 @@
-"""What an operator asks for: all held names, a forced release, and who did it.
+"""What operators do: list held names, force-release them, and read the audit log.
 
-The server itself is read: what is held, by whoever, is found by its keys. They are looked at in small steps with a pause
-after each, so that the server is never kept from others for long, however many keys it has.
+No list of held names is kept: they are found by scanning the keys of the server, in small steps with a pause after each,
+so that other clients are never blocked for long, however many keys there are.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from pawlock.core.observe.inspect import MOST_LISTED, read_info
 from pawlock.core.observe.inspect import inspect as info_of
-from pawlock.core.observe.inspect import read_info
 from pawlock.core.protocol import outcomes
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.options import check_count
 from pawlock.core.protocol.primitive import TOMB_MS, listed_as
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.retry import query
-from pawlock.errors import BackendDenied, ConfigurationError, NotHeld, NotSupported, WrongKey
+from pawlock.errors import BackendDenied, BackendError, ConfigurationError, NotHeld, NotSupported, WrongKey
 from pawlock.model import AuditEntry, Forced
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ __all__ = ["Progress", "audit", "force_release", "held", "inspect", "locks", "na
 log: logging.Logger = logging.getLogger("pawlock.admin")
 
 Progress: TypeAlias = "Callable[[int, int], object]"
-"""What is told how far a list is: keys that were looked at, and about how many there are."""
+"""Called with the number of keys scanned so far, and the approximate total."""
 
 _STEP = 1000
 """Keys in one step: a few tenths of a millisecond of the server's time."""
@@ -52,12 +52,11 @@ _LONGEST_REASON = 500
 _TRIES = 5
 _MOST_NAMED = 10
 _NOT_PAWLOCK = "a program that is not pawlock"
-_MOST_WAITERS = 100_000
 _OTHER_KINDS = ("semaphore", "rwlock", "election", "once")
 
 
 def namespace_of(engine: Engine, what: str) -> Namespace:
-    """What the namespace as a whole is asked with.
+    """The calls and lookups of the namespace as a whole.
 
     Raises:
         NotSupported: Independent masters, which keep no common record.
@@ -74,20 +73,20 @@ def namespace_of(engine: Engine, what: str) -> Namespace:
 
 
 async def locks(engine: Engine, options: Terms, progress: Progress | None = None) -> list[LockInfo]:
-    """Every name of the namespace that is held, in order."""
+    """List the held names of the namespace, in order."""
     return [info for _, info in await held(engine, options, progress)]
 
 
 async def held(
     engine: Engine, options: Terms, progress: Progress | None = None, *, everywhere: bool = False
 ) -> list[tuple[str, LockInfo]]:
-    """Every name that is held, with its namespace, in order: the keys of the server are looked at.
+    """List the held names with their namespaces, in order, by scanning the keys of the server.
 
     Args:
         engine: The client's engine.
         options: How long to wait for answers.
-        progress: Told after each step how many keys were looked at, and about how many there are.
-        everywhere: Whether names of all namespaces are meant.
+        progress: Called after each step.
+        everywhere: Whether to list all namespaces.
     """
     names = namespace_of(engine, "locks")
     calls, find = names.calls, names.finder(everywhere=everywhere)
@@ -99,7 +98,7 @@ async def held(
     infos: list[tuple[str, LockInfo]] = []
     before = total = 0
     for node in nodes:
-        cursor, looked = "", before
+        cursor, scanned = "", before
         while cursor != "0":
             call = calls.scan(node, cursor or "0", _STEP, everywhere=everywhere)
             keys, _ = await query(engine, call, options, "locks", "list")
@@ -107,9 +106,9 @@ async def held(
             seen.update(keys.found)
             infos += await _held(engine, [one for one in new if one is not None], options)
             cursor, total = keys.cursor, before + keys.total
-            looked = total if cursor == "0" else min(looked + _STEP, total)
+            scanned = total if cursor == "0" else min(scanned + _STEP, total)
             if progress is not None:
-                progress(looked, total)
+                progress(scanned, total)
             await engine.runtime.pause(_PAUSE)
         before = total
     return sorted(infos, key=lambda one: (one[0], one[1].name, one[1].kind))
@@ -118,7 +117,7 @@ async def held(
 async def _held(engine: Engine, found: Sequence[Found], options: Terms) -> list[tuple[str, LockInfo]]:
     infos: list[tuple[str, LockInfo]] = []
     calls = [one.primitive.inspect(0) for one in found]
-    replies = await _ask(engine, calls, options, "locks", skip_wrong_keys=True)
+    replies = await _ask(engine, calls, options, "locks", WrongKey)
     for one, reply in zip(found, replies, strict=True):
         # What pawlock never locked is a value of another program that begins alike.
         if reply is not None and (reply.last or not reply.foreign):
@@ -129,9 +128,9 @@ async def _held(engine: Engine, found: Sequence[Found], options: Terms) -> list[
 
 
 async def _ask(
-    engine: Engine, calls: Sequence[Request], options: Terms, doing: str, *, skip_wrong_keys: bool = False
+    engine: Engine, calls: Sequence[Request], options: Terms, doing: str, *skipped: type[BackendError]
 ) -> list[Outcome]:
-    """Ask all of it; with ``skip_wrong_keys``, None for a key that another program has put a value into."""
+    """Send all requests; the outcome of one that fails with a skipped error is None."""
     answers: list[Outcome] = []
     for start in range(0, len(calls), _PAGE):
         page = calls[start : start + _PAGE]
@@ -142,9 +141,7 @@ async def _ask(
                 # Once more, by itself, as patiently as any other question.
                 try:
                     answer, _ = await query(engine, call, options, doing, "read")
-                except WrongKey:
-                    if not skip_wrong_keys:
-                        raise
+                except skipped:
                     answer = None
                 answers.append(answer)
             else:
@@ -153,48 +150,39 @@ async def _ask(
 
 
 async def states(engine: Engine, primitive: Primitive, options: Terms, waiters: int) -> list[LockInfo]:
-    """What is in use under one name: its mutex, and every other kind that is held or waited for.
-
-    Returns:
-        At least one record: that of the mutex where nothing is in use.
-    """
-    check_count(waiters, "waiters", 0, _MOST_WAITERS)
+    """The state of every kind that is held or waited for under one name; of its mutex if none is."""
+    check_count(waiters, "waiters", 0, MOST_LISTED)
     engine.check_open(primitive.name)
-    looks = [primitive]
-    if engine.reports.namespace is not None and listed_as(primitive) == primitive.kind:
-        look = engine.reports.namespace.look
-        looks += [found for kind in _OTHER_KINDS if (found := look(kind, primitive.name)) is not None]
-    calls = [one.inspect(waiters) for one in looks]
-    replies = await _ask(engine, calls, options, primitive.name)
+    looks = [primitive, *_other_kinds(engine, primitive).values()]
+    replies = await _ask(engine, [one.inspect(waiters) for one in looks], options, primitive.name)
     infos = [read_info(one, reply) for one, reply in zip(looks, replies, strict=True)]
     return [info for info in infos if info.held or info.queue_length] or infos[:1]
 
 
 async def inspect(engine: Engine, primitive: Primitive, options: Terms, waiters: int) -> LockInfo:
-    """What the server knows of a lock's name; if it is free as a lock, also what else it is held as."""
+    """The state of a lock; if it is free, also the other kind that holds its name."""
     info = await info_of(engine, primitive, options, waiters)
     return info if info.held else replace(info, held_as=await _held_as(engine, primitive, options))
 
 
 async def _held_as(engine: Engine, primitive: Primitive, options: Terms) -> str:
     """The kind of a semaphore, rwlock, election or once that holds the name; ``""`` if there is none."""
-    if engine.reports.namespace is None or listed_as(primitive) != primitive.kind:
-        return ""
+    looks = _other_kinds(engine, primitive)
+    calls = [one.inspect(0) for one in looks.values()]
+    # Also where this user may not read every kind.
+    replies = await _ask(engine, calls, options, primitive.name, BackendDenied, WrongKey)
+    found = zip(looks.items(), replies, strict=True)
+    return next(
+        (kind for (kind, one), reply in found if reply is not None and read_info(one, reply).held), ""
+    )
+
+
+def _other_kinds(engine: Engine, mutex: Primitive) -> dict[str, Primitive]:
+    """The other primitives that may hold the name of a lock, by kind."""
+    if engine.reports.namespace is None or listed_as(mutex) != mutex.kind:
+        return {}
     look = engine.reports.namespace.look
-    looks = [(kind, found) for kind in _OTHER_KINDS if (found := look(kind, primitive.name)) is not None]
-    outcomes = await engine.runtime.call_many([one.inspect(0) for _, one in looks], options.request_timeout)
-    for (kind, one), outcome in zip(looks, outcomes, strict=True):
-        try:
-            reply = outcome
-            if isinstance(outcome, Fault):
-                # Once more, by itself, as patiently as any other question.
-                reply, _ = await query(engine, one.inspect(0), options, primitive.name, "read")
-        except BackendDenied:
-            # This user may not read that kind of lock: skip it.
-            continue
-        if read_info(one, cast("Outcome", reply)).held:
-            return kind
-    return ""
+    return {kind: found for kind in _OTHER_KINDS if (found := look(kind, mutex.name)) is not None}
 
 
 # Taking a name away -------------------------------------------------------------------------------------------------
@@ -217,60 +205,30 @@ def _check_reason(reason: object) -> str:
 async def force_release(
     engine: Engine, mutex: Primitive, options: Terms, kind: object, reason: object, holder: object
 ) -> Forced:
-    """Take a name from who holds it; see ``Client.force_release``.
-
-    Args:
-        engine: The client's engine.
-        mutex: The name as a lock.
-        options: How long to wait for answers.
-        kind: As what it is held.
-        reason: For the audit log.
-        holder: Who is to lose it; ``""``: whoever holds it.
-    """
+    """End the lease of a holder; see ``Client.force_release``."""
     text = _check_reason(reason)
     if not isinstance(holder, str):
         raise ConfigurationError(f"holder must be text, as inspect() shows it, got {holder!r:.40}")
     doing = f"force_release {mutex.name!r}"
-    names = namespace_of(engine, doing)
-    calls, held = names.calls, _as_kind(names, mutex, kind)
+    calls = namespace_of(engine, doing).calls
+    held = _as_kind(engine, mutex, kind)
     # A token that is never used: its random part only distinguishes lines.
     secret, _, who = engine.runtime.new_token().partition("@")
-    entry: dict[str, object] = {
-        "who": who,
-        "action": "force_release",
-        "name": mutex.name,
-        "kind": kind,
-        "text": text,
-    }
+    entry = {"who": who, "action": "force_release", "name": mutex.name, "kind": kind, "text": text}
     # Before: nothing is taken away that nobody will know of.
     await _note(engine, calls, options, f"{secret}:asked", {**entry, "outcome": "asked"})
-    taken: list[outcomes.Forced] = []
-    there: Sequence[str] = ()
-    for _ in range(_TRIES):
-        seen, _ = await query(engine, held.peek(), options, mutex.name, "force_release")
-        there = [public for _, public in seen.holders]
-        chosen = [value for value, public in seen.holders if holder in ("", public)]
-        for value in chosen:
-            outcome, _ = await query(engine, held.force(value, TOMB_MS), options, mutex.name, "force_release")
-            if isinstance(outcome, outcomes.Forced):
-                taken.append(outcome)
-        # Else it changed hands between the look and the script.
-        if taken or not chosen:
-            break
+    taken, there = await _take(engine, held, options, mutex.name, holder)
     fence = max((one.fence for one in taken), default=None)
     whose = _listed([one.holder for one in taken] or there)
-    entry |= {
-        "outcome": "released" if taken else "changed" if there else "free",
-        "holder": whose,
-        "fence": fence,
-    }
+    outcome = "released" if taken else "changed" if there else "free"
     if taken:
         engine.count("forced")
         log.warning(
             "%r was force-released from %s: %s", mutex.name, whose or _NOT_PAWLOCK, text,
             extra={"pawlock_name": mutex.name},
         )  # fmt: skip
-    await _note(engine, calls, options, f"{secret}:done", entry)
+    done = {**entry, "outcome": outcome, "holder": whose, "fence": fence}
+    await _note(engine, calls, options, f"{secret}:done", done)
     if fence is not None:
         return Forced(mutex.name, whose, fence, str(kind), len(taken))
     if there:
@@ -283,12 +241,32 @@ async def force_release(
     raise NotHeld(f"{doing}: {why}", name=mutex.name, operation="force_release")
 
 
-def _as_kind(names: Namespace, mutex: Primitive, kind: object) -> Forceable:
+async def _take(
+    engine: Engine, held: Forceable, options: Terms, name: str, holder: str
+) -> tuple[list[outcomes.Forced], list[str]]:
+    """What was taken from one holder, or from all; and who held the name."""
+    taken: list[outcomes.Forced] = []
+    there: list[str] = []
+    for _ in range(_TRIES):
+        seen, _ = await query(engine, held.peek(), options, name, "force_release")
+        there = [public for _, public in seen.holders]
+        chosen = [value for value, public in seen.holders if holder in ("", public)]
+        for value in chosen:
+            outcome, _ = await query(engine, held.force(value, TOMB_MS), options, name, "force_release")
+            if isinstance(outcome, outcomes.Forced):
+                taken.append(outcome)
+        # Else it changed hands between the look and the script.
+        if taken or not chosen:
+            break
+    return taken, there
+
+
+def _as_kind(engine: Engine, mutex: Primitive, kind: object) -> Forceable:
     if kind == mutex.kind:
         return cast("Forceable", mutex)
     if kind not in _OTHER_KINDS:
         raise ConfigurationError(f"kind must be one of lock, {', '.join(_OTHER_KINDS)}, got {kind!r:.40}")
-    found = names.look(str(kind), mutex.name) if listed_as(mutex) == mutex.kind else None
+    found = _other_kinds(engine, mutex).get(str(kind))
     if found is None:
         raise ConfigurationError(
             f"a key that is shared with other programs can only be held as lock, not as {kind}"
