@@ -26,10 +26,8 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's
         if cmd_name not in VERBS:
             return None
-        module, attribute, _ = VERBS[cmd_name]
-        command = getattr(import_module(module), attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{module}.{attribute} is not a click command")
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"pawlock.cli.{name}"), name)
         return command
 
     def invoke(self, ctx: click.Context) -> object:

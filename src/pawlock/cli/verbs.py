@@ -5,17 +5,17 @@ from __future__ import annotations
 __all__ = ["VERBS", "overview"]
 
 VERBS = {
-    "doctor": ("pawlock.cli.doctor", "doctor", "Check a server for settings that break locks."),
-    "force-release": ("pawlock.cli.force_release", "force_release", "End the lease of another client."),
-    "ls": ("pawlock.cli.ls", "ls", "List all held locks."),
-    "once": ("pawlock.cli.once", "once", "Run a command once, and tell later callers its exit code."),
-    "run": ("pawlock.cli.run", "run", "Run a command while holding a lock, or leading."),
-    "serve": ("pawlock.cli.serve", "serve", "Serve locks over HTTP."),
-    "server": ("pawlock.cli.server", "server", "Start, stop and inspect the embedded server."),
-    "show": ("pawlock.cli.show", "show", "Show one lock: holder, queue, audit log."),
-    "top": ("pawlock.cli.top", "top", "Show held locks live."),
+    "doctor": "Check a server for settings that break locks.",
+    "force-release": "End the lease of another client.",
+    "ls": "List all held locks.",
+    "once": "Run a command once, and tell later callers its exit code.",
+    "run": "Run a command while holding a lock, or leading.",
+    "serve": "Serve locks over HTTP.",
+    "server": "Start, stop and inspect the embedded server.",
+    "show": "Show one lock: holder, queue, audit log.",
+    "top": "Show held locks live.",
 }
-"""Module, attribute and what it is for, by verb."""
+"""What each verb does; a verb is a function in a module of the same name, with an underscore for a hyphen."""
 
 _OVERVIEW = """\
 Usage: pawlock [OPTIONS] COMMAND [ARGS]...
@@ -40,4 +40,4 @@ Commands:
 def overview() -> str:
     """What `pawlock --help` prints."""
     width = max(map(len, VERBS)) + 2
-    return _OVERVIEW.format("\n".join(f"  {name:<{width}}{VERBS[name][2]}" for name in sorted(VERBS)))
+    return _OVERVIEW.format("\n".join(f"  {name:<{width}}{VERBS[name]}" for name in sorted(VERBS)))
