@@ -3,8 +3,8 @@
 ``local``: excludes the threads, tasks and clients of this process, by leases that no server has; those that the server
 granted here before count for as long as they are valid. ``open``: everybody goes on. Both are shown by
 ``lease.degraded``, logged once per name, and counted. A degraded lease has fence 0, below every fence, so whatever
-checks fences refuses it. The server is asked again by everybody who comes, or waits here, and its answer counts; but
-nobody of this process is granted anything beside a local holder.
+checks fences refuses it. Each new caller, and each that waits here, asks the server again, and its answer counts; but
+while a local lease is held, no other caller in this process is granted one.
 
 Only an outage counts: where something other than the server answers, or TLS fails, the error is raised.
 """

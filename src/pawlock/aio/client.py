@@ -147,14 +147,14 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
         return await operator.inspect(engine_here(self), plan.primitive, plan.options, waiters)
 
     async def locks(self, *, progress: Callable[[int, int], object] | None = None) -> list[LockInfo]:
-        """Return all names of the namespace that are held now, by whoever, sorted by name.
+        """List the held names of the namespace, of all clients, sorted by name.
 
-        The keys of the server are looked at, a thousand at a time and with a pause after each step, so that it is never
-        kept from others; a server with a million keys takes some seconds. Of a name that is held throughout, the list
-        is sure; of others it is what was seen.
+        Scans the keys of the server, a thousand at a time with a pause after each step, so that other clients are never
+        blocked for long; a million keys take a few seconds. A name that is held throughout the scan is always listed;
+        one that is acquired or released meanwhile may be missing.
 
         Args:
-            progress: Called after each step: how many keys were looked at, and about how many there are.
+            progress: Called after each step with the number of keys scanned so far, and the approximate total.
 
         Raises:
             BackendError: The server could not be asked.

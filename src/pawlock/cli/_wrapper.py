@@ -336,7 +336,7 @@ class Turn:
 
     def _release(self, lease: pawlock.Lease, code: int | None) -> bool:
         """Give the lease back; False when it turns out not to have been ours any more."""
-        self._signals.raises = True  # for who does not want to wait for a server that is away
+        self._signals.raises = True  # a second signal ends the wait for a server that is away
         try:
             self.give_back(lease, code)
         except (NotHeld, LeaseLost) as error:

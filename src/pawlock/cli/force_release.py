@@ -54,14 +54,12 @@ it. Writes it already made are not undone. The audit log records who did it, whe
 
 @click.command("force-release", epilog=_EXAMPLES, context_settings=SETTINGS)
 @name_argument
-@click.option(
-    "--kind", type=click.Choice(_KINDS), help="As what it is held; default: as what it is found held."
-)
+@click.option("--kind", type=click.Choice(_KINDS), help="Kind of the lease (default: the kind that is held).")
 @click.option(
     "--holder",
     metavar="TEXT",
     default="",
-    help="Who is to lose it, as `show` prints it; default: all who hold it.",
+    help="Holder to release, as `show` prints it (default: all holders).",
 )
 @click.option("--reason", metavar="TEXT", help="Reason for the audit log; prompted for on a terminal.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -94,7 +92,7 @@ def force_release(**given: Any) -> int:
 
 
 def _found(client: Client, given: dict[str, Any]) -> tuple[Any, LockInfo | None]:
-    """As what the name is held, and what is known of that; None: nobody holds it."""
+    """The kind that holds the name, and its state; None if nobody holds it."""
     held = {info.kind.partition(".")[0]: info for info in find(client, given["name"], 0) if info.held}
     kind = given["kind"] or next(iter(held), "lock")
     if not given["kind"] and len(held) > 1:

@@ -45,8 +45,8 @@ Exit codes:
   0   success, even if no lock is held   69  the server is unreachable or refused
   64  wrong usage
 
-The keys of the server are looked at, a thousand at a time, so that other clients are not kept waiting; on a terminal,
-a long list shows how far it is. AGE uses the clock of this machine. If no lock is held, a note goes to standard error.
+Scans the keys of the server, a thousand at a time, so that other clients are not blocked; on a terminal, a long scan
+shows its progress. AGE uses the clock of this machine. If no lock is held, a note goes to standard error.
 """
 
 
@@ -125,17 +125,17 @@ def _everywhere(infos: list[tuple[str, LockInfo]], given: dict[str, Any]) -> int
 
 
 class Progress:
-    """Shows on a terminal how far a long list is, and takes that away at the end."""
+    """Shows the progress of a long scan on a terminal, and clears it at the end."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
         self._shown = False
 
-    def __call__(self, looked: int, total: int) -> None:
-        """So many keys were looked at."""
+    def __call__(self, scanned: int, total: int) -> None:
+        """Show how many keys were scanned."""
         if sys.stderr.isatty() and time.monotonic() - self._since >= _SHOW_AFTER:
             self._shown = True
-            sys.stderr.write(f"\r{looked:,} of {total:,} keys")
+            sys.stderr.write(f"\r{scanned:,} of {total:,} keys")
             sys.stderr.flush()
 
     def __enter__(self) -> Self:

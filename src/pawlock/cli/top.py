@@ -43,8 +43,8 @@ Exit codes:
   0    -n refreshes done   69  the server is unreachable, and output is not a terminal
   130  Ctrl-C              64  wrong usage
 
-Each refresh looks at all keys of the server, a thousand at a time; on a server with many, refreshes are further apart. On a
-terminal, `pawlock top` keeps running while the server is unreachable, and says so.
+Each refresh scans all keys of the server, a thousand at a time; with many keys, refreshes are further apart. On a terminal,
+`pawlock top` keeps running while the server is unreachable, and says so.
 """
 
 
@@ -94,7 +94,7 @@ def top(**given: Any) -> int:
 
 
 def _pause(given: Mapping[str, Any], began: float) -> None:
-    """Look at the server's keys no more than half of the time."""
+    """Wait for the interval, and for at least as long as the scan took."""
     time.sleep(max(given["interval"], time.monotonic() - began))
 
 

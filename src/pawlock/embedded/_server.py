@@ -160,7 +160,7 @@ def _supervised(state: Path) -> bool:
     """Whether a supervisor lives, or somebody is starting one."""
     try:
         with open(state / LOCK, opener=private) as file:
-            # Shared, so that several may look at once, and whoever is about to start one is in nobody's way.
+            # Shared, so that several processes may check at once, without keeping one from starting a supervisor.
             return not try_lock(file, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False

@@ -6,7 +6,7 @@ stays small, and nothing of pawlock. The library uses its parts too.
 The file ``lock`` in the state folder is held with flock(2) by the supervisor for as long as it lives; the kernel drops
 the hold with the process, however that ends. The starter takes it and hands it over, so that of many starters one
 starts anything. A shell starts the server and then becomes the supervisor, so that neither waits for the other. A server
-whose supervisor was killed goes on, and whoever comes next gives it another one.
+whose supervisor was killed goes on, and the next program that connects starts another supervisor.
 """
 
 # pathlib would add to the start-up and memory of a process that mostly sleeps, so:

@@ -12,7 +12,7 @@ end
 
 -- Reads the queue up to its first live ticket and writes nothing, so that a key of a wrong type stops the script
 -- before its first write. `head` is the first in the queue, where the caller knows it: mostly it is live, and
--- nobody else is looked at. The ticket of `own` counts as one that expires at `own_expiry_ms`.
+-- no other ticket is read. The ticket of `own` counts as one that expires at `own_expiry_ms`.
 local function plan(head, own, own_expiry_ms)
   local found, from = {drop = {}}, 0
   call('ZCARD', QUEUE)

@@ -74,7 +74,7 @@ local function bury(key, tomb_ms, mark)
   end
 end
 
--- The refusal of a channel that no ticket can hold; to be looked at before the first write.
+-- The refusal of a channel that no ticket can hold; to be checked before the first write.
 local function bad_channel(channel)
   return string.find(channel, '%s') and redis.error_reply('PAWLOCKARG a channel must not contain white space')
 end

@@ -1,4 +1,4 @@
-"""From the keys of a server to the names that are held by them: what the primitives make of names, the other way round."""
+"""Maps the keys of a server back to lock names: the inverse of how the primitives build keys from names."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def _is_namespace(text: str) -> bool:
 
 
 class Finder:
-    """Says of a key which name it is held by.
+    """Finds the name that a key holds.
 
     Args:
         engine: Makes the requests.
         namespace: The namespace as keys begin with it; ``""``: names are keys.
         options: Of the client.
-        everywhere: Whether a key may be of any namespace: what stands before its first colon.
+        everywhere: Whether to accept keys of any namespace: the text before the first colon.
     """
 
     def __init__(self, engine: ServerEngine, namespace: str, options: Terms, *, everywhere: bool) -> None:
@@ -49,11 +49,7 @@ class Finder:
         self._forms: dict[str, dict[tuple[str, str], Entry]] = {}
 
     def __call__(self, key: str) -> Found | None:
-        """The name of a key that ``NamespaceCalls.scan`` has found.
-
-        Returns:
-            None for a key that tells of no holder, or that no primitive makes of a name.
-        """
+        """The name of a key that ``NamespaceCalls.scan`` has found; None if the key holds none."""
         if self._namespace and not self._everywhere:
             return next(self._names_of(self._namespace, key), None)
         # It is the fence, behind the key of a lock's name or behind the key of permits.
@@ -76,7 +72,7 @@ class Finder:
                     yield Found(unquote(namespace), entry.family if entry.part else entry.kind, primitive)
 
     def _forms_of(self, namespace: str) -> dict[tuple[str, str], Entry]:
-        """What stands before and behind a name in the key of each family."""
+        """The prefix and suffix around the name in the key of each family."""
         if namespace not in self._forms:
             forms = self._forms[namespace] = {}
             # A name with braces, which only one without a namespace keeps, has its helper keys behind it.

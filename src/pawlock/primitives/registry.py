@@ -47,7 +47,7 @@ class Entry:
         refuses: Whether its fence may be used to refuse a write: it rises with every grant and nobody shares it.
         adopt: Whether ``detach`` and ``adopt`` pass a lease on to another process.
         inspects: Whether ``client.inspect(name)`` shows its holders.
-        record: The primitive of a name for who has only the kind and the name, as the list of locks: made of the
+        record: The primitive of a name for a caller that has only the kind and the name, as the list of locks: made of the
             engine, the namespace, the name and the options of the client. None: it is in no such list.
         redlock: Whether a majority of independent nodes can keep it.
         scripts: The package that holds its ``.lua`` files.

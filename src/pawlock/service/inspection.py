@@ -112,7 +112,7 @@ def _primitive_of(space: Space, spec: LeaseSpec) -> Primitive:
     ),
 )
 async def names(request: Request) -> Response:
-    """All held names of the namespace, whoever holds them. The keys of the server are looked at, in small steps.
+    """List the held names of the namespace, of all clients, by scanning the keys of the server in small steps.
 
     Query: ``search`` (part of a name or holder), ``limit`` (default 1,000).
     """
@@ -132,10 +132,10 @@ async def names(request: Request) -> Response:
     ),
 )
 async def force(request: Request) -> Response:
-    """End the leases of who holds a name, and grant it to the next waiters; the audit log records the reason.
+    """End the leases of the holders of a name, and grant it to the next waiters; the audit log records the reason.
 
-    A semaphore and an rwlock may have several holders; ``holder`` says which one is meant, as the look shows it. Where
-    nothing was released the answer is a 409.
+    A semaphore and an rwlock may have several holders; ``holder`` selects one, as the inspection shows it. 409 if
+    nothing was released.
     """
     ctx = RequestContext(request, "force")
     body = await ctx.read(schemas.Force)

@@ -135,7 +135,7 @@ class Force(_Body):
         description="Reason, for the audit log."
     )
     holder: Annotated[str, Field(max_length=500)] = Field(
-        "", description="Who is to lose it, as the look shows it; default: all who hold it."
+        "", description="The holder to release, as the inspection shows it; default: all holders."
     )
 
 

@@ -96,7 +96,7 @@ class Space:
         return cast("Engine", engine_here(self.client))
 
     async def locks(self) -> list[LockInfo]:
-        """All held names. The server is looked through once at a time, for all who ask meanwhile."""
+        """All held names. One scan at a time: those who ask meanwhile share the next one."""
         asked = now()
         async with self._listing:
             if self._listed[0] < asked:

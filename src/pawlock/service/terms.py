@@ -13,7 +13,7 @@ _TICKET_TTL = 3.0
 RETRY_FOR = 1.5
 """Seconds that a request keeps retrying an unreachable server, before its client is asked to retry."""
 RETRY_WAITING_FOR = 10.0
-"""The same of who waits in a queue: a failover fits in, and the place is kept."""
+"""The same for a request that waits in a queue: long enough for a failover, and it keeps its place."""
 
 
 @lru_cache(maxsize=1024)

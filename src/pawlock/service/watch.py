@@ -87,7 +87,7 @@ class Watch:
                         self._recent.extend(_changes(self._locks, found))
                     self._locks = found
                     self._publish(self._snapshot(found))
-                # On a server with many keys a look takes long: it is to have as long a rest.
+                # A scan of many keys takes long: rest for as long.
                 await asyncio.sleep(max(_EVERY, now() - began))
         finally:
             self._publish(None)

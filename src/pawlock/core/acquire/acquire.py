@@ -253,7 +253,7 @@ async def _refuse_late(engine: Engine, plan: Plan, attempt: Attempt, waiter: Wai
 
 
 async def _wait_for_grant(engine: Engine, plan: Plan, waiter: Waiter, attempt: Attempt) -> Grant | None:
-    """Ask for a waiter until it is served or the time is up; meanwhile it is looked at for deadlocks."""
+    """Ask for a waiter until it is served or the time is up; meanwhile it is checked for deadlocks."""
     until = attempt.until
     engine.check_open(plan.primitive.name)
     if engine.quorum is not None:

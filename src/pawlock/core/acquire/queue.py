@@ -187,7 +187,7 @@ async def _ask(
             if fault.maybe_applied:
                 waiter.missed()
             elif fault.kind is FaultKind.WRONG_KEY and not waiter.unanswered and not waiter.queued:
-                # Types are looked at before anything is written: there is nothing to take back.
+                # Types are checked before anything is written: there is nothing to take back.
                 waiter.become(WaiterState.NEW)
             why = await explained(engine, call, fault) if call is not None else fault
             pause = pause_after(

@@ -172,7 +172,7 @@ class NamespaceCalls(Protocol):
     """The calls about a namespace as a whole."""
 
     def scan_key(self, number: int) -> str:
-        """A key that says which server is looked at; see ``Carrier.key_for_each``."""
+        """A key that selects the server to scan; see ``Carrier.key_for_each``."""
         ...
 
     def scan(self, node: str, cursor: str, count: int, *, everywhere: bool) -> Request:

@@ -28,7 +28,7 @@ local function stay(number)
 end
 
 if barrier.waits > 0 then
-  -- First: a server out of memory then lets the rest pass, so that who waits can stay.
+  -- First: a server out of memory then lets the rest pass, so that those who wait can stay.
   call('PEXPIREAT', WAITING, digits(math.max(expiry_ms, barrier.expiry_ms)))
   stay(tonumber(string.match(call('HGET', TICKETS_OF, token) or '', '^w (%d+) ') or '0'))
   sweep()

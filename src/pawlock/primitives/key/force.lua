@@ -3,7 +3,7 @@
 -- args: how (publish, spublish or push), where (the channel; '' for a list), what (the message, or the life of the list
 --   in ms), value (of the name's key), tomb_ms, fence_ttl_ms, rid
 -- returns: what force.lua of the mutex returns
--- invariant: that of the mutex, which runs as it is; nobody is told before the name was given back.
+-- invariant: that of the mutex, which runs as it is; the other waiters are notified only after the name was released.
 local how, where, what = table.remove(ARGV, 1), table.remove(ARGV, 1), table.remove(ARGV, 1)
 local OTHER = KEYS[6]
 local function take_away()

@@ -3,7 +3,7 @@
 -- loudly, so that a script can never pass here by a command that was guessed at. A test holds this to real servers,
 -- command by command.
 --
--- Every change is also noted in `out`, four words each, for whoever looks at the keys from outside: `d` key was
+-- Every change is also noted in `out`, four words each, for observers of the keys: `d` key was
 -- deleted, `x` key expires at, `s` key is a string, `h` / `H` field of a hash was set / deleted, `z` / `Z` member of a
 -- sorted set was put / taken out, `l` key is an empty list, `a` an element at its end.
 local host = ...
