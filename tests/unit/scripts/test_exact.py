@@ -178,6 +178,15 @@ def test_a_release_by_an_operator_is_answered_the_same_again(names: Names) -> No
     assert names.state()[NAME][1] == B
 
 
+def test_what_ended_by_itself_is_not_said_to_be_taken_by_an_operator(names: Names) -> None:
+    known(names)
+    names.acquire(A)
+    names.acquire(B)
+    assert names.call("leave", A, A, 5000, 0, DAY) == ["R"]
+    assert names.call("force", A, A, 5000, DAY) == ["A", "host:1/b", "other"]
+    assert names.state()[NAME][1] == B
+
+
 KEYS_OF_PERMITS = ["n", FENCE, QUEUE, TICKETS]
 
 

@@ -15,7 +15,7 @@ if refusal then
   return refusal
 end
 if value ~= expected then
-  if call('EXISTS', DEAD) == 1 then
+  if call('GET', DEAD) == 'forced' then
     return {'R', RID, tonumber(fence[1] or '0'), public(expected)}
   end
   return {'A', RID, public(value), present(value)}
