@@ -37,3 +37,16 @@ async def test_a_namespace_that_nobody_asks_for_makes_room(
     lease.check()
     await lease.release()
     await known.close()
+
+
+async def test_a_watched_namespace_keeps_no_other_from_making_room(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spaces, "_MOST_SPACES", 2)
+    known = Spaces(server.url)
+    watched, idle = known.of("a"), known.of("b")
+    # The watch of the other one counts as a request each second.
+    idle.used_at -= 61
+    known.of("c")
+    assert known.of("a") is watched
+    await known.close()

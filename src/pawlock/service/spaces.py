@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -174,7 +173,7 @@ class Spaces:
 
     def __init__(self, target: object) -> None:
         self.target = target
-        self._spaces: OrderedDict[str, Space] = OrderedDict()
+        self._spaces: dict[str, Space] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
     def of(self, namespace: str) -> Space:
@@ -200,7 +199,6 @@ class Spaces:
                 )
             space = self._spaces[namespace] = Space(namespace, client)
         space.used_at = now()
-        self._spaces.move_to_end(namespace)
         return space
 
     def known_to(self, who: Principal) -> list[str]:
@@ -211,7 +209,8 @@ class Spaces:
         """Close what was not asked for the longest; a later request creates it again."""
         if len(self._spaces) < _MOST_SPACES:
             return
-        oldest = next((one for one in self._spaces.values() if not one.waiting), None)
+        idle = (one for one in self._spaces.values() if not one.waiting)
+        oldest = min(idle, key=lambda one: one.used_at, default=None)
         if oldest is None or now() - oldest.used_at < _IDLE:
             text = f"{_MOST_SPACES} namespaces are in use on this instance: retry in a minute"
             raise Problem(503, "NAMESPACE_LIMIT", text, retry_after=int(_IDLE))
