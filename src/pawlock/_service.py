@@ -160,26 +160,20 @@ class Book(Generic[L]):
         Raises:
             NotHeld: There is none.
         """
-        key, lease, more = (name, identifier), None, False
-        try:
-            # One step: of two threads, one gets it, and what a third puts meanwhile stays.
-            with self._guard:
-                if key in self._held:
-                    lease, rest = self._held[key][-1], self._held[key][:-1]
-                    if rest:
-                        self._held[key] = rest
-                        more = rest[-1] is lease
-                    else:
-                        del self._held[key]
-        except BaseException:
-            if lease is not None:
-                self._add(name, identifier, lease)
-            raise
-        if lease is None or (more and not lease):
+        key = name, identifier
+        # One step: of two threads, one gets it, and what a third puts meanwhile stays.
+        with self._guard:
+            holds = self._held.get(key, ())
+            if len(holds) > 1:
+                self._held[key] = holds[:-1]
+            else:
+                self._held.pop(key, None)
+        more = len(holds) > 1 and holds[-2] is holds[-1]
+        if not holds or (more and not holds[-1]):
             self.count(name, "failures")
             raise NotHeld(f"release {name!r}: {digest_of(identifier)} does not hold it", name=name)
         self._totals["released"] += 1
-        return None if more else lease
+        return None if more else holds[-1]
 
     def holds(self, name: str, identifier: str) -> tuple[L, ...]:
         """All leases of an identifier.
