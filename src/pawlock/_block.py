@@ -49,8 +49,12 @@ class InnerBlock(Block):
             self.held[0].drop_level()
 
 
+def _none() -> None:
+    """No block begins."""
+
+
 class _Begun(threading.local):
-    block: Any = staticmethod(lambda: None)
+    block: Any = staticmethod(_none)
 
 
 _begun = _Begun()
@@ -76,4 +80,6 @@ def _leave_by_hand(owner: Any, _: object, error: BaseException | None, __: objec
 def begun(owner: object) -> Block | None:
     """The block that begins here; None if an object was entered without one, by an ``ExitStack`` or by hand."""
     block: Block | None = _begun.block()
-    return block if block is not None and block.owner is owner and block.held is None else None
+    # Once: while its task sleeps on its way in or out, another one may enter the same object by hand.
+    _begun.block = _none
+    return block if block is not None and block.owner is owner else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -208,6 +209,34 @@ async def test_a_lease_is_released_in_another_task(aclient: pawlock.AsyncClient,
     assert free(valkey, "elsewhere")
     async with lock:
         pass
+
+
+async def test_who_enters_by_hand_while_a_block_begins_or_ends_keeps_its_own(
+    aclient: pawlock.AsyncClient, valkey: Server
+) -> None:
+    lock = aclient.lock("both ways", ttl=1)
+    turns: list[str] = []
+
+    async def in_a_block() -> None:
+        async with lock:
+            turns.append("block")
+
+    async def by_hand() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(lock)
+            gc.collect()
+            await asyncio.sleep(1.5)
+            assert not free(valkey, "both ways")
+            turns.append("stack")
+
+    holder = await lock.acquire()
+    # Both wait for it at once, and then one while the other leaves.
+    tasks = [asyncio.create_task(step()) for step in (in_a_block, by_hand)]
+    await asyncio.sleep(0.1)
+    await holder.release()
+    await asyncio.gather(*tasks)
+    assert turns == ["block", "stack"]
+    assert free(valkey, "both ways")
 
 
 # Re-entry
