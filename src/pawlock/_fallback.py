@@ -265,6 +265,9 @@ class _Nowhere:
         del timeout
         return call
 
+    def cast(self, call: Outcome) -> None:
+        """It has its answer."""
+
 
 class _Lease(ServerLease):
     """What is held without the server: until it is released, or ``max_hold`` ends it by the local clock."""

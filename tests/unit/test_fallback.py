@@ -274,6 +274,24 @@ def test_a_degraded_lease_that_a_signal_kept_from_its_caller_is_freed(own: Serve
         again.release()
 
 
+@each_api
+def test_a_degraded_lease_that_max_hold_ended_is_left_when_the_server_is_back(own: Server, api: str) -> None:
+    async def scenario() -> None:
+        client = connect(api, own.url)
+        own.kill()
+        lease = await done(client.lock("x", max_hold=0.2, **LOCAL).acquire())
+        own.restart(keep_data=True)
+        # A connection lives again, and nothing of the lease goes there.
+        await done((await done(client.lock("y").acquire())).release())
+        await nap(api, 0.3)
+        with pytest.raises(pawlock.NotHeld):
+            await done(lease.release())
+        assert lease.lost
+        await done(client.close())
+
+    play(api, scenario)
+
+
 BRIEF: dict[str, Any] = {**LOCAL, "ttl": 1.5}
 
 GRANTED: dict[str, Make] = {
