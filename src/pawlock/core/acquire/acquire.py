@@ -58,15 +58,6 @@ async def acquire(
     timeout: float | None,
     stop: StopSignal | None = None,
     *,
-    give: Callable[[HeldLease], T],
-) -> T: ...
-@overload
-async def acquire(
-    engine: Engine,
-    plan: Plan,
-    timeout: float | None,
-    stop: StopSignal | None = None,
-    *,
     or_none: bool,
     give: Callable[[HeldLease], T],
 ) -> T | None: ...
