@@ -7,8 +7,6 @@ from types import TracebackType
 from typing import Any
 from weakref import ref
 
-from pawlock.core.lease.record import HeldLease
-
 __all__ = ["Block", "InnerBlock", "Leaving", "begun"]
 
 
@@ -45,7 +43,7 @@ class InnerBlock(Block):
     __slots__ = ()
 
     def __del__(self) -> None:
-        if self.held is not None and isinstance(self.held[0], HeldLease):
+        if self.held is not None:
             self.held[0].drop_level()
 
 
