@@ -472,6 +472,28 @@ def test_row_12_a_handler_raises_at_some_steps_of_a_task(server: Server) -> None
     asyncio.run(_sweep_tasks(server, "block", Limit, iter(range(3, 400, 29))))
 
 
+def test_row_12_who_keeps_the_error_may_acquire_it_again(server: Server) -> None:
+    """As the ``except`` clause of a time limit does: the traceback keeps what was in hand."""
+    at, where = 0, "begin"
+    with pawlock.connect(server.url) as client:
+        client.lock("first").acquire().release()
+        while where:
+            at += 1
+            lock = client.lock(f"n{at}", ttl=TTL, ticket_ttl=TICKET)
+            striking = Struck(at, _limit)
+            try:
+                with striking:
+                    lock.acquire()
+            except Limit:
+                lock.acquire(pace() * (TTL + 1.0)).release()
+            where = striking.where
+    assert at > 10
+
+
+def _limit() -> None:
+    raise Limit
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)

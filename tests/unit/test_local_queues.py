@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
 
 import pawlock
+from pawlock.core.acquire.giving_up import pass_back
 from pawlock.core.acquire.local_wait import await_turn
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.release.release import release_or_raise
@@ -14,6 +16,7 @@ from pawlock.core.state.local_queue import LocalQueue, LocalQueues, LocalWaiter
 from pawlock.core.state.plan import Attempt
 from pawlock.core.state.records import ServerLease, Turn, Waiter
 from pawlock.model import LeaseState, LossReason, Release
+from tests.faults.steps import Struck
 from tests.support.refusal import case
 from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, unanswered
 
@@ -342,3 +345,22 @@ def test_who_waits_notices_by_itself_that_the_one_before_is_gone() -> None:
     )
     assert first.waiter is not None
     assert place.turn_holder() is first
+
+
+def test_row_12_who_was_interrupted_while_it_opened_the_queue_gives_it_back() -> None:
+    rig = Rig(held())
+    queues = rig.engine.queues.local
+    at, where = 0, "begin"
+    while where:
+        at += 1
+        mine = LocalWaiter()
+        with contextlib.suppress(InterruptedError), Struck(at, _interrupt) as striking:
+            queues.join(rig.plan.queue_key, mine)
+        where = striking.where
+        pass_back(rig.engine, rig.plan, mine, None)
+        assert not len(queues), where
+    assert at > 2
+
+
+def _interrupt() -> None:
+    raise InterruptedError

@@ -18,6 +18,7 @@ from pawlock.core.quorum.votes import GrantVotes, Majority
 from pawlock.core.retry import note_failure, patience
 from pawlock.core.state.local_queue import LocalQueue
 from pawlock.core.state.records import ServerLease, Waiter
+from pawlock.model import LeaseState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -58,8 +59,13 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
         local_queue = server_lease.local_queue = LocalQueue(
             queue_key, engine.guard, local_queues, server_lease
         )
-        if local_queues.setdefault(queue_key, local_queue) is not local_queue:
-            return None
+        try:
+            if local_queues.setdefault(queue_key, local_queue) is not local_queue:
+                return None
+        except BaseException:
+            # A signal handler raised: nobody gets the turn, however long the traceback keeps the server lease.
+            server_lease.state = LeaseState.LOST
+            raise
     return server_lease
 
 

@@ -299,11 +299,11 @@ class LocalQueues:
             local_queues = self.by_key
             local_queue = local_queues.get(key)
             if local_queue is None:
-                mine = LocalQueue(key, self._guard, local_queues, local_waiter)
+                # Noted before others can find it: interrupted from here on, the caller passes its turn on.
+                mine = local_waiter.local_queue = LocalQueue(key, self._guard, local_queues, local_waiter)
                 # One step under the interpreter's lock: two callers cannot both open the local queue.
                 local_queue = local_queues.setdefault(key, mine)
                 if local_queue is mine:
-                    local_waiter.local_queue = mine
                     return mine
             turn_holder = local_queue.turn_holder
             kept = not local_queue.is_orphaned(turn_holder)
