@@ -20,10 +20,7 @@ from tests.support.history.linearizable import TooManySteps, Verdict, linearizab
 from tests.support.history.models import (
     FencedMutex,
     Model,
-    Mutex,
     ReadWrite,
-    ReentrantFencedMutex,
-    ReentrantMutex,
     Semaphore,
     Step,
 )
@@ -35,12 +32,9 @@ __all__ = [
     "Journal",
     "Mode",
     "Model",
-    "Mutex",
     "Operation",
     "Outcome",
     "ReadWrite",
-    "ReentrantFencedMutex",
-    "ReentrantMutex",
     "Rules",
     "Semaphore",
     "Step",

@@ -140,9 +140,7 @@ def _overlaps(name: str, spans: list[_Span]) -> Iterator[Violation]:
 
 
 def _excludes(one: _Span, other: _Span) -> bool:
-    if one.operation.whose == other.operation.whose:
-        return False
-    return Mode.EXCLUSIVE in (one.mode, other.mode)
+    return one.operation is not other.operation and Mode.EXCLUSIVE in (one.mode, other.mode)
 
 
 # Fences -------------------------------------------------------------------------------------------------------------
@@ -167,7 +165,7 @@ def _fences_of(history: History, name: str) -> Iterator[Violation]:
     seen: dict[int | None, Operation] = {}
     for operation in grants:
         first = seen.setdefault(operation.fence, operation)
-        if first.whose != operation.whose and not _let_in_together(first, operation):
+        if first is not operation and not _let_in_together(first, operation):
             yield Violation("fences", name, f"two owners have {operation.fence}", (first, operation))
     by_end = sorted(grants, key=lambda op: op.end)
     highest: Operation | None = None
@@ -192,9 +190,7 @@ def _fence(operation: Operation) -> int:
 
 
 def _falls(before: Operation, after: Operation) -> bool:
-    if _fence(after) == _fence(before):
-        return before.whose != after.whose
-    return _fence(after) < _fence(before)
+    return _fence(after) <= _fence(before)
 
 
 def _fallen(name: str, before: Operation, after: Operation) -> Violation:

@@ -84,34 +84,30 @@ def linearizable(history: History, model: Model, name: str = "", *, most: int = 
         if len(names) > 1:
             raise ValueError(f"which name is to be judged: {', '.join(names)}?")
         name = names[0] if names else ""
-    of_process = bool(getattr(model, "of_process", False))
-    steps = sorted(steps_of(history, name, of_process=of_process), key=lambda step: step.start)
+    steps = sorted(steps_of(history, name), key=lambda step: step.start)
     return _search(name, steps, model, most)
 
 
-def steps_of(history: History, name: str, *, of_process: bool = False) -> Iterator[Step]:
+def steps_of(history: History, name: str) -> Iterator[Step]:
     """What may have happened to a name, by its history: the calls that may have worked, and leases that may have ended.
 
     Args:
         history: What happened.
         name: The name.
-        of_process: Whether an acquire without an owner is its process'; default False: it is an owner of its own.
     """
     for operation in history.of(name, "acquire"):
         if operation.outcome is Outcome.FAIL:
             continue
-        whose = operation.owner or (operation.process if of_process else operation.id)
         unsure = operation.outcome is Outcome.INFO
         yield Step(
             "acquire",
-            whose,
+            operation.id,
             operation.start,
             inf if unsure else operation.end,
             unsure,
             operation.mode,
             operation.permits,
             operation.fence,
-            operation.id,
         )
         released = False
         for other in operation.ended_by:
@@ -120,9 +116,9 @@ def steps_of(history: History, name: str, *, of_process: bool = False) -> Iterat
             doubt = other.outcome is Outcome.INFO
             released = released or (other.action == "release" and not doubt)
             end = inf if doubt else other.end
-            yield Step(other.action, whose, other.start, end, doubt, operation=other.id)
+            yield Step(other.action, operation.id, other.start, end, doubt)
         if not released:
-            yield Step("expire", whose, _may_end(operation), inf, True, operation=operation.id)
+            yield Step("expire", operation.id, _may_end(operation), inf, True)
 
 
 def _may_end(operation: Operation) -> float:

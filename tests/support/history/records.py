@@ -50,7 +50,6 @@ class Operation:
         mode: Of an acquire: what it asked for.
         permits: Of an acquire with ``Mode.PERMITS``: how many.
         limit: How many permits there are, as the caller knew it; 0 where there are none.
-        owner: Whose lease it is, where several calls count as one owner (re-entry); ``""``: nobody else's.
         lease: Of a release, downgrade or write: the ``id`` of its acquire.
         fence: Of an acquire that is ``OK``, or of a write: its fence; None: not known.
         deadline: Of an acquire that is ``OK``: until when its owner may rely on it, as last heard.
@@ -71,7 +70,6 @@ class Operation:
     mode: Mode = Mode.EXCLUSIVE
     permits: int = 1
     limit: int = 0
-    owner: str = ""
     lease: str = ""
     fence: int | None = None
     deadline: float = inf
@@ -88,11 +86,6 @@ class Operation:
         return self.action == "acquire" and self.outcome is Outcome.OK
 
     @property
-    def whose(self) -> str:
-        """The owner: as given, else the operation itself (each lease for its own)."""
-        return self.owner or self.id
-
-    @property
     def sure_until(self) -> float:
         """Until when the owner of a granted lease was surely right to rely on it."""
         left = min((r.start for r in self.ended_by if r.action == "release"), default=inf)
@@ -104,8 +97,6 @@ class Operation:
         words = [f"[{self.start - origin:.6f} – {end}]", self.process, self.action, self.outcome]
         if self.action == "acquire" and self.mode is not Mode.EXCLUSIVE:
             words.append(self.mode if self.mode is Mode.SHARED else f"{self.permits} of {self.limit} permits")
-        if self.owner:
-            words.append(f"owner {self.owner}")
         if self.fence is not None:
             words.append(f"fence {self.fence}")
         if self.queued is not None:
@@ -134,7 +125,6 @@ class _Recording(ABC):
         mode: Mode = Mode.EXCLUSIVE,
         permits: int = 1,
         limit: int = 0,
-        owner: str = "",
         lease: str = "",
         fence: int | None = None,
     ) -> str:
@@ -148,7 +138,6 @@ class _Recording(ABC):
             mode: Of an acquire: what it asks for.
             permits: Of an acquire with ``Mode.PERMITS``: how many; default 1.
             limit: How many permits there are; default 0, for what has none.
-            owner: Whose lease it is, where several calls count as one owner (re-entry); default: this call's alone.
             lease: Of a release, downgrade or write: what ``invoke`` gave for its acquire.
             fence: Of a write: the fence that it shows.
 
@@ -167,7 +156,6 @@ class _Recording(ABC):
             mode=mode,
             permits=permits,
             limit=limit,
-            owner=owner,
             lease=lease,
             fence=fence,
         )

@@ -144,13 +144,6 @@ def what_the_server_forgot_excludes_nobody(s: Story) -> None:
 
 
 @good
-def one_owner_re_enters(s: Story) -> None:
-    s.hold("t1", 1, 6, 1, owner="job")
-    s.hold("t2", 2, 3, 1, owner="job")
-    s.hold("t3", 7, 8, 2, owner="other")
-
-
-@good
 def readers_share_and_a_downgraded_writer_joins_them(s: Story) -> None:
     lease = s.take("w", 0, 1, 1)
     s.give(lease, 3, 3.1, action="downgrade")

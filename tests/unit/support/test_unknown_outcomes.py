@@ -9,10 +9,7 @@ from tests.support.history import (
     History,
     Mode,
     Model,
-    Mutex,
     ReadWrite,
-    ReentrantFencedMutex,
-    ReentrantMutex,
     Semaphore,
     linearizable,
 )
@@ -51,17 +48,7 @@ _ONE_OWNER = ("A+1 A- B+2", "A+1 A-? B+2", "A+1? B+2 B- C+3", "A+? B+? C+? D+9",
 _TWO_OWNERS = ("A+1 B+2", "A+1 A-! B+2", "A+1 B+2 A-", "A+? B+2 C+3", "A+1 A-? B+2 C+3")
 
 GOOD: list[tuple[Model, str]] = [
-    *[
-        (one(), text)
-        for one in (Mutex, FencedMutex, ReentrantMutex, ReentrantFencedMutex)
-        for text in _ONE_OWNER
-    ],
-    (ReentrantMutex(), "A+ A+ A- A- B+"),
-    (ReentrantMutex(), "A+ A+? A- B+"),
-    (ReentrantMutex(), "A+ A+ A-? A- B+"),
-    (ReentrantFencedMutex(), "A+7 A+7 A- A- B+8"),
-    (ReentrantFencedMutex(), "A+ A+7 A- A- B+8"),
-    (ReentrantFencedMutex(), "A+? A+7 A- B+8"),
+    *[(FencedMutex(), text) for text in _ONE_OWNER],
     (Semaphore(3), "2A+ 1B+ 1C+? B-"),
     (Semaphore(3), "2A+ A-? 3B+"),
     (Semaphore(3), "1A+ 1A+ 1A+"),
@@ -72,18 +59,7 @@ GOOD: list[tuple[Model, str]] = [
     (ReadWrite(), "A+? B+2r C+3r"),
 ]
 BAD: list[tuple[Model, str]] = [
-    *[
-        (one(), text)
-        for one in (Mutex, FencedMutex, ReentrantMutex, ReentrantFencedMutex)
-        for text in _TWO_OWNERS
-    ],
-    *[(one(), text) for one in (FencedMutex, ReentrantFencedMutex) for text in ("A+5 A- B+4", "A+5 A-? B+5")],
-    (Mutex(), "A+ A+"),
-    (ReentrantMutex(), "A+ A+ A- B+"),
-    (ReentrantMutex(), "A+ A+ A-? B+"),
-    (ReentrantMutex(2), "A+ A+ A+"),
-    (ReentrantFencedMutex(), "A+7 A+8"),
-    (ReentrantFencedMutex(), "Z+9 Z- A+ A+7"),
+    *[(FencedMutex(), text) for text in (*_TWO_OWNERS, "A+5 A- B+4", "A+5 A-? B+5", "A+ A+")],
     (Semaphore(3), "2A+ 2B+"),
     (Semaphore(3), "2A+ A-! 2B+"),
     (Semaphore(3), "2A+ 2A+"),
