@@ -103,10 +103,12 @@ def test_row_59_a_paused_listener_is_dropped(
     client: Client, rival: Client, proxy: Proxy, server: Server
 ) -> None:
     """The server drops a subscriber that does not read; what it missed it asks for."""
-    held = rival.lock(ttl=20).acquire(5)
-    waiting = client.lock(ttl=20, ticket_ttl=3).start(20)
+    held = rival.lock(ttl=60).acquire(5)
+    waiting = client.lock(ttl=60, ticket_ttl=60).start(20)
     until(lambda: waiters(server, "n") == 1, what="the ticket")
+    missed = proxy.cut_push("message", times=1)
     held.release()
+    proxy.wait_hit(missed)
     with redis.Redis(unix_socket_path=server.socket_path) as plain:
         plain.client_kill_filter(_type="pubsub", skipme=True)
     waiting.result(5).release()
