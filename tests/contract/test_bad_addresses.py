@@ -150,10 +150,10 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_ipv6_address_and_a_coded_password(valkey: Server) -> None:
     """Both reach the server as they were meant."""
-    with Server("valkey", args=["--requirepass", "p@ss:w/rd#%", "--bind", "127.0.0.1", "::1"]) as server:
+    with Server("valkey", args=["--requirepass", "p@ss:w/rd#%?ü", "--bind", "127.0.0.1", "::1"]) as server:
         for host in ("127.0.0.1", "[::1]"):
             with (
-                pawlock.connect(f"redis://:p%40ss%3Aw%2Frd%23%25@{host}:{server.port}/0") as client,
+                pawlock.connect(f"redis://:p%40ss%3Aw%2Frd%23%25%3F%C3%BC@{host}:{server.port}/0") as client,
                 client.lock("x"),
             ):
                 pass

@@ -203,11 +203,6 @@ async def test_every_door_warns_at_its_caller(valkey: Server) -> None:
         assert [w.filename for w in caught if w.category is RuntimeWarning] == [__file__], enter
 
 
-def test_the_client_of_threads_without_a_loop_does_not_warn(client: pawlock.Client) -> None:
-    with client.lock("quiet"):
-        pass  # a warning is an error in these tests
-
-
 async def test_an_acquisition_may_be_made_a_task(valkey: Server) -> None:
     async with pawlock.connect_async(valkey.url) as client:
         lock = client.lock("task")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -63,13 +62,6 @@ def test_a_poor_quorum_is_warned_of_with_the_reason() -> None:
         with pytest.warns(RuntimeWarning, match=word) as told:
             connect(api, urls)
         assert told[0].filename.endswith("apis.py"), "it points at the caller"
-
-
-def test_an_odd_number_is_not_warned_of() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for count in (3, 5, 7):
-            pawlock.connect([f"redis://127.0.0.1:{port}" for port in range(1, count + 1)])
 
 
 def test_options_of_the_masters() -> None:

@@ -81,8 +81,9 @@ def test_what_is_waited_for(url: str) -> None:
     with pawlock.connect(url) as one, pawlock.connect(url) as two:
         for name in NAMES[:3]:
             latch = one.latch(f"latch {name}", 2)
-            with started_threads(partial(two.latch(f"latch {name}", 2).wait, 10)):
+            with started_threads(partial(two.latch(f"latch {name}", 2).wait, 10)) as passed:
                 latch.count_down()
+                assert not passed
                 latch.count_down()
             with started_threads(partial(two.barrier(f"barrier {name}", 2).wait, 10)):
                 one.barrier(f"barrier {name}", 2).wait(10)
