@@ -35,9 +35,10 @@ class PermitRig(Rig):
         return self.run("acquire", args, dead=tok)
 
     def again(
-        self, tok: str, mode: str = "1", *, permits: int = 0, ttl: int = 1000, ticket_ttl: int = 300
-    ) -> Reply:
-        return self.run("renew", (tok, mode, permits, ttl, ticket_ttl, "", self.fence_ttl))
+        self, tok: str, mode: str = "1", *, permits: int = 0, ttl: int = 1000, ticket_ttl: int = 300,
+        channel: str = "",
+    ) -> Reply:  # fmt: skip
+        return self.run("renew", (tok, mode, permits, ttl, ticket_ttl, channel, self.fence_ttl))
 
     def give(self, tok: str, mode: str = "1", *, permits: int = 0, tomb: int = 0, close: int = 0) -> Reply:
         return self.run("leave", (tok, mode, permits, tomb, close, self.fence_ttl), dead=tok)

@@ -423,9 +423,11 @@ def test_a_full_queue_refuses(rig: Rig) -> None:
 
 def test_a_channel_with_white_space_is_refused(rig: Rig) -> None:
     rig.acquire(A)
+    rig.acquire(C)
     before = rig.raw()
-    with pytest.raises(Exception, match="PAWLOCKARG"):
-        rig.acquire(B, channel="a b")
+    for ask, tok in ((rig.acquire, B), (rig.renew, C)):
+        with pytest.raises(Exception, match="PAWLOCKARG"):
+            ask(tok, channel="a b")
     assert rig.raw() == before
 
 

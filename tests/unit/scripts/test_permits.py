@@ -109,6 +109,18 @@ def test_whoever_can_never_be_served_is_taken_out_and_told(rig: PermitRig) -> No
     assert set(rig.state().holders) == {C}
 
 
+def test_a_channel_with_white_space_is_refused(rig: PermitRig) -> None:
+    """It would stand in the ticket, and every script that reads the queue would fail."""
+    rig.take(A, permits=1)
+    rig.take(C, permits=1)
+    before = rig.raw()
+    for ask, tok in ((rig.take, B), (rig.again, C)):
+        with pytest.raises(Exception, match="PAWLOCKARG"):
+            ask(tok, permits=1, channel="a b")
+    assert rig.raw() == before
+    assert rig.again(A, permits=1)[0] == "H"
+
+
 def test_dead_holders_make_room_and_dead_waiters_none(rig: PermitRig) -> None:
     rig.take(A, "1", permits=1, ttl=200)
     rig.take(B, "1", permits=1, ticket_ttl=100)

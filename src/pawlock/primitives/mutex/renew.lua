@@ -29,11 +29,12 @@ if value == token then
 end
 local ticket, rank, queue_left = call('HGET', TICKETS, token), call('ZRANK', QUEUE, token), call('PTTL', QUEUE)
 --@include _clock
+--@include _queue
 local fence, refusal = read_fence()
+refusal = refusal or bad_channel(channel)
 if refusal then
   return refusal
 end
---@include _queue
 local mine = ticket and rank
 local expiry = mine and math.max(parse(ticket), now_ms + ticket_ttl_ms)
 local found = not value and plan(nil, token, expiry)

@@ -20,6 +20,7 @@ local left, queue_left = call('PTTL', NAME), call('PTTL', QUEUE)
 --@include _clock
 local kept_fence = tonumber(call('HGET', HOLDS, token) or '0')
 local fence, refusal = read_fence()
+refusal = refusal or bad_channel(channel)
 if refusal then
   return refusal
 end
