@@ -472,20 +472,23 @@ def test_row_12_a_handler_raises_at_some_steps_of_a_task(server: Server) -> None
     asyncio.run(_sweep_tasks(server, "block", Limit, iter(range(3, 400, 29))))
 
 
-def test_row_12_who_keeps_the_error_may_acquire_it_again(server: Server) -> None:
+@pytest.mark.parametrize("name", ["acquire", "acquire_behind_another_client"])
+def test_row_12_who_keeps_the_error_may_acquire_it_again(name: str, server: Server) -> None:
     """As the ``except`` clause of a time limit does: the traceback keeps what was in hand."""
     at, where = 0, "begin"
-    with pawlock.connect(server.url) as client:
-        client.lock("first").acquire().release()
+    with pawlock.connect(server.url) as client, pawlock.connect(server.url) as rival:
+        for one in (client, rival):
+            one.lock("first").acquire().release()
         while where:
             at += 1
-            lock = client.lock(f"n{at}", ttl=TTL, ticket_ttl=TICKET)
+            trial = Scene(client, rival, f"n{at}")
+            operation = SCENES[name](trial)
             striking = Struck(at, _limit)
             try:
                 with striking:
-                    lock.acquire()
+                    operation()
             except Limit:
-                lock.acquire(pace() * (TTL + 1.0)).release()
+                trial.lock().acquire(pace() * (TTL + 1.0)).release()
             where = striking.where
     assert at > 10
 

@@ -122,14 +122,17 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
             except Fault as fault:
                 answer = fault.bare()
             if lease is None:
-                attempt = Attempt(server_lease.owner.who, began, until, stop, wait=wait, or_none=or_none)
-                calls[attempt] = attempt.who
-                attempt.local_queue = server_lease.local_queue
-                attempt.waiter = (
+                waiter = (
                     Waiter(server_lease.token)
                     if answer is None
                     else waiter_of(engine, server_lease, answer, began)  # pyright: ignore[reportUnknownArgumentType]
                 )
+                # With all of it from the start: interrupted, the call gives back what the attempt has.
+                attempt = Attempt(
+                    server_lease.owner.who, began, until, stop,
+                    wait=wait, or_none=or_none, waiter=waiter, local_queue=server_lease.local_queue,
+                )  # fmt: skip
+                calls[attempt] = attempt.who
                 lease = await _wait_as_waiter(engine, plan, attempt)
         if lease is None:
             if not nested:
