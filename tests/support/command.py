@@ -33,16 +33,12 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", **more}
 
 
-def call(
-    *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, stdin: str = ""
-) -> tuple[int, str, str]:
+def call(*arguments: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
     """Run `pawlock` with these arguments in this process, without a terminal.
 
     Args:
         arguments: What follows the program's name.
         env: Its whole environment; None: that of `environment()`.
-        cwd: Where it runs.
-        stdin: What it reads.
 
     Returns:
         The exit code as ``subprocess`` tells it, what it printed, and what it said.
@@ -53,12 +49,8 @@ def call(
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("the command in this process needs the main thread")
     streams: dict[str, Any] = {
-        name: io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors=errors)
-        for name, data, errors in (
-            ("stdin", stdin.encode(), "strict"),
-            ("stdout", b"", "strict"),
-            ("stderr", b"", "backslashreplace"),
-        )
+        name: io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=errors)
+        for name, errors in (("stdin", "strict"), ("stdout", "strict"), ("stderr", "backslashreplace"))
     }
     log, root = logging.getLogger("pawlock"), logging.getLogger()
     with (
@@ -70,7 +62,6 @@ def call(
         mock.patch.object(root, "handlers", []),
         mock.patch.multiple(log, handlers=[*log.handlers], level=log.level, propagate=log.propagate),
         _same_signals(),
-        contextlib.chdir(cwd or Path.cwd()),
     ):
         code = run_command(arguments)
     for one in streams.values():

@@ -75,14 +75,13 @@ class SentinelGroup(_Group):
         flavour: Which program; see ``tests.support.servers.available``.
         replicas: How many replicas.
         sentinels: How many Sentinels; a majority of them decides a failover.
-        service: What they call the master.
-        down_after: Seconds of silence after which a Sentinel takes a server for dead.
-        args: More arguments for master and replicas.
         password: What master and replicas ask for, or None.
         sentinel_password: What the Sentinels ask for, or None.
         tls: A folder with ``key.pem`` and ``cert.pem``: clients, servers and Sentinels speak TLS then, and each has a
             plain port for the test besides. None: no TLS.
     """
+
+    service = "mymaster"
 
     def __init__(
         self,
@@ -90,9 +89,6 @@ class SentinelGroup(_Group):
         *,
         replicas: int = 1,
         sentinels: int = 3,
-        service: str = "mymaster",
-        down_after: float = 0.5,
-        args: Sequence[str] = (),
         password: str | None = None,
         sentinel_password: str | None = None,
         tls: Path | None = None,
@@ -100,15 +96,13 @@ class SentinelGroup(_Group):
         super().__init__()
         self._tls = tls
         self._tls_ports: dict[Server, int] = {}
-        self.service = service
         login = ["--requirepass", password, "--masterauth", password] if password else []
-        args = ["--repl-diskless-sync-delay", "0", *login, *args]
+        args = ["--repl-diskless-sync-delay", "0", *login]
         self.servers: list[Server] = []
         for _ in range(replicas + 1):
             port, more = self._tls_args()
             self.servers.append(Server(flavour, unix=False, args=[*more, *args]))
             self._tls_ports[self.servers[-1]] = port
-        self._down_after = int(down_after * 1000)
         self._flavour: Flavour = flavour
         self._password = password
         self._sentinel_password = sentinel_password
@@ -185,7 +179,7 @@ class SentinelGroup(_Group):
             self.ask(server, "REPLICAOF", "127.0.0.1", str(self._port_of(master)))
         settings = [
             f"sentinel monitor {self.service} 127.0.0.1 {self._port_of(master)} {self._count // 2 + 1}",
-            f"sentinel down-after-milliseconds {self.service} {self._down_after}",
+            f"sentinel down-after-milliseconds {self.service} 500",
             f"sentinel failover-timeout {self.service} 3000",
             f"sentinel parallel-syncs {self.service} 5",
         ]
@@ -223,7 +217,6 @@ class ClusterGroup(_Group):
         masters: How many masters share the slots.
         replicas: How many replicas each of them has.
         node_timeout: Seconds of silence after which a node is taken for dead.
-        args: More arguments for each node.
         tls: A folder with ``key.pem`` and ``cert.pem``: clients and nodes speak TLS then, and each node has a plain
             port for the test besides. None: no TLS.
     """
@@ -235,7 +228,6 @@ class ClusterGroup(_Group):
         masters: int = 3,
         replicas: int = 0,
         node_timeout: float = 2.0,
-        args: Sequence[str] = (),
         tls: Path | None = None,
     ) -> None:
         super().__init__()
@@ -243,7 +235,6 @@ class ClusterGroup(_Group):
         self._tls_ports: list[int] = []
         self._masters = masters
         self._timeout = int(node_timeout * 1000)
-        self._args = tuple(args)
         self._flavour: Flavour = flavour
         self._replicas = replicas
         self.nodes: list[Server] = []
@@ -320,7 +311,7 @@ class ClusterGroup(_Group):
     def _start_node(self) -> int:
         """Start one more node; the port of its bus."""
         common = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(self._timeout)]
-        args = [*common, "--repl-diskless-sync-delay", "0", *self._tls_args(), *self._args]
+        args = [*common, "--repl-diskless-sync-delay", "0", *self._tls_args()]
         if self._flavour != "redis-6.2":
             bus = free_port()
             args = ["--cluster-port", str(bus), *args]

@@ -159,7 +159,6 @@ class Server:
         persist: bool = False,
         args: Sequence[str] = (),
         binary: str | None = None,
-        port: int | None = None,
     ) -> None:
         """Describe a server; `start()` or `with` starts it.
 
@@ -171,7 +170,6 @@ class Server:
                 and `restart(keep_data=True)`. False (default): nothing is written, which is faster.
             args: More arguments for the program, such as `["--maxmemory", "1mb"]`. They win over ours.
             binary: Another server program than the flavour's.
-            port: The TCP port; None: a free one.
 
         Raises:
             ValueError: neither `unix` nor `tcp`.
@@ -184,7 +182,7 @@ class Server:
         self._args = tuple(args)
         self._binary = binary
         self._folder: Path | None = None
-        self._port: int | None = port
+        self._port: int | None = None
         self._pid: int | None = None
         self._guardian: subprocess.Popen[str] | None = None
         self._owner = os.getpid()

@@ -170,23 +170,21 @@ class Rig:
             "acquire", (tok, ttl, ticket_ttl, mode, block, channel, room, self.fence_ttl), name, dead=tok
         )
 
-    def renew(
-        self, tok: str, ttl: int = 1000, ticket_ttl: int = 300, channel: str = "", name: str = "n"
-    ) -> Reply:
-        return self.run("renew", (tok, ttl, ticket_ttl, channel, self.fence_ttl), name)
+    def renew(self, tok: str, ttl: int = 1000, ticket_ttl: int = 300, channel: str = "") -> Reply:
+        return self.run("renew", (tok, ttl, ticket_ttl, channel, self.fence_ttl))
 
-    def leave(self, tok: str, *, tomb: int = 0, close: int = 0, name: str = "n") -> Reply:
-        return self.run("leave", (tok, tomb, close, self.fence_ttl), name, dead=tok)
+    def leave(self, tok: str, *, tomb: int = 0, close: int = 0) -> Reply:
+        return self.run("leave", (tok, tomb, close, self.fence_ttl), dead=tok)
 
     def swap(
         self, old: str, tok: str, ttl: int = 1000, ticket_ttl: int = 300, *, tomb: int = 0, block: int = 1,
-        channel: str = "ch", room: int = 100, name: str = "n",
+        channel: str = "ch", room: int = 100,
     ) -> Reply:  # fmt: skip
         args = (old, tomb, tok, ttl, ticket_ttl, block, channel, room, self.fence_ttl)
-        return self.run("swap", args, name, dead_old=old, dead_new=tok)
+        return self.run("swap", args, dead_old=old, dead_new=tok)
 
-    def inspect(self, limit: int = 100, name: str = "n") -> Reply:
-        return self.run("inspect", (limit,), name)
+    def inspect(self, limit: int = 100) -> Reply:
+        return self.run("inspect", (limit,))
 
     def mail(self) -> list[tuple[str, list[str]]]:
         """Messages published since the last look: channel and words. Only on our own clock."""
@@ -208,10 +206,10 @@ class Rig:
         kind, expiry, content = self.raw([name])[name]
         return content[0] if kind == "string" and expiry >= self.now else None
 
-    def queue(self, name: str = "n") -> list[str]:
-        found: list[str] = self.redis.zrange(self.key("queue", name), 0, -1)
+    def queue(self) -> list[str]:
+        found: list[str] = self.redis.zrange(self.key("queue"), 0, -1)
         return found
 
-    def tickets(self, name: str = "n") -> Mapping[str, str]:
-        found: dict[str, str] = self.redis.hgetall(self.key("tickets", name))
+    def tickets(self) -> Mapping[str, str]:
+        found: dict[str, str] = self.redis.hgetall(self.key("tickets"))
         return found

@@ -206,12 +206,6 @@ class BothMutexes(Both):
     PARTS = ("name", "fence", "queue", "tickets")
     ELSE = PARTS[1:]
 
-    def stand(self, tok: str) -> None:
-        self.both("acquire", tok, 30_000, 3000, 1, 17, "ch:1", 100, dead=tok)
-
-    def go(self, tok: str) -> None:
-        self.both("leave", tok, 0, 0, dead=tok)
-
     @rule(tok=TOKENS, ttl=TTLS, ticket=TTLS, mode=st.sampled_from([0, 1, 1, 1]), block=BLOCKS, channel=CHANNELS,
           room=st.sampled_from([1, 3, 100]))  # fmt: skip
     def acquire(
@@ -249,16 +243,6 @@ class BothPermits(Both):
     @initialize(permits=st.sampled_from([0, 0, 2, 5]))
     def of_what(self, permits: int) -> None:
         self.permits = permits
-
-    def stand(self, tok: str) -> None:
-        mode, permits = self.mode_of(tok)
-        self.both("acquire", tok, mode, permits, 30_000, 3000, 1, "ch:1", 100, dead=tok)
-
-    def go(self, tok: str) -> None:
-        self.both("leave", tok, *self.mode_of(tok), 0, 0, dead=tok)
-
-    def mode_of(self, tok: str) -> tuple[str, int]:
-        return self.ask("x" if tok[0] in "abd" else "1")
 
     def ask(self, mode: str) -> tuple[str, int]:
         if self.permits == 0:
