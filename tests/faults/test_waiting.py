@@ -270,3 +270,17 @@ def test_row_67_too_many_waiters(api: Api, server: Server) -> None:
         waiting.remove(done)
         done.result().release()
     assert remains(server) == []
+
+
+def test_the_last_question_of_a_wait_is_not_an_outage(client: Client, proxy: Proxy, server: Server) -> None:
+    """A key of another program is asked about until the wait is over; the last question may have no time for an answer."""
+    server.command("SET", "theirs", "token", "PX", "60000")
+    lock = client.lock(pawlock.Key("theirs"))
+    proxy.delay(replies=0.06)
+    for _ in range(6):
+        with pytest.raises(pawlock.AcquireTimeout):
+            lock.acquire(0.4)
+    proxy.delay()
+    server.command("DEL", "theirs")
+    lock.acquire(5).release()
+    assert remains(server) == []

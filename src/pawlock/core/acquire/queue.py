@@ -25,6 +25,7 @@ from pawlock.core.protocol.runtime import DEAF, Fault, FaultKind, Wakeup
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.retry import (
     ENDLESS,
+    NO_SIGN_WITHIN,
     STOP_POLL,
     check_stop,
     explained,
@@ -78,8 +79,10 @@ async def win(
     """
     while True:
         if not waiter.answered:
-            outcome, sent_at = await _ask(engine, primitive, options, waiter, until, wait=wait)
-            grant = _read(engine, primitive, options, waiter, outcome, sent_at)
+            answer = await _ask(engine, primitive, options, waiter, until, wait=wait)
+            if answer is None:
+                return None
+            grant = _read(engine, primitive, options, waiter, *answer)
             if grant is not None:
                 return grant
         waiter.answered = False
@@ -166,8 +169,8 @@ async def _ask(
     until: float | None,
     *,
     wait: bool,
-) -> tuple[Outcome, float]:
-    runtime, retry = engine.runtime, waiter.failing()
+) -> tuple[Outcome, float] | None:
+    runtime, retry, was_busy = engine.runtime, waiter.failing(), waiter.busy
     retry.attempt = 0
     call: Request | None = None
     while True:
@@ -186,6 +189,9 @@ async def _ask(
         except Fault as fault:
             if fault.maybe_applied:
                 waiter.missed()
+                if was_busy and until is not None and until - asked_at < NO_SIGN_WITHIN:
+                    # It was held a moment ago, and a server has had no time to answer: that is no outage.
+                    return None
             elif fault.kind is FaultKind.WRONG_KEY and not waiter.unanswered and not waiter.queued:
                 # Types are checked before anything is written: there is nothing to take back.
                 waiter.become(WaiterState.NEW)
