@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 from weakref import WeakSet
@@ -27,7 +28,6 @@ from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.faults import is_transient
 from pawlock.core.protocol.outcomes import Granted, Outcome, Released
 from pawlock.core.protocol.runtime import Fault
-from pawlock.core.release.release import release
 from pawlock.core.retry import check_stop
 from pawlock.core.state.plan import Attempt
 from pawlock.core.state.records import ServerLease
@@ -114,7 +114,7 @@ async def _acquire(
 ) -> T | None:
     began = engine.runtime.now()
     try:
-        lease = await _from_server_or_degraded(engine, plan, timeout, stop, began)
+        lease = await _from_server_or_degraded(engine, plan, timeout, stop, began, give)
         if lease is None and not or_none:
             raise await timed_out(engine, plan, began, None)
     except BaseException as error:
@@ -122,15 +122,30 @@ async def _acquire(
         raise
     if lease is None:
         engine.refused(plan.primitive, began, None)
-        return None
+    return lease
+
+
+class _NotAlone(Exception):
+    """Somebody here went on without the server meanwhile, and it was back for this one."""
+
+
+def _give_alone(engine: Engine, plan: Plan, give: Callable[[HeldLease], T], lease: HeldLease) -> T:
+    if not _fits(plan, [other.server_lease for other in _without_server(engine, plan.primitive.key)]):
+        raise _NotAlone
     return give(lease)
 
 
 async def _from_server_or_degraded(
-    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None, began: float
-) -> HeldLease | None:
+    engine: Engine,
+    plan: Plan,
+    timeout: float | None,
+    stop: StopSignal | None,
+    began: float,
+    give: Callable[[HeldLease], T],
+) -> T | None:
     runtime, primitive = engine.runtime, plan.primitive
     end = inf if timeout is None else began + timeout
+    give_alone = partial(_give_alone, engine, plan, give)
     with _guard:
         _engines.add(engine)
     while True:
@@ -143,26 +158,23 @@ async def _from_server_or_degraded(
             attempt = Attempt(runtime.who(), began, None, stop, wait=timeout != 0, or_none=True)
             again = reentry.taken_again(mine.engine, plan, mine.server_lease, attempt)
             if again is not None:
-                return again
+                return give(again)
         # A holder without the server comes first, also once that is back.
         if _fits(plan, [other.server_lease for other in others]):
             left = timeout if not timeout else max(1e-9, end - runtime.now())
             try:
-                lease = await from_server.acquire(engine, plan, left, stop, or_none=True, nested=True)
-                others = _without_server(engine, primitive.key)
-                if lease is None or _fits(plan, [other.server_lease for other in others]):
-                    return lease
-                # Somebody here went on without the server meanwhile, and it was back for this one.
-                await release(engine, lease)
+                return await from_server.acquire(
+                    engine, plan, left, stop, or_none=True, nested=True, give=give_alone
+                )
+            except _NotAlone:
                 continue
             except (BackendUnavailable, QuorumNotReached) as error:
                 if _is_lasting(error):
                     raise
                 # The text alone: an error keeps the frames that it passed through.
-                failure = str(error)
-            lease = _degrade(engine, plan, failure, began)
-            if lease is not None:
-                return lease
+                lease = _degrade(engine, plan, str(error), began)
+                if lease is not None:
+                    return give(lease)
         left = end - runtime.now()
         if left <= 0:
             return None

@@ -155,7 +155,7 @@ class Client:
         self.raw = raw
         self._api = api
 
-    def lock(self, name: str = "n", **options: Any) -> Lock:
+    def lock(self, name: str | pawlock.Key = "n", **options: Any) -> Lock:
         return Lock(self._api, self.raw.lock(name, **options))
 
     def rlock(self, name: str = "n", **options: Any) -> Lock:

@@ -135,6 +135,11 @@ def try_acquire(scene: Scene) -> Callable[[], Any]:
 
 
 @scene
+def acquire_where_it_may_degrade(scene: Scene) -> Callable[[], Any]:
+    return scene.client.lock(scene.name, ttl=TTL, ticket_ttl=TICKET, on_unavailable="local").acquire
+
+
+@scene
 def acquire_behind_another_client(scene: Scene) -> Callable[[], Any]:
     scene.held(scene.lock(scene.rival))
     return lambda: scene.lock().acquire(5)
@@ -472,7 +477,7 @@ def test_row_12_a_handler_raises_at_some_steps_of_a_task(server: Server) -> None
     asyncio.run(_sweep_tasks(server, "block", Limit, iter(range(3, 400, 29))))
 
 
-@pytest.mark.parametrize("name", ["acquire", "acquire_behind_another_client"])
+@pytest.mark.parametrize("name", ["acquire", "acquire_behind_another_client", "acquire_where_it_may_degrade"])
 def test_row_12_who_keeps_the_error_may_acquire_it_again(name: str, server: Server) -> None:
     """As the ``except`` clause of a time limit does: the traceback keeps what was in hand."""
     at, where = 0, "begin"

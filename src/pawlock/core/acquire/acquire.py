@@ -59,6 +59,7 @@ async def acquire(
     stop: StopSignal | None = None,
     *,
     or_none: bool,
+    nested: bool = False,
     give: Callable[[HeldLease], T],
 ) -> T | None: ...
 async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name passes through it, and pays for each call

@@ -96,10 +96,8 @@ async def win(
             raise waiter.wait_error
         if waiter.queued:
             grant = await _listen(engine, primitive, options, waiter, until)
-            if grant is not None:
+            if grant is not None or (until is not None and engine.runtime.now() >= until):
                 return grant
-            if until is not None and engine.runtime.now() >= until:
-                return None
 
 
 async def poll(
