@@ -22,7 +22,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[3]
 PRIMITIVES = ROOT / "src" / "pawlock" / "primitives"
 SEEDS = 100
-LIMIT = 300.0
+LIMIT = 900.0
 """Seconds for one run; a mutant that hangs is noticed."""
 
 HOMES = {"latch": "gates", "barrier": "gates", "election": "gates", "once": "gates", "namespace": "operate"}
