@@ -71,7 +71,7 @@ async def a_crowd_is_never_inside_together(world: World) -> None:
 async def one_who_gives_up_costs_the_others_nothing(world: World) -> None:
     """A waiter that leaves the queue changes nothing for those behind it: neither their place nor their time."""
     held = await fill(world, ttl=20)
-    leaving = world.waiting(world.lock(ttl=20), 0.35)
+    leaving = world.waiting(world.lock(ttl=20), 0.35 * crowded())
     await world.quiet()
     waiting = world.waiting(world.lock(ttl=20))
     await world.quiet()

@@ -184,7 +184,7 @@ async def every_key_has_a_ttl(world: World) -> None:
     expect(world.stored(), "a lease is kept on the server")
     expect(world.without_ttl() == [], f"keys with an expiry while held; without: {world.without_ttl()}")
     if world.entry.capacity is not None:
-        waiting = world.waiting(world.lock(ttl=3), 0.3)
+        waiting = world.waiting(world.lock(ttl=3), 0.3 * crowded())
         await world.quiet()
         expect(
             world.without_ttl() == [], f"keys with an expiry while waiting; without: {world.without_ttl()}"
