@@ -5,7 +5,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,13 @@ from demo.story import Setting, Witness, read_books, verdict
 from tests.support.pace import pace
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket in the folders that the demo makes in it."""
+    with tempfile.TemporaryDirectory(prefix="d-") as folder:
+        yield Path(folder)
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:

@@ -97,7 +97,9 @@ def isolate() -> str:
     """Give this run its own temporary folder, mark and state folder, and forget the developer's settings."""
     for name in SETTINGS:
         os.environ.pop(name, None)
-    folder = tempfile.mkdtemp(prefix="pawlock-t-")
+    # A run within another one gets its folder beside that one's: sockets bear no long paths.
+    outer = os.environ.get(MARK)
+    folder = tempfile.mkdtemp(prefix="pawlock-t-", dir=Path(outer).parent if outer else None)
     os.environ[MARK] = os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ["XDG_STATE_HOME"] = f"{folder}/state"
     return folder
