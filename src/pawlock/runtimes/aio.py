@@ -188,10 +188,17 @@ class AsyncioRuntime:
             )
             self._connecting.add_done_callback(retrieve)
         await shared(self._connecting)
+        if self._ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
 
     async def _connect(self, timeout: float) -> None:
         endpoint = await self._locate(timeout)
-        self._mux = await self._open_to(endpoint, self._ended, timeout, first=not self._served)
+        try:
+            self._mux = await self._open_to(endpoint, self._ended, timeout, first=not self._served)
+        except Fault as fault:
+            # That is for who waits for it, if anybody does: a loop that shuts down reports what its tasks raise.
+            if fault.kind is not FaultKind.CLOSED:
+                raise
 
     async def _open_to(
         self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float, *, first: bool
