@@ -60,6 +60,11 @@ NEVER_BEGUN = re.compile(
     re.MULTILINE,
 )
 """An exit that is raised while asyncio makes the task of a worker: no list of tasks has it, so nothing cancels it."""
+HALF_MADE = re.compile(
+    r"^Exception ignored in: <function _SelectorTransport.__del__ .*>\nTraceback .*\n(?:  .*\n)*AttributeError: .* '_closing'\n",
+    re.MULTILINE,
+)
+"""The same while asyncio makes a transport, whose finalizer then misses what was not set yet."""
 
 KINDS = ("lock", "fair_lock", "rlock", "semaphore", "rwlock")
 DUTIES = ("cycle", "hold", "wait", "handover", "local", "pool")
@@ -405,7 +410,7 @@ class Terms:
         said = NEVER_AWAITED.sub("", errors)
         noise = False
         if job.runtime == "asyncio" and job.handler == "exit":
-            said = NEVER_BEGUN.sub("", said)
+            said = HALF_MADE.sub("", NEVER_BEGUN.sub("", said))
             noise = "exception=SystemExit(0)" in errors
         if said and not noise:
             faults.append(f"said: {errors}")

@@ -38,7 +38,7 @@ def play(server: Server, folder: Path, kind: str, seconds: float, seed: int) -> 
         # Who was killed keeps the others out for a second; a busy machine adds to that.
         assert len(taken) > 2 * seconds, f"only {len(taken)} grants in {seconds:g} s"
         assert scene.done.total() >= seconds / 3, f"too little was done to them: {dict(scene.done)}"
-        assert len({op.process.partition(".")[0] for op in taken}) >= 3
+        assert len({op.process.partition(".")[0] for op in taken}) >= 2
         if kind in IN_ORDER:
             assert any(op.queued is not None for op in taken)
         if kind == "rwlock":
