@@ -61,7 +61,8 @@ NEVER_BEGUN = re.compile(
 )
 """An exit that is raised while asyncio makes the task of a worker: no list of tasks has it, so nothing cancels it."""
 HALF_MADE = re.compile(
-    r"^Exception ignored in: <function _SelectorTransport.__del__ .*>\nTraceback .*\n(?:  .*\n)*AttributeError: .* '_closing'\n",
+    r"^Exception ignored in: <function _SelectorTransport.__del__ .*>\nTraceback .*\n(?:  .*\n)*"
+    r"AttributeError: .* '_closing'\n",
     re.MULTILINE,
 )
 """The same while asyncio makes a transport, whose finalizer then misses what was not set yet."""
