@@ -77,5 +77,7 @@ fi
 echo "tests, all of them"
 # Nothing is tried again here, what is marked flaky neither: each failure is looked at.
 export PAWLOCK_LINT_SKIPS=.make/skips PAWLOCK_FUZZ_SECONDS=${PAWLOCK_FUZZ_SECONDS:-10}
-exec .venv/bin/python -m pytest -q -n 4 --dist worksteal --force-reruns 0 --durations=15 --durations-min=10 \
+# Four workers, fewer where they would fight for the cores: many tests are several programs, with deadlines.
+workers=$(($(nproc) < 3 ? $(nproc) + 1 : 4))
+exec .venv/bin/python -m pytest -q -n "$workers" --dist worksteal --force-reruns 0 --durations=15 --durations-min=10 \
     --allowed-skips=tests/support/allowed_skips.txt tests interop "$@"

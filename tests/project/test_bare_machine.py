@@ -82,5 +82,5 @@ def test_without_any_server_nothing_fails(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 def test_without_any_program_nothing_fails(tmp_path: Path) -> None:
     """The server that comes as a wheel is there, and nothing else."""
-    out = run_bare(tmp_path, "programs", "-n", "4", *files_that_want_programs())
+    out = run_bare(tmp_path, "programs", *files_that_want_programs())
     assert "no redis-server on PATH" in out
