@@ -15,6 +15,7 @@ import pytest
 import pawlock
 from tests.contract.edges.helpers import free, outcome, script_calls, started_threads
 from tests.faults.steps import Paused
+from tests.support.pace import pace
 from tests.support.servers import Server
 
 
@@ -214,7 +215,8 @@ async def test_a_lease_is_released_in_another_task(aclient: pawlock.AsyncClient,
 async def test_who_enters_by_hand_while_a_block_begins_or_ends_keeps_its_own(
     aclient: pawlock.AsyncClient, valkey: Server
 ) -> None:
-    lock = aclient.lock("both ways", ttl=1)
+    ttl = pace()
+    lock = aclient.lock("both ways", ttl=ttl)
     turns: list[str] = []
 
     async def in_a_block() -> None:
@@ -225,7 +227,7 @@ async def test_who_enters_by_hand_while_a_block_begins_or_ends_keeps_its_own(
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(lock)
             gc.collect()
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(1.5 * ttl)
             assert not free(valkey, "both ways")
             turns.append("stack")
 

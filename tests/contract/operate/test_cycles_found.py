@@ -13,6 +13,7 @@ import pytest
 
 import pawlock
 from tests.contract.operate.rig import AFTER
+from tests.support.pace import pace
 from tests.support.servers import Server
 
 CLIENTS, NAMES, PARTIES = 3, 5, 6
@@ -42,10 +43,10 @@ class Tangle:
         number, kind = what
         name = f"{self.seed}-{number}"
         if kind == "lock":
-            return client.lock(name).acquire(timeout=TOO_LONG)
+            return client.lock(name).acquire(timeout=TOO_LONG * pace())
         if kind == "rwlock":
-            return client.rwlock(name).write.acquire(timeout=TOO_LONG)
-        return client.semaphore(name, permits=1).acquire(timeout=TOO_LONG)
+            return client.rwlock(name).write.acquire(timeout=TOO_LONG * pace())
+        return client.semaphore(name, permits=1).acquire(timeout=TOO_LONG * pace())
 
     async def party(self, number: int, client: pawlock.AsyncClient) -> None:
         async with contextlib.AsyncExitStack() as stack:
