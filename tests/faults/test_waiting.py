@@ -272,7 +272,9 @@ def test_row_67_too_many_waiters(api: Api, server: Server) -> None:
     assert remains(server) == []
 
 
-def test_the_last_question_of_a_wait_is_not_an_outage(client: Client, proxy: Proxy, server: Server) -> None:
+def test_the_last_question_of_a_wait_is_not_an_outage(
+    client: Client, rival: Client, proxy: Proxy, server: Server
+) -> None:
     """A key of another program is asked about until the wait is over; the last question may have no time for an answer."""
     server.command("SET", "theirs", "token", "PX", "60000")
     lock = client.lock(pawlock.Key("theirs"))
@@ -282,5 +284,13 @@ def test_the_last_question_of_a_wait_is_not_an_outage(client: Client, proxy: Pro
             lock.acquire(0.4)
     proxy.delay()
     server.command("DEL", "theirs")
+    held = rival.lock(ttl=20).acquire(5)
+    proxy.delay(replies=0.08)
+    for _ in range(3):
+        with pytest.raises(pawlock.AcquireTimeout):
+            # It asks after 0.3 s at the latest, and has no time for the answer.
+            client.lock(ttl=20, ticket_ttl=0.9).acquire(0.45)
+    proxy.delay()
+    held.release()
     lock.acquire(5).release()
     assert remains(server) == []

@@ -168,7 +168,7 @@ async def _ask(
     *,
     wait: bool,
 ) -> tuple[Outcome, float] | None:
-    runtime, retry, was_busy = engine.runtime, waiter.failing(), waiter.busy
+    runtime, retry, was_held = engine.runtime, waiter.failing(), waiter.busy or waiter.queued
     retry.attempt = 0
     call: Request | None = None
     while True:
@@ -187,8 +187,9 @@ async def _ask(
         except Fault as fault:
             if fault.maybe_applied:
                 waiter.missed()
-                if was_busy and until is not None and until - asked_at < NO_SIGN_WITHIN:
+                if was_held and until is not None and until - asked_at < NO_SIGN_WITHIN:
                     # It was held a moment ago, and a server has had no time to answer: that is no outage.
+                    await rest(engine, max(0.0, until - runtime.now()), primitive.name, "acquire")
                     return None
             elif fault.kind is FaultKind.WRONG_KEY and not waiter.unanswered and not waiter.queued:
                 # Types are checked before anything is written: there is nothing to take back.
