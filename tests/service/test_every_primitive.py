@@ -137,16 +137,16 @@ def test_several_names(service: App) -> None:
     with ThreadPoolExecutor(1) as pool:
         # What was taken outlives its ttl while the rest is waited for.
         waiting = pool.submit(
-            ask, service, "multi_lock/acquire", {"names": names, "ttl": 0.6, "wait": 20}, "k"
+            ask, service, "multi_lock/acquire", {"names": names, "ttl": 1.5, "wait": 20}, "k"
         )
-        time.sleep(1.5)
+        time.sleep(2.0)
         assert service.ask("GET", f"{NS}/lock/a").body["held"]
         service.ask("POST", f"{NS}/lock/b/release", {"token": held.body["token"]})
-        taken = waiting.result(5)
+        taken = waiting.result(10)
     assert taken.status == 200, taken.body
     assert [one["name"] for one in taken.body["leases"]] == ["a", "b", "c"]
     assert (
-        ask(service, "multi_lock/acquire", {"names": names, "ttl": 0.6, "wait": 20}, "k").body == taken.body
+        ask(service, "multi_lock/acquire", {"names": names, "ttl": 1.5, "wait": 20}, "k").body == taken.body
     )
     leases = [{"name": one["name"], "token": one["token"]} for one in taken.body["leases"]]
     assert ask(service, "multi_lock/renew", {"leases": leases, "ttl": 20}).status == 200
