@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import pawlock
+import pawlock.metrics
 from tests.contract.edges.helpers import eventually
 from tests.contract.redlock.apis import APIS, connect, done, meanwhile, play
 from tests.faults.rig import in_thread
@@ -171,6 +172,24 @@ def test_local_excludes_within_the_process_and_open_does_not(own: Server, api: s
     play(api, scenario)
 
 
+class Ends:
+    """Counts the leases whose grant was reported, and not their end."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+    def acquired(self, *_: object, **__: object) -> None:
+        self.held += 1
+
+    def released(self, *_: object, **__: object) -> None:
+        self.held -= 1
+
+    def _ignore(self, *_: object, **__: object) -> None:
+        pass
+
+    refused = queued = lost = counted = called = _ignore
+
+
 @each_api
 def test_whom_the_server_serves_as_it_returns_waits_for_who_went_on_without_it(own: Server, api: str) -> None:
     """One waits for the server for longer than the other: it is back only after that one went on alone."""
@@ -178,6 +197,8 @@ def test_whom_the_server_serves_as_it_returns_waits_for_who_went_on_without_it(o
     async def scenario() -> None:
         patient, hasty = (connect(api, own.url) for _ in range(2))
         await done(patient.ping())
+        seen = Ends()
+        pawlock.metrics.observe(patient, seen)
         own.kill()
         lock = patient.lock("x", on_unavailable="local", ttl=2, unavailable_after=30)
         asked = in_thread(lock.acquire) if api == "threads" else asyncio.create_task(lock.acquire())
@@ -192,6 +213,7 @@ def test_whom_the_server_serves_as_it_returns_waits_for_who_went_on_without_it(o
         lease = asked.result(10) if isinstance(asked, Future) else await asked
         assert lease.degraded is None
         await done(lease.release())
+        assert seen.held == 0, "each grant that was reported has an end"
         await done(patient.close())
         await done(hasty.close())
 

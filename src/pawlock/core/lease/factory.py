@@ -55,8 +55,9 @@ def make_lease(
 def undo_lease(engine: Engine, server_lease: ServerLease) -> None:
     """Undo ``make_lease`` where no caller got the lease; safe to repeat. The caller must release the token."""
     lease = server_lease.owner.lease() if server_lease.owner.lease is not None else None
-    if lease is not None:
+    if lease is not None and not lease.released:
         lease.released = True
+        engine.count_end(server_lease, "background")
     engine.end(server_lease)
     engine.forget_holder(server_lease, server_lease.owner.who)
 
