@@ -196,7 +196,7 @@ class AsyncioRuntime:
         try:
             self._mux = await self._open_to(endpoint, self._ended, timeout, first=not self._served)
         except Fault as fault:
-            # That is for who waits for it, if anybody does: a loop that shuts down reports what its tasks raise.
+            # Callers that wait raise it themselves; what a task raises is reported when its loop shuts down.
             if fault.kind is not FaultKind.CLOSED:
                 raise
 

@@ -168,6 +168,7 @@ async def _ask(
     *,
     wait: bool,
 ) -> tuple[Outcome, float] | None:
+    """Ask until there is an answer; it, and when it was asked for. None: the time is up, and somebody else held it."""
     runtime, retry, was_held = engine.runtime, waiter.failing(), waiter.busy or waiter.queued
     retry.attempt = 0
     call: Request | None = None
@@ -188,7 +189,7 @@ async def _ask(
             if fault.maybe_applied:
                 waiter.missed()
                 if was_held and until is not None and until - asked_at < NO_SIGN_WITHIN:
-                    # It was held a moment ago, and a server has had no time to answer: that is no outage.
+                    # It was held a moment ago, and the time is up before an answer can be expected: no outage.
                     await rest(engine, max(0.0, until - runtime.now()), primitive.name, "acquire")
                     return None
             elif fault.kind is FaultKind.WRONG_KEY and not waiter.unanswered and not waiter.queued:
