@@ -68,7 +68,7 @@ def look(pid: int, mark: bytes, folder: str) -> Process | None:
 
 def survivors(folder: str) -> list[Process]:
     """List the processes of this run, itself left out: descendants, marked ones, those in its folder."""
-    mark = f"{MARK}={folder}".encode()
+    mark = folder.encode()
     everything = [
         look(int(entry.name), mark, folder) for entry in Path("/proc").iterdir() if entry.name.isdigit()
     ]
@@ -97,10 +97,12 @@ def isolate() -> str:
     """Give this run its own temporary folder, mark and state folder, and forget the developer's settings."""
     for name in SETTINGS:
         os.environ.pop(name, None)
-    # A run within another one gets its folder beside that one's: sockets bear no long paths.
-    outer = os.environ.get(MARK)
-    folder = tempfile.mkdtemp(prefix="pawlock-t-", dir=Path(outer).parent if outer else None)
-    os.environ[MARK] = os.environ["TMPDIR"] = tempfile.tempdir = folder
+    # A run within another one has its folder beside that one's, since sockets bear no long paths; its processes bear
+    # the marks of both.
+    outer = os.environ.get(MARK, "")
+    folder = tempfile.mkdtemp(prefix="pawlock-t-", dir=Path(outer.split(":")[0]).parent if outer else None)
+    os.environ[MARK] = f"{outer}:{folder}" if outer else folder
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ["XDG_STATE_HOME"] = f"{folder}/state"
     return folder
 
