@@ -11,11 +11,16 @@ from pawlock.service.spaces import Spaces
 from tests.support.servers import Server
 
 
-async def test_a_namespace_that_nobody_asks_for_makes_room(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def known(server: Server, monkeypatch: pytest.MonkeyPatch) -> Spaces:
+    """Room for two namespaces."""
     monkeypatch.setattr(spaces, "_MOST_SPACES", 2)
-    known = Spaces(server.url)
+    return Spaces(server.url)
+
+
+async def test_a_namespace_that_nobody_asks_for_makes_room(
+    known: Spaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = known.of("a"), known.of("b")
     lease = await first.client.lock("x").acquire()
     with pytest.raises(Problem) as told:
@@ -39,11 +44,7 @@ async def test_a_namespace_that_nobody_asks_for_makes_room(
     await known.close()
 
 
-async def test_a_watched_namespace_keeps_no_other_from_making_room(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spaces, "_MOST_SPACES", 2)
-    known = Spaces(server.url)
+async def test_a_watched_namespace_keeps_no_other_from_making_room(known: Spaces) -> None:
     watched, idle = known.of("a"), known.of("b")
     # The watch of the other one counts as a request each second.
     idle.used_at -= 61

@@ -15,7 +15,6 @@ import pytest
 import pawlock
 from tests.contract.edges.helpers import free, outcome, script_calls, started_threads
 from tests.faults.steps import Paused
-from tests.support.pace import pace
 from tests.support.servers import Server
 
 
@@ -216,8 +215,7 @@ async def test_who_enters_by_hand_while_a_block_begins_or_ends_keeps_its_own(
     aclient: pawlock.AsyncClient, valkey: Server
 ) -> None:
     # A full collection stops every thread of a process with many objects for most of a second.
-    ttl = 3 * pace()
-    lock = aclient.lock("both ways", ttl=ttl)
+    lock = aclient.lock("both ways", ttl=3)
     turns: list[str] = []
 
     async def in_a_block() -> None:
@@ -228,7 +226,7 @@ async def test_who_enters_by_hand_while_a_block_begins_or_ends_keeps_its_own(
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(lock)
             gc.collect()
-            await asyncio.sleep(1.2 * ttl)
+            await asyncio.sleep(3.6)
             assert not free(valkey, "both ways")
             turns.append("stack")
 
