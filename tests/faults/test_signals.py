@@ -143,7 +143,7 @@ CONTENDER = textwrap.dedent(
 
     url, path, seconds, ttl = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
     log = os.open(path, os.O_WRONLY | os.O_APPEND)
-    armed, struck = False, 0
+    armed, struck, lease = False, 0, None
 
     class Limit(Exception):
         pass
@@ -174,6 +174,7 @@ CONTENDER = textwrap.dedent(
             armed = False
         except Limit:
             armed = False
+            lease = None  # struck at the first step of its block's end, it is held for as long as a variable has it
             struck += 1
     signal.setitimer(signal.ITIMER_REAL, 0)
     client.close()
