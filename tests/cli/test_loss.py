@@ -106,7 +106,7 @@ def test_kill_comes_after_term(pawlock: Pawlock) -> None:
     pawlock.server.command("DEL", "pawlock:job")
     began = time.monotonic()
     assert command.end()[0] == 76
-    assert 1 <= time.monotonic() - began < pace() * 3
+    assert 1 <= time.monotonic() - began < pace() * 8
 
 
 def test_a_command_whose_lock_was_lost_before_it_began_is_not_started(
@@ -148,7 +148,7 @@ def test_all_of_the_group_is_ended(pawlock: Pawlock) -> None:
     pawlock.server.command("DEL", "pawlock:job")
     began = time.monotonic()
     assert command.end()[0] == 76
-    assert 1 <= time.monotonic() - began < pace() * 3
+    assert 1 <= time.monotonic() - began < pace() * 8
     assert not lives(stubborn)
 
 
