@@ -84,8 +84,8 @@ def noticed(mutant: Mutant) -> str:
         shutil.copytree(PRIMITIVES.parent, package, ignore=shutil.ignore_patterns("__pycache__"))
         (package / "primitives" / mutant.file).write_text(mutant.text, encoding="utf-8")
         simulate = f"from tests.simulator.command import main; raise SystemExit(main(['--seeds', '{SEEDS}', '--as-drawn']))"
-        if _fails(folder, "-c", simulate):
-            return "the simulator"
+        if said := _failed(folder, "-c", simulate):
+            return f"the simulator ({said})"
         primitive = mutant.file.partition("/")[0]
         homes = (ROOT / "tests").glob(f"*/{HOMES.get(primitive, primitive)}")
         tests = [
@@ -95,10 +95,12 @@ def noticed(mutant: Mutant) -> str:
         ]
         # Those that change a script themselves fail wherever its text is another.
         chosen = ("-m", "not slow", "-k", "not wrong_script and not headers and not toy", *tests)
-        return "a test" if _fails(folder, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *chosen) else ""
+        said = _failed(folder, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *chosen)
+        return said and f"a test ({said})"
 
 
-def _fails(package: str, *arguments: str) -> bool:
+def _failed(package: str, *arguments: str) -> str:
+    """How a run ended, in its own last words; "": well."""
     environ = {**os.environ, "PYTHONPATH": package, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
@@ -106,12 +108,14 @@ def _fails(package: str, *arguments: str) -> bool:
             cwd=ROOT,
             env=environ,
             capture_output=True,
+            text=True,
             timeout=LIMIT,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return True
-    return done.returncode != 0
+        return f"not over within {LIMIT:g} s"
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    return " ".join(lines[-2:]) or f"code {done.returncode}" if done.returncode else ""
 
 
 def drawn(sample: int, seed: int) -> list[Mutant]:
