@@ -18,6 +18,7 @@ MANY = 700
 def test_a_few_processes_that_are_ended_leave_nothing(server: Server, tmp_path: Path) -> None:
     figures = Terms(server, tmp_path, seed=1).run(24)
     assert not figures.faults, "\n".join(figures.faults)
+    assert len(figures.left) <= 1, "\n".join(figures.left)
     assert len(figures.ended) + figures.done[DROPPED] == 24
 
 
@@ -27,4 +28,6 @@ def test_a_few_processes_that_are_ended_leave_nothing(server: Server, tmp_path: 
 def test_many_processes_that_are_ended_leave_nothing(server: Server, tmp_path: Path) -> None:
     figures = Terms(server, tmp_path, seed=2).run(MANY)
     assert not figures.faults, "\n".join(figures.faults)
+    # An exit that strikes between two steps of pawlock may cost one lease, which ends by its TTL.
+    assert len(figures.left) <= MANY / 100, "\n".join(figures.left)
     assert len(figures.ended) + figures.done[DROPPED] == MANY

@@ -253,6 +253,9 @@ def test_one_counter_rises_over_both_sides(rig: Redisson) -> None:
     assert rig.acquire(B)[1] == ahead + 1, "and where the counter is ahead of the clock"
     rig.leave(B)
     assert rig.redis.get(COUNTER) == str(ahead + 1)
+    rig.redis.incr(COUNTER)
+    assert rig.acquire(B)[1] == ahead + 3, "by one only"
+    rig.leave(B)
     assert pttl(rig, COUNTER) == -1, "Redisson's own key lives as it wants"
 
 
