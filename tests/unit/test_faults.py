@@ -9,6 +9,7 @@ import pawlock
 from pawlock.core.protocol.faults import classify, is_transient, to_error
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.state.observers import Observer, Observers
+from pawlock.transport.connect import fault_of
 from tests.support.refusal import case
 
 REPLIES: list[tuple[str, FaultKind, type[pawlock.PawlockError]]] = [
@@ -150,3 +151,11 @@ def test_metrics_count_a_failure_as_an_error() -> None:
             observers.members.append(cast("Observer", Heard()))
             observers.refused("lock", "x", 1.0, error)
             assert heard == [("lock", "x", 2.0, outcome)]
+
+
+def test_an_end_in_a_handshake_says_what_it_may_mean() -> None:
+    for scheme, advice in {"redis": "rediss://", "rediss": "client certificate", "unix": ""}.items():
+        fault = fault_of(ConnectionResetError(104, "Connection reset by peer"), f"{scheme}://somewhere")
+        assert fault.kind is FaultKind.UNREACHABLE
+        assert advice in fault.text
+        assert ("(if" in fault.text) == bool(advice)

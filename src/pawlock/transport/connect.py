@@ -399,8 +399,8 @@ def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one 
         return Fault(fault.kind, where, final=final)
     if "max number of clients" in text or isinstance(error, redis.BusyLoadingError):
         return Fault(FaultKind.NOT_READY, where)
-    if shown.startswith("redis://") and _was_cut_off(text):
-        where += " (if this port speaks TLS: use rediss://)"
+    if _was_cut_off(text):
+        where += _CUT_OFF.get(shown.partition(":")[0], "")
     return Fault(FaultKind.UNREACHABLE, where)
 
 
@@ -412,6 +412,13 @@ def _tls_hint(error: BaseException, text: str) -> str:
         return "TLS failed: the server requires a client certificate (ssl_certfile, ssl_keyfile)"
     # A server that wants one may close before its alert is read.
     return "TLS failed (the port may be plain, or may require a client certificate)"
+
+
+_CUT_OFF = {
+    "redis": " (if this port speaks TLS: use rediss://)",
+    "rediss": " (if the server requires a client certificate: ssl_certfile, ssl_keyfile)",
+}
+"""What it may mean that the other side ends a handshake, by the scheme of the address."""
 
 
 def _was_cut_off(text: str) -> bool:

@@ -63,7 +63,7 @@ def bend(loop: asyncio.AbstractEventLoop, clock: VirtualClock) -> Callable[[], N
         raise ConfigurationError(
             f"pawlock_sim moves the time of asyncio's own event loop, not of {loop!r:.60}"
         )
-    real, run_in_executor = some._selector, loop.run_in_executor
+    real, run_in_executor, shut_down = some._selector, loop.run_in_executor, loop.shutdown_default_executor
     selector = _Selector(real, clock)
     ahead = loop.time() - clock.now()
 
@@ -73,6 +73,15 @@ def bend(loop: asyncio.AbstractEventLoop, clock: VirtualClock) -> Callable[[], N
         future.add_done_callback(lambda _: setattr(selector, "jobs", selector.jobs - 1))
         return future
 
+    async def shut_down_executor(*args: Any) -> None:
+        # Python waits for its threads until a time of this loop, which would be over at once.
+        selector.jobs += 1
+        try:
+            await shut_down(*args)
+        finally:
+            selector.jobs -= 1
+
+    some.shutdown_default_executor = shut_down_executor
     some._selector = selector
     some.time = lambda: clock.now() + ahead
     some.run_in_executor = counted
@@ -80,7 +89,7 @@ def bend(loop: asyncio.AbstractEventLoop, clock: VirtualClock) -> Callable[[], N
     def unbend() -> None:
         if some._selector is selector:
             some._selector = real
-        for name in ("time", "run_in_executor"):
+        for name in ("time", "run_in_executor", "shutdown_default_executor"):
             with suppress(AttributeError):
                 delattr(some, name)
 
