@@ -402,8 +402,9 @@ class Terms:
             os.kill(pid, signal.SIGKILL)
             self._zygote.wait(f"end {pid}", 60.0)
         errors = Path(job.errors).read_text(encoding="utf-8", errors="replace")
-        if not code and "Exception ignored in" in errors:
-            # The handler raised in a finaliser, or a callback of a weak reference: Python prints that, and goes on.
+        if code != "0" and "Exception ignored in" in errors:
+            # The handler raised in a finaliser, or a callback of a weak reference: Python prints that, and goes on, or
+            # comes to a client that the handler had closed.
             with self._guard:
                 self.figures.done[DROPPED] += 1
             if held is not None:
