@@ -52,6 +52,7 @@ MOMENTS = 0.35
 """The signal comes within so many seconds."""
 AT_ONCE = 12
 DROPPED = "the end was dropped by Python"
+OURS = "src/pawlock/"
 NEVER_AWAITED = re.compile(
     r"^\S+: RuntimeWarning: coroutine '.*' was never awaited\n(?:  .*\n)*|^RuntimeWarning: Enable tracemalloc .*\n",
     re.MULTILINE,
@@ -402,9 +403,11 @@ class Terms:
             os.kill(pid, signal.SIGKILL)
             self._zygote.wait(f"end {pid}", 60.0)
         errors = Path(job.errors).read_text(encoding="utf-8", errors="replace")
-        if code != "0" and "Exception ignored in" in errors:
+        # The last that is said is of the main thread: a traceback, or where it stands.
+        main = errors.rstrip().rpartition("\n\n")[2]
+        if code != "0" and ("Exception ignored in" in errors or ("in in_pool" in main and OURS not in main)):
             # The handler raised in a finaliser, or a callback of a weak reference: Python prints that, and goes on, or
-            # comes to a client that the handler had closed.
+            # comes to a client that the handler had closed. Or it raised inside a lock of an executor of Python.
             with self._guard:
                 self.figures.done[DROPPED] += 1
             if held is not None:
