@@ -52,7 +52,6 @@ MOMENTS = 0.35
 """The signal comes within so many seconds."""
 AT_ONCE = 12
 DROPPED = "the end was dropped by Python"
-OURS = "src/pawlock/"
 NEVER_AWAITED = re.compile(
     r"^\S+: RuntimeWarning: coroutine '.*' was never awaited\n(?:  .*\n)*|^RuntimeWarning: Enable tracemalloc .*\n",
     re.MULTILINE,
@@ -325,6 +324,18 @@ class Figures:
         )
 
 
+def _dropped(errors: str, code: str) -> bool:
+    """Whether Python dropped what the handler raised, or raised it where its own code cannot bear it."""
+    if "Exception ignored in" in errors:
+        # In a finaliser, or a callback of a weak reference: it goes on, or comes to a client that the handler closed.
+        return not code or "ClientClosed" in errors
+    # In a lock of an executor of Python. Of pawlock, only the maintenance may stand anywhere.
+    ours = [
+        part for part in errors.split("\n\n") if "src/pawlock/" in part and "core/maintenance/" not in part
+    ]
+    return "in in_pool" in errors and not ours
+
+
 class Terms:
     """One run over one server.
 
@@ -403,11 +414,7 @@ class Terms:
             os.kill(pid, signal.SIGKILL)
             self._zygote.wait(f"end {pid}", 60.0)
         errors = Path(job.errors).read_text(encoding="utf-8", errors="replace")
-        # The last that is said is of the main thread: a traceback, or where it stands.
-        main = errors.rstrip().rpartition("\n\n")[2]
-        if code != "0" and ("Exception ignored in" in errors or ("in in_pool" in main and OURS not in main)):
-            # The handler raised in a finaliser, or a callback of a weak reference: Python prints that, and goes on, or
-            # comes to a client that the handler had closed. Or it raised inside a lock of an executor of Python.
+        if code != "0" and _dropped(errors, code):
             with self._guard:
                 self.figures.done[DROPPED] += 1
             if held is not None:
@@ -426,6 +433,8 @@ class Terms:
         if held is not None:
             held.release()
             left += self._left(job, held=False)
+        # A ticket would be in the way of others: only what it held may stay.
+        faults += [one for one in left if ":queue" in one]
         with self._guard:
             delay = DELAYS[self._urls.index(job.url)]
             self.figures.done[f"{job.runtime}, {job.handler}, {delay * 1000:.0f} ms"] += 1
