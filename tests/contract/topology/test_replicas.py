@@ -213,7 +213,7 @@ def test_others_are_not_kept_waiting(pair: Pair, api: Api) -> None:
         until(lambda: pair.master.command("EXISTS", key("n")) == 1, what="it waits for the replica")
         began = time.monotonic()
         client.lock("other").acquire().release()
-        assert time.monotonic() - began < pace() * 0.4
+        assert time.monotonic() - began < pace() * 1.0, "not behind the WAIT, which may take a ttl of 3 s"
         with pytest.raises(pawlock.NotReplicated):
             blocked.result(10.0)
 

@@ -235,9 +235,12 @@ def test_delay(proxy: Proxy, client: redis.Redis) -> None:
         assert pipe.execute() == list(range(1, 21))
     assert 0.2 <= time.monotonic() - start < pace() * 1.0, "what is sent together arrives together"
     proxy.delay()
-    start = time.monotonic()
-    assert client.ping()
-    assert time.monotonic() - start < pace() * 0.1
+    took = []
+    for _ in range(5):
+        start = time.monotonic()
+        assert client.ping()
+        took.append(time.monotonic() - start)
+    assert min(took) < pace() * 0.1, "it is not slow any more"
 
 
 def test_blackhole(proxy: Proxy, hasty: redis.Redis, server: Server) -> None:
