@@ -56,17 +56,6 @@ NEVER_AWAITED = re.compile(
     r"^\S+: RuntimeWarning: coroutine '.*' was never awaited\n(?:  .*\n)*|^RuntimeWarning: Enable tracemalloc .*\n",
     re.MULTILINE,
 )
-NEVER_BEGUN = re.compile(
-    r"^Task was destroyed but it is pending!\ntask: <Task pending name='.*' coro=<by_tasks\.<locals>\.turns\(\) .*>>\n",
-    re.MULTILINE,
-)
-"""An exit that is raised while asyncio makes the task of a worker: no list of tasks has it, so nothing cancels it."""
-HALF_MADE = re.compile(
-    r"^Exception ignored in: <function _SelectorTransport.__del__ .*>\nTraceback .*\n(?:  .*\n)*"
-    r"AttributeError: .* '_closing'\n",
-    re.MULTILINE,
-)
-"""The same while asyncio makes a transport, whose finalizer then misses what was not set yet."""
 
 KINDS = ("lock", "fair_lock", "rlock", "semaphore", "rwlock")
 DUTIES = ("cycle", "hold", "wait", "handover", "local", "pool")
@@ -420,13 +409,11 @@ class Terms:
             if held is not None:
                 held.release()
             return
-        # What Python itself says of an exit that a handler raises just after the call of a coroutine, or in a task.
+        # What Python itself says of an exit that a handler raises just after the call of a coroutine. In asyncio it may
+        # strike between any two steps of asyncio's own, which then speaks of tasks and transports that it has half made:
+        # of such a program only its end and what it leaves are judged.
         said = NEVER_AWAITED.sub("", errors)
-        noise = False
-        if job.runtime == "asyncio" and job.handler == "exit":
-            said = HALF_MADE.sub("", NEVER_BEGUN.sub("", said))
-            noise = "exception=SystemExit(0)" in errors
-        if said and not noise:
+        if said and (job.runtime, job.handler) != ("asyncio", "exit"):
             faults.append(f"said: {errors}")
         left = [*self._left(job, held=held is not None)]
         gone = time.monotonic()
