@@ -168,7 +168,8 @@ def test_a_stopped_command_ends_the_child_first_thing_when_it_goes_on(
     eventually(lambda: not lives(child), 0.5)
     code, _, err = command.end(5)
     assert code == 76
-    assert "was lost (expired)" in err
+    # The supervisor's clock says the one, and the client's the other: which is sooner, the scheduler decides.
+    assert "was lost (expired)" in err or "was not renewed in time" in err
 
 
 @pytest.mark.slow
