@@ -159,8 +159,8 @@ async def test_a_writer_gets_in_past_a_hundred_readers(valkey: Server) -> None:
     behind = [begin for begin, end in ended if end - begin > 0.2 * pace()]
     assert not behind, "no section was longer than that"
     print(f"the writer was let in {max(late) * 1000:.1f} ms after the last reader at the latest")
-    # Two wake-ups: of the last reader's release by the loop that ran its section, and of the writer. One that found
-    # out by its next question, a third of a ticket later, would be no median; a machine may pause a process so long.
+    # Two wake-ups: of the last reader's release by the loop that ran its section, and of the writer. Without messages
+    # every round would take a third of a ticket, a second; a single round may meet a pause of the machine.
     assert sorted(late)[len(late) // 2] < 0.1 * pace()
     assert max(late) < 3.0 * pace(), "the life of a ticket"
     assert left(valkey) == []
