@@ -26,6 +26,7 @@ __all__ = [
     "read_push",
     "refusal_of",
     "rid_of",
+    "word_of",
 ]
 
 NOTHING = object()
@@ -132,11 +133,17 @@ class Handshake:
         return self.channel
 
 
-def rid_of(reply: Any) -> int | None:
-    """The request id that a script's reply echoes; None for a reply that is not a script's."""
+def word_of(reply: Any) -> bytes:
+    """The request id that a script's reply echoes; ``b""`` for a reply that is not a script's."""
     if _is_list(reply) and len(reply) > 1 and type(reply[1]) is bytes and reply[1].isdigit():
-        return int(reply[1])
-    return None
+        return reply[1]
+    return b""
+
+
+def rid_of(reply: Any) -> int | None:
+    """The same as a number."""
+    word = word_of(reply)
+    return int(word) if word else None
 
 
 def _is_list(reply: Any) -> TypeGuard[list[Any]]:
