@@ -1,14 +1,15 @@
 /* Redlock: the fence of a grant by a majority, with write-back and concurrent grants.
  *
- * Models: src/pawlock/core/acquire/candidate.py (`_Attempt.run`), src/pawlock/core/quorum/votes.py (`GrantVotes`),
- *   src/pawlock/primitives/redlock/grant.lua, ratify.lua, leave.lua. Each script is one atomic step of one node.
+ * Models: src/pawlock/redlock/link.py (`MastersRuntime._vote`), src/pawlock/redlock/votes.py (`GrantVotes`),
+ *   src/pawlock/redlock/grant.lua, ratify.lua, leave.lua. Each script is one atomic step of one node.
  * Claims: exclusion: no two candidates rely on a grant at once; rising: the fence of a grant that counts is above the
  *   fences of all grants that counted before it.
  * Bounds: three nodes that keep their memory, each with a first fence of its own 0 or 1; two attempts, at once
- *   or one after the other. Each message may come at any time while its attempt lasts, or never; each reply may be lost; an attempt may
- *   outlive its validity at any point, and from then on each node may drop its vote. Fences are last + 1: the server's
+ *   or one after the other. Each message may come at any time, also after its attempt is over, or never; each reply may be lost; an attempt may
+ *   outlive its validity at any point, and from then on each node may drop its vote. The undo of an attempt that is over
+ *   goes over another connection: it comes before a vote, which its tombstone bars then, or after it, or never. Fences are last + 1: the server's
  *   time is left out, which only ever helps. No proposals, no blocks, no renewal.
- *   Restarts and repeated undo are in `votes.pml`.
+ *   Restarts are in `votes.pml`.
  *
  * broken MAX_ONLY | rising | the largest fence of the majority counts without a write-back
  * broken UNCONDITIONAL | rising | the write-back counts on nodes that do not hold the token
@@ -33,7 +34,7 @@ bit late[TRIES];                 /* its validity is used up */
 byte wanted[TRIES];              /* the fence of its grant */
 byte holder[NODES] = NOBODY;
 byte last[NODES];
-bit asked[TRIES * NODES];        /* the vote has been executed */
+bit asked[TRIES * NODES];        /* the vote has been executed, or never will */
 byte vote[TRIES * NODES];        /* the fence that came with a vote that was heard of */
 bit wrote[TRIES * NODES];        /* the write-back has been executed */
 bit known[TRIES * NODES];        /* and was heard of */
@@ -63,7 +64,6 @@ inline take_max(c, n) {
 }
 
 inline forget(c, n) {
-  asked[AT(c, n)] = 0;
   wrote[AT(c, n)] = 0;
   wanted[c] = 0;
   vote[AT(c, n)] = 0;
@@ -113,8 +113,8 @@ proctype Attempt(byte c) {
 /* What one node does for one attempt; whether its reply is lost is chosen as the script runs. */
 proctype Message(byte c; byte n) {
   do
-  /* grant.lua, until its attempt has taken it back */
-  :: atomic { mode[c] != NEW && mode[c] != OVER && !asked[AT(c, n)] && holder[n] == NOBODY ->
+  /* grant.lua, unless leave.lua was there before */
+  :: atomic { mode[c] != NEW && !asked[AT(c, n)] && holder[n] == NOBODY ->
        asked[AT(c, n)] = 1;
        holder[n] = c;
        last[n]++;
@@ -127,7 +127,7 @@ proctype Message(byte c; byte n) {
        assert(unreached)
 #endif
      }
-  :: atomic { mode[c] != NEW && mode[c] != OVER && !asked[AT(c, n)] && holder[n] != NOBODY -> asked[AT(c, n)] = 1 }  /* refused */
+  :: atomic { mode[c] != NEW && !asked[AT(c, n)] && holder[n] != NOBODY -> asked[AT(c, n)] = 1 }  /* refused */
   /* ratify.lua, also to a node whose vote was not heard of */
   :: atomic { wanted[c] > 0 && mode[c] == WRITING && !wrote[AT(c, n)] && COUNTS(c, n) ->
        wrote[AT(c, n)] = 1;
@@ -139,8 +139,10 @@ proctype Message(byte c; byte n) {
        :: last[n] < wanted[c] -> last[n] = wanted[c]
        :: else
        fi }
-  /* expiry, or leave.lua */
+  /* expiry, or leave.lua behind the vote */
   :: atomic { holder[n] == c && ENDED(c) -> holder[n] = NOBODY }
+  /* leave.lua before the vote: its tombstone */
+  :: atomic { mode[c] == OVER && !asked[AT(c, n)] -> asked[AT(c, n)] = 1 }
   od
 }
 

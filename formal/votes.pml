@@ -1,23 +1,24 @@
 /* Redlock: what becomes of votes where masters restart empty and answers are lost.
  *
- * Models: src/pawlock/core/acquire/candidate.py (`_Attempt`), src/pawlock/core/keep/majority.py (`redeliver`),
- *   src/pawlock/core/quorum/votes.py (`Delivery`), src/pawlock/core/quorum/nodes.py (`Incarnation.objection`),
- *   src/pawlock/primitives/redlock/grant.lua, renew.lua, leave.lua. Each script is one atomic step of one node.
+ * Models: src/pawlock/redlock/link.py (`MastersRuntime._vote`), src/pawlock/redlock/votes.py (`GrantVotes`),
+ *   src/pawlock/redlock/nodes.py (`Incarnation.objection`), src/pawlock/redlock/grant.lua, renew.lua, leave.lua. Each
+ *   script is one atomic step of one node.
  * Claims: exclusion: no two clients rely on a lease at once; orphan: a token that its client gave up (a failed attempt, a
- *   release, a loss) is on a node only while its undo is still repeated there, so a name that nobody holds gets free
- *   as its nodes answer, and does not wait for the ttl.
+ *   release, a loss) is on a node only where its undo did not come to: once it did, no vote comes any more. Where it is
+ *   lost, the vote blocks the name there until its ttl is over, and grants nothing.
  * Bounds: three nodes, two clients with one attempt each, ttl of 2 ticks, two restarts, each at any moment and
  *   without memory. All nodes are asked at one moment. A vote is executed at any time after that, also after its
- *   attempt was given up, or never, unless its node restarted; its answer may be lost, and its connection. A renewal, of
- *   the first client alone, is one moment for all nodes, each of which may be missed by it. An undo is repeated without
- *   end: that it stops when the token is over by itself is left out. One clock for all (`lease.pml` has others). A question goes to the life of the node that its rule was checked for: the
+ *   attempt was given up, or never, unless its node restarted; its answer may be lost. A renewal, of
+ *   the first client alone, is one moment for all nodes, each of which may be missed by it. An undo goes to all nodes,
+ *   over any connection: it comes before the vote or after it, or never, and may come twice. One clock for all
+ *   (`lease.pml` has others). A question goes to the life of the node that its rule was checked for: the
  *   identity of single connections, threads and loops of a client are left to the simulator. No node forgets without a restart, and fences are in `redlock.pml`.
  *
  * broken NO_RULE | exclusion | a node that restarted counts at once
- * broken UNDO_ONCE | orphan | an undo is sent once
- * broken NO_TOMB | orphan | a repeated undo leaves no tombstone, so that a vote comes after it
+ * broken NO_TOMB | orphan | an undo leaves no tombstone, so that a vote comes after it
  * broken HEARD_ONLY | orphan | only votes that were heard are taken back
  * reach KEPT | a lease outlives the restart of a node
+ * reach BLOCKED | a vote whose undo was lost blocks a node after its client gave up
  */
 #define NODES 3
 #define CLIENTS 2
@@ -36,10 +37,8 @@ byte barred[NODES];               /* ticks until a life that began empty counts 
 byte restarts;
 bit struck;                       /* a node restarted under the first client's lease */
 bit open[CLIENTS * NODES];        /* a question is on its way */
-bit stray[CLIENTS * NODES];       /* its connection broke: what is sent next may come before it */
-bit may[CLIENTS * NODES];         /* the client knows that the node may have its token, or get it */
 bit voted[CLIENTS * NODES];       /* the attempt heard a yes */
-bit duty[CLIENTS * NODES];        /* an undo is repeated until it is answered */
+bit under_way[CLIENTS * NODES];   /* an undo that may come, or is lost */
 bit dead[CLIENTS * NODES];        /* the node has a tombstone, and a question is on its way */
 bit exclusion = 1, orphan = 1, unreached = 1;
 
@@ -51,25 +50,24 @@ bit exclusion = 1, orphan = 1, unreached = 1;
 #define ASKS(c, n) (barred[n] == 0)
 #endif
 inline check_orphan(c, n) {
-  orphan = !(mode[c] == OVER && holder[n] == c && !duty[AT(c, n)]);
+  orphan = !(mode[c] == OVER && holder[n] == c && !under_way[AT(c, n)]);
   assert(orphan)
 }
 
 inline question(c, n) {
   if
-  :: ASKS(c, n) -> may[AT(c, n)] = 1; open[AT(c, n)] = 1
+  :: ASKS(c, n) -> open[AT(c, n)] = 1
   :: else
   fi
 }
 
 inline owe(c, n) {
 #ifdef HEARD_ONLY
-  duty[AT(c, n)] = voted[AT(c, n)];
+  under_way[AT(c, n)] = voted[AT(c, n)];
 #else
-  duty[AT(c, n)] = may[AT(c, n)];
+  under_way[AT(c, n)] = 1;
 #endif
   voted[AT(c, n)] = 0;
-  may[AT(c, n)] = 0;
   check_orphan(c, n)
 }
 
@@ -124,12 +122,15 @@ proctype Line(byte c; byte n) {
   /* grant.lua: whether the answer is lost is chosen as it runs */
   :: atomic { open[AT(c, n)] ->
        open[AT(c, n)] = 0;
-       stray[AT(c, n)] = 0;
        if
        :: holder[n] == NOBODY && !dead[AT(c, n)] ->
             holder[n] = c;
             left[n] = TTL;
             check_orphan(c, n);
+#ifdef BLOCKED
+            unreached = !(mode[c] == OVER);
+            assert(unreached);
+#endif
             if
             :: mode[c] == ASKING -> voted[AT(c, n)] = 1
             :: 1
@@ -137,9 +138,8 @@ proctype Line(byte c; byte n) {
        :: else
        fi;
        dead[AT(c, n)] = 0 }
-  :: d_step { open[AT(c, n)] && !stray[AT(c, n)] -> stray[AT(c, n)] = 1 }
-  /* leave.lua, behind the question, or with a tombstone; its answer may be lost */
-  :: atomic { duty[AT(c, n)] && (!open[AT(c, n)] || stray[AT(c, n)]) ->
+  /* leave.lua, before the question or behind it; its answer may be lost, and then it comes once more */
+  :: atomic { under_way[AT(c, n)] ->
        if
        :: holder[n] == c -> holder[n] = NOBODY; left[n] = 0
        :: else
@@ -148,12 +148,9 @@ proctype Line(byte c; byte n) {
        dead[AT(c, n)] = open[AT(c, n)];
 #endif
        if
-       :: duty[AT(c, n)] = 0
+       :: under_way[AT(c, n)] = 0
        :: 1
        fi }
-#ifdef UNDO_ONCE
-  :: atomic { duty[AT(c, n)] -> duty[AT(c, n)] = 0; check_orphan(c, n) }    /* it is lost on its way */
-#endif
   od
 }
 
@@ -200,7 +197,6 @@ proctype World() {
          barred[n] = TTL;
          for (c : 0 .. CLIENTS - 1) {
            open[AT(c, n)] = 0;
-           stray[AT(c, n)] = 0;
            dead[AT(c, n)] = 0
          }
          c = 0;

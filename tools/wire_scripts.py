@@ -1,6 +1,6 @@
 """Write docs/wire/scripts.json: the scripts as they are sent, for clients in other languages.
 
-Each is taken from its file under src/pawlock/primitives and from its header. `python tools/wire_scripts.py` writes it
+Each is taken from its file under src/pawlock and from its header. `python tools/wire_scripts.py` writes it
 anew; a test holds it to what this would write.
 """
 
@@ -20,7 +20,7 @@ from pawlock.core.protocol.scripts import header, load  # noqa: E402
 
 __all__ = ["rendered"]
 
-PRIMITIVES = ROOT / "src" / "pawlock" / "primitives"
+PACKAGE = ROOT / "src" / "pawlock"
 FILE = ROOT / "docs" / "wire" / "scripts.json"
 SEVERAL = {"mutex/renew_all"}
 """What takes several names in one run: its keys once for each of them, and its arguments but ``rid``."""
@@ -86,7 +86,7 @@ def keys_of(path: Path, field: str) -> list[Entry]:
 def entry(path: Path) -> Entry:
     """One script: what its header says, and the text that is sent."""
     fields = header(path.read_text("ascii"), path.stem)
-    script = load(".".join(["pawlock", *path.parent.relative_to(PRIMITIVES.parent).parts]), path.stem)
+    script = load(".".join(["pawlock", *path.parent.relative_to(PACKAGE).parts]), path.stem)
     keys = keys_of(path, fields["keys"])
     args = [{"name": word} | ({"note": note} if note else {}) for word, note in listed(fields["args"])]
     if (len(keys), len(args)) != (script.numkeys, script.numargs):
@@ -105,7 +105,7 @@ def entry(path: Path) -> Entry:
 
 def name_of(path: Path) -> str:
     """`mutex/acquire`, say."""
-    return str(path.relative_to(PRIMITIVES).with_suffix(""))
+    return f"{path.parent.name}/{path.stem}"
 
 
 def does(path: Path) -> str:
@@ -120,9 +120,9 @@ def does(path: Path) -> str:
 
 def rendered() -> str:
     """The text of the file."""
-    paths = sorted(PRIMITIVES.glob("*/[a-z]*.lua"))
+    paths = [*PACKAGE.glob("primitives/*/[a-z]*.lua"), *PACKAGE.glob("redlock/[a-z]*.lua")]
     # Those of keys of other programs tell these of a release; all else is the mutex.
-    paths = [path for path in paths if path.parent.name != "key"]
+    paths = sorted((path for path in paths if path.parent.name != "key"), key=name_of)
     scripts = {name_of(path): entry(path) for path in paths}
     return json.dumps({"wire": WIRE_VERSION, "rules": _RULES, "scripts": scripts}, indent=1) + "\n"
 

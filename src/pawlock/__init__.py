@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     )
     from pawlock.core.protocol.key import Key
     from pawlock.core.protocol.options import LockOptions
-    from pawlock.core.protocol.redlock_options import RedlockOptions
     from pawlock.errors import (
         AcquireTimeout,
         BackendDenied,
@@ -77,6 +76,7 @@ if TYPE_CHECKING:
         Severity,
         WaiterInfo,
     )
+    from pawlock.redlock.options import RedlockOptions
     from pawlock.sync import (
         Barrier,
         Client,
@@ -205,7 +205,7 @@ _HOMES = {
     "pawlock.core.protocol.options": ("LockOptions",),
     "pawlock.topology.credentials": ("CredentialProvider",),
     "pawlock._service": ("ServiceOptions",),
-    "pawlock.core.protocol.redlock_options": ("RedlockOptions",),
+    "pawlock.redlock.options": ("RedlockOptions",),
     "pawlock.errors": (
         "AcquireTimeout",
         "BackendDenied",

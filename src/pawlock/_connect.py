@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pawlock._factory import LockKwargs
     from pawlock.aio import AsyncClient
     from pawlock.core.protocol.options import Seconds
-    from pawlock.core.protocol.redlock_options import RedlockOptions
+    from pawlock.redlock.options import RedlockOptions
     from pawlock.sync import Client
     from pawlock.topology.credentials import CredentialProvider
 

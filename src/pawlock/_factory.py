@@ -40,8 +40,8 @@ from pawlock.primitives.registry import REGISTRY, Entry
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.redlock_options import RedlockOptions
-    from pawlock.core.quorum.nodes import Incarnations
+    from pawlock.redlock.nodes import Incarnations
+    from pawlock.redlock.options import RedlockOptions
 
 __all__ = [
     "TRIAL",

@@ -12,11 +12,9 @@ from pawlock import embedded
 from pawlock._factory import Origin, Settings, check_for_quorum
 from pawlock._target import find_target
 from pawlock._warn import warn
-from pawlock.core.protocol.redlock_options import RedlockOptions
-from pawlock.core.quorum.nodes import Incarnations, KnownNodes
 from pawlock.errors import ConfigurationError
 from pawlock.primitives.probe import probe
-from pawlock.primitives.redis import REDIS
+from pawlock.redlock.options import RedlockOptions
 from pawlock.runtimes.choice import asyncio_runtime, thread_runtime
 from pawlock.topology.endpoint import ClusterNodes, Masters, Target
 from pawlock.topology.redlock import quorum_warning
@@ -24,9 +22,9 @@ from pawlock.topology.redlock import quorum_warning
 if TYPE_CHECKING:
     import asyncio
 
-    from pawlock.core.protocol.engine import Request, ServerEngine
-    from pawlock.core.protocol.scripts import Script
+    from pawlock.core.protocol.engine import Request
     from pawlock.core.state.reports import KeyExplainer
+    from pawlock.redlock.nodes import KnownNodes
     from pawlock.runtimes.aio import AsyncioRuntime
     from pawlock.runtimes.threads import ThreadRuntime
 
@@ -74,7 +72,7 @@ class Destination:
     def _look(self, *, made: bool) -> Target:
         given, settings = self._origin[1], self._settings
         url, found = os.environ.get("PAWLOCK_URL"), find_target(self._origin[0], given["credentials"])
-        if made and _engine_of(found) is not settings.engine:
+        if made and isinstance(found, Masters) is (settings.redlock is None):
             # Locks may have been made, with requests for a server of that kind.
             raise ConfigurationError(
                 "PAWLOCK_URL names another kind of server than when this client was made: set it before"
@@ -94,7 +92,6 @@ def _check_options(given: object, target: Target, settings: Settings) -> Redlock
     if given is not None and not isinstance(given, RedlockOptions):
         raise ConfigurationError(f"redlock must be pawlock.RedlockOptions(…), got {given!r:.40}")
     settings.sharded = isinstance(target, ClusterNodes)
-    settings.engine = _engine_of(target)
     if not isinstance(target, Masters):
         if given is not None:
             raise ConfigurationError(
@@ -103,31 +100,31 @@ def _check_options(given: object, target: Target, settings: Settings) -> Redlock
         return None
     if warning := quorum_warning(len(target.nodes)):
         warn(warning)
+    from pawlock.redlock.requests import RedlockEngine
+
     options = given or RedlockOptions()
     check_for_quorum(options, settings.options)
+    settings.engine = RedlockEngine(options)
     return options
 
 
-def _engine_of(target: Target) -> ServerEngine:
-    if isinstance(target, Masters):
-        from pawlock.primitives.masters import MASTERS
-
-        return MASTERS
-    return REDIS
-
-
 def explain_keys_for(settings: Settings) -> KeyExplainer | None:
-    """What asks for the kinds of values that keys have."""
-    return settings.engine.explain_keys
+    """What asks for the kinds of values that keys have; None: each of several masters may have another."""
+    return settings.engine.explain_keys if settings.redlock is None else None
 
 
 def probe_for(settings: Settings) -> Callable[..., Request] | None:
     """The check of the server before its first use; None: there is nothing to ask."""
+    if settings.redlock is not None:
+        # Each master is asked when it is met, and a majority remembers.
+        return None
     found = partial(settings.engine.probe, settings.namespace)
     return None if found() is None else found
 
 
 def _known_nodes(target: Masters, options: RedlockOptions, settings: Settings) -> KnownNodes:
+    from pawlock.redlock.nodes import Incarnations, KnownNodes
+
     incarnations = settings.incarnations
     if incarnations is None:
         # One for the client: what one of its threads or loops learns of a restart, the others know as well.
@@ -141,21 +138,15 @@ def _known_nodes(target: Masters, options: RedlockOptions, settings: Settings) -
     return KnownNodes(incarnations)
 
 
-def _scripts() -> tuple[Script, ...]:
-    from pawlock.primitives.redlock import SCRIPTS
-
-    return SCRIPTS
-
-
 def for_threads(target: Target, settings: Settings) -> ThreadRuntime:
     """The runtime of a client for threads."""
     options, prefix = settings.redlock, settings.wake_prefix
     if options is None or not isinstance(target, Masters):
         return thread_runtime(target, prefix)
-    from pawlock.runtimes.quorum_threads import QuorumThreadRuntime
+    from pawlock.redlock.threads import RedlockThreads
 
-    known_nodes = _known_nodes(target, options, settings)
-    return QuorumThreadRuntime(target.nodes, prefix, known_nodes, probe(settings.namespace), _scripts())
+    known = _known_nodes(target, options, settings)
+    return RedlockThreads(target.nodes, prefix, options, known, probe(settings.namespace))
 
 
 def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings) -> AsyncioRuntime:
@@ -163,9 +154,7 @@ def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings
     options, prefix = settings.redlock, settings.wake_prefix
     if options is None or not isinstance(target, Masters):
         return asyncio_runtime(loop, target, prefix)
-    from pawlock.runtimes.quorum_aio import QuorumAsyncioRuntime
+    from pawlock.redlock.tasks import RedlockTasks
 
-    known_nodes = _known_nodes(target, options, settings)
-    return QuorumAsyncioRuntime(
-        loop, target.nodes, prefix, known_nodes, probe(settings.namespace), _scripts()
-    )
+    known = _known_nodes(target, options, settings)
+    return RedlockTasks(loop, target.nodes, prefix, options, known, probe(settings.namespace))

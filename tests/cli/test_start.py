@@ -22,8 +22,8 @@ sys.exit(main())
 
 HEAVY = (
     "rich", "pawlock.aio", "pawlock.testing", "pawlock.service", "pawlock.metrics", "pawlock.fencing", "pawlock.runtimes.aio",
-    "pawlock.runtimes.cluster", "pawlock.runtimes.sentinel", "pawlock.runtimes.quorum_aio",
-    "pawlock.runtimes.quorum_threads", "sqlalchemy", "prometheus_client", "pytest",
+    "pawlock.runtimes.cluster", "pawlock.runtimes.sentinel", "pawlock.redlock.requests",
+    "pawlock.redlock.tasks", "pawlock.redlock.threads", "sqlalchemy", "prometheus_client", "pytest",
 )  # fmt: skip
 """What no command of one server needs, and what takes long to load."""
 

@@ -16,8 +16,8 @@ from pawlock.core.coordinate.multi_lease import BaseMultiLease, members_of
 from pawlock.core.keep.engine import Engine
 from pawlock.core.lease.base import BaseLease
 from pawlock.core.maintenance.loop import maintain
-from pawlock.core.protocol.redlock_options import RedlockOptions
 from pawlock.core.protocol.terms import Terms
+from pawlock.redlock.options import RedlockOptions
 from tests.simulator.runtime import SimRuntime
 
 __all__ = ["NAMESPACE", "SimClient"]
@@ -95,7 +95,8 @@ class SimClient(AsyncClient):
         if names is not None and deadlock_after:
             self.engine.reports.watcher = DeadlockWatch(names, deadlock_after)
         self.engine.reports.show = shown_any
-        self.engine.quorum = redlock
+        if redlock is not None:
+            self.engine.validity = redlock.valid_until
 
     def _engine(self) -> Engine:
         return self.engine

@@ -7,13 +7,12 @@ trouble; while more than a minority is in trouble, and for a moment after it, no
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from pawlock.errors import AcquireTimeout, BackendError, ClockDrift, PawlockError
 
 if TYPE_CHECKING:
     from pawlock.core.lease.record import HeldLease
-    from pawlock.core.quorum.ballot import GrantedVotes
     from tests.simulator.fleet import Fleet
     from tests.simulator.node import Node
     from tests.simulator.plan import Plan
@@ -165,7 +164,8 @@ class Liveness:
         key = server_lease.primitive.key
         since = self._world.now - 1.5 * server_lease.rhythm.ttl - 1.0
         forgot = {node for when, node in self._forgot if when > self._held_since.get(lease.token, 0.0)}
-        votes = cast("GrantedVotes", server_lease.quorum).votes
+        quorum = None if server_lease.quorum is None else server_lease.quorum()
+        given = 0 if quorum is None else sum(vote.granted for vote in quorum.nodes)
         # Its votes outlive it by the drift, and until they are taken back.
         self._closed_until[key] = max(self._closed_until.get(key, 0.0), self._world.now + GRACE)
         if (
@@ -173,7 +173,8 @@ class Liveness:
             and self.patient
             and server_lease.rhythm.ttl >= self.least
             and server_lease.options.given.renew
-            and votes.given - len(forgot) >= votes.needed
+            and quorum is not None
+            and given - len(forgot) >= quorum.needed
             and self.calm(since)
         ):
             self._world.fail(

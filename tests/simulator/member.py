@@ -11,9 +11,7 @@ from pawlock.core.coordinate import multi
 from pawlock.core.coordinate.multi_lease import BaseMultiLease, MultiPlan, members_of, record_of_all
 from pawlock.core.keep.engine import Engine
 from pawlock.core.lease.base import BaseLease, record_of
-from pawlock.core.protocol.redlock_options import RedlockOptions
 from pawlock.core.protocol.validity import drift
-from pawlock.core.quorum.nodes import Incarnations
 from pawlock.core.release import release
 from pawlock.errors import (
     BackendOutOfMemory,
@@ -27,6 +25,8 @@ from pawlock.errors import (
 )
 from pawlock.model import LeaseState, LossReason
 from pawlock.primitives.registry import REGISTRY
+from pawlock.redlock.nodes import Incarnations
+from pawlock.redlock.options import RedlockOptions
 from tests.simulator import acts, once_steps
 from tests.simulator.beliefs import Belief
 from tests.simulator.client import SimClient
@@ -60,7 +60,9 @@ class _Unit:
         api, deaf = member.plan.api, member.plan.deaf
         self.runtime: SimRuntime
         if redlock is not None:
-            self.runtime = QuorumSimRuntime(process, sim.network, sim.fleet, api, member.incarnations)
+            self.runtime = QuorumSimRuntime(
+                process, sim.network, sim.fleet, api, redlock, member.incarnations
+            )
         elif sim.fleet.cluster is not None:
             self.runtime = RoutedSimRuntime(
                 process, sim.network, sim.fleet, sim.fleet.cluster, api, deaf=deaf

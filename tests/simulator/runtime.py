@@ -59,6 +59,11 @@ class SimRuntime:
         deaf: True for a user that may not subscribe.
     """
 
+    @property
+    def fence_strength(self) -> str:
+        """See ``Runtime``."""
+        return "server"
+
     def __init__(
         self, process: Process, network: Network, fleet: Fleet, api: str, *, deaf: bool = False
     ) -> None:

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Script", "published"]
+__all__ = ["Script", "package_of", "published"]
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "wire" / "scripts.json"
 
@@ -22,6 +22,11 @@ class Script(NamedTuple):
 
     sha: str
     source: bytes
+
+
+def package_of(folder: str) -> str:
+    """The package that holds the scripts of a folder."""
+    return "pawlock.redlock" if folder == "redlock" else f"pawlock.primitives.{folder}"
 
 
 @cache

@@ -140,6 +140,7 @@ class Scripted:
     """See ``pawlock.core.protocol.runtime.Runtime``. Answers in order; a request too many fails the test."""
 
     recheck_after: float | None = None
+    fence_strength = "server"
 
     def __init__(self, *answers: Answer) -> None:
         self.clock = START

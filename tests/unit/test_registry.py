@@ -41,9 +41,9 @@ def test_an_entry_is_made_by_both_clients_and_what_it_points_at_exists() -> None
 
 def test_every_folder_of_primitives_is_named_by_an_entry() -> None:
     folders = {path.parent.name for path in (ROOT / "src/pawlock/primitives").glob("*/*.lua")}
-    # What independent masters are sent for the mutex, what keys that are shared with other programs need, and what
-    # is asked about a whole namespace, have folders of their own.
-    others = {"key", "probe", "redlock", "namespace"}
+    # What keys that are shared with other programs need, and what is asked about a whole namespace, have folders of
+    # their own.
+    others = {"key", "probe", "namespace"}
     assert folders - others == {entry.scripts.rpartition(".")[2] for entry in REGISTRY.values()}
 
 

@@ -15,10 +15,8 @@ import pawlock
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.runtime import Fault, run
 from pawlock.primitives.mutex import Mutex
-from pawlock.primitives.probe import probe
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.link import Link
-from pawlock.transport.node import meet
 from pawlock.transport.replicas import ask_on
 from pawlock.transport.sentinel import ask_sync
 from tests.faults.rig import in_thread
@@ -150,17 +148,12 @@ def ask_replicas(relay: Relay, after: int) -> None:
         run(ask_on(link, [CALL], 0, TIMEOUT))
 
 
-def ask_a_master(relay: Relay, after: int) -> None:
-    relay.trickle(after)
-    meet(endpoint_of(relay), 0, probe("pawlock"), [CALL.script], TIMEOUT, first=True)[0].close()
-
-
 def ask_a_sentinel(relay: Relay, after: int) -> None:
     relay.trickle(after)
     run(ask_sync(endpoint_of(relay), ("INFO",), TIMEOUT))
 
 
-EVERY = (greet, ask, ask_many, ask_replicas, ask_a_master, ask_a_sentinel)
+EVERY = (greet, ask, ask_many, ask_replicas, ask_a_sentinel)
 
 
 def test_every_question_of_a_thread_has_one_deadline(server: Server) -> None:

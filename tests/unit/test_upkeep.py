@@ -19,10 +19,9 @@ from pawlock.core.maintenance import loop
 from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawlock.core.maintenance.renewals import _put_back
 from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.outcomes import Busy, Granted, Leading
+from pawlock.core.protocol.outcomes import Leading
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Call, Fault, Reply
-from pawlock.core.release.decision import _may_come_late
 from pawlock.core.release.extend import extend
 from pawlock.core.state.client import OutboxEntry
 from pawlock.core.state.local_queue import LocalWaiter
@@ -348,24 +347,6 @@ def test_a_lease_without_renewal_that_is_extended_again_and_again_stays_in_its_r
         rig.runtime.clock += 1.0
         run(extend(rig.engine, lease, 30.0))
         assert lease.server_lease.bucket is not None
-
-
-GRANTED = Granted(1, 1, 0)
-
-
-def test_a_vote_may_come_late_on_another_connection_only() -> None:
-    sender = object()
-    engine: Any = SimpleNamespace(runtime=SimpleNamespace(sender=lambda: (sender, 3)))
-
-    def late(*outcomes: object, via: object = None, drops: int = 3) -> bool:
-        kept: Any = SimpleNamespace(sender=(via, drops), votes=SimpleNamespace(outcomes=outcomes))
-        return _may_come_late(engine, kept)
-
-    assert late(GRANTED, None) is True
-    assert late(GRANTED, unanswered()) is True
-    assert late(GRANTED, Busy(1, foreign=False, holder="x")) is False
-    assert late(GRANTED, None, via=sender) is False
-    assert late(GRANTED, None, via=sender, drops=2) is True
 
 
 def test_who_watches_no_more_is_forgotten() -> None:

@@ -19,10 +19,10 @@ from pawlock.core.close import close
 from pawlock.core.keep.engine import Engine
 from pawlock.core.observe.timed_runtime import observe
 from pawlock.core.protocol.options import Seconds, check_timeout
-from pawlock.core.protocol.redlock_options import RedlockOptions
 from pawlock.core.state.observers import Observer
 from pawlock.core.state.plan import Plan
 from pawlock.model import ServerReport
+from pawlock.redlock.options import RedlockOptions
 from pawlock.runtimes.aio import AsyncioRuntime
 from pawlock.runtimes.renewal_thread import LoopRenewalThread
 from pawlock.topology.credentials import Credentials
@@ -133,7 +133,8 @@ class AsyncClientLifecycle:
             runtime = for_loop(loop, target, self._settings)
             engine = make_engine(runtime, self, self._settings.names(), self._settings.watcher())
             engine.reports.show = shown_any
-            engine.quorum = self._settings.redlock
+            if self._settings.redlock is not None:
+                engine.validity = self._settings.redlock.valid_until
             engine.renewal_thread = self._renewal_thread(loop, engine, target)
             health = engine.health
             health.server, health.probe = shown_of(target), probe_for(self._settings)

@@ -3,7 +3,6 @@
 Its layers, lowest first; a layer imports only those before it in this list:
 
 - ``protocol``: what a runtime, a connection and a primitive must offer; names, scripts, options, time.
-- ``quorum``: votes of several independent masters, counted.
 - ``state``: what one client knows, and the steps that change it.
 - ``keep``: renewing, losing, and giving back in the background.
 - ``retry``: how long a caller retries a server that does not answer.

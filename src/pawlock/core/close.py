@@ -11,7 +11,6 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from pawlock.core.quorum.votes import Delivery
 from pawlock.core.state.local_queue import LocalWaiter
 from pawlock.core.state.schedule import Schedule
 from pawlock.model import LossReason
@@ -63,17 +62,13 @@ async def close(
         interrupt()
         _end_leases(engine)
         entries = tuple(engine.outbox.entries)
-        silent = any(
-            entry.attempt >= _TRIES_BEFORE_CLOSE for entry in entries if not isinstance(entry, Delivery)
-        )
+        silent = any(entry.attempt >= _TRIES_BEFORE_CLOSE for entry in entries)
         if silent and steps * _CLOSING_STEP >= unanswered:
             break
-        waits = [not isinstance(entry, Delivery) or entry.attempt < _TRIES_BEFORE_CLOSE for entry in entries]
-        left_over = any(waits)
-        if left_over and not engine.activity.maintenance_runs:
+        if entries and not engine.activity.maintenance_runs:
             # An event loop that was shut down has cancelled the maintenance, and these tokens came up only after that.
             engine.start_maintenance()
-        leaving = engine.activity.maintenance_runs and left_over
+        leaving = engine.activity.maintenance_runs and bool(entries)
         if not (busy or leaving) or runtime.now() >= end:
             break
         runtime.nudge()

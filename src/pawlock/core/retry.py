@@ -11,7 +11,7 @@ from pawlock.core.protocol.faults import is_transient, to_error
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.state.records import Retry
-from pawlock.errors import BackendUnavailable, NotAcquired
+from pawlock.errors import NotAcquired
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
@@ -125,7 +125,7 @@ def pause_after(
     at_once = attempt == 0 and lost_link and now - sent_at < NO_SIGN_WITHIN and (until is None or now < until)
     if now + pause >= limit and not at_once:
         error = to_error(fault, name, doing)
-        if isinstance(error, BackendUnavailable):
+        if fault.kind is not FaultKind.READ_ONLY:
             engine.report_outage(str(error))
         raise error from fault
     log.debug(
@@ -163,11 +163,7 @@ def check_stop(stop: StopSignal | None, name: str) -> None:
 
 async def explained(engine: Engine, call: Request, fault: Fault) -> Fault:
     """The fault of a call; of a key with a value that is not pawlock's, with what that is."""
-    if (
-        fault.kind is not FaultKind.WRONG_KEY
-        or engine.health.explain_keys is None
-        or engine.quorum is not None
-    ):
+    if fault.kind is not FaultKind.WRONG_KEY or engine.health.explain_keys is None:
         return fault
     for look, words_for in engine.health.explain_keys(call):
         (outcome,) = await engine.runtime.call_many([look], _LOOK_WITHIN)

@@ -115,6 +115,11 @@ class AsyncioRuntime:
         prefix: What the wake-up channels of this client begin with.
     """
 
+    @property
+    def fence_strength(self) -> str:
+        """See ``Runtime``."""
+        return "server"
+
     def __init__(
         self, loop: asyncio.AbstractEventLoop, endpoint: Callable[[], Endpoint], prefix: str
     ) -> None:

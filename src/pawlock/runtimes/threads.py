@@ -173,6 +173,11 @@ class ThreadRuntime:
         wake_prefix: What the wake-up channels of this client begin with.
     """
 
+    @property
+    def fence_strength(self) -> str:
+        """See ``Runtime``."""
+        return "server"
+
     def __init__(self, endpoint: Callable[[], Endpoint], wake_prefix: str) -> None:
         self._endpoint = endpoint
         self._wake_prefix = wake_prefix

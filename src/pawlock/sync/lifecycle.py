@@ -36,8 +36,8 @@ from pawlock.sync.multi import shown_any
 from pawlock.topology.credentials import Credentials
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.redlock_options import RedlockOptions
     from pawlock.core.state.plan import Plan
+    from pawlock.redlock.options import RedlockOptions
 
 __all__ = ["ClientLifecycle"]
 
@@ -138,7 +138,8 @@ class ClientLifecycle:
         runtime = for_threads(target, self._settings)
         engine = make_engine(runtime, self, self._settings.names(), self._settings.watcher())
         engine.reports.show = shown_any
-        engine.quorum = self._settings.redlock
+        if self._settings.redlock is not None:
+            engine.validity = self._settings.redlock.valid_until
         health = engine.health
         health.server, health.probe = shown_of(target), probe_for(self._settings)
         health.explain_keys = explain_keys_for(self._settings)

@@ -55,12 +55,12 @@ class Cluster:
             server.command("FLUSHALL")
 
     def keys(self) -> dict[str, list[bytes]]:
-        """Every key that is no fence, by the server that has it."""
+        """Every key that is no fence and no tombstone, by the server that has it."""
         found: dict[str, list[bytes]] = {}
         for server in self.servers:
             keys = server.command("KEYS", "*")
             assert isinstance(keys, list)
-            left = [bytes(key) for key in keys if not bytes(key).endswith(b":fence")]  # type: ignore[arg-type]
+            left = [bytes(key) for key in keys if not _stays(bytes(key))]  # type: ignore[arg-type]
             if left:
                 found[server.url] = left
         return found
@@ -73,6 +73,10 @@ class Cluster:
         """End them all."""
         for server in self.servers:
             server.stop()
+
+
+def _stays(key: bytes) -> bool:
+    return key.endswith(b":fence") or b":dead:" in key
 
 
 def cluster(count: int) -> Iterator[Cluster]:

@@ -204,9 +204,12 @@ def test_the_proposal_of_a_fence_follows_the_nodes_clocks(five: Cluster, api: st
     async def scenario() -> None:
         client = connect(api, five.urls, redlock=PATIENT)
         await pairs(client, 2)
-        last = 0
-        for server in five.servers:
-            last = max(last, int(server.command("HGET", "{pawlock:n}:fence", "last")))  # type: ignore[arg-type]
+        found: list[object] = [None]
+        while None in found:
+            # On a busy machine a node may be met late.
+            await pairs(client, 1)
+            found = [server.command("HGET", "{pawlock:n}:fence", "last") for server in five.servers]
+        last = max(int(one) for one in found)  # type: ignore[call-overload]
         ahead = last + 500_000
         for server in five.servers:
             server.command("HSET", "{pawlock:n}:fence", "last", str(ahead))
@@ -261,8 +264,8 @@ def made(stats: object) -> int:
 
 @pytest.mark.slow
 @each_api
-def test_a_caller_is_not_refused_by_its_own_earlier_try(five: Cluster, api: str) -> None:
-    """One master granted a try and its reply was lost; it says "held by" the caller until the undo comes to it."""
+def test_a_vote_whose_reply_was_lost_counts_when_it_is_asked_for_again(five: Cluster, api: str) -> None:
+    """Too few answered: what is not known is asked again with the same token, as with one server."""
     grants = {GRANT.sha.encode(), GRANT.source}
 
     def is_grant(request: Request) -> bool:
@@ -275,15 +278,11 @@ def test_a_caller_is_not_refused_by_its_own_earlier_try(five: Cluster, api: str)
             lease = await done(client.lock("warm").acquire())
             await done(lease.release())
             far[0].kill_on_reply(is_grant)
-            late = far[0].hold_request(
-                lambda request: request.contains("pawlock:own") and not is_grant(request), times=None
-            )
             for silent in far[1:]:
                 silent.drop_request(lambda request: request.contains("pawlock:own"), times=None)
-            with pytest.raises(pawlock.QuorumNotReached):
-                await done(client.lock("own").acquire(timeout=4))
-            assert five.holders("own")[0] is not None, "it was not undone yet, or this shows nothing"
-            late.release()
+            lease = await done(client.lock("own").acquire(timeout=4))
+            assert five.holders("own")[0] == lease.token.encode()
+            await done(lease.release())
             await done(client.close())
 
     play(api, scenario)

@@ -36,10 +36,7 @@ def test_a_majority_grants_and_a_release_frees_every_node(five: Cluster, api: st
         await done(client.close())
 
     play(api, scenario)
-    # A node whose vote was not counted is told that the token is over, since the vote may come after the release.
-    left = [key for keys in five.keys().values() for key in keys]
-    assert len(left) <= 2
-    assert all(b":dead:" in key for key in left)
+    assert five.keys() == {}
 
 
 @each_api
@@ -152,7 +149,7 @@ def test_row_74_a_minority_that_is_down_or_hangs_costs_no_grant(own_five: Cluste
 
 @each_api
 def test_a_node_that_hangs_costs_no_release_anything_once_that_is_known(own_five: Cluster, api: str) -> None:
-    """What it was sent before it fell silent is asked again. After that nothing is, and nothing is owed to it."""
+    """What it did not answer it gets once it is back, and the maintenance does not go on about it."""
 
     async def scenario() -> None:
         client = connect(api, own_five.urls, redlock=FRESH)
@@ -160,15 +157,14 @@ def test_a_node_that_hangs_costs_no_release_anything_once_that_is_known(own_five
         await done((await done(lock.acquire())).release())
         own_five.servers[1].pause()
         engine = client._engine if api == "threads" else next(iter(client._known_engines()))
-        node = engine.runtime._known_nodes.nodes[1]
+        node = engine.runtime._known.nodes[1]
         end = time.monotonic() + pace() * 10
         while node.fault is None:
             assert time.monotonic() < end, "it is known"
             await done((await done(lock.acquire())).release())
-        owed = len(engine.outbox.entries)
         for _ in range(200):
             await done((await done(lock.acquire())).release())
-        assert len(engine.outbox.entries) <= owed + 10, "a second connection may be tried meanwhile"
+        assert not engine.outbox.entries
         own_five.servers[1].resume()
         await done(client.close())
 

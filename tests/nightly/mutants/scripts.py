@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
-PRIMITIVES = ROOT / "src" / "pawlock" / "primitives"
+PACKAGE = ROOT / "src" / "pawlock"
 SEEDS = 100
 LIMIT = 900.0
 """Seconds for one run; a mutant that hangs is noticed."""
@@ -56,7 +56,7 @@ class Mutant(NamedTuple):
     """One change of one script.
 
     Attributes:
-        file: The script, below ``primitives``.
+        file: The script, below the package.
         line: Where it is changed.
         what: How, and the line.
         text: The whole script with the change.
@@ -70,10 +70,10 @@ class Mutant(NamedTuple):
 
 def every() -> Iterator[Mutant]:
     """Give the mutants of all scripts, in a fixed order."""
-    for path in sorted(PRIMITIVES.rglob("*.lua")):
+    for path in sorted([*PACKAGE.glob("primitives/**/*.lua"), *PACKAGE.glob("redlock/*.lua")]):
         lines = path.read_text(encoding="utf-8").split("\n")
         for line, changed, what in _changes(lines):
-            file = path.relative_to(PRIMITIVES).as_posix()
+            file = path.relative_to(PACKAGE).as_posix()
             yield Mutant(file, line + 1, f"{what}: {lines[line].strip()}", "\n".join(changed))
 
 
@@ -81,12 +81,12 @@ def noticed(mutant: Mutant) -> str:
     """What notices a mutant, or ""; each runs on a copy of the package."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "pawlock"
-        shutil.copytree(PRIMITIVES.parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-        (package / "primitives" / mutant.file).write_text(mutant.text, encoding="utf-8")
+        shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        (package / mutant.file).write_text(mutant.text, encoding="utf-8")
         simulate = f"from tests.simulator.command import main; raise SystemExit(main(['--seeds', '{SEEDS}', '--as-drawn']))"
         if said := _failed(folder, "-c", simulate):
             return f"the simulator ({said})"
-        primitive = mutant.file.partition("/")[0]
+        primitive = Path(mutant.file).parent.name
         homes = (ROOT / "tests").glob(f"*/{HOMES.get(primitive, primitive)}")
         tests = [
             "tests/unit/scripts",
@@ -125,7 +125,7 @@ def drawn(sample: int, seed: int) -> list[Mutant]:
         SystemExit: Something fails without any mutant.
     """
     mutants = list(every())
-    unchanged = mutants[0]._replace(text=(PRIMITIVES / mutants[0].file).read_text(encoding="utf-8"))
+    unchanged = mutants[0]._replace(text=(PACKAGE / mutants[0].file).read_text(encoding="utf-8"))
     if by := noticed(unchanged):
         raise SystemExit(f"{by} fails without any change")
     return random.Random(seed).sample(mutants, sample)

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawlock.core.acquire import first_request, queue
-from pawlock.core.keep import outbox
+from pawlock.core.acquire import queue
+from pawlock.core.keep import engine
 from pawlock.core.keep.engine import Engine
 from pawlock.core.maintenance import renewals
 from pawlock.core.protocol.runtime import Fault
@@ -37,7 +37,7 @@ _formula = valid_until
 
 
 def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
-    return [patch.object(where, "valid_until", formula) for where in (outbox, queue, first_request, transfer)]
+    return [patch.object(where, "valid_until", formula) for where in (engine, queue, transfer)]
 
 
 class _Times:

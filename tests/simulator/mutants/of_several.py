@@ -8,16 +8,16 @@ from math import inf
 from typing import Any
 from unittest.mock import patch
 
-from pawlock.core.acquire import candidate, queue
+from pawlock.core.acquire import queue
 from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, members_of
-from pawlock.core.keep import engine, outbox
-from pawlock.core.protocol.outcomes import Granted
-from pawlock.core.protocol.redlock_options import RedlockOptions
-from pawlock.core.protocol.runtime import Fault
-from pawlock.core.quorum.nodes import Incarnation, Incarnations
-from pawlock.core.quorum.votes import GrantVotes, LeaveVotes, MergedVotes
-from pawlock.core.state.records import WaiterState
+from pawlock.core.keep import engine
+from pawlock.core.protocol.outcomes import Busy
+from pawlock.core.protocol.runtime import Call, Fault
 from pawlock.primitives.mutex import Mutex
+from pawlock.redlock.nodes import Incarnation, Incarnations, Node
+from pawlock.redlock.options import RedlockOptions
+from pawlock.redlock.requests import Vote
+from pawlock.redlock.votes import GrantVotes, MergedVotes, Votes
 from tests.simulator.mutants.of_one import time_of_the_process, watching_time
 from tests.simulator.quorum import QuorumSimRuntime
 from tests.simulator.runtime import SimRuntime
@@ -31,23 +31,16 @@ _SEVERAL: Where = ("multi_lock",), ("single",)
 _PAIR: Where = ("mutex",), ("pair",)
 
 
-def _half(self: GrantVotes, nodes: int, plain: Any = None, patience: float = 0.0) -> None:
-    _votes(self, nodes, plain, patience)
+def _half(self: GrantVotes, nodes: int, plain: Any = None) -> None:
+    _votes(self, nodes, plain)
     self.needed = nodes // 2
 
 
 _votes = GrantVotes.__init__
 
 
-async def _counts_at_once(self: Any, fence: int, block: int) -> Any:
-    del fence, block
-    votes = GrantVotes(self.votes.nodes)
-    votes.granted = votes.nodes
-    return votes
-
-
-def _only_acknowledged(outcome: Any) -> bool:
-    return isinstance(outcome, Granted)
+def _looks(self: Vote) -> Call:
+    return self._mutex.inspect(0)
 
 
 def _knows_before_it_greets(self: Incarnations, index: int, info: str, now: float) -> Any:
@@ -58,12 +51,15 @@ def _knows_before_it_greets(self: Incarnations, index: int, info: str, now: floa
 _met = Incarnations.met
 
 
-def _only_unsent(self: candidate._Attempt) -> None:
-    self.waiter.become(WaiterState.NEW)
-
-
-def _counts_the_silent(self: GrantVotes) -> int:
+def _silent(self: Votes) -> int:
     return sum(outcome is None or isinstance(outcome, Fault) for outcome in self.outcomes)
+
+
+def _held_by_the_silent(self: GrantVotes, caller: str) -> Busy | None:
+    return _held_by(self, caller) or (Busy(-2, foreign=False, holder="") if _silent(self) else None)
+
+
+_held_by = GrantVotes.held_by
 
 
 def _needs_all(self: MergedVotes, nodes: int) -> None:
@@ -71,16 +67,16 @@ def _needs_all(self: MergedVotes, nodes: int) -> None:
     self.needed = nodes
 
 
-_merged = MergedVotes.__init__
+_merged = Votes.__init__
 
 
 def _of_its_own(
-    self: QuorumSimRuntime, process: Any, network: Any, fleet: Any, api: str, lives: Incarnations
+    self: QuorumSimRuntime, process: Any, network: Any, fleet: Any, api: str, how: Any, lives: Incarnations
 ) -> None:
     """A loop that knows of restarts only what its own connections said."""
     own = copy(lives)
     own.present, own._heard_at = list(lives.present), list(lives._heard_at)
-    _runtime(self, process, network, fleet, api, own)
+    _runtime(self, process, network, fleet, api, how, own)
 
 
 _runtime = QuorumSimRuntime.__init__
@@ -125,28 +121,23 @@ async def _waits_for_nobody(asker: Any, *rest: Any) -> Any:
 CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "half of the masters are a quorum": lambda: [patch.object(GrantVotes, "__init__", _half)],
     "the fence of a majority is not written back": lambda: [
-        patch.object(candidate._Attempt, "_ratify", _counts_at_once)
+        patch.object(GrantVotes, "agreed", property(lambda self: self.won))
     ],
-    "only acknowledged votes are taken back": lambda: [
-        patch.object(candidate, "may_hold", _only_acknowledged)
-    ],
+    "a try that was refused is not undone": lambda: [patch.object(Vote, "undo", _looks)],
     "a master that restarted counts at once": lambda: [
         patch.object(Incarnations, "_counts_from", lambda *_: -inf)
     ],
     "a restart is looked for before the greeting alone": lambda: [
         patch.object(Incarnations, "met", _knows_before_it_greets)
     ],
-    "an undo is sent once": lambda: [patch.object(outbox, "_post_delivery", _nothing)],
-    "a release by a majority is done": lambda: [patch.object(LeaveVotes, "late", _nothing)],
-    "a token that was taken back is used by the next": lambda: [
-        patch.object(candidate._Attempt, "_use_no_more", _only_unsent)
-    ],
+    "what a master did not answer is not sent again": lambda: [patch.object(Node, "owe", _nothing)],
+    "a token that was taken back is used by the next": lambda: [patch.object(queue, "_begin_try", _nothing)],
     "a slow master is another holder": lambda: [
-        patch.object(GrantVotes, "held", property(_counts_the_silent)),
+        patch.object(GrantVotes, "held_by", _held_by_the_silent),
         patch.object(GrantVotes, "lacking", property(lambda _: False)),
     ],
     "who is not waited for has failed": lambda: [
-        patch.object(GrantVotes, "failed", property(_counts_the_silent))
+        patch.object(GrantVotes, "lacking", property(lambda self: _silent(self) > self.nodes - self.needed))
     ],
     "each loop knows by itself": lambda: [patch.object(QuorumSimRuntime, "__init__", _of_its_own)],
     "a renewal needs every master": lambda: [patch.object(MergedVotes, "__init__", _needs_all)],
@@ -171,7 +162,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(engine, "TOMB_MS", 0),
         patch("pawlock.core.release.release.TOMB_MS", 0),
         patch("pawlock.core.acquire.queue.TOMB_MS", 0),
-        patch("pawlock.core.keep.outbox.TOMB_MS", 0),
+        patch("pawlock.redlock.requests.TOMB_MS", 0),
     ],
 }
 
@@ -250,12 +241,12 @@ WHERE: dict[str, Where] = {
     **dict.fromkeys(
         (
             "half of the masters are a quorum", "the fence of a majority is not written back",
-            "only acknowledged votes are taken back", "a master that restarted counts at once",
+            "a try that was refused is not undone", "a master that restarted counts at once",
             "no look at the time after the quorum", "S4 a write-back counts on any master",
             "a vote is given without a check", "renewing a vote takes a name that is free",
             "a vote's fence is the proposal alone", "a restart is looked for before the greeting alone",
             "a token that was taken back is used by the next",
-            "an undo is sent once", "a release by a majority is done",
+            "what a master did not answer is not sent again",
             "a slow master is another holder", "who is not waited for has failed",
             "each loop knows by itself",
             "a renewal needs every master",
@@ -286,7 +277,6 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "a restart is looked for before the greeting alone": ("crash_empty", "new_threads"),
     "each loop knows by itself": ("crash_empty",),
     "the fence of a majority is not written back": ("stall", "delay", "crash_keep"),
-    "only acknowledged votes are taken back": ("pause", "double"),
     "no look at the time after the quorum": ("pause", "suspend"),
     "a release writes before it deletes": ("no_memory",),
     "a waiter does not ask after it connects anew": ("reset",),

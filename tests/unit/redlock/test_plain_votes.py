@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pawlock.core.protocol.options import LockOptions
 from pawlock.core.protocol.outcomes import AS_ASKED, Granted
-from pawlock.core.protocol.quorum import QuorumCall
 from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.core.protocol.terms import Terms
-from pawlock.core.quorum.ballot import question_of
-from pawlock.core.quorum.votes import GrantVotes, Majority, NoMajority
-from pawlock.primitives.redlock import QuorumMutex
+from pawlock.redlock.options import RedlockOptions
+from pawlock.redlock.requests import RedlockMutex
+from pawlock.redlock.votes import GrantVotes
 from pawlock.transport.wire import new_reader
 from tests.support.servers import Server, available
 
@@ -36,15 +32,15 @@ class _Node:
 
     def __init__(self, server: Server, name: str) -> None:
         self.server = server
-        self.mutex = QuorumMutex("lock", name, name)
+        self.mutex = RedlockMutex("lock", name, name, RedlockOptions())
         self.now_us = int(time.time() * _US)
 
     def vote(self, token: str, proposal: int, *, block: int = 16, clock: bool = False) -> Any:
         call = self.mutex.grant(token, 30_000, block, proposal, clock=clock)
         return self._run(call)
 
-    def leave(self, token: str, tomb_ms: int = 0) -> Any:
-        return self._run(self.mutex.leave(token, tomb_ms, 0))
+    def leave(self, token: str) -> Any:
+        return self._run(self.mutex.leave(token, 0, 0))
 
     def _run(self, call: Any) -> Any:
         words = call.words()
@@ -115,7 +111,7 @@ def test_a_token_that_left_for_good_and_a_name_that_is_held_get_no_plain_yes(ser
     node.vote("a@h", 0, clock=True)
     assert node.vote("b@h", node.now_us + 5 * _US)[0] == b"B"
     node.leave("a@h")
-    node.leave("c@h", tomb_ms=60_000)
+    node.leave("c@h")
     assert node.vote("c@h", node.now_us + 5 * _US)[0] == b"X"
     server.command("RPUSH", "plain-list", "x")
     with pytest.raises(Exception, match="WRONGTYPE"):
@@ -130,7 +126,7 @@ def test_a_bare_yes_counts_as_what_was_proposed_and_only_then() -> None:
     votes.late(1, AS_ASKED)
     assert votes.outcomes[0] is meant
     assert votes.outcomes[1] is meant
-    assert votes.outcome() == Majority(700, 20_000, votes)
+    assert (votes.won, votes.agreed, votes.fence, votes.left_ms) == (True, True, 700, 20_000)
     with pytest.raises(ValueError, match="was not requested"):
         GrantVotes(3).add(0, AS_ASKED)
 
@@ -142,20 +138,6 @@ def test_votes_of_different_fences_need_the_write_back() -> None:
     assert not votes.add(2, Granted(9, 100, 1))
     assert votes.add(3, Granted(9, 200, 1))
     assert (votes.won, votes.agreed, votes.fence, votes.left_ms) == (True, False, 9, 100)
-    assert votes.outcome() == NoMajority(votes)
-
-
-def test_a_question_of_a_fresh_client_asks_for_the_clock() -> None:
-    nodes: Any = SimpleNamespace(ahead_us=0.0, ahead_at=0.0)
-    mutex = QuorumMutex("lock", "n", "n")
-    call = question_of(nodes, mutex, "a@h", Terms(LockOptions()), 5.0)
-    assert type(call) is QuorumCall
-    assert call.asked is None
-    assert call.words()[5:8] == [b"0", b"%d" % (Terms(LockOptions()).block - 1), b"0"]
-    nodes.ahead_us, nodes.ahead_at = 1.79e15, 5.0
-    call = question_of(nodes, mutex, "a@h", Terms(LockOptions()), 6.0)
-    assert call.asked is not None
-    assert call.words()[5] == b"%d" % call.asked.fence
 
 
 def test_the_reader_knows_a_bare_yes() -> None:
@@ -163,5 +145,5 @@ def test_the_reader_knows_a_bare_yes() -> None:
     reader.feed(b"*2\r\n$1\r\nH\r\n$10\r\n1000000007\r\n")
     reply = reader.gets()
     assert reply == [b"H", b"1000000007"]
-    grant = QuorumMutex("lock", "n", "n").grant("a@h", 1000, 1, 5, clock=False)
+    grant = RedlockMutex("lock", "n", "n", RedlockOptions()).grant("a@h", 1000, 1, 5, clock=False)
     assert grant.answer(reply) is AS_ASKED

@@ -8,6 +8,7 @@ from typing import Any
 from pawlock.core.protocol.scripts import load
 from pawlock.testing.memory.lua import Interpreter
 from pawlock.testing.memory.store import Store, ZSet
+from tests.support.scripts import package_of
 
 NOW_MS = 4_000_000_000_000
 NOW_US = NOW_MS * 1000
@@ -21,7 +22,7 @@ class Node:
     """The keys of one server, and the scripts of one package."""
 
     def __init__(self, package: str) -> None:
-        self.package = f"pawlock.primitives.{package}"
+        self.package = package_of(package)
         self.mail: list[tuple[str, str]] = []
         self.store = Store(Random(1), self._publish)
         self.store.begin(NOW_US)

@@ -13,6 +13,7 @@ from pawlock.primitives.barrier import Barrier
 from pawlock.primitives.election import Ballot
 from pawlock.primitives.latch import Latch
 from tests.support.refusal import case
+from tests.support.scripts import package_of
 from tests.support.servers import Server
 from tests.unit.scripts.clocked import PACKAGES, names_of
 
@@ -38,13 +39,13 @@ CALLS = {
 
 
 def text_of(package: str, name: str) -> str:
-    return files(f"pawlock.primitives.{package}").joinpath(f"{name}.lua").read_text()
+    return files(package_of(package)).joinpath(f"{name}.lua").read_text()
 
 
 def test_the_header_names_the_keys_and_arguments_in_use() -> None:
     for package, name in SCRIPTS:
         with case(package, name):
-            source = load(f"pawlock.primitives.{package}", name).source.decode()
+            source = load(package_of(package), name).source.decode()
             assert "--@include" not in source
             assert source.startswith("local call = redis.call\n")
             fields = header(text_of(package, name), name)

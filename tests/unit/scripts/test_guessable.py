@@ -8,6 +8,7 @@ import redis
 
 from pawlock.core.protocol.scripts import for_several, header, load
 from tests.support.refusal import case
+from tests.support.scripts import package_of
 from tests.support.servers import Server
 
 PACKAGES = ("mutex", "permits", "election", "redlock")
@@ -50,7 +51,7 @@ def _words(field: str) -> list[str]:
 def _scripts() -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for package in PACKAGES:
-        for file in files(f"pawlock.primitives.{package}").iterdir():
+        for file in files(package_of(package)).iterdir():
             if file.name.endswith(".lua") and not file.name.startswith("_"):
                 fields = header(file.read_text(encoding="ascii"), file.name)
                 if set(_words(fields["args"])) & set(TOKENS) and file.name[:-4] not in WATCHING:
@@ -93,13 +94,13 @@ def test_no_script_takes_what_can_be_guessed_for_a_token(server: Server) -> None
 
 
 def _take_by_a_guess(server: Server, package: str, name: str) -> None:
-    fields = header(files(f"pawlock.primitives.{package}").joinpath(f"{name}.lua").read_text(), name)
+    fields = header(files(package_of(package)).joinpath(f"{name}.lua").read_text(), name)
     args = _words(fields["args"])
     keys = [
         "n" if key.startswith(("name", "permits")) else f"{{n}}:{key.split()[0]}"
         for key in _words(fields["keys"])
     ]
-    script = load(f"pawlock.primitives.{package}", name)
+    script = load(package_of(package), name)
     if name == "renew_all":
         script = for_several(script, 1)
     kind = "permits" if keys[0] == "n" and fields["keys"].startswith("permits") else "name"

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import pawlock
 from pawlock.core.protocol.scripts import header, load
+from tests.support.scripts import package_of
 from tests.unit.scripts.lua_syntax import Node, parse
 
 __all__ = ["HOME", "Findings", "assembled", "examine", "scripts"]
@@ -102,9 +103,7 @@ def examine(file: Path, edit: Callable[[str], str] = lambda text: text, variant:
     """Follow every path of a script; to a variant, the name is as it is to an ordinary one."""
     listed = re.sub(r"\([^)]*\)", "", header(file.read_text(), file.stem)["keys"]).split(",")
     keys = [key.strip() for key in listed]
-    count = (
-        load(f"pawlock.primitives.{file.parent.name}", file.stem, variant).numkeys if variant else len(keys)
-    )
+    count = load(package_of(file.parent.name), file.stem, variant).numkeys if variant else len(keys)
     walk = _Walk(count, f"KEYS[{keys.index('fence') + 1}]" if "fence" in keys else "")
     walk.block(parse(assembled(file, edit, variant)), {_START}, _Scope({}, {}))
     return walk.found

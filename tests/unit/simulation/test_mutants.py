@@ -25,7 +25,7 @@ def test_each_wrong_protocol_is_found() -> None:
 def test_every_wrong_line_is_a_line_of_a_script() -> None:
     packages = {
         "pawlock.primitives.key",
-        "pawlock.primitives.redlock",
+        "pawlock.redlock",
         *(one.scripts for one in REGISTRY.values()),
     }
     sources = [

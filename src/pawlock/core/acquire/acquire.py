@@ -7,11 +7,10 @@ becomes a waiter in the server's queue, woken by pub/sub, with polling as a fall
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import ref
 
-from pawlock.core.acquire.candidate import win as win_quorum
-from pawlock.core.acquire.first_request import GRANTING, ask, begin, own_if_granted, waiter_of
+from pawlock.core.acquire.first_request import ask, begin, own_if_granted, waiter_of
 from pawlock.core.acquire.giving_up import abandon, give_up, pass_back, timed_out
 from pawlock.core.acquire.grant import own
 from pawlock.core.acquire.local_wait import await_turn, local_patience
@@ -19,6 +18,7 @@ from pawlock.core.acquire.queue import poll, read_answer, win
 from pawlock.core.acquire.reentry import taken_again
 from pawlock.core.lease.factory import own_grant
 from pawlock.core.lease.record import HeldLease
+from pawlock.core.protocol.outcomes import Granted
 from pawlock.core.protocol.runtime import Fault, StopSignal
 from pawlock.core.state.local_queue import LocalWaiter
 from pawlock.core.state.plan import Attempt, Plan
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.quorum import QuorumPrimitive
     from pawlock.model import Grant
 
 __all__ = ["acquire"]
@@ -115,9 +114,9 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
                 if not engine.activity.closed:
                     answer = ask(engine, server_lease, began, until, wait=wait)
                     if answer is not None:
-                        if type(answer) not in GRANTING and not isinstance(answer, tuple):
+                        if type(answer) is not Granted and not isinstance(answer, tuple):
                             answer = await answer
-                        if engine.health.down_since is not None and engine.quorum is None:
+                        if engine.health.down_since is not None:
                             engine.note_answer()
                         lease = own_if_granted(engine, plan, server_lease, answer, began)
             except Fault as fault:
@@ -251,12 +250,6 @@ async def _wait_for_grant(engine: Engine, plan: Plan, waiter: Waiter, attempt: A
     """Ask for a waiter until it is served or the time is up; meanwhile it is checked for deadlocks."""
     until = attempt.until
     engine.check_open(plan.primitive.name)
-    if engine.quorum is not None:
-        primitive = cast("QuorumPrimitive", plan.primitive)
-        grant = await win_quorum(engine, primitive, plan.options, waiter, until, wait=attempt.wait)
-        if grant is None and waiter.sent:
-            waiter.become(WaiterState.BUSY)
-        return grant
     grant = read_answer(engine, plan.primitive, plan.options, waiter)
     if grant is not None or (waiter.busy and not (attempt.wait and plan.primitive.polls)):
         return grant

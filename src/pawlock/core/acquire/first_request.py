@@ -7,14 +7,11 @@ with all that is known by then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pawlock.core.lease.factory import make_lease
 from pawlock.core.protocol.outcomes import Granted, Outcome
 from pawlock.core.protocol.runtime import Fault
-from pawlock.core.protocol.validity import valid_until
-from pawlock.core.quorum.ballot import GrantedVotes, patience_until, question_of
-from pawlock.core.quorum.votes import GrantVotes, Majority
 from pawlock.core.retry import note_failure, patience
 from pawlock.core.state.local_queue import LocalQueue
 from pawlock.core.state.records import ServerLease, Waiter
@@ -25,14 +22,9 @@ if TYPE_CHECKING:
 
     from pawlock.core.keep.engine import Engine
     from pawlock.core.lease.record import HeldLease
-    from pawlock.core.protocol.quorum import QuorumConnections, QuorumPrimitive, QuorumRuntime
     from pawlock.core.state.plan import Plan
 
-__all__ = ["GRANTING", "ask", "begin", "own_if_granted", "waiter_of"]
-
-
-GRANTING = frozenset({Granted, Majority})
-"""The outcomes that grant a name."""
+__all__ = ["ask", "begin", "own_if_granted", "waiter_of"]
 
 
 def begin(engine: Engine, plan: Plan) -> ServerLease | None:
@@ -80,10 +72,6 @@ def ask(
     """
     options, runtime = server_lease.options, engine.runtime
     connection = runtime.connection()
-    if engine.quorum is not None:
-        if connection is None:
-            return None
-        return _ask_all(engine, server_lease, cast("QuorumConnections", connection), sent_at, until)
     # None does not mean that there is no connection: in a cluster, or with observers, ``call`` finds it.
     channel = runtime.channel() if connection is None else connection.channel
     if not channel or options.replicas:
@@ -96,44 +84,19 @@ def ask(
     return runtime.call(call, timeout) if connection is None else connection.ask(call, timeout)
 
 
-def _ask_all(
-    engine: Engine,
-    server_lease: ServerLease,
-    connection: QuorumConnections,
-    sent_at: float,
-    until: float | None,
-) -> Outcome | Awaitable[Outcome]:
-    nodes = cast("QuorumRuntime", engine.runtime)
-    primitive = cast("QuorumPrimitive", server_lease.primitive)
-    call = question_of(nodes, primitive, server_lease.token, server_lease.options, sent_at)
-    votes = GrantVotes(len(nodes.nodes), call.asked, patience_until(nodes, sent_at, until))
-    return connection.vote(call, votes, nodes.node_timeout)
-
-
 def own_if_granted(
     engine: Engine, plan: Plan, server_lease: ServerLease, outcome: Outcome, sent_at: float
 ) -> HeldLease | None:
     """Own what a plain grant gives; None for every other answer."""
-    if type(outcome) not in GRANTING or outcome.fence <= 0:
+    if not isinstance(outcome, Granted) or outcome.fence <= 0:
         return None
     options = server_lease.options
-    settings = engine.quorum
     now = engine.runtime.now()
-    left_ms = outcome.left_ms
-    if settings is None:
-        until = (
-            sent_at + options.lasts
-            if left_ms >= options.ttl_ms
-            else valid_until(sent_at, left_ms, options.ttl_ms)
-        )
-    else:
-        until = settings.valid_until(sent_at, left_ms, options.ttl_ms)
-        nodes = cast("QuorumRuntime", engine.runtime)
-        drift = settings.drift(options.rhythm.ttl)
-        server_lease.quorum = GrantedVotes(outcome.votes, nodes.sender(), nodes.nodes, drift, until - now)
+    until = engine.validity(sent_at, outcome.left_ms, options.ttl_ms)
     if until <= now:
         return None
     server_lease.fence = outcome.fence
+    server_lease.quorum = outcome.quorum
     server_lease.valid_until = until
     server_lease.owner.granted_at = now
     if options.max_hold is not None:

@@ -170,6 +170,8 @@ async def _ask(
 ) -> tuple[Outcome, float] | None:
     """Ask until there is an answer; it, and when it was asked for. None: the time is up, and somebody else held it."""
     runtime, retry, was_held = engine.runtime, waiter.failing(), waiter.busy or waiter.queued
+    if waiter.busy:
+        _begin_try(engine, primitive, waiter)
     retry.attempt = 0
     call: Request | None = None
     while True:
@@ -206,6 +208,13 @@ async def _ask(
         await rest(engine, pause, primitive.name, "acquire")
 
 
+def _begin_try(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:
+    """Take a new token: without a queue each try has one of its own. What the one before may have left ends."""
+    if waiter.unanswered:
+        engine.post(primitive.leave(waiter.token, TOMB_MS, 0))
+    waiter.restart(engine.runtime.new_token())
+
+
 def _read(
     engine: Engine,
     primitive: Primitive,
@@ -233,7 +242,10 @@ def _read(
     if isinstance(outcome, Busy):
         waiter.become(WaiterState.BUSY)
         waiter.blocker = waiter.blocker._replace(
-            holder=outcome.holder or None, holder_ms=outcome.holder_ms, foreign=outcome.foreign
+            holder=outcome.holder or None,
+            holder_ms=outcome.holder_ms,
+            foreign=outcome.foreign,
+            outcomes=outcome.outcomes,
         )
         note_endless(engine, primitive, waiter)
         return None
@@ -280,9 +292,9 @@ def _held(
         # An earlier copy was granted, and lives as its ticket, or since then with nobody to renew it: raise it once.
         waiter.late_grants = 1
         return None
-    valid = valid_until(sent_at, granted.left_ms, options.ttl_ms)
+    valid = engine.validity(sent_at, granted.left_ms, options.ttl_ms)
     if valid > engine.runtime.now():
-        return Grant(granted.fence, valid, True)
+        return Grant(granted.fence, valid, True, granted.quorum)
     waiter.late_grants += 1
     if waiter.late_grants > _MOST_LATE_GRANTS:
         text = f"{waiter.late_grants} grants in a row had expired when they arrived"

@@ -7,13 +7,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
-from pawlock.core.keep.outbox import OUTBOX_FOR, barred, leave_call, post_to_all, validity_of
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import RenewalThread, Runtime
+from pawlock.core.protocol.validity import valid_until
 from pawlock.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
 from pawlock.core.state.local_queue import LocalQueues
 from pawlock.core.state.records import Former, LeaseRecord, ServerLease, Turn, Waiter
@@ -24,8 +24,6 @@ from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.quorum import QuorumRuntime
-    from pawlock.core.protocol.redlock_options import RedlockOptions
     from pawlock.core.state.records import AnyLocalQueue, Handed
 
 __all__ = ["Engine", "Renewed"]
@@ -36,6 +34,8 @@ Renewed: TypeAlias = "tuple[ServerLease, int, int]"
 log: logging.Logger = logging.getLogger("pawlock.lease")
 
 _CONFIRM_AFTER, _LOOK_AFTER = 0.02, 1.0
+_OUTBOX_FOR = 60.0
+"""Seconds for which a token is tried to be left."""
 
 
 class Engine:
@@ -48,7 +48,8 @@ class Engine:
         leases, queues, outbox, activity, health, reports: What it keeps, by who changes it; see ``state.client`` and
             ``state.reports``.
         epoch: Raised by a fork, for leases of an older one are the parent's.
-        quorum: How several independent masters are treated; None with one server.
+        validity: The end of validity of what was granted: of when it was asked for, what is left of its life, and what
+            was asked for, both in ms; see ``protocol.validity``.
         renewal_thread: What renews while the event loop is blocked; None in threads.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
@@ -71,7 +72,7 @@ class Engine:
         self.health: Health = Health()
         self.reports: Reports = Reports()
         self.epoch: int = 0
-        self.quorum: RedlockOptions | None = None
+        self.validity: Callable[[float, int, int], float] = valid_until
         self.renewal_thread: RenewalThread | None = None
 
     def check_open(self, name: str | None = None) -> None:
@@ -99,9 +100,7 @@ class Engine:
 
     def fence_strength(self) -> str:
         """What vouches for the fences of this engine's leases; see ``HeldLease.fence_strength``."""
-        if self.quorum is None:
-            return "server"
-        return "quorum" if cast("QuorumRuntime", self.runtime).remembers() else "best_effort"
+        return self.runtime.fence_strength
 
     def count(self, what: str) -> None:
         """Count one occurrence of ``what``."""
@@ -186,7 +185,7 @@ class Engine:
             # Nobody can queue for it: the next one asks for itself, after its owner has left.
             self.detach_local_queue(server_lease)
             return False
-        former = Former(server_lease.token, server_lease.unanswered, server_lease.quorum)
+        former = Former(server_lease.token, server_lease.unanswered)
         local_queue = server_lease.local_queue
         return local_queue is not None and local_queue.promote(
             Waiter(self.runtime.new_token(), former), server_lease.turn
@@ -333,25 +332,19 @@ class Engine:
             return
         if waiter.old is not None:
             old = waiter.old
-            call = primitive.leave(old.token, TOMB_MS if old.unanswered else 0, 0)
-            if old.votes is not None:
-                call = barred(self, old.votes, call, primitive, old.token, background=True)
-            self.post(call)
+            self.post(primitive.leave(old.token, TOMB_MS if old.unanswered else 0, 0))
         if waiter.sent:
             self.post(primitive.leave(waiter.token, TOMB_MS, 0))
 
     # Background -------------------------------------------------------------------------------------------------
 
-    def post(self, call: Request, seconds: float = OUTBOX_FOR) -> None:
+    def post(self, call: Request, seconds: float = _OUTBOX_FOR) -> None:
         """Send a call that may run twice in the background: at once where a connection lives, until it is answered.
 
         Args:
             call: What to send.
             seconds: For how long to try.
         """
-        if self.quorum is not None:
-            post_to_all(self, call)
-            return
         self.outbox.entries[OutboxEntry(call, self.runtime.now() + seconds)] = None
         self.runtime.cast(call)
         if not self.activity.maintenance_runs:
@@ -369,7 +362,7 @@ class Engine:
             barred: True if a copy of one of its requests may still be on its way.
         """
         tomb_ms = TOMB_MS if barred or server_lease.unanswered else 0
-        self.post(leave_call(self, server_lease, tomb_ms, close_ms, background=True))
+        self.post(server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms))
 
     def start_maintenance(self) -> None:
         """Start the client's background service, if it does not run."""
@@ -418,7 +411,7 @@ class Engine:
             The leases whose confirmation came after they had ended, which it cannot undo.
         """
         late: list[ServerLease] = []
-        validity = validity_of(self)
+        validity = self.validity
         ends = [
             (server_lease, validity(sent_at, left_ms, asked_ms))
             for server_lease, left_ms, asked_ms in renewed

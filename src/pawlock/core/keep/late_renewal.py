@@ -17,7 +17,7 @@ Why that is safe:
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pawlock.core.keep.renewal_groups import renewal_call
 from pawlock.core.keep.replicas import renew_with_replicas
@@ -27,7 +27,6 @@ from pawlock.core.protocol.runtime import Fault
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.quorum import QuorumRuntime
     from pawlock.core.protocol.runtime import Runtime
     from pawlock.core.state.records import ServerLease
 
@@ -97,7 +96,7 @@ async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) 
     sent_at = engine.runtime.now()
     left = min(server_lease.valid_until - sent_at for server_lease in late)
     patience = max(0.005, min(left / 2, *(server_lease.options.request_timeout for server_lease in late)))
-    outcomes = await _ask(engine, runtime, late, patience)
+    outcomes = await _ask(runtime, late, patience)
     refused: list[tuple[ServerLease, Outcome]] = []
     answered = True
     for server_lease, outcome in zip(late, outcomes, strict=True):
@@ -112,21 +111,15 @@ async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) 
         ):
             engine.count("renewed")
             engine.count("renewed_by_thread")
-    if refused and engine.quorum is None:
-        reasons = await loss_reasons(engine, runtime, refused, _ASKED_WITHIN)
+    if refused:
+        reasons = await loss_reasons(runtime, refused, _ASKED_WITHIN)
         for (server_lease, _), reason in zip(refused, reasons, strict=True):
             engine.lose(server_lease, reason, afar=True)
     return answered and not refused
 
 
-async def _ask(
-    engine: Engine, runtime: Runtime, late: list[ServerLease], patience: float
-) -> list[Outcome | Fault]:
+async def _ask(runtime: Runtime, late: list[ServerLease], patience: float) -> list[Outcome | Fault]:
     calls = [renewal_call(server_lease) for server_lease in late]
-    if engine.quorum is not None:
-        nodes = cast("QuorumRuntime", runtime)
-        # A no of the masters is left to the loop; the local clock ends what it must.
-        return await runtime.call_many(calls, max(patience, nodes.node_timeout))
     wanted = [one for one in late if one.options.replicas]
     plain = [call for call, one in zip(calls, late, strict=True) if not one.options.replicas]
     answers = iter(await runtime.call_many(plain, patience) if plain else ())

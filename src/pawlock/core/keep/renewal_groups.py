@@ -1,7 +1,7 @@
 """Which renewals go together in one script, and what its answer says of each.
 
-All keys of a script must lie on one server, and in a cluster in one slot: there, and before several masters, each lease
-is renewed by itself. Whatever is more than raising a life also is.
+All keys of a script must lie on one server, and in a cluster in one slot: there each lease is renewed by itself.
+Whatever is more than raising a life also is.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ _OF_ALL = frozenset(
 
 def may_share(engine: Engine) -> bool:
     """Whether several names may be keys of one script here."""
-    return (
-        engine.quorum is None and engine.reports.observer is None and engine.runtime.connection() is not None
-    )
+    return engine.reports.observer is None and engine.runtime.connection() is not None
 
 
 def share(batch: Sequence[ServerLease]) -> tuple[list[list[ServerLease]], list[ServerLease]]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.terms import Terms
     from pawlock.core.state.records import ServerLease, Waiter
 
-__all__ = ["ask_with_replicas", "confirm", "renew_with_replicas"]
+__all__ = ["ask_with_replicas", "confirm", "renew_one", "renew_with_replicas"]
 
 
 async def ask_with_replicas(
@@ -70,6 +70,14 @@ async def renew_with_replicas(
         else:
             found.append(outcome)
     return found
+
+
+async def renew_one(engine: Engine, server_lease: ServerLease, call: Request) -> Outcome:
+    """Send one renewal. Raises ``Fault``."""
+    timeout = server_lease.options.request_timeout
+    if not server_lease.options.replicas:
+        return await engine.runtime.call(call, timeout)
+    return or_raise((await renew_with_replicas(engine.runtime, [server_lease], [call], timeout))[0])
 
 
 async def confirm(engine: Engine, primitive: Primitive, options: Terms, token: str) -> None:

@@ -49,8 +49,7 @@ async def must_remember(engine: Engine, primitive: Primitive, since: float) -> N
     Raises:
         BackendUnavailable: It may have.
     """
-    if engine.health.probe is None or engine.quorum is not None:
-        # Nothing to ask, or masters of which a majority votes: see ``QuorumRuntime.remembers``.
+    if engine.health.probe is None:
         return
     # Of a cluster it is the node of this key that counts.
     probe = engine.health.probe

@@ -11,7 +11,6 @@ from pawlock.model import LossReason
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pawlock.core.keep.engine import Engine
     from pawlock.core.protocol.outcomes import Outcome
     from pawlock.core.protocol.runtime import Runtime
     from pawlock.core.state.records import ServerLease
@@ -20,13 +19,12 @@ __all__ = ["loss_reasons"]
 
 
 async def loss_reasons(
-    engine: Engine, runtime: Runtime, refused: Sequence[tuple[ServerLease, Outcome]], patience: float
+    runtime: Runtime, refused: Sequence[tuple[ServerLease, Outcome]], patience: float
 ) -> list[LossReason]:
     """The reason for each lease whose renewal was refused: an operator leaves a mark that leaving the token finds."""
     reasons = [loss_from(outcome) for _, outcome in refused]
-    if engine.quorum is None:
-        calls = [server_lease.primitive.leave(server_lease.token, TOMB_MS, 0) for server_lease, _ in refused]
-        for index, outcome in enumerate(await runtime.call_many(calls, patience)):
-            if getattr(outcome, "forced", False):
-                reasons[index] = LossReason.TAKEN
+    calls = [server_lease.primitive.leave(server_lease.token, TOMB_MS, 0) for server_lease, _ in refused]
+    for index, outcome in enumerate(await runtime.call_many(calls, patience)):
+        if getattr(outcome, "forced", False):
+            reasons[index] = LossReason.TAKEN
     return reasons

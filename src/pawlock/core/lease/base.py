@@ -141,7 +141,7 @@ class BaseLease:
     def quorum(self) -> QuorumInfo | None:
         """How several independent masters voted for it, with validity and drift; None with one server."""
         kept = self._record.server_lease.quorum
-        return None if kept is None else kept.info()
+        return None if kept is None else kept()
 
     @property
     def ttl(self) -> float:

@@ -6,18 +6,17 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING, cast
 
-from pawlock.core.keep.majority import redeliver
 from pawlock.core.keep.server_check import look
 from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawlock.core.protocol.backoff import full_jitter
 from pawlock.core.protocol.faults import is_transient
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.release.release import abandon
-from pawlock.core.state.client import OutboxEntry
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.lease.record import HeldLease
+    from pawlock.core.state.client import OutboxEntry
     from pawlock.core.state.records import ServerLease
 
 __all__ = [
@@ -71,10 +70,7 @@ class GivenUpTokens(MaintenanceDuty):
         if not due:
             return
         most = until_next_need(engine)
-        if engine.quorum is None:
-            await _send(engine, [entry for entry in due if isinstance(entry, OutboxEntry)], most)
-        else:
-            await redeliver(engine, due, most)
+        await _send(engine, due, most)
 
     def sleep_until(self, engine: Engine, now: float) -> float:
         return min((entry.due for entry in tuple(engine.outbox.entries)), default=inf)

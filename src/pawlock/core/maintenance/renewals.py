@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
-from pawlock.core.keep.majority import renewal_patience
 from pawlock.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
 from pawlock.core.keep.replicas import renew_with_replicas
 from pawlock.core.keep.taken import loss_reasons
@@ -128,13 +127,13 @@ async def _ask_further(
         refused += _take(engine, list(zip(replicated, outcomes, strict=True)), asked_at)
     if refused:
         patience = min(_RECORD_PATIENCE, until_next_need(engine))
-        reasons = await loss_reasons(engine, engine.runtime, refused, patience)
+        reasons = await loss_reasons(engine.runtime, refused, patience)
         for (server_lease, _), reason in zip(refused, reasons, strict=True):
             _refused(engine, server_lease, reason)
 
 
 def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
-    patience = min(min(renewal_patience(engine, t, now), t.valid_until - now) for t in batch)
+    patience = min(min(t.options.request_timeout, t.valid_until - now) for t in batch)
     return max(_LEAST_PATIENCE, min(patience, until_next_need(engine)))
 
 

@@ -12,7 +12,6 @@ from pawlock.core.state.observers import Observers
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.quorum import Question
     from pawlock.core.protocol.runtime import Runtime
     from pawlock.core.state.observers import Observer
 
@@ -54,12 +53,6 @@ class _Timed:
         faults = [outcome for outcome in outcomes if isinstance(outcome, Fault)]
         self._observers.called("batch", since, faults[0] if faults and len(faults) == len(outcomes) else None)
         return outcomes
-
-    async def ask(self, questions: Sequence[Question], timeout: float) -> None:
-        """Ask several masters; see ``QuorumRuntime``."""
-        since = self._runtime.now()
-        await cast("Any", self._runtime).ask(questions, timeout)
-        self._observers.called("quorum", since, None)
 
 
 def observe(engine: Engine, observer: Observer) -> None:

@@ -37,6 +37,7 @@ class FaultKind(StrEnum):
     UNREACHABLE = "unreachable"
     UNANSWERED = "unanswered"
     NOT_READY = "not_ready"
+    LATE = "late"
     READ_ONLY = "read_only"
     OUT_OF_MEMORY = "out_of_memory"
     DENIED = "denied"
@@ -57,16 +58,24 @@ class Fault(Exception):
         text: The server's or the system's words, without secrets.
         maybe_applied: True if the server may have carried it out.
         final: True if another try can only fail the same way.
+        outcomes: Of several servers, what each of them said, by its address; None of one.
     """
 
     def __init__(
-        self, kind: FaultKind, text: str, *, maybe_applied: bool = False, final: bool = False
+        self,
+        kind: FaultKind,
+        text: str,
+        *,
+        maybe_applied: bool = False,
+        final: bool = False,
+        outcomes: dict[str, str] | None = None,
     ) -> None:
         super().__init__(text)
         self.kind = kind
         self.text = text
         self.maybe_applied = maybe_applied
         self.final = final
+        self.outcomes = outcomes
 
     def bare(self) -> Self:
         """Without the frames that it passed through: kept beyond its ``except``, it keeps alive what they hold.

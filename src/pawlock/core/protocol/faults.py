@@ -17,8 +17,10 @@ from pawlock.errors import (
     BackendReadOnly,
     BackendUnavailable,
     ClientClosed,
+    ClockDrift,
     NotSupported,
     PawlockError,
+    QuorumNotReached,
     ScriptError,
     WrongKey,
 )
@@ -47,13 +49,20 @@ _BY_PREFIX = {
 }
 
 _TRANSIENT = frozenset(
-    {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY, FaultKind.READ_ONLY},
+    {
+        FaultKind.UNREACHABLE,
+        FaultKind.UNANSWERED,
+        FaultKind.NOT_READY,
+        FaultKind.READ_ONLY,
+        FaultKind.LATE,
+    },
 )
 
 _HINTS: dict[FaultKind, tuple[type[PawlockError], str]] = {
     FaultKind.UNREACHABLE: (BackendUnavailable, "the server could not be reached"),
     FaultKind.UNANSWERED: (BackendUnavailable, "the server did not answer in time"),
     FaultKind.NOT_READY: (BackendUnavailable, "the server is not ready"),
+    FaultKind.LATE: (ClockDrift, "what was granted is over already"),
     FaultKind.NOT_REDIS: (BackendUnavailable, "the server does not speak the Redis protocol"),
     FaultKind.NO_TLS: (BackendUnavailable, "no TLS connection to the server"),
     FaultKind.READ_ONLY: (
@@ -132,10 +141,16 @@ def to_error(fault: Fault, name: str | None, doing: str) -> PawlockError:
     """
     cls, hint = _HINTS.get(fault.kind, (BackendError, "the server refused"))
     what = f"{doing} {name!r}" if name is not None else doing
+    if fault.outcomes is not None and cls in (BackendUnavailable, ClockDrift):
+        told = ClockDrift if cls is ClockDrift else QuorumNotReached
+        return told(f"{what}: {fault.text}", name=name, outcomes=fault.outcomes)
     text = f"{what}: {hint}"
     if fault.text.startswith(f"{text}: "):
         # A service has said all of it already.
         return cls(fault.text, name=name)
     if fault.text and fault.text != hint:
         text += f": {fault.text}"
-    return cls(text, name=name)
+    error = cls(text, name=name)
+    if fault.outcomes is not None:
+        error.add_note("; ".join(f"{node}: {word}" for node, word in fault.outcomes.items()))
+    return error

@@ -8,8 +8,11 @@ there is nobody.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from pawlock.model import QuorumInfo
 
 __all__ = [
     "ABSENT",
@@ -83,6 +86,11 @@ class Granted(NamedTuple):
     left_ms: int
     clock: int
 
+    @property
+    def quorum(self) -> Callable[[], QuorumInfo] | None:
+        """How several servers granted it; None: there is one."""
+        return None
+
 
 class AsAsked(NamedTuple):
     """One of several masters granted exactly what it was asked for."""
@@ -112,12 +120,14 @@ class Busy(NamedTuple):
         foreign: Whether it is another program's.
         holder: Who it is.
         clock: As of ``Granted``, of one of several masters.
+        outcomes: Of several servers, what each of them said, by its address; None of one.
     """
 
     holder_ms: int
     foreign: bool
     holder: str
     clock: int = 0
+    outcomes: dict[str, str] | None = None
 
 
 class Full(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.errors import PawlockError
+from pawlock.model import LossReason
 
 __all__ = [
     "TOMB_MS",
@@ -112,6 +113,11 @@ class Primitive(Protocol):
 
     def lowered(self) -> Primitive | None:
         """What is left of it after a downgrade, sent as a renewal; None if there is nothing to lower."""
+        ...
+
+    @property
+    def unheard(self) -> LossReason:
+        """Why a lease is lost whose last renewals got no answer."""
         ...
 
     @property

@@ -113,6 +113,11 @@ class Runtime(Carrier, Protocol):
     All times are seconds on one clock that also counts suspends.
     """
 
+    @property
+    def fence_strength(self) -> str:
+        """What vouches for fences: ``"server"``, ``"quorum"`` or ``"best_effort"``; see ``Lease.fence_strength``."""
+        ...
+
     recheck_after: float | None
     """Seconds after which a local waiter makes sure that somebody has the turn; None where a call cannot be
     interrupted between two of its steps."""

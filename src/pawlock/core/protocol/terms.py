@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from pawlock.core.protocol.options import FENCE_MS, LockOptions
-from pawlock.core.protocol.validity import to_ms, valid_until
+from pawlock.core.protocol.validity import to_ms
 
 __all__ = ["Rhythm", "Terms"]
 
@@ -42,7 +42,6 @@ class Terms:
         timeout, max_waiters, max_hold, min_hold, handover, ticket_ttl: As the user gave them.
         ttl_ms: The ttl in whole milliseconds.
         ticket_ms: The life of a ticket in whole milliseconds.
-        lasts: Seconds for which a grant of the whole ttl is valid, counted from its question.
         request_timeout: Seconds that one question may take.
         rhythm: When a lease is renewed.
         renewed: The same of a lease whose renewals are plain: it is renewed, with the lock's own ttl, and without an
@@ -63,7 +62,6 @@ class Terms:
     ticket_ttl: float = field(init=False, repr=False, compare=False)
     ttl_ms: int = field(init=False, repr=False, compare=False)
     ticket_ms: int = field(init=False, repr=False, compare=False)
-    lasts: float = field(init=False, repr=False, compare=False)
     request_timeout: float = field(init=False, repr=False, compare=False)
     rhythm: Rhythm = field(init=False, repr=False, compare=False)
     renewed: Rhythm | None = field(init=False, repr=False, compare=False)
@@ -82,7 +80,6 @@ class Terms:
         put(self, "ticket_ttl", ticket_ttl)
         put(self, "ttl_ms", to_ms(given.ttl))
         put(self, "ticket_ms", to_ms(ticket_ttl))
-        put(self, "lasts", valid_until(0.0, self.ttl_ms, self.ttl_ms))
         # A third of the ticket's life, so that two tries fit in it.
         put(self, "request_timeout", min(1.0, ticket_ttl / 3))
         put(self, "rhythm", Rhythm(given.ttl, given.interval))

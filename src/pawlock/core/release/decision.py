@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.outcomes import Granted
-from pawlock.core.quorum.ballot import GrantedVotes, is_open
 from pawlock.core.state.records import Turn, Waiter
 from pawlock.model import LeaseState, LossReason
 
@@ -14,7 +12,6 @@ if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.lease.record import HeldLease
     from pawlock.core.protocol.carrier import Request
-    from pawlock.core.protocol.quorum import QuorumRuntime
     from pawlock.core.state.records import ServerLease
 
 __all__ = ["Step", "decide", "stop_and_request"]
@@ -128,22 +125,8 @@ def stop_and_request(engine: Engine, server_lease: ServerLease, step: Step) -> S
 
 def _first_request(engine: Engine, server_lease: ServerLease) -> Step | Request:
     """The release request in the simple case; ``Step.SEND`` where it needs the slow path."""
-    votes = server_lease.quorum
     if server_lease.unanswered or server_lease.options.min_hold > 0:
-        return Step.SEND
-    if votes is not None and (votes.sender[0] is None or _may_come_late(engine, votes)):
         return Step.SEND
     call = server_lease.primitive.leave(server_lease.token, 0, 0)
     # It costs an extra request, so only after local hand-overs: a strict hand-off stays at two requests.
     return engine.runtime.publish_first(call) if server_lease.used and not server_lease.uncontended else call
-
-
-def _may_come_late(engine: Engine, kept: GrantedVotes) -> bool:
-    """Whether a grant request that is still in flight could reach a master after the release."""
-    sender, drops = cast("QuorumRuntime", engine.runtime).sender()
-    same = sender is kept.sender[0] and drops == kept.sender[1]
-    for outcome in kept.votes.outcomes:
-        # With a fault, the connection that was asked was gone before the lease was granted.
-        if type(outcome) is not Granted and is_open(outcome) and (outcome is not None or not same):
-            return True
-    return False

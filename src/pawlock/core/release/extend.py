@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pawlock.core.keep.majority import renew_one
-from pawlock.core.keep.outbox import validity_of
+from pawlock.core.keep.replicas import renew_one
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.outcomes import Granted
 from pawlock.core.protocol.runtime import Fault
@@ -25,15 +24,13 @@ async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
 
     Raises:
         NotHeld: It is lost or released.
-        ConfigurationError: It is longer than several masters keep a lease.
+        ConfigurationError: It is longer than the servers may keep a lease.
     """
     server_lease = lease.server_lease
-    if engine.quorum is not None:
-        engine.quorum.check_ttl(ttl)
     if not lease.is_held():
         raise lease.not_held("extend")
     engine.detach_local_queue(server_lease)
-    end = validity_of(engine)(engine.runtime.now(), to_ms(ttl), to_ms(ttl))
+    end = engine.validity(engine.runtime.now(), to_ms(ttl), to_ms(ttl))
     shorter = end <= server_lease.valid_until
     if not shorter:
         await _raise_life(engine, lease, ttl, "extend")

@@ -46,7 +46,7 @@ async def not_ours(
         return Release.UNKNOWN
     # An earlier copy may have freed it; or it ran out while the server refused to release it, and its owner was done in
     # time. Nobody else can take it before that, but an operator, or from a server that forgot.
-    if present != "none" and engine.quorum is None:
+    if present != "none":
         if forced is None or (late and engine.runtime.now() - server_lease.heard_at > TOMB_MS / 1000):
             raise BackendUnavailable(
                 f"release {server_lease.primitive.name!r}: it is no longer held, and may have been taken before the"

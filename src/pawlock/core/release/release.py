@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from pawlock.core.keep.majority import ask_to_leave
-from pawlock.core.keep.outbox import leave_call, leave_votes
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.outcomes import Outcome, Released
 from pawlock.core.protocol.primitive import TOMB_MS
@@ -19,12 +17,9 @@ from pawlock.errors import BackendError, ClientClosed, LeaseLost, NotHeld, NotSu
 from pawlock.model import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Sequence
 
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.carrier import Request
-    from pawlock.core.protocol.quorum import QuorumConnections, QuorumRuntime
-    from pawlock.core.protocol.runtime import Connection
 
 __all__ = [
     "abandon",
@@ -78,10 +73,7 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
         connection = engine.runtime.connection()
         if connection is not None and type(step) is not Step:
             try:
-                if server_lease.quorum is None:
-                    answer = connection.ask(step, server_lease.options.request_timeout)
-                else:
-                    answer = _vote_to_leave(engine, server_lease, connection, step)
+                answer = connection.ask(step, server_lease.options.request_timeout)
                 if type(answer) is not Released and not isinstance(answer, tuple):
                     answer = await answer
                 if type(answer) is Released:  # pyright: ignore[reportUnknownArgumentType]
@@ -114,14 +106,6 @@ def _nothing_to_send(lease: HeldLease, step: Step) -> Release:
         raise NotHeld(f"release {lease.name!r}: the lease belongs to the parent process", name=lease.name)
     lease.lost = step is Step.LOST or (step is Step.REENTRANT and not lease.is_held())
     return Release.LOST if lease.lost else Release.RELEASED
-
-
-def _vote_to_leave(
-    engine: Engine, server_lease: ServerLease, connection: Connection, call: Request
-) -> Outcome | Awaitable[Outcome]:
-    """Send to several masters what leaves a token."""
-    timeout = max(server_lease.options.request_timeout, cast("QuorumRuntime", engine.runtime).node_timeout)
-    return cast("QuorumConnections", connection).vote(call, leave_votes(engine, server_lease), timeout)
 
 
 def abandon(lease: HeldLease) -> None:
@@ -213,8 +197,8 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fau
                     raise answer
                 if answer is None:
                     tomb_ms = TOMB_MS if unanswered or server_lease.unanswered else 0
-                    call = leave_call(engine, server_lease, tomb_ms, close_ms)
-                    answer = await ask_to_leave(engine, server_lease, call)
+                    call = server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms)
+                    answer = await engine.runtime.call(call, options.request_timeout)
                 if isinstance(answer, Released):
                     return Release.RELEASED
                 return await not_ours(

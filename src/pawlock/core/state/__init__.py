@@ -1,1 +1,1 @@
-"""What one client knows, and the steps that change it; no I/O. Imports ``protocol`` and ``quorum``."""
+"""What one client knows, and the steps that change it; no I/O. Imports ``protocol``."""

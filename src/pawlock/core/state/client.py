@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.redlock_options import RedlockOptions
     from pawlock.core.protocol.runtime import Runtime
-    from pawlock.core.quorum.votes import Delivery
     from pawlock.core.state.local_queue import LocalQueues, LocalWaiter
     from pawlock.core.state.records import LeaseRecord, ServerLease, Waiter
     from pawlock.core.state.schedule import Schedule
@@ -71,7 +69,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self.levels: deque[LeaseRecord] = deque()
-        self.entries: dict[OutboxEntry | Delivery, None] = {}
+        self.entries: dict[OutboxEntry, None] = {}
         self.abandoned: deque[ServerLease] = deque()
 
 
@@ -95,7 +93,6 @@ class ClientState(Protocol):
 
     runtime: Runtime
     guard: AbstractContextManager[object]
-    quorum: RedlockOptions | None
     leases: Leases
     queues: Queues
     outbox: Outbox

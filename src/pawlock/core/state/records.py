@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.errors import BackendError, BackendUnavailable, NotSupported, PawlockError
-from pawlock.model import LeaseState, LossReason
+from pawlock.model import LeaseState, LossReason, QuorumInfo
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.runtime import Parker, StopSignal
     from pawlock.core.protocol.terms import Rhythm, Terms
-    from pawlock.core.quorum.ballot import GrantedVotes
 
 __all__ = [
     "NEXT",
@@ -164,7 +163,7 @@ class ServerLease:
         turn: The turn of that queue in which it was granted.
         bucket: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
-        quorum: How several independent masters voted for it; None with one.
+        quorum: Says how several servers granted it (``lease.quorum``); None with one.
         degraded: What it is instead of a lease of the server (``pawlock._fallback``); ``""``: it is one.
         unsure: Why nobody knows whether its release came to the server: an error's class and words, if it had any.
     """
@@ -198,7 +197,7 @@ class ServerLease:
         # What each release reads: an attribute of the object is found at once, one of the class by a search.
         self.state: LeaseState = LeaseState.HELD
         self.local_queue: AnyLocalQueue | None = None
-        self.quorum: GrantedVotes | None = None
+        self.quorum: Callable[[], QuorumInfo] | None = None
         self.unanswered: bool = False
         self.turn: int = 0
         self.used: int = 0
@@ -241,7 +240,7 @@ class ServerLease:
             return LossReason.MAX_HOLD
         if self.state is not LeaseState.SUSPECT:
             return LossReason.EXPIRED
-        return LossReason.UNREACHABLE if self.quorum is None else LossReason.QUORUM
+        return self.primitive.unheard
 
     def close_ms(self, now: float) -> int:
         """How long the name must stay closed after a release now, in ms: what is left of ``min_hold``."""
@@ -309,7 +308,7 @@ class Blocker(NamedTuple):
         holder_ms: How long its lease lives at most; -1: it never ends.
         foreign: Whether it is no pawlock.
         endless: Whether it was logged that it never ends.
-        outcomes: What each of several masters answered; None with one.
+        outcomes: What each of several servers answered; None with one.
     """
 
     holder: str | None = None
@@ -325,12 +324,10 @@ class Former(NamedTuple):
     Attributes:
         token: The token.
         unanswered: True once a request of it got no reply.
-        votes: How several masters voted for it; None with one.
     """
 
     token: str
     unanswered: bool = False
-    votes: GrantedVotes | None = None
 
 
 class Ticket:

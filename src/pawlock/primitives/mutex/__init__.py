@@ -10,6 +10,7 @@ from pawlock.core.protocol.names import WIRE_VERSION, helper_key
 from pawlock.core.protocol.options import FENCE_MS
 from pawlock.core.protocol.runtime import Call, make_call
 from pawlock.core.protocol.scripts import SIZES, Script, for_several, load, pack_words
+from pawlock.model import LossReason
 from pawlock.primitives.replies import FORCE, LEAVE, LOOK, PEEK, RENEW_ALL, TAKE
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Mutex:
     transferable = True
     renews_together: bool = True
     polls = False
+    unheard = LossReason.UNREACHABLE
     advice = "use rlock for re-entry"
 
     __slots__ = ("_dead", "_keys", "_more", "_no_tomb", "_two", "fence_ms", "key", "kind", "name")

@@ -11,6 +11,7 @@ from pawlock.core.protocol.outcomes import LimitRefused, Outcome
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import SIZES, Script, load, pack_words
 from pawlock.errors import LimitMismatch, NotSupported
+from pawlock.model import LossReason
 from pawlock.primitives.replies import FORCE, LEAVE, LIMIT, LOOK_AT_PERMITS, PEEK, PERMITS
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Permits:
     """
 
     polls = False
+    unheard = LossReason.UNREACHABLE
     transferable = False
     advice = "release the read lease first"
 

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import deque
 from contextlib import AbstractContextManager
 from math import inf
 from typing import NamedTuple
 
 from pawlock.core.protocol.backoff import full_jitter
 from pawlock.core.protocol.faults import is_transient
-from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.protocol.primitive import TOMB_MS
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 
 __all__ = ["Incarnation", "Incarnations", "KnownNodes", "Node"]
 
@@ -45,6 +47,10 @@ _FORGOTTEN = 0.125
 
 _NOT_AGAIN_WITHIN = 0.5
 """Seconds within which a second lost connection counts as the loss of the node."""
+
+_MOST_OWED = 1000
+_OWED_FOR = TOMB_MS / 1000
+"""Requests that a node still gets once it is back, and seconds: after that their tokens are over."""
 
 
 class Incarnation(NamedTuple):
@@ -99,7 +105,7 @@ class Incarnations:
         self.timeout: float = _QUICKEST if node_timeout is None else node_timeout
         self._adapts = node_timeout is None
         self.patience: float = max(_LISTENS, self.timeout) if self._adapts else self.timeout
-        self._trips: list[float] = [0.0] * len(shown)
+        self._trip = 0.0
         self._heard_at: list[float] = [-inf] * len(shown)
         self._max_ttl = max_ttl
         self._fresh = fresh
@@ -146,13 +152,12 @@ class Incarnations:
         if incarnation is self.present[index]:
             self._heard_at[index] = max(self._heard_at[index], at)
 
-    def took(self, index: int, seconds: float) -> None:
-        """A node took so long to answer."""
-        trip = self._trips[index]
-        trip = seconds if seconds > trip else trip - (trip - seconds) * _FORGOTTEN
-        self._trips[index] = trip
+    def took(self, seconds: float) -> None:
+        """A majority took so long to answer."""
+        trip = seconds if seconds > self._trip else self._trip - (self._trip - seconds) * _FORGOTTEN
+        self._trip = trip
         if self._adapts:
-            self.timeout = min(_SLOWEST, max(_QUICKEST, _TIMES * max(self._trips)))
+            self.timeout = min(_SLOWEST, max(_QUICKEST, _TIMES * trip))
             self.patience = max(_LISTENS, self.timeout)
 
     def remembers(self) -> bool:
@@ -167,21 +172,31 @@ class Node:
         shown: Its address without credentials.
         fault: Why it cannot be asked; None while it can.
         retry_at: When to look again after a fault.
-        meeting: True while somebody looks.
+        meetings: Who connects to it now, and looks whether it is back.
         logged: What was logged of it last.
         lost_at: When a connection to it, or an attempt to make one, failed last.
     """
 
-    __slots__ = ("failures", "fault", "logged", "lost_at", "meeting", "retry_at", "shown")
+    __slots__ = ("_owed", "failures", "fault", "logged", "lost_at", "meetings", "retry_at", "shown")
 
     def __init__(self, shown: str) -> None:
         self.shown: str = shown
         self.fault: Fault | None = Fault(FaultKind.UNREACHABLE, "not connected yet")
         self.retry_at: float = -inf
-        self.meeting: bool = False
+        self.meetings: set[object] = set()
         self.failures: int = 0
         self.lost_at: float = -inf
         self.logged: str = ""
+        self._owed: deque[tuple[Call, float]] = deque(maxlen=_MOST_OWED)
+
+    def owe(self, call: Call, now: float) -> None:
+        """It may not have got what gives a token back: that is sent once more, on the next connection to it."""
+        self._owed.append((call, now))
+
+    def take_owed(self, now: float) -> list[Call]:
+        """What is to be sent on a new connection before anything else."""
+        owed, self._owed = self._owed, deque(maxlen=_MOST_OWED)
+        return [call for call, since in owed if now - since < _OWED_FOR]
 
     def failed(self, fault: Fault, now: float, random: float) -> None:
         """Ask it no more until somebody looked: a node that is gone must cost nothing."""
@@ -231,4 +246,4 @@ class KnownNodes:
         for node in self.nodes:
             node.fault = Fault(FaultKind.UNREACHABLE, "not connected yet")
             node.retry_at = -inf
-            node.meeting = False
+            node.meetings = set()

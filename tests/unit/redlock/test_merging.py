@@ -8,8 +8,8 @@ import pytest
 
 from pawlock.core.observe.inspect import read_info
 from pawlock.core.protocol.outcomes import ENDLESS_MS, NOBODY_MS, Holder, Look, Ticket
-from pawlock.core.quorum.votes import merge_inspect
 from pawlock.primitives.mutex import Mutex
+from pawlock.redlock.votes import merge_inspect
 from tests.unit.scripted import NOW_MS
 
 MUTEX = Mutex("lock", "x", "pawlock:x")

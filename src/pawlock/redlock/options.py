@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pawlock.core.protocol.options import FENCE_MS, MAX_TTL, check_count, check_flag, seconds
+from pawlock.core.protocol.options import FENCE_MS, MAX_TTL, check_flag, seconds
 from pawlock.errors import ConfigurationError
 
 __all__ = ["RedlockOptions"]
@@ -15,18 +15,14 @@ class RedlockOptions:
     """How a client treats its independent masters. Durations in seconds.
 
     Attributes:
-        retry_delay: The bound of the random pause after the first refusal; doubled up to sixteenfold.
-        retry_count: How many more tries an acquisition makes after the first; None: as many as fit in its time.
         node_timeout: How long one node may take to answer before its vote counts as missing; None: four times what the
-            slowest of them takes for a round trip, from 0.05 to 2 seconds.
+            slowest of a majority takes for a round trip, from 0.05 to 2 seconds.
         drift_factor: The part of the ttl by which clocks may differ in rate while it lasts.
         drift_floor: What is taken off every validity besides.
         max_ttl: The longest ttl of any client of these nodes: a node that restarted is not asked for that long.
         fresh: True to count nodes that are younger than ``max_ttl`` when the client first sees them.
     """
 
-    retry_delay: float = 0.02
-    retry_count: int | None = None
     node_timeout: float | None = None
     drift_factor: float = 0.01
     drift_floor: float = 0.002
@@ -35,9 +31,6 @@ class RedlockOptions:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "retry_delay", _within(self.retry_delay, "retry_delay", 0.001, 60.0))
-        if self.retry_count is not None:
-            check_count(self.retry_count, "retry_count", 0, 1_000_000)
         if self.node_timeout is not None:
             put(self, "node_timeout", _within(self.node_timeout, "node_timeout", 0.001, 60.0))
         put(self, "drift_factor", _within(self.drift_factor, "drift_factor", 0.0, 0.5))

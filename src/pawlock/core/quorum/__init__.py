@@ -1,1 +1,0 @@
-"""Votes of several independent masters, counted: pure arithmetic. Imports ``protocol``."""

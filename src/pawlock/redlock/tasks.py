@@ -1,0 +1,204 @@
+"""The runtime of asyncio for several independent masters: one connection of the loop to each, shared by its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from functools import partial
+
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind
+from pawlock.redlock.link import GRACE, HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
+from pawlock.redlock.nodes import Incarnation, KnownNodes
+from pawlock.redlock.options import RedlockOptions
+from pawlock.redlock.votes import majority
+from pawlock.runtimes.aio import AsyncioRuntime, LocalWaiter, outcome_of
+from pawlock.topology.endpoint import Endpoint
+from pawlock.transport.answer import Answer
+from pawlock.transport.mux import Mux, open_mux
+from pawlock.transport.wire import Handshake
+
+__all__ = ["RedlockTasks"]
+
+_DRAIN_WITHIN = 0.25
+
+
+class _NodeMux:
+    """A connection to one node, and when anything was heard on it last."""
+
+    def __init__(self, mux: Mux, incarnation: Incarnation, heard_at: float) -> None:
+        self.mux = mux
+        self.incarnation = incarnation
+        self.heard_at = heard_at
+
+
+class RedlockTasks(MastersRuntime, AsyncioRuntime):
+    """See ``pawlock.core.protocol.runtime.Runtime``.
+
+    Args:
+        loop: The event loop.
+        endpoints: Where the nodes are.
+        prefix: What the channels of this client would begin with.
+        options: How the nodes are treated.
+        known: What is known of them.
+        probe: What asks a node for its incarnation.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        endpoints: Sequence[Endpoint],
+        prefix: str,
+        options: RedlockOptions,
+        known: KnownNodes,
+        probe: Call,
+    ) -> None:
+        AsyncioRuntime.__init__(self, loop, lambda: endpoints[0], prefix)
+        self._treat(options, known, probe)
+        self._endpoints = endpoints
+        self._links: list[_NodeMux | None] = [None] * len(endpoints)
+        self._meetings: set[asyncio.Task[None]] = set()
+
+    async def ask(self, questions: Sequence[Question], timeout: float) -> None:
+        """See ``MastersRuntime``."""
+        if self._ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        await self._connect_to_nodes(timeout)
+        waiter, left = LocalWaiter(self.loop), len(questions)
+
+        def told() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                waiter.unpark()
+
+        began = self.now()
+        for question in questions:
+            question.begin(began, told)
+        patience = max(question.patience for question in questions)
+        for index, link in enumerate(self._links):
+            objection = self._objection(index)
+            if objection is not None or link is None:
+                for question in questions:
+                    self._take(index, question, objection or NOT_CONNECTED)
+                continue
+            answers = link.mux.ask_many([question.call for question in questions], patience)
+            for question, answer in zip(questions, answers, strict=True):
+                answer.add_done_callback(partial(self._answered, index, link, question))
+        while open_ := [question for question in questions if not question.overdue(self.now())]:
+            await waiter.park(max(0.0, min(question.until for question in open_) - self.now()))
+
+    def _answered(self, index: int, link: _NodeMux, question: Question, answer: Answer[Outcome]) -> None:
+        error = answer.exception()
+        if error is None:
+            link.heard_at = self.now()
+            self._take(index, question, answer.result())
+        else:
+            broke = Fault(FaultKind.UNANSWERED, "there is no answer", maybe_applied=True)
+            self._take(index, question, error if isinstance(error, Fault) else broke)
+
+    def cast(self, call: Call) -> None:
+        """See ``Runtime``."""
+        if threading.get_ident() != self._thread or self.loop.is_closed():
+            return
+        for index, link in enumerate(self._links):
+            if link is not None and self._objection(index) is None:
+                link.mux.cast(call)
+
+    # Nodes ------------------------------------------------------------------------------------------------------
+
+    def _objection(self, index: int) -> Fault | None:
+        """Why a node is not asked now; None: ask."""
+        link, now = self._links[index], self.now()
+        if link is None:
+            return self._known.objection(index, now) or NOT_CONNECTED
+        # Only its own handshake showed which incarnation of the node it leads to.
+        return link.incarnation.objection(now)
+
+    async def _connect_to_nodes(self, timeout: float) -> None:
+        """Where there are too few connections, wait until there are enough, and a moment longer for the others."""
+        end, waits = self.loop.time() + timeout, False
+        while missing := [index for index, link in enumerate(self._links) if link is None]:
+            for index in missing:
+                if self._look_for(index):
+                    task = self.loop.create_task(self._meet(index), name="pawlock-meet")
+                    self._known.nodes[index].meetings.add(task)
+                    self._meetings.add(task)
+            if len(self.nodes) - len(missing) >= majority(len(self.nodes)):
+                end = min(end, self.loop.time() + GRACE) if waits else 0.0
+            left = end - self.loop.time()
+            if not self._meetings or left <= 0:
+                return
+            waits = True
+            await asyncio.wait(self._meetings, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _meet(self, index: int) -> None:
+        """Connect to a node, and learn what it is."""
+        timeout = max(self._incarnations.timeout, HANDSHAKE_TIMEOUT)
+        mux = Mux(self.loop, _nobody, partial(self._mux_ended, index))
+        first = self._incarnations.present[index] is None
+        try:
+            endpoint = self._endpoints[index]
+            async with asyncio.timeout(timeout * 2):
+                await open_mux(endpoint, mux, Handshake("", endpoint, first=first), timeout)
+            incarnation, owed = self._met(index, await mux.ask(self._probe, timeout))
+            for answer in mux.ask_many(owed, timeout):
+                await outcome_of(answer)
+            if self._ending:
+                raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+            self._links[index] = _NodeMux(mux, incarnation, self.now())
+        except (Fault, TimeoutError) as error:
+            no_answer = Fault(
+                FaultKind.UNREACHABLE, f"{self.nodes[index]}: no connection within {timeout:.3g} s"
+            )
+            self._lost(index, error if isinstance(error, Fault) else no_answer)
+            mux.close()
+        except BaseException:
+            mux.close()
+            raise
+        finally:
+            task = asyncio.current_task()
+            self._known.nodes[index].meetings.discard(task)
+            self._meetings.discard(task)
+
+    def _mux_ended(self, index: int, mux: Mux) -> None:
+        link = self._links[index]
+        if link is not None and link.mux is mux:
+            self._links[index] = None
+            self._incarnations.heard(index, link.incarnation, link.heard_at)
+            if not self._ending:
+                self._lost(index, Fault(FaultKind.UNANSWERED, "the connection broke", maybe_applied=True))
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    async def shut_down(self) -> None:
+        """See ``AsyncioRuntime``."""
+        self._ending = True
+        try:
+            for task in self._meetings:
+                task.cancel()
+            await super().shut_down()
+            # A socket closed on top of its answer may take the request back as well: a name just given back is to be
+            # free.
+            for link in self._links:
+                if link is not None:
+                    await link.mux.drain_replies(_DRAIN_WITHIN)
+        finally:
+            links = list(self._links)
+            for link in links:
+                if link is not None:
+                    link.mux.close()
+        for link in links:
+            if link is not None:
+                await link.mux.wait_closed(_DRAIN_WITHIN)
+
+    def after_fork(self) -> None:
+        """See ``AsyncioRuntime``."""
+        super().after_fork()
+        self._incarnations.guard = threading.RLock()
+        self._links = [None] * len(self.nodes)
+
+
+def _nobody(*_: object) -> None:
+    """Nobody is woken through it, since nobody queues on such nodes."""
