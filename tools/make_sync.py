@@ -92,7 +92,7 @@ So is that of any other call, under its own name."""
 LATER = ("Acquiring", "MultiAcquiring")
 LATER_TYPES = ("Acquiring", "Awaitable", "Coroutine")
 
-ONLY_ASYNCIO = ("MultiAcquiring", "check_home", "watch_loss")
+ONLY_ASYNCIO = ("MultiAcquiring", "check_home")
 """What threads have nothing like: the classes are left out, and so are calls that are statements."""
 
 CORE = ("self._wait", "self._watch.next")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from abc import abstractmethod
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar
 from weakref import ref
 
-__all__ = ["Block", "InnerBlock", "Leaving", "begun"]
+from pawlock.errors import NotHeld
+
+__all__ = ["Block", "InnerBlock", "Leaving", "Shared", "begun"]
+
+X = TypeVar("X")
 
 
 class Block:
@@ -19,12 +25,14 @@ class Block:
 
     Attributes:
         owner: The object whose block it is.
+        frame: Which frame the block is in, by its ``id``. A frame would keep alive what its variables refer to.
         held: What the block has, in a tuple; None before it begins, and once its end has begun.
     """
 
     # Not made by ``__init__``: each block would pay for the call.
-    __slots__ = ("__weakref__", "held", "owner")
+    __slots__ = ("__weakref__", "frame", "held", "owner")
     owner: Any
+    frame: int
     held: tuple[Any] | None
 
     def __call__(
@@ -67,6 +75,7 @@ class Leaving:
             return _leave_by_hand
         block = Block()
         block.owner, block.held = owner, None
+        block.frame = id(sys._getframe(1))
         _begun.block = ref(block)
         return block
 
@@ -81,3 +90,43 @@ def begun(owner: object) -> Block | None:
     # Once: while its task sleeps on its way in or out, another one may enter the same object by hand.
     _begun.block = _none
     return block if block is not None and block.owner is owner else None
+
+
+class Shared(Generic[X]):
+    """An object whose blocks may be open in many threads or tasks at once."""
+
+    __slots__ = ()
+    _entered: list[tuple[object, X]]
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What it locks."""
+
+    @abstractmethod
+    def _who(self) -> object:
+        """The present thread or task."""
+
+    def _begin(self, block: Block | None, held: X) -> None:
+        """Note what a block has; where the interpreter knows of none, in which thread or task."""
+        if block is None:
+            self._entered.append((self._who(), held))
+        else:
+            block.held = (held,)
+
+    def _taken(self) -> X:
+        """What the present thread or task entered last without a block; in another one, what alone was entered so.
+
+        Raises:
+            NotHeld: That is nothing, or several. Nothing was released.
+        """
+        who = self._who()
+        mine = [entry for entry in self._entered if entry[0] is who]
+        found = mine[-1:] or self._entered.copy()
+        if len(found) != 1:
+            text = (
+                f"leave {self.name!r}: not entered in this thread or task, and {len(found)} times in others"
+            )
+            raise NotHeld(text, name=self.name)
+        self._entered.remove(found[0])
+        return found[0][1]

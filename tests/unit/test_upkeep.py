@@ -14,7 +14,6 @@ from pawlock.core.coordinate.election import ENDED, Watch
 from pawlock.core.coordinate.gate_wait import unexpected
 from pawlock.core.coordinate.multi_lease import HeldMultiLease
 from pawlock.core.keep.engine import Engine
-from pawlock.core.lease.base import take_entered
 from pawlock.core.maintenance import loop
 from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawlock.core.maintenance.renewals import _put_back
@@ -175,14 +174,6 @@ def test_a_grant_that_lives_on_its_ticket_is_confirmed_first() -> None:
             rig = Rig(queued(), held(left_ms=left_ms), held())
             rig.acquire()
             assert len(rig.sent) == asks
-
-
-def test_a_block_ends_what_its_own_thread_entered_last() -> None:
-    entered: list[tuple[object, str]] = [("a", "a1"), ("b", "b1"), ("a", "a2"), ("b", "b2")]
-    assert take_entered(entered, "a") == "a2"
-    assert take_entered(entered, "a") == "a1"
-    assert take_entered(entered, "c") == "b1", "entered elsewhere: the oldest"
-    assert entered == [("b", "b2")]
 
 
 def test_no_patience_at_all_is_a_choice() -> None:

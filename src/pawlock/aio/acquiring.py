@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pawlock import _fallback
+from pawlock._block import Block, begun
+from pawlock.aio.block import Ended, OwnBlock, enter_block
 from pawlock.aio.lease import AsyncLease, AsyncWriteLease, given, given_to_write
 
 if TYPE_CHECKING:
@@ -17,18 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["Acquiring", "acquired", "acquired_to_write"]
 
 
-class _Entered(Protocol):
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
+L_co = TypeVar("L_co", bound=OwnBlock, covariant=True)
 
 
-L_co = TypeVar("L_co", bound=_Entered, covariant=True)
-
-
-class Acquiring(Coroutine[Any, Any, L_co]):
+class Acquiring(Ended, Coroutine[Any, Any, L_co]):
     """An acquisition that is awaited for its lease, entered with ``async with``, or turned into a task."""
 
     __slots__ = ("_lease", "_operation")
@@ -54,15 +47,14 @@ class Acquiring(Coroutine[Any, Any, L_co]):
         self._operation.close()
 
     async def __aenter__(self) -> L_co:
-        lease: L_co = await self._operation
-        self._lease = lease
-        return await lease.__aenter__()
+        block = begun(self)
+        lease = self._lease = await self
+        enter_block(lease._record, block)  # noqa: SLF001 - for either kind of lease
+        return lease
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def _leave(self, block: Block | None, error: BaseException | None) -> None:
         if self._lease is not None:
-            await self._lease.__aexit__(kind, error, trace)
+            await self._lease._leave(block, error)  # noqa: SLF001 - its block is this one's
 
 
 async def acquired(engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None) -> AsyncLease:

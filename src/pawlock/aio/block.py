@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from pawlock._block import Block, InnerBlock, Leaving, begun
+from pawlock._block import Block, InnerBlock, Leaving, Shared, begun
 from pawlock._cancel import CancelScope
 from pawlock._inside import engine_here
-from pawlock.core.lease.base import BaseLease, take_entered
+from pawlock.core.lease.base import BaseLease
 from pawlock.core.lease.record import HeldLease, Losable
 from pawlock.core.release import release
 from pawlock.errors import NotSupported
@@ -19,7 +19,16 @@ from pawlock.errors import NotSupported
 if TYPE_CHECKING:
     from pawlock.aio.context import AsyncContext
 
-__all__ = ["Entered", "LeaseBlock", "LockBlock", "check_home", "leave_block", "watch_loss"]
+__all__ = [
+    "Ended",
+    "Entered",
+    "LeaseBlock",
+    "LockBlock",
+    "OwnBlock",
+    "check_home",
+    "enter_block",
+    "leave_block",
+]
 
 L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
 
@@ -29,9 +38,10 @@ _Y = TypeVar("_Y")
 _End = Callable[[_Y, BaseException | None], Awaitable[None]]
 
 
-def watch_loss(lease: Losable) -> None:
-    """Cancel the present task at a loss, until it leaves the block."""
+def enter_block(lease: Losable, block: Block | None) -> None:
+    """Note in which block of the present task a lease is; a loss cancels the task there."""
     check_home(lease, "enter the block of")
+    lease.bind(block)
     CancelScope.enter(lease)
 
 
@@ -50,12 +60,10 @@ async def leave_block(lease: X, error: BaseException | None, end: _End[X]) -> No
     await CancelScope.leave(lease, error, end)
 
 
-class Entered(Generic[E]):
-    """Who is in the blocks of an object that is shared, and with what, where the interpreter does not know it."""
+class Ended:
+    """What ends its blocks by ``_leave``."""
 
     __slots__ = ()
-    _client: AsyncContext
-    _entered: list[tuple[object, E]]
 
     if TYPE_CHECKING:
 
@@ -65,19 +73,21 @@ class Entered(Generic[E]):
     else:
         __aexit__ = Leaving()
 
-    def _begin(self, block: Block | None, held: E) -> None:
-        """Note what a block has."""
-        if block is None:
-            self._entered.append((engine_here(self._client).runtime.who(), held))
-        else:
-            block.held = (held,)
+    @abstractmethod
+    async def _leave(self, block: Block | None, error: BaseException | None, /) -> None:
+        """End a block."""
 
-    def _taken(self) -> E:
-        """What the present task entered last by hand."""
-        return take_entered(self._entered, engine_here(self._client).runtime.who())
+
+class Entered(Ended, Shared[E]):
+    """A shared object, in whose blocks tasks are."""
+
+    __slots__ = ()
+    _client: AsyncContext
+
+    def _who(self) -> object:
+        return engine_here(self._client).runtime.who()
 
     async def _leave(self, block: Block | None, error: BaseException | None) -> None:
-        """End a block."""
         if block is None or block.held is None:
             held = self._taken()
         else:
@@ -89,7 +99,18 @@ class Entered(Generic[E]):
         """End what a block has."""
 
 
-class LeaseBlock(BaseLease):
+class OwnBlock(Ended):
+    """A lease of one name or several: its block ends it."""
+
+    __slots__ = ()
+    _record: Any
+
+    async def __aenter__(self) -> Self:
+        enter_block(self._record, begun(self))
+        return self
+
+
+class LeaseBlock(BaseLease, OwnBlock):
     """A lease that its block or its owner releases."""
 
     __slots__ = ()
@@ -105,16 +126,7 @@ class LeaseBlock(BaseLease):
         check_home(self._record, "release")
         await release.release_or_raise(self._record.engine, self._record)
 
-    async def __aenter__(self) -> Self:
-        check_home(self._record, "enter the block of")
-        if not self._record.server_lease.primitive.transferable:
-            self._record.bind()
-        CancelScope.enter(self._record)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def _leave(self, _: Block | None, error: BaseException | None) -> None:
         record = self._record
         levels = record.levels
         try:
@@ -140,8 +152,7 @@ class LockBlock(Entered[HeldLease], Generic[L_co]):
         # Without a call, after which a signal handler may run: of a re-entered lease nobody would end this level.
         record = lease._record  # noqa: SLF001 - what record_of returns
         try:
-            if not record.server_lease.primitive.transferable:
-                record.bind()
+            record.bind(block)
             CancelScope.enter(record)
         except BaseException:
             release.abandon(record)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
 
-from pawlock._block import begun
+from pawlock._block import Block, begun
 from pawlock._hints import Hinting, refuse_words
 from pawlock._inside import engine_here, origin_of, preparer_of
 from pawlock._multi import describe_multi, revive_multi
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.acquiring import Acquiring
-from pawlock.aio.block import Entered, check_home, leave_block, watch_loss
+from pawlock.aio.block import Entered, OwnBlock, check_home, enter_block, leave_block
 from pawlock.aio.lease import AsyncLease, AsyncLost, shown
 from pawlock.core.acquire.reentry import holds
 from pawlock.core.coordinate import multi
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring", "shown_all", "shown_any"]
 
 
-class AsyncMultiLease(BaseMultiLease):
+class AsyncMultiLease(BaseMultiLease, OwnBlock):
     """One lease of several names: valid as long as all of them; an async context manager that releases all at its end.
 
     While a task is inside ``async with``, a loss of any of them cancels it at its next await, and the block raises
@@ -69,13 +68,7 @@ class AsyncMultiLease(BaseMultiLease):
         check_home(self._record, "release")
         await multi.release_all_or_raise(self._record)
 
-    async def __aenter__(self) -> Self:
-        watch_loss(self._record)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def _leave(self, _: Block | None, error: BaseException | None) -> None:
         await leave_block(self._record, error, multi.end_all)
 
 
@@ -151,7 +144,7 @@ class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
 
         Raises:
             AcquireTimeout: One was still held at the end of ``timeout``; ``name`` says which.
-            DeadlockDetected: This task holds one of them already.
+            DeadlockDetected: A block around this call holds one of them, or a cycle of waiters ends here.
             NotAcquired: One was lost while waiting for the others.
             QueueFull: More than ``max_waiters`` wait for one of them.
             BackendError: The server could not be asked, or refused.
@@ -190,8 +183,8 @@ class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
         block = begun(self)
         lease = await self.acquire()
         record = record_of_all(lease)
-        watch_loss(record)
         self._begin(block, record)
+        enter_block(record, block)
         return lease
 
     async def _end(self, held: HeldMultiLease, error: BaseException | None) -> None:

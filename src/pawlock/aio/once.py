@@ -10,7 +10,7 @@ from pawlock._coordinate import Described
 from pawlock._decorate import decorated_once_async
 from pawlock._inside import engine_here
 from pawlock._unset import UNSET, Unset
-from pawlock.aio.block import Entered, check_home, leave_block, watch_loss
+from pawlock.aio.block import Entered, check_home, enter_block, leave_block
 from pawlock.aio.lease import AsyncLease, shown
 from pawlock.core.coordinate import once
 from pawlock.core.lease.record import HeldLease
@@ -126,7 +126,7 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
 
         Raises:
             AcquireTimeout: It still ran at the end of ``timeout``.
-            DeadlockDetected: This task runs it itself, and would wait for itself.
+            DeadlockDetected: A block around this call runs it.
             QueueFull: More than ``max_waiters`` wait.
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
@@ -159,14 +159,12 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
     async def __aenter__(self) -> AsyncStarted | Running | Done:
         block = begun(self)
         found = await self._start(wait=None, timeout=UNSET, stop=None)
-        who = engine_here(self._client).runtime.who()
         if not isinstance(found, once.Start):
             self._begin(block, None)
             return found
         started = AsyncStarted(found)
-        watch_loss(found.lease)
-        found.lease.server_lease.owner.user = who
         self._begin(block, found)
+        enter_block(found.lease, block)
         return started
 
     async def _end(self, held: once.Start | None, error: BaseException | None) -> None:

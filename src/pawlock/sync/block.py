@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from pawlock._block import Block, InnerBlock, Leaving, begun
+from pawlock._block import Block, InnerBlock, Leaving, Shared, begun
 from pawlock._inside import engine_of
-from pawlock.core.lease.base import BaseLease, take_entered
-from pawlock.core.lease.record import HeldLease
+from pawlock.core.lease.base import BaseLease
+from pawlock.core.lease.record import HeldLease, Losable
 from pawlock.core.release import release
 from pawlock.model import Release
 from pawlock.runtimes.threads import run
@@ -18,11 +18,16 @@ from pawlock.runtimes.threads import run
 if TYPE_CHECKING:
     from pawlock.sync.context import Context
 
-__all__ = ["Entered", "LeaseBlock", "LockBlock", "leave_block"]
+__all__ = ["Ended", "Entered", "LeaseBlock", "LockBlock", "OwnBlock", "enter_block", "leave_block"]
 
 L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
 X = TypeVar("X")
 _End = Callable[[X, BaseException | None], Coroutine[Any, Any, None]]
+
+
+def enter_block(lease: Losable, block: Block | None) -> None:
+    """Note in which block of the present thread a lease is."""
+    lease.bind(block)
 
 
 def leave_block(lease: X, error: BaseException | None, end: _End[X]) -> None:
@@ -30,12 +35,10 @@ def leave_block(lease: X, error: BaseException | None, end: _End[X]) -> None:
     run(end(lease, error))
 
 
-class Entered(Generic[X]):
-    """Who is in the blocks of an object that is shared, and with what, where the interpreter does not know it."""
+class Ended:
+    """What ends its blocks by ``_leave``."""
 
     __slots__ = ()
-    _client: Context
-    _entered: list[tuple[object, X]]
 
     if TYPE_CHECKING:
 
@@ -45,19 +48,21 @@ class Entered(Generic[X]):
     else:
         __exit__ = Leaving()
 
-    def _begin(self, block: Block | None, held: X) -> None:
-        """Note what a block has."""
-        if block is None:
-            self._entered.append((engine_of(self._client).runtime.who(), held))
-        else:
-            block.held = (held,)
+    @abstractmethod
+    def _leave(self, block: Block | None, error: BaseException | None, /) -> None:
+        """End a block."""
 
-    def _taken(self) -> X:
-        """What the present thread entered last by hand."""
-        return take_entered(self._entered, engine_of(self._client).runtime.who())
+
+class Entered(Ended, Shared[X]):
+    """A shared object, in whose blocks threads are."""
+
+    __slots__ = ()
+    _client: Context
+
+    def _who(self) -> object:
+        return engine_of(self._client).runtime.who()
 
     def _leave(self, block: Block | None, error: BaseException | None) -> None:
-        """End a block."""
         if block is None or block.held is None:
             held = self._taken()
         else:
@@ -69,7 +74,18 @@ class Entered(Generic[X]):
         """End what a block has."""
 
 
-class LeaseBlock(BaseLease):
+class OwnBlock(Ended):
+    """A lease of one name or several: its block ends it."""
+
+    __slots__ = ()
+    _record: Any
+
+    def __enter__(self) -> Self:
+        enter_block(self._record, begun(self))
+        return self
+
+
+class LeaseBlock(BaseLease, OwnBlock):
     """A lease that its block releases, or its owner."""
 
     __slots__ = ()
@@ -86,14 +102,7 @@ class LeaseBlock(BaseLease):
         if outcome is not Release.RELEASED:
             release.raise_outcome(record, outcome)
 
-    def __enter__(self) -> Self:
-        if not self._record.server_lease.primitive.transferable:
-            self._record.bind()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _leave(self, _: Block | None, error: BaseException | None) -> None:
         record = self._record
         levels = record.levels
         try:
@@ -118,13 +127,13 @@ class LockBlock(Entered[HeldLease], Generic[L_co]):
         lease = self.acquire()
         # Without a call, after which a signal handler may run: of a re-entered lease nobody would end this level.
         record = lease._record  # noqa: SLF001 - what record_of returns
-        record.server_lease.owner.user = record.who
         if block is not None:
             block.held = (record,)
             if record.levels > 1:
                 block.__class__ = InnerBlock
         else:
             self._entered += [(record.who, record)]
+        record.bind(block)
         return lease
 
     def _leave(self, block: Block | None, error: BaseException | None) -> None:

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
 
-from pawlock._block import begun
+from pawlock._block import Block, begun
 from pawlock._hints import Hinting, refuse_words
 from pawlock._inside import engine_of, origin_of, preparer_of
 from pawlock._multi import describe_multi, revive_multi
@@ -19,7 +18,7 @@ from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
 from pawlock.runtimes.threads import run
-from pawlock.sync.block import Entered, leave_block
+from pawlock.sync.block import Entered, OwnBlock, enter_block, leave_block
 from pawlock.sync.lease import Lease, Lost, shown
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["MultiLease", "MultiLock", "shown_all", "shown_any"]
 
 
-class MultiLease(BaseMultiLease):
+class MultiLease(BaseMultiLease, OwnBlock):
     """One lease of several names: valid as long as all of them; a context manager that releases all at its end."""
 
     __slots__ = ()
@@ -62,12 +61,7 @@ class MultiLease(BaseMultiLease):
         """
         run(multi.release_all_or_raise(self._record))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _leave(self, _: Block | None, error: BaseException | None) -> None:
         leave_block(self._record, error, multi.end_all)
 
 
@@ -133,7 +127,7 @@ class MultiLock(Hinting, Entered[HeldMultiLease]):
 
         Raises:
             AcquireTimeout: One was still held at the end of ``timeout``; ``name`` says which.
-            DeadlockDetected: This thread holds one of them already.
+            DeadlockDetected: A block around this call holds one of them, or a cycle of waiters ends here.
             NotAcquired: One was lost while waiting for the others.
             QueueFull: More than ``max_waiters`` wait for one of them.
             BackendError: The server could not be asked, or refused.
@@ -173,6 +167,7 @@ class MultiLock(Hinting, Entered[HeldMultiLease]):
         lease = self.acquire()
         record = record_of_all(lease)
         self._begin(block, record)
+        enter_block(record, block)
         return lease
 
     def _end(self, held: HeldMultiLease, error: BaseException | None) -> None:

@@ -17,7 +17,7 @@ from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
 from pawlock.model import Done, Running
 from pawlock.runtimes.threads import run
-from pawlock.sync.block import Entered, leave_block
+from pawlock.sync.block import Entered, enter_block, leave_block
 from pawlock.sync.lease import Lease, shown
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Once(Described, Entered["once.Start | None"]):
 
         Raises:
             AcquireTimeout: It still ran at the end of ``timeout``.
-            DeadlockDetected: This thread runs it itself, and would wait for itself.
+            DeadlockDetected: A block around this call runs it.
             QueueFull: More than ``max_waiters`` wait.
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
@@ -157,13 +157,12 @@ class Once(Described, Entered["once.Start | None"]):
     def __enter__(self) -> Started | Running | Done:
         block = begun(self)
         found = self._start(wait=None, timeout=UNSET, stop=None)
-        who = engine_of(self._client).runtime.who()
         if not isinstance(found, once.Start):
             self._begin(block, None)
             return found
         started = Started(found)
-        found.lease.server_lease.owner.user = who
         self._begin(block, found)
+        enter_block(found.lease, block)
         return started
 
     def _end(self, held: once.Start | None, error: BaseException | None) -> None:

@@ -116,6 +116,11 @@ class HeldMultiLease:
         """Whether its owner still holds all of them, by the local clock."""
         return self.state in (LeaseState.HELD, LeaseState.SUSPECT)
 
+    def bind(self, block: object | None) -> None:
+        """Note that the present thread or task is in a block which ends all of them."""
+        for lease in self.leases:
+            lease.bind(block)
+
     def take_end(self) -> bool:
         """Mark it as ended by its owner; False if somebody else was first."""
         with self.engine.guard:

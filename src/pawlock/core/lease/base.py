@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
 
 from pawlock.core.lease.record import HeldLease, Losable
@@ -11,9 +11,7 @@ from pawlock.core.protocol.options import check_timeout
 from pawlock.errors import NotHeld, NotSupported
 from pawlock.model import LeaseState, QuorumInfo
 
-__all__ = ["BaseLease", "LossSignal", "record_of", "take_entered"]
-
-L = TypeVar("L")
+__all__ = ["BaseLease", "LossSignal", "record_of"]
 
 
 class _NotPicklable(NotSupported, TypeError):
@@ -203,27 +201,3 @@ class BaseLease:
 def record_of(lease: BaseLease) -> HeldLease:
     """The record of a lease, for code that is given what a user holds: the only way from there into the core."""
     return lease._record  # noqa: SLF001 - so that users see nothing of it, and nobody else opens it
-
-
-def take_entered(entered: list[tuple[object, L]], who: object) -> L:
-    """The lease that the ``with`` block of a lock object entered last in this thread or task.
-
-    A block may be left in another thread than it was entered in; then it is the oldest one: if there are several,
-    all but the newest lost their lease, and ending one of those ends nothing that anybody relies on.
-    """
-    index = len(entered)
-    found: tuple[object, L] | None = None
-    while index:
-        index -= 1
-        # Where the last one is that nobody else refers to, its finaliser runs here, and other threads may.
-        found = None
-        try:
-            found = entered[index]
-        except IndexError:
-            # Other threads left their blocks meanwhile: what is behind them moved to the front.
-            continue
-        if found[0] is who:
-            # No call since it was found: no other thread comes in between.
-            del entered[index]
-            return found[1]
-    return entered.pop(0)[1]

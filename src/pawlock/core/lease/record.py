@@ -46,6 +46,10 @@ class Losable(Protocol):
         """The end of its validity."""
         ...
 
+    def bind(self, block: object | None) -> None:
+        """Note that the present thread or task is in a block which ends it."""
+        ...
+
     def watch(self, watcher: Callable[[], object]) -> None:
         """Have a function called when it is lost."""
         ...
@@ -67,9 +71,13 @@ class HeldLease(LeaseRecord):
         server_lease: What it holds; None to make it beforehand, of nothing.
         fence: Its fencing token.
         who: The thread or task that it is granted to.
+
+    Attributes:
+        block: The ``with`` block that ends it; not set without one.
     """
 
-    __slots__ = ("client", "engine", "shown_as")
+    __slots__ = ("block", "client", "engine", "shown_as")
+    block: ref[Any]
 
     def __init__(self, engine: Engine, server_lease: ServerLease | None, fence: int, who: object) -> None:
         mine: ref[LeaseRecord] = ref(self)
@@ -172,9 +180,16 @@ class HeldLease(LeaseRecord):
             limit = self.engine.runtime.now() + server_lease.options.max_hold
             self.engine.runtime.run_in_owner(lambda: self.engine.limit_hold(server_lease, limit))
 
-    def bind(self) -> None:
-        """Note that the present thread or task is in a block which ends the lease: no other one will."""
-        self.server_lease.owner.user = self.engine.runtime.who()
+    def bind(self, block: object | None) -> None:
+        """Note that the present thread or task is in a block which ends the lease: no other one will.
+
+        Args:
+            block: What ends with the block; None if the interpreter knows of none, as in an ``ExitStack``.
+        """
+        if not self.server_lease.primitive.transferable:
+            self.server_lease.owner.user = self.engine.runtime.who()
+        if block is not None and self.levels == 1:
+            self.block = ref(block)
 
     def take_end(self) -> bool:
         """Mark the lease as ended by its owner; False if somebody else was first."""
