@@ -20,6 +20,7 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from pawlock.core.acquire.reentry import waits_for_itself
 from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawlock.core.protocol.names import label_of
 from pawlock.core.protocol.outcomes import NOBODY_MS
@@ -165,7 +166,8 @@ class DeadlockWatch(MaintenanceDuty):
             if holds or self._published:
                 if not self._heard_ms:
                     await self._introduce(engine)
-                self._collect({target: wait for target, wait in old.items() if wait[1] in holds}, holds, now)
+                holders = {target: wait for target, wait in old.items() if wait[1] in holds}
+                self._collect(engine, holders, holds, now)
                 await self._publish(engine)
                 for wait in [wait for wait in self._waits.values() if wait.check_at <= now][:_MOST_CHECKS]:
                     await self._check(engine, wait)
@@ -191,15 +193,18 @@ class DeadlockWatch(MaintenanceDuty):
         self._client, self._process = secret[-12:], public.rpartition("/")[0]
         await self._rows(engine, self._process)
 
-    def _collect(self, old: _Waits, holds: _Holds, now: float) -> None:
+    def _collect(self, engine: Engine, old: _Waits, holds: _Holds, now: float) -> None:
         # What was read since then is newer: a lower bound.
         self._built_ms = self._server_ms(now)
         known: dict[Waiter | LocalWaiter, _Wait] = {}
         for target, (primitive, who, since) in list(old.items())[:_MOST_WAITS]:
             wait = self._waits.get(target)
             if wait is None or wait.who is not who:
+                own, name = waits_for_itself(engine, primitive, who), primitive.name
+                if own:
+                    log.warning("acquire %r waits: %s", name, own, extra={"pawlock_name": name})
                 row = _Row(
-                    self._client, next(self._numbers), listed_as(primitive), primitive.name,
+                    self._client, next(self._numbers), listed_as(primitive), name,
                     getattr(primitive, "mode", ""), label_of(who), self._server_ms(since), (), self._process,
                 )  # fmt: skip
                 wait = _Wait(target, who, row, now)

@@ -144,7 +144,7 @@ class QueueFull(NotAcquired):
 class DeadlockDetected(NotAcquired):
     """The wait could never end: the caller waits for itself, or for a waiter that waits for the caller.
 
-    Cause: a plain ``lock`` was acquired again by the thread or task that holds it, or waiters, possibly in other
+    Cause: a plain ``lock`` was acquired again inside the ``with`` block that holds it, or waiters, possibly in other
     processes, wait for each other (detected after ``deadlock_after``). Solution: use ``rlock`` for re-entry, acquire
     several locks in one order, always pass a ``timeout``.
 

@@ -101,7 +101,7 @@ class AsyncElection(Described):
 
         Raises:
             AcquireTimeout: Somebody else still led at the end of ``timeout``.
-            DeadlockDetected: This task leads already.
+            DeadlockDetected: A block around this call leads.
             QueueFull: More than ``max_waiters`` stand.
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
@@ -139,7 +139,7 @@ class AsyncElection(Described):
             What the function returned; None if ``stop`` or ``close()`` ended it.
 
         Raises:
-            DeadlockDetected: This task leads already.
+            DeadlockDetected: A block around this call leads.
             ConfigurationError: ``backoff`` can never work.
         """
         candidacy = Candidacy(self.name, stop, backoff)

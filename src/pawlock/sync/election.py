@@ -97,7 +97,7 @@ class Election(Described):
 
         Raises:
             AcquireTimeout: Somebody else still led at the end of ``timeout``.
-            DeadlockDetected: This thread leads already.
+            DeadlockDetected: A block around this call leads.
             QueueFull: More than ``max_waiters`` stand.
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
@@ -135,7 +135,7 @@ class Election(Described):
             What the function returned; None if ``stop`` or ``close()`` ended it.
 
         Raises:
-            DeadlockDetected: This thread leads already.
+            DeadlockDetected: A block around this call leads.
             ConfigurationError: ``backoff`` can never work.
         """
         candidacy = Candidacy(self.name, stop, backoff)

@@ -114,7 +114,7 @@ class Lock(BaseLock):
 
         Raises:
             AcquireTimeout: It was still held at the end of ``timeout``.
-            DeadlockDetected: This thread holds it already.
+            DeadlockDetected: A block around this call holds it, or a cycle of waiters ends here.
             QueueFull: More than ``max_waiters`` wait.
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.

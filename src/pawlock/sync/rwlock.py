@@ -48,7 +48,7 @@ class WriteLock(Lock):
 
         Raises:
             AcquireTimeout: It was still held at the end of ``timeout``.
-            DeadlockDetected: This thread reads it: a reader never becomes a writer.
+            DeadlockDetected: A block around this call reads it: a reader never becomes a writer.
             QueueFull: More than ``max_waiters`` wait.
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from pawlock.errors import AcquireTimeout, DeadlockDetected, LeaseLost, NotHeld, NotSupported, PawlockError
+from pawlock.errors import AcquireTimeout, LeaseLost, NotHeld, NotSupported, PawlockError
 from pawlock.model import LeaseState
 from pawlock.primitives.registry import REGISTRY, Entry
 from tests.conformance.suite.checks import check, expect, expect_error
@@ -29,13 +29,13 @@ __all__ = [
     "inspect_tells_the_truth",
     "its_family_keeps_it_out",
     "its_holder_may_take_it_again",
+    "its_holder_waits_for_it_like_any_other",
     "leases",
     "names_are_apart",
     "no_key_outlives_its_lease",
     "no_more_than_the_capacity",
     "refused",
     "renewal_keeps_it",
-    "taking_it_again_is_a_deadlock",
     "the_block_releases",
     "without_renewal_it_ends",
 ]
@@ -315,12 +315,15 @@ async def a_second_release_is_refused(world: World) -> None:
 
 
 @check(lambda entry: bounded(entry) and entry.exclusive and not entry.reentrant)
-async def taking_it_again_is_a_deadlock(world: World) -> None:
-    """Its own holder would wait indefinitely, so it gets an error at once."""
+async def its_holder_waits_for_it_like_any_other(world: World) -> None:
+    """Somebody else may release it: its holder gets it then, and not before."""
     lock = world.lock(ttl=20)
-    await world.acquire(lock)
+    lease = await world.acquire(lock)
     expect(await world.attempt(lock) is None, "try_acquire by the holder brings None")
-    await expect_error(DeadlockDetected, lambda: world.acquire(lock), "acquire by the holder")
+    await expect_error(AcquireTimeout, lambda: world.acquire(lock, timeout=0.1), "acquire by the holder")
+    await settle(lease.release())
+    again = await world.acquire(lock)
+    expect(again.fence > lease.fence, f"fence {again.fence} follows {lease.fence}")
 
 
 @check(lambda entry: entry.leases and entry.reentrant)

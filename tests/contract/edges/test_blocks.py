@@ -1,10 +1,11 @@
-"""Whose lease a block ends, wherever it is left."""
+"""Whose lease a block ends, wherever it is left; and where asking for a lock again is certain to be a deadlock."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,6 +14,10 @@ from typing import Any
 import pytest
 
 import pawlock
+from tests.contract.edges.helpers import eventually, free, local_waiters, started_threads
+from tests.support.servers import Server
+
+NAMES = ("n", "other")
 
 
 def elsewhere(step: Callable[[], Any]) -> Any:
@@ -165,3 +170,236 @@ async def test_an_async_stack_that_is_left_elsewhere_ends_the_only_lease_or_none
         three = await mine.enter_async_context(shared)
     assert (one.state, three.state) == ("held", "released")
     await one.release()
+
+
+# Waiting for oneself
+
+
+def refused(lock: Any) -> None:
+    with pytest.raises(pawlock.DeadlockDetected, match="'n'") as caught:
+        lock.acquire(timeout=60)
+    assert caught.value.cycle == ("n", "n")
+    assert lock.try_acquire() is None
+
+
+def waits(lock: Any) -> None:
+    with pytest.raises(pawlock.AcquireTimeout, match="waits until another one releases it"):
+        lock.acquire(timeout=0.05)
+    assert lock.try_acquire() is None
+
+
+async def async_refused(lock: Any) -> None:
+    await asyncio.sleep(0)
+    with pytest.raises(pawlock.DeadlockDetected, match="'n'"):
+        await lock.acquire(timeout=60)
+    with pytest.raises(pawlock.DeadlockDetected, match="'n'"):
+        async with lock.acquire(timeout=60):
+            pass
+    assert await lock.try_acquire() is None
+
+
+async def async_waits(lock: Any) -> None:
+    with pytest.raises(pawlock.AcquireTimeout, match="waits until another one releases it"):
+        await lock.acquire(timeout=0.05)
+    assert await lock.try_acquire() is None
+
+
+def test_a_lock_in_a_block_of_its_own_is_refused_at_once(client: pawlock.Client, valkey: Server) -> None:
+    lock, several = client.lock("n"), client.multi_lock(NAMES)
+    again: Any
+    for again in (lock, client.lock("n", ttl=5), client.rlock("n"), client.fair_lock("n")):
+        for entered in (lock, client.fair_lock("n"), several):
+            with entered:
+                refused(again)
+            with entered.acquire():
+                refused(again)
+            lease: Any = entered.acquire()
+            with lease:
+                refused(again)
+    with lock, pytest.raises(pawlock.DeadlockDetected):
+        several.acquire(timeout=60)
+    lock(lambda: refused(lock))()
+
+    def steps() -> Generator[None, None, None]:
+        with lock:
+            yield
+            refused(lock)
+
+    for _ in steps():
+        waits(lock)
+    with client.rwlock("n").read as outer:
+        with client.rwlock("n").read as inner:
+            assert inner is outer
+        refused(client.rwlock("n").write)
+    assert free(valkey, "n")
+
+
+async def test_a_lock_in_an_async_block_of_its_own_is_refused_at_once(
+    aclient: pawlock.AsyncClient, valkey: Server
+) -> None:
+    lock, several = aclient.lock("n"), aclient.multi_lock(NAMES)
+    again: Any
+    for again in (lock, aclient.lock("n", ttl=5), aclient.rlock("n"), aclient.fair_lock("n")):
+        for entered in (lock, aclient.fair_lock("n"), several):
+            async with entered:
+                await async_refused(again)
+            async with entered.acquire():
+                await async_refused(again)
+            lease: Any = await entered.acquire()
+            async with lease:
+                await async_refused(again)
+    async with lock:
+        with pytest.raises(pawlock.DeadlockDetected):
+            await several.acquire(timeout=60)
+
+    @lock
+    async def work() -> None:
+        await async_refused(lock)
+
+    await work()
+
+    async def steps() -> AsyncGenerator[None, None]:
+        async with lock:
+            yield
+            await async_refused(lock)
+
+    async for _ in steps():
+        await async_waits(lock)
+    assert free(valkey, "n")
+
+
+def test_a_block_under_the_loop_of_its_thread_is_on_the_stack(client: pawlock.Client) -> None:
+    async def main() -> None:
+        refused(client.lock("n"))
+
+    with client.lock("n"), pytest.warns(RuntimeWarning, match="blocks this event loop"):
+        asyncio.run(main())
+
+
+class ByHand:
+    """Enters a lock for its own block, as wrappers do: by a frame that is gone by then."""
+
+    def __init__(self, lock: pawlock.Lock) -> None:
+        self.lock = lock
+
+    def __enter__(self) -> None:
+        self.lock.acquire(timeout=0.05).__enter__() if self.lock.locked() else self.lock.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.__exit__(None, None, None)
+
+
+def test_what_others_may_release_is_waited_for(client: pawlock.Client, valkey: Server) -> None:
+    lock = client.lock("n")
+    lease = lock.acquire()
+    waits(lock)
+    lease.release()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock)
+        for _ in range(3):
+            with contextlib.ExitStack() as inner, pytest.raises(pawlock.AcquireTimeout):
+                inner.enter_context(client.lock("n", timeout=0.05))
+    with ByHand(lock):
+        for _ in range(3):
+            with pytest.raises(pawlock.AcquireTimeout), ByHand(lock):
+                pass
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock.acquire())
+        for _ in range(3):
+            with contextlib.ExitStack() as inner, pytest.raises(pawlock.AcquireTimeout):
+                inner.enter_context(lock.acquire(timeout=0.05))
+    assert free(valkey, "n")
+
+
+async def test_what_other_tasks_may_release_is_waited_for(
+    aclient: pawlock.AsyncClient, valkey: Server
+) -> None:
+    lock = aclient.lock("n")
+    lease = await lock.acquire()
+    await async_waits(lock)
+    await lease.release()
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(lock)
+        await async_waits(lock)
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(lock.acquire())
+        await async_waits(lock)
+    assert free(valkey, "n")
+
+
+@pytest.mark.parametrize("kind", ["lock", "fair_lock"])
+def test_a_thread_of_a_pool_waits_for_what_it_took_for_another_caller(
+    client: pawlock.Client, valkey: Server, kind: str
+) -> None:
+    lock = getattr(client, kind)("n")
+    first, second = dependency(lock), dependency(lock)
+    with ThreadPoolExecutor(1) as pool:
+        one = pool.submit(lambda: next(first)).result(20)
+        waiting = pool.submit(lambda: next(second))
+        eventually(lambda: client.inspect("n").queue_length or local_waiters(client), "the second one waits")
+        assert not waiting.done()
+        first.close()
+        two = waiting.result(20)
+        assert two.fence > one.fence
+        two.check()
+        second.close()
+    assert free(valkey, "n")
+
+
+def test_leases_go_to_workers(client: pawlock.Client, valkey: Server) -> None:
+    fences: list[int] = []
+
+    def work(lease: pawlock.Lease) -> None:
+        with lease:
+            fences.append(lease.fence)
+
+    for _ in range(5):
+        lease = client.lock("n").acquire(timeout=20)
+        with started_threads(partial(work, lease)):
+            pass
+        with ThreadPoolExecutor(1) as worker:
+            worker.submit(work, client.lock("n").acquire(timeout=20))
+    assert fences == sorted(set(fences))
+    assert len(fences) == 10
+    assert free(valkey, "n")
+
+
+async def test_leases_go_to_other_tasks_and_threads(aclient: pawlock.AsyncClient, valkey: Server) -> None:
+    inside, most = 0, 0
+
+    async def work(lease: pawlock.AsyncLease) -> None:
+        await asyncio.sleep(0.01)
+        await lease.release()
+
+    workers = [asyncio.create_task(work(await aclient.lock("n").acquire(timeout=20))) for _ in range(5)]
+    await asyncio.gather(*workers)
+
+    async def request(client: pawlock.Client) -> None:
+        nonlocal inside, most
+        lease = await asyncio.to_thread(client.lock("n", timeout=20).acquire)
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.005)
+        inside -= 1
+        await asyncio.to_thread(lease.release)
+
+    with ThreadPoolExecutor(8) as pool, pawlock.connect(valkey.url) as client:
+        asyncio.get_running_loop().set_default_executor(pool)
+        await asyncio.gather(*(request(client) for _ in range(6)))
+    assert most == 1
+    assert free(valkey, "n")
+
+
+def test_a_long_wait_for_oneself_is_logged_once(valkey: Server, caplog: pytest.LogCaptureFixture) -> None:
+    with pawlock.connect(valkey.url, deadlock_after=0.05) as client:
+        lease = client.lock("n").acquire()
+        with caplog.at_level(logging.WARNING, "pawlock.deadlocks"):
+            with pytest.raises(pawlock.AcquireTimeout):
+                client.lock("n").acquire(timeout=0.6)
+            (said,) = [record.getMessage() for record in caplog.records]
+            assert "'n' waits: this thread or task acquired it itself" in said
+            caplog.clear()
+            with pytest.raises(pawlock.AcquireTimeout):
+                elsewhere(lambda: client.lock("n").acquire(timeout=0.6))
+            assert not caplog.records
+        lease.release()

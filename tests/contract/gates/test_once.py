@@ -285,9 +285,13 @@ def test_waiting_ends_in_time_and_at_stop(once: Made, other: Made) -> None:
 
 def test_who_runs_it_does_not_wait_for_itself(clean: Server) -> None:
     with pawlock.connect(clean.url) as client:
-        state = client.once("n").begin()
-        with pytest.raises(pawlock.DeadlockDetected, match="finish or abandon it first"):
+        with client.once("n"), pytest.raises(pawlock.DeadlockDetected, match="finish or abandon it first"):
             client.once("n").begin(wait=True)
+        client.once("n").forget()
+        state = client.once("n").begin()
+        # Another thread may finish it.
+        with pytest.raises(pawlock.AcquireTimeout, match="finish or abandon it first"):
+            client.once("n").begin(wait=True, timeout=0.1)
         assert isinstance(state, pawlock.Started)
         state.finish()
 

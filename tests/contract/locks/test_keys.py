@@ -169,11 +169,10 @@ def test_it_is_listed_where_any_key_may_be_a_name(pair: list[Client], valkey: Se
 
 
 def test_waiting_for_oneself_is_noticed(pair: list[Client], valkey: Server) -> None:
-    lease = lock(pair[0]).acquire()
-    if pair[0].raw.__class__.__name__ == "Client":
-        with pytest.raises(pawlock.DeadlockDetected):
-            lock(pair[0]).acquire(5)
-    lease.release()
+    client = pair[0].raw
+    if isinstance(client, pawlock.Client):
+        with client.lock(KEY), pytest.raises(pawlock.DeadlockDetected):
+            client.lock(KEY).acquire(5)
 
 
 def test_what_no_other_program_shares(pair: list[Client]) -> None:

@@ -25,6 +25,7 @@ LEFT_OUT = {
     "test_lock_token_thread_local_false": "as above",
     "test_blocking_timeout": "counts the sleeps of redis-py's loop; pawlock is woken",
     "test_context_manager_blocking_timeout": "as above",
+    "test_high_sleep_small_blocking_timeout": "does not wait where the sleep is longer than that; pawlock waits",
 }
 """Tests of redis-py that the drop-in does not pass, each with its reason."""
 

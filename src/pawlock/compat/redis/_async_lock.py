@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import weakref
 from types import TracebackType
@@ -58,7 +57,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
         name: The name, which is the key. Text of at most 200 bytes, without control characters and ``%``, with at most
             one pair of braces. Or a ``pawlock.Key``, for a key that programs of other libraries lock too.
         timeout: TTL in seconds, at least 0.05, not renewed. None (default) or 0: 30 seconds, renewed while it is held.
-        sleep: Seconds between attempts, only where this task holds the lock already; otherwise waiters are woken.
+        sleep: Not used: a waiter is woken.
         blocking: Whether ``acquire`` waits; default True.
         blocking_timeout: Seconds to wait at most; None (default): as long as it takes; 0: one attempt.
         thread_local: Whether a thread sees only what it acquired itself; default True.
@@ -87,7 +86,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
 
     async def acquire(  # type: ignore[override] # redis-py gives its own return no type
         self,
-        sleep: float | None = None,
+        sleep: float | None = None,  # noqa: ARG002 - redis-py's signature
         blocking: bool | None = None,  # noqa: FBT001 - redis-py's signature
         blocking_timeout: float | None = None,
         token: object = None,
@@ -101,40 +100,27 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
             token: Not supported: pawlock's tokens are secrets that it makes itself.
 
         Raises:
-            DeadlockDetected: This task holds the lock already, renewed, and would wait for itself without end.
+            DeadlockDetected: It waited for tasks or processes that wait for what this task holds.
             ConfigurationError: An argument that can never work.
             BackendError: The server could not be asked. Never answered with False.
         """
         wait, limit = self._wait(blocking, blocking_timeout, token)
-        pause = self.sleep if sleep is None else sleep
-        until = None if limit is None else asyncio.get_running_loop().time() + limit
         lock = self._lock(_client_of(self.redis))
         _in_use.add(self)
         try:
-            return await self._take(lock, wait=wait, until=until, pause=pause)
+            with translated():
+                lease = await (lock.acquire(limit) if wait else lock.try_acquire())
+            if lease is not None:
+                self._took(lease)
+        except pawlock.DeadlockDetected:
+            raise
+        except pawlock.NotAcquired:
+            return False
+        else:
+            return lease is not None
         finally:
             if self.lease is None:
                 _in_use.discard(self)
-
-    async def _take(self, lock: pawlock.AsyncLock, *, wait: bool, until: float | None, pause: float) -> bool:
-        while True:
-            left = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
-            try:
-                with translated():
-                    lease = await (lock.acquire(left) if wait else lock.try_acquire())
-            except pawlock.DeadlockDetected as error:
-                # This task holds it itself. Where locks expire, redis-py's user waits for that; others never end.
-                if error.waiters or (until is None and not self.timeout):
-                    raise
-                if left is not None and left <= pause:
-                    return False
-                await asyncio.sleep(pause)
-            except pawlock.NotAcquired:
-                return False
-            else:
-                if lease is not None:
-                    self._took(lease)
-                return lease is not None
 
     async def release(self) -> None:
         """Release the lock; its next waiter is served at once.

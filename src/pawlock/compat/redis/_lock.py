@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -37,7 +36,7 @@ class Lock(Settings, redis.lock.Lock):
         name: The name, which is the key. Text of at most 200 bytes, without control characters and ``%``, with at most
             one pair of braces. Or a ``pawlock.Key``, for a key that programs of other libraries lock too.
         timeout: TTL in seconds, at least 0.05, not renewed. None (default) or 0: 30 seconds, renewed while it is held.
-        sleep: Seconds between attempts, only where this thread holds the lock already; otherwise waiters are woken.
+        sleep: Not used: a waiter is woken.
         blocking: Whether ``acquire`` waits; default True.
         blocking_timeout: Seconds to wait at most; None (default): as long as it takes; 0: one attempt.
         thread_local: Whether a thread sees only what it acquired itself; default True.
@@ -66,7 +65,7 @@ class Lock(Settings, redis.lock.Lock):
 
     def acquire(
         self,
-        sleep: float | None = None,
+        sleep: float | None = None,  # noqa: ARG002 - redis-py's signature
         blocking: bool | None = None,  # noqa: FBT001 - redis-py's signature
         blocking_timeout: float | None = None,
         token: object = None,
@@ -80,32 +79,22 @@ class Lock(Settings, redis.lock.Lock):
             token: Not supported: pawlock's tokens are secrets that it makes itself.
 
         Raises:
-            DeadlockDetected: This thread holds the lock already, renewed, and would wait for itself without end.
+            DeadlockDetected: It waited for threads or processes that wait for what this thread holds.
             ConfigurationError: An argument that can never work.
             BackendError: The server could not be asked. Never answered with False.
         """
         wait, limit = self._wait(blocking, blocking_timeout, token)
-        pause = self.sleep if sleep is None else sleep
-        until = None if limit is None else time.monotonic() + limit
         lock = self._lock(_clients.of(self.redis))
-        while True:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            try:
-                with translated():
-                    lease = lock.acquire(left) if wait else lock.try_acquire()
-            except pawlock.DeadlockDetected as error:
-                # This thread holds it itself. Where locks expire, redis-py's user waits for that; others never end.
-                if error.waiters or (until is None and not self.timeout):
-                    raise
-                if left is not None and left <= pause:
-                    return False
-                time.sleep(pause)
-            except pawlock.NotAcquired:
-                return False
-            else:
-                if lease is not None:
-                    self._took(lease)
-                return lease is not None
+        try:
+            with translated():
+                lease = lock.acquire(limit) if wait else lock.try_acquire()
+        except pawlock.DeadlockDetected:
+            raise
+        except pawlock.NotAcquired:
+            return False
+        if lease is not None:
+            self._took(lease)
+        return lease is not None
 
     def release(self) -> None:
         """Release the lock; its next waiter is served at once.

@@ -138,7 +138,7 @@ class Settings:
         redis: The client that was given; nothing is sent through its pool.
         name: As it was given.
         timeout: The TTL in seconds; None or 0: 30 seconds, renewed while it is held.
-        sleep: Seconds between two attempts where the thread or task itself holds the lock.
+        sleep: As it was given; not used.
         blocking: Whether ``acquire`` waits.
         blocking_timeout: Seconds that it waits at most; None: as long as it takes.
         thread_local: Whether a thread sees only what it acquired itself.

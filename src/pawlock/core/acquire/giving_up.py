@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from pawlock.core.acquire.first_request import waiter_of
 from pawlock.core.acquire.queue import ENDLESS
+from pawlock.core.acquire.reentry import waits_for_itself
 from pawlock.core.lease.factory import undo_lease
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault
@@ -45,6 +46,8 @@ async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | N
     text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")
     if waiter is not None and waiter.blocker.endless:
         text += f"{',' if holder else ' by'} {ENDLESS}"
+    own = waits_for_itself(engine, plan.primitive, engine.runtime.who())
+    text += own and f"; {own}"
     return AcquireTimeout(
         text,
         name=name,

@@ -1,19 +1,28 @@
-"""What happens when a thread or task acquires a name that it already holds."""
+"""What happens when a thread or task acquires a name that it already holds.
+
+A plain lock that a thread asks for once more is a deadlock only if nobody else can release it: while the block that it
+began with is on the caller's own stack. Otherwise it may be released elsewhere, as by a thread pool that runs the two
+halves of a generator in two threads: the call waits.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, cast
 
 from pawlock.errors import DeadlockDetected
 from pawlock.model import LeaseState
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from pawlock.core.keep.engine import Engine
     from pawlock.core.lease.record import HeldLease
+    from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.state.plan import Attempt, Plan
     from pawlock.core.state.records import ServerLease
 
-__all__ = ["holds", "taken_again"]
+__all__ = ["holds", "taken_again", "waits_for_itself"]
 
 
 def taken_again(engine: Engine, plan: Plan, mine: ServerLease, attempt: Attempt) -> HeldLease | None:
@@ -35,14 +44,36 @@ def taken_again(engine: Engine, plan: Plan, mine: ServerLease, attempt: Attempt)
             lease.levels += 1
             attempt.again = lease
         return lease
-    if attempt.wait:
+    if attempt.wait and _in_block_of(lease):
         raise DeadlockDetected(
-            f"acquire {name!r}: this thread or task holds it and would wait for itself: {plan.primitive.advice}",
+            f"acquire {name!r}: called inside the block that holds it, and would wait for itself: {plan.primitive.advice}",
             name=name,
             holder=mine.token.partition("@")[2],
             cycle=(name, name),
         )
     return None
+
+
+def _in_block_of(lease: HeldLease) -> bool:
+    """Whether the caller's stack has the frame of the block that ends a lease."""
+    block = lease.block() if hasattr(lease, "block") else None
+    if block is None:
+        # A later frame may have the ``id`` of the frame that it was in.
+        return False
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and id(frame) != block.frame:
+        frame = frame.f_back
+    return frame is not None
+
+
+def waits_for_itself(engine: Engine, primitive: Primitive, who: object) -> str:
+    """What to say of a wait for what the waiting thread or task acquired itself; ``""`` of any other."""
+    mine = engine.leases.held.get((who, primitive.key))
+    if mine is None or not mine.live:
+        return ""
+    return (
+        f"this thread or task acquired it itself, and waits until another one releases it: {primitive.advice}"
+    )
 
 
 def holds(engine: Engine, plan: Plan) -> bool:
