@@ -108,16 +108,24 @@ def test_a_handler_on_top_of_a_call_is_refused(server: Server) -> None:
         said: list[object] = []
 
         def handler() -> None:
-            for call in (client.lock("free").acquire, client.lock("free").try_acquire, mine.release):
+            free = client.lock("free")
+            for call in (
+                free.acquire,
+                free.try_acquire,
+                free.__enter__,
+                lambda: mine.extend(9),
+                mine.release,
+            ):
                 with pytest.raises(pawlock.Reentered) as caught:
                     call()
                 said.append(caught.value.code)
             mine.check()
-            said.extend([bool(mine.lost), mine.remaining() > 0, mine.state])
+            mine.beat()
+            said.extend([bool(mine.lost), mine.remaining() > 0, mine.state, free.held_by_me()])
 
         with pytest.raises(pawlock.AcquireTimeout):
             _Signalled(client, "held", handler).run()
-        assert said == ["REENTERED"] * 3 + [False, True, pawlock.LeaseState.HELD]
+        assert said == ["REENTERED"] * 5 + [False, True, pawlock.LeaseState.HELD, False]
         mine.release()
         holder.release()
         client.lock("held").acquire(timeout=2).release()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
 
@@ -290,6 +292,38 @@ async def test_a_block_in_an_endpoint_of_starlette(server: Server) -> None:
         app = Starlette(routes=[Route("/carts", endpoint, methods=["POST"])])
         assert (await ask(app, "/carts?user={ann}")).body["name"] == "cart:{ann}"
         assert (await ask(app, "/carts?user=ann&again=1")).body["again"][0] == 423
+
+
+async def test_sync_dependencies_of_fastapi_wait_for_each_other(server: Server) -> None:
+    """FastAPI runs the two halves of one in any threads of its pool, and other requests in these in between."""
+    inside, most = Counter[str](), Counter[str]()
+
+    with pawlock.connect(server.url) as client:
+        shared: dict[str, Any] = {
+            "order": client.lock("order", timeout=30),
+            "gate": client.semaphore("gate", permits=2, timeout=30),
+        }
+        app = FastAPI()
+
+        def hold(kind: str) -> Iterator[Any]:
+            with shared[kind] as lease:
+                yield lease
+
+        @app.post("/{kind}")
+        def handle(kind: str, lease: Any = Depends(hold)) -> None:  # noqa: B008, FAST002
+            inside[kind] += 1
+            most[kind] = max(most[kind], inside[kind])
+            time.sleep(0.005)
+            inside[kind] -= 1
+            lease.check()
+
+        async def ask_often(path: str) -> None:
+            for _ in range(20):
+                assert (await ask(app, path)).status == 200
+
+        await asyncio.gather(*(ask_often(path) for path in ("/order", "/gate") * 3))
+        assert most["order"] == 1
+        assert most["gate"] <= 2
 
 
 async def test_a_field_that_the_path_does_not_have_is_named(server: Server) -> None:
