@@ -1,4 +1,4 @@
-"""The third runtime for several independent masters: ``tasks`` share a connection to each, ``threads`` take fans."""
+"""The third runtime for several independent masters: ``tasks`` share a connection to each, ``threads`` take one each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.primitives.probe import probe
-from pawlock.redlock.link import GRACE, HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
+from pawlock.redlock.link import HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
 from pawlock.redlock.nodes import Incarnation, Incarnations, KnownNodes
-from pawlock.redlock.votes import majority
 from tests.simulator.network import Link, Network, Request
 from tests.simulator.runtime import SimRuntime
 from tests.simulator.waits import Sleep
@@ -23,11 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QuorumSimRuntime"]
 
-_POLL = 0.005
-_MOST_FREE = 4
-
-Fan = list["Link | None"]
-"""A connection to each node."""
+_MOST_IDLE = 4
 
 
 class _ThreadLink(Link):
@@ -76,9 +71,9 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         SimRuntime.__init__(self, process, network, fleet, api)
         self._treat(options, KnownNodes(incarnations), probe("sim"))
         self._life: dict[Link, Incarnation] = {}
-        self._shared: Fan = [None] * len(self.nodes)
-        self._free: list[Fan] = []
-        self._spare: list[list[Link]] = [[] for _ in self.nodes]
+        # Of tasks the connections; of threads those that nobody uses now.
+        self._shared: dict[int, Link] = {}
+        self._idle: list[list[Link]] = [[] for _ in self.nodes]
         self._all: set[Link] = set()
 
     # Questions --------------------------------------------------------------------------------------------------
@@ -87,23 +82,21 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         """See ``MastersRuntime``."""
         if self.ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        fan = self._shared
-        if self._threads:
-            fan = self._free.pop() if self._free else [None] * len(self.nodes)
+        links = {} if self._threads else self._shared
         try:
-            await self._connected(fan, timeout)
-            await self._ask_all(fan, questions)
+            await self._connect_all(lambda: self._missing(links), timeout)
+            await self._ask_all(dict(links), questions)
         except BaseException:
             if self._threads:
                 # Interrupted in the middle of it: the connections are not to be trusted.
-                for link in fan:
-                    if link is not None:
-                        link.close(Fault(FaultKind.UNANSWERED, "interrupted", maybe_applied=True))
+                for link in links.values():
+                    link.close(Fault(FaultKind.UNANSWERED, "interrupted", maybe_applied=True))
             raise
         if self._threads:
-            self._free.append(fan)
+            for index, link in links.items():
+                self._idle[index].append(link)
 
-    async def _ask_all(self, fan: Fan, questions: Sequence[Question]) -> None:
+    async def _ask_all(self, links: dict[int, Link], questions: Sequence[Question]) -> None:
         sleep, left = Sleep(self._process), len(questions)
 
         def told() -> None:
@@ -116,13 +109,15 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         for question in questions:
             question.begin(now, told)
         patience = max(question.patience for question in questions)
-        for index, link in enumerate(fan):
-            objection = self._objection(fan, index)
+        for index in range(len(self.nodes)):
+            objection = self._objection(links, index)
             for question in questions:
-                if objection is not None or link is None:
-                    self._take(index, question, objection or NOT_CONNECTED)
+                if objection is not None:
+                    self._take(index, question, objection)
                 else:
-                    self._post(link, question.call, patience, partial(self._answered, question), index)
+                    self._post(
+                        links[index], question.call, patience, partial(self._answered, question), index
+                    )
         while waiting := [question for question in questions if not question.overdue(self.now())]:
             await sleep.park(max(0.0, min(question.until for question in waiting) - self.now()))
 
@@ -132,55 +127,29 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""
         if not self._threads and self._process.alive:
-            for index, link in enumerate(self._shared):
-                if link is not None and self._objection(self._shared, index) is None:
+            for index, link in list(self._shared.items()):
+                if self._objection(self._shared, index) is None:
                     self._post(link, call, 1.0, _dropped)
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
-    def _objection(self, fan: Fan, index: int) -> Fault | None:
-        link, now = fan[index], self.now()
-        if link is None:
+    def _objection(self, links: dict[int, Link], index: int) -> Fault | None:
+        link, now = links.get(index), self.now()
+        if link is None or link not in self._life:
             return self._known.objection(index, now) or NOT_CONNECTED
         # Only its own handshake said which life of the node it leads to.
         return self._life[link].objection(now)
 
-    async def _connected(self, fan: Fan, timeout: float) -> None:
-        """Have a fan lead to a majority at least, if it can be."""
-        end, waits = self.now() + timeout, False
-        begun: set[int] = set()
-        while missing := self._missing(fan):
-            if len(self.nodes) - len(missing) >= majority(len(self.nodes)):
-                end = min(end, self.now() + GRACE) if waits else 0.0
-            for index in missing:
-                node = self._known.nodes[index]
-                # Another thread met it already: this one needs a connection of its own.
-                another = (
-                    self._threads
-                    and node.fault is None
-                    and index not in begun
-                    and self._known.objection(index, self.now()) is None
-                )
-                if another or self._look_for(index):
-                    begun.add(index)
-                    node.meetings.add(Task(self._process, "connect", self._meet(index), _ended))
-            meeting = [index for index in missing if self._known.nodes[index].meetings]
-            if not meeting or self.now() >= end or self.ending:
-                return
-            waits = True
-            await Sleep(self._process).park(_POLL)
-            begun = {index for index in begun if self._known.nodes[index].meetings}
+    def _missing(self, links: dict[int, Link]) -> list[int]:
+        """The nodes to which there is no connection, now that a thread took what there is."""
+        for index, idle in enumerate(self._idle):
+            while self._threads and idle and links.get(index) not in self._life:
+                links[index] = idle.pop()
+        return [index for index in range(len(self.nodes)) if links.get(index) not in self._life]
 
-    def _missing(self, fan: Fan) -> list[int]:
-        """The nodes to which a fan has no connection, now that it took what there is."""
-        for index, spares in enumerate(self._spare):
-            if fan[index] is not None and fan[index] not in self._life:
-                fan[index] = None
-            while fan[index] is None and spares:
-                link = spares.pop()
-                if link in self._life:
-                    fan[index] = link
-        return [index for index, link in enumerate(fan) if link is None]
+    def _begin_meeting(self, index: int) -> None:
+        """See ``MastersRuntime``."""
+        self._known.nodes[index].meetings.add(Task(self._process, "connect", self._meet(index), _ended))
 
     async def _meet(self, index: int) -> None:
         """Connect to a node and learn what it is."""
@@ -202,7 +171,7 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
             if self.ending:
                 raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
             if self._threads:
-                self._spare[index].append(link)
+                self._idle[index].append(link)
             else:
                 self._shared[index] = link
         except Fault as fault:
@@ -224,8 +193,8 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
     def _node_gone(self, index: int, link: Link) -> None:
         self._all.discard(link)
         life = self._life.pop(link, None)
-        if self._shared[index] is link:
-            self._shared[index] = None
+        if self._shared.get(index) is link:
+            del self._shared[index]
         if life is not None:
             heard_at = self.now() - (self._world.now - max(0.0, link.heard_at))
             self._incarnations.heard(index, life, heard_at)
@@ -244,11 +213,10 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
 
     def new_threads(self) -> None:
         """See ``SimRuntime``: some of the connections are gone meanwhile."""
-        for fan in self._free[_MOST_FREE:]:
-            for link in fan:
-                if link is not None:
-                    link.close(Fault(FaultKind.CLOSED, "it was idle"))
-        del self._free[_MOST_FREE:]
+        for idle in self._idle:
+            for link in idle[_MOST_IDLE:]:
+                link.close(Fault(FaultKind.CLOSED, "it was idle"))
+            del idle[_MOST_IDLE:]
 
     # The end ----------------------------------------------------------------------------------------------------
 

@@ -30,18 +30,21 @@ from pawlock.model import NodeVote, QuorumInfo
 from pawlock.redlock.nodes import Incarnation, Incarnations, KnownNodes
 from pawlock.redlock.options import RedlockOptions
 from pawlock.redlock.requests import Vote
-from pawlock.redlock.votes import GrantVotes, MergedVotes, Votes
+from pawlock.redlock.votes import GrantVotes, MergedVotes, Votes, majority
 
-__all__ = ["FIRST_WAIT", "GRACE", "HANDSHAKE_TIMEOUT", "NOT_CONNECTED", "MastersRuntime", "Question"]
+__all__ = ["HANDSHAKE_TIMEOUT", "NOT_CONNECTED", "MastersRuntime", "Question"]
 
 NOT_CONNECTED = Fault(FaultKind.UNREACHABLE, "not connected yet")
 """What counts as the answer of a node without a connection."""
 
-FIRST_WAIT = 0.5
+_FIRST_WAIT = 0.5
 """Seconds that a caller without connections waits for a majority of them, at least."""
 
-GRACE = 0.05
+_GRACE = 0.05
 """Seconds by which it waits for those beyond the majority."""
+
+_STEP = 0.002
+"""Seconds between two looks at connections that are being made."""
 
 HANDSHAKE_TIMEOUT = 1.0
 """Seconds for a handshake, at least: a script answers sooner, but a busy machine needs this to log somebody in."""
@@ -130,6 +133,7 @@ class MastersRuntime(ABC):
     now: Callable[[], float]
     random: Callable[[], float]
     sleep: Callable[[float], Coroutine[Any, Any, None]]
+    pause: Callable[[float], Coroutine[Any, Any, None]]
     nodes: tuple[str, ...]
 
     def _treat(self, options: RedlockOptions, known: KnownNodes, probe: Call) -> None:
@@ -186,7 +190,7 @@ class MastersRuntime(ABC):
 
     async def _put(self, questions: Sequence[Question], timeout: float) -> None:
         """Ask, and learn how long a majority takes to answer."""
-        await self.ask(questions, max(timeout, FIRST_WAIT))
+        await self.ask(questions, max(timeout, _FIRST_WAIT))
         took = self.now() - questions[0].sent_at
         # They may be slow, and not gone: the next time they have twice as long.
         self._incarnations.took(took / 2 if questions[0].votes.lacking else took)
@@ -285,10 +289,37 @@ class MastersRuntime(ABC):
         """A connection to a node broke, or could not be made."""
         self._known.nodes[index].failed(fault, self.now(), self.random())
 
-    def _look_for(self, index: int) -> bool:
-        """Whether somebody is to look whether a node is back, and nobody does so far."""
-        node = self._known.nodes[index]
-        return node.fault is not None and not node.meetings and self.now() >= node.retry_at
+    async def _connect_all(self, missing: Callable[[], list[int]], timeout: float) -> None:
+        """Have a caller lead to a majority of the nodes at least, within ``timeout`` seconds.
+
+        Args:
+            missing: To which nodes it has no connection, now that it took what there is.
+            timeout: Who lacks a majority waits for so long; nobody waits for the nodes beyond it alone.
+        """
+        nodes, begun = self._known.nodes, set[int]()
+        end, waits = self.now() + timeout, False
+        while lacking := missing():
+            now = self.now()
+            if len(nodes) - len(lacking) >= majority(len(nodes)):
+                end = min(end, now + _GRACE) if waits else now
+            for index in lacking:
+                # One that is there is met again by each who needs a connection of its own, and one that is gone by one.
+                there = nodes[index].fault is None and index not in begun
+                back = nodes[index].fault is not None and not nodes[index].meetings
+                if (there and self._known.objection(index, now) is None) or (
+                    back and now >= nodes[index].retry_at
+                ):
+                    begun.add(index)
+                    self._begin_meeting(index)
+            if now >= end or not any(nodes[index].meetings for index in lacking):
+                return
+            waits = True
+            await self.pause(_STEP)
+            begun = {index for index in begun if nodes[index].meetings}
+
+    @abstractmethod
+    def _begin_meeting(self, index: int) -> None:
+        """Make a connection to a node in the background, and note in its ``meetings`` who does."""
 
     def _take(self, index: int, question: Question, outcome: Outcome | Fault) -> None:
         """Count a node's answer. What gives a token back is sent once more if the node did not answer."""

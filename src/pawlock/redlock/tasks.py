@@ -9,10 +9,9 @@ from functools import partial
 
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
-from pawlock.redlock.link import GRACE, HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
+from pawlock.redlock.link import HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
 from pawlock.redlock.nodes import Incarnation, KnownNodes
 from pawlock.redlock.options import RedlockOptions
-from pawlock.redlock.votes import majority
 from pawlock.runtimes.aio import AsyncioRuntime, LocalWaiter, outcome_of
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.answer import Answer
@@ -64,7 +63,7 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
         """See ``MastersRuntime``."""
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        await self._connect_to_nodes(timeout)
+        await self._connect_all(self._missing, timeout)
         waiter, left = LocalWaiter(self.loop), len(questions)
 
         def told() -> None:
@@ -116,22 +115,16 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
         # Only its own handshake showed which incarnation of the node it leads to.
         return link.incarnation.objection(now)
 
-    async def _connect_to_nodes(self, timeout: float) -> None:
-        """Where there are too few connections, wait until there are enough, and a moment longer for the others."""
-        end, waits = self.loop.time() + timeout, False
-        while missing := [index for index, link in enumerate(self._links) if link is None]:
-            for index in missing:
-                if self._look_for(index):
-                    task = self.loop.create_task(self._meet(index), name="pawlock-meet")
-                    self._known.nodes[index].meetings.add(task)
-                    self._meetings.add(task)
-            if len(self.nodes) - len(missing) >= majority(len(self.nodes)):
-                end = min(end, self.loop.time() + GRACE) if waits else 0.0
-            left = end - self.loop.time()
-            if not self._meetings or left <= 0:
-                return
-            waits = True
-            await asyncio.wait(self._meetings, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+    def _missing(self) -> list[int]:
+        return [index for index, link in enumerate(self._links) if link is None]
+
+    def _begin_meeting(self, index: int) -> None:
+        """See ``MastersRuntime``."""
+        task = self.loop.create_task(self._meet(index), name="pawlock-meet")
+        self._known.nodes[index].meetings.add(task)
+        self._meetings.add(task)
+        task.add_done_callback(self._meetings.discard)
+        task.add_done_callback(self._known.nodes[index].meetings.discard)
 
     async def _meet(self, index: int) -> None:
         """Connect to a node, and learn what it is."""
@@ -157,10 +150,6 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
         except BaseException:
             mux.close()
             raise
-        finally:
-            task = asyncio.current_task()
-            self._known.nodes[index].meetings.discard(task)
-            self._meetings.discard(task)
 
     def _mux_ended(self, index: int, mux: Mux) -> None:
         link = self._links[index]
