@@ -110,10 +110,11 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
             question.begin(now, told)
         patience = max(question.patience for question in questions)
         for index in range(len(self.nodes)):
-            objection = self._objection(links, index)
+            life = self._life.get(links[index]) if index in links else None
+            objection = self._objection(index, life, now)
             for question in questions:
-                if objection is not None:
-                    self._take(index, question, objection)
+                if objection is not None or life is None:
+                    self._take(index, question, objection or NOT_CONNECTED)
                 else:
                     self._post(
                         links[index], question.call, patience, partial(self._answered, question), index
@@ -128,17 +129,10 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         """See ``Runtime``."""
         if not self._threads and self._process.alive:
             for index, link in list(self._shared.items()):
-                if self._objection(self._shared, index) is None:
+                if self._objection(index, self._life.get(link), self.now()) is None:
                     self._post(link, call, 1.0, _dropped)
 
     # Nodes ------------------------------------------------------------------------------------------------------
-
-    def _objection(self, links: dict[int, Link], index: int) -> Fault | None:
-        link, now = links.get(index), self.now()
-        if link is None or link not in self._life:
-            return self._known.objection(index, now) or NOT_CONNECTED
-        # Only its own handshake said which life of the node it leads to.
-        return self._life[link].objection(now)
 
     def _missing(self, links: dict[int, Link]) -> list[int]:
         """The nodes to which there is no connection, now that a thread took what there is."""

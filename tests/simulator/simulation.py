@@ -275,14 +275,11 @@ class Simulation:
         if self.fleet.cluster is not None and (astray := self.fleet.cluster.astray()):
             self.world.fail(f"cluster: nobody looks for {', '.join(astray)}")
         everything = kinds <= _LOSE_NOTHING
-        if self.fleet.masters and not kinds & _RETURNS:
-            # The undo of a vote is repeated on each master until it is answered: far sooner than its ttl is over.
-            everything = True
-            self._pass(GRACE + 2.0 if self._healed_at <= self.world.now else self._healed_at + GRACE)
-        elif kinds & _RESURRECT:
+        if kinds & _RESURRECT:
             return
-        elif self.fleet.masters:
-            self._pass(_LATEST + 1.1 * self.plan.longest_ttl())
+        if self.fleet.masters:
+            # What a master did not answer it gets once more, and after that the ttl ends it.
+            self._pass(GRACE + 2.0 if everything else _LATEST + 1.1 * self.plan.longest_ttl())
         for token, name in self.oracle.left(everything=everything).items():
             if (
                 token in self.loose
@@ -293,8 +290,6 @@ class Simulation:
             self.world.fail(f"orphan: nobody knows of {token}, which holds or waits for {name}")
 
 
-_RETURNS = (MEMORY - {"crash_empty", "admin_delete"}) | {"late_copy"}
-"""What brings votes back, or has a request come so late that its tombstone may be gone."""
 # With the tombstones gone, or out of date, a late copy may bring a token back; its ttl ends it.
 _LATEST = 15.0
 _LOSE_NOTHING = frozenset({"double", "pause", "suspend", "wall_jump", "no_scripts", "cancel"})

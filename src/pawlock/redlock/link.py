@@ -191,9 +191,10 @@ class MastersRuntime(ABC):
     async def _put(self, questions: Sequence[Question], timeout: float) -> None:
         """Ask, and learn how long a majority takes to answer."""
         await self.ask(questions, max(timeout, _FIRST_WAIT))
-        took = self.now() - questions[0].sent_at
+        first = questions[0]
+        took = self.now() - first.sent_at
         # They may be slow, and not gone: the next time they have twice as long.
-        self._incarnations.took(took / 2 if questions[0].votes.lacking else took)
+        self._incarnations.took(took / 2 if took >= first.timeout and first.votes.lacking else took)
 
     # Grants -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +208,8 @@ class MastersRuntime(ABC):
         votes = await self._ask_for(
             vote.grant(proposal, clock=clock), GrantVotes(len(self.nodes), plain), timeout
         )
-        self._learn_clock(votes, sent_at)
+        if clock:
+            self._learn_clock(votes, sent_at)
         counted = votes
         if votes.won and not votes.agreed:
             counted = await self._ask_for(vote.ratify(votes.fence), GrantVotes(len(self.nodes)), timeout)
@@ -296,7 +298,8 @@ class MastersRuntime(ABC):
             missing: To which nodes it has no connection, now that it took what there is.
             timeout: Who lacks a majority waits for so long; nobody waits for the nodes beyond it alone.
         """
-        nodes, begun = self._known.nodes, set[int]()
+        nodes = self._known.nodes
+        begun: set[int] = set()
         end, waits = self.now() + timeout, False
         while lacking := missing():
             now = self.now()
@@ -316,6 +319,13 @@ class MastersRuntime(ABC):
             waits = True
             await self.pause(_STEP)
             begun = {index for index in begun if nodes[index].meetings}
+
+    def _objection(self, index: int, incarnation: Incarnation | None, now: float) -> Fault | None:
+        """Why a node is not asked now over a connection that leads to an incarnation; None: ask."""
+        if incarnation is None:
+            return self._known.objection(index, now)
+        # Only its own handshake showed to which it leads.
+        return incarnation.objection(now) if now < incarnation.counts_from else None
 
     @abstractmethod
     def _begin_meeting(self, index: int) -> None:

@@ -12,7 +12,7 @@ from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.redlock.link import HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
 from pawlock.redlock.nodes import Incarnation, KnownNodes
 from pawlock.redlock.options import RedlockOptions
-from pawlock.runtimes.aio import AsyncioRuntime, LocalWaiter, outcome_of
+from pawlock.runtimes.aio import AsyncioRuntime, outcome_of
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.answer import Answer
 from pawlock.transport.mux import Mux, open_mux
@@ -64,20 +64,35 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         await self._connect_all(self._missing, timeout)
-        waiter, left = LocalWaiter(self.loop), len(questions)
+        done, left = Answer[None](self.loop), len(questions)
+        timers: list[asyncio.TimerHandle] = []
 
         def told() -> None:
             nonlocal left
             left -= 1
-            if not left:
-                waiter.unpark()
+            if not left and done.give(None):
+                # No task runs where an answer comes.
+                done.wake()
+
+        def look() -> None:
+            open_ = [question.until for question in questions if not question.overdue(self.now())]
+            if open_:
+                timers[:] = [self.loop.call_later(max(0.0, min(open_) - self.now()), look)]
 
         began = self.now()
         for question in questions:
             question.begin(began, told)
-        patience = max(question.patience for question in questions)
+        self._send_all(questions, began)
+        timers.append(self.loop.call_later(min([question.timeout for question in questions]), look))
+        try:
+            await done
+        finally:
+            timers[0].cancel()
+
+    def _send_all(self, questions: Sequence[Question], now: float) -> None:
+        patience = max([question.patience for question in questions])
         for index, link in enumerate(self._links):
-            objection = self._objection(index)
+            objection = self._objection(index, None if link is None else link.incarnation, now)
             if objection is not None or link is None:
                 for question in questions:
                     self._take(index, question, objection or NOT_CONNECTED)
@@ -85,8 +100,6 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
             answers = link.mux.ask_many([question.call for question in questions], patience)
             for question, answer in zip(questions, answers, strict=True):
                 answer.add_done_callback(partial(self._answered, index, link, question))
-        while open_ := [question for question in questions if not question.overdue(self.now())]:
-            await waiter.park(max(0.0, min(question.until for question in open_) - self.now()))
 
     def _answered(self, index: int, link: _NodeMux, question: Question, answer: Answer[Outcome]) -> None:
         error = answer.exception()
@@ -102,18 +115,10 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
         if threading.get_ident() != self._thread or self.loop.is_closed():
             return
         for index, link in enumerate(self._links):
-            if link is not None and self._objection(index) is None:
+            if link is not None and self._objection(index, link.incarnation, self.now()) is None:
                 link.mux.cast(call)
 
     # Nodes ------------------------------------------------------------------------------------------------------
-
-    def _objection(self, index: int) -> Fault | None:
-        """Why a node is not asked now; None: ask."""
-        link, now = self._links[index], self.now()
-        if link is None:
-            return self._known.objection(index, now) or NOT_CONNECTED
-        # Only its own handshake showed which incarnation of the node it leads to.
-        return link.incarnation.objection(now)
 
     def _missing(self) -> list[int]:
         return [index for index, link in enumerate(self._links) if link is None]

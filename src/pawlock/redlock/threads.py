@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.redlock.link import HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
@@ -29,6 +30,8 @@ from pawlock.transport.connect import is_own
 from pawlock.transport.link import WOULD_BLOCK, Link
 
 __all__ = ["RedlockThreads"]
+
+T = TypeVar("T")
 
 _CHUNK = 65536
 _PATIENCE = 0.25
@@ -49,16 +52,15 @@ class _NodeLink(Link):
     def __init__(self, endpoint: Endpoint, index: int, timeout: float, *, first: bool) -> None:
         super().__init__(endpoint, "", timeout, first=first)
         self.index: int = index
+        # The socket's, for a poll.
+        self.number: int = self._sock.fileno()
         self.conn: Conn[_Asked] = Conn(_Asked)
         self.incarnation: Incarnation | None = None
         self.heard_at: float = 0.0
         self._secure = isinstance(self._sock, ssl.SSLSocket)
+        self._write: Callable[[bytes], object] = self._put_soon if self._secure else self._send
         # A socket of TLS does not block anyhow.
         self._read = partial(self._sock.recv, _CHUNK, 0 if self._secure else socket.MSG_DONTWAIT)
-
-    def fileno(self) -> int:
-        """The socket's number, for a poll."""
-        return self._sock.fileno()
 
     def post(self, questions: Sequence[Question]) -> list[_Asked]:
         """Send in one write; raises ``OSError``. Nothing is answered by that."""
@@ -67,14 +69,11 @@ class _NodeLink(Link):
             request, packed = self.conn.send(question.call)
             request.question = question
             data.append(packed)
-        self._write(b"".join(data))
+        self._write(data[0] if len(data) == 1 else b"".join(data))
         return []
 
-    def _write(self, data: bytes) -> None:
-        if self._secure:
-            self.put(data, time.monotonic() + HANDSHAKE_TIMEOUT)
-        else:
-            self._send(data)
+    def _put_soon(self, data: bytes) -> None:
+        self.put(data, time.monotonic() + HANDSHAKE_TIMEOUT)
 
     def pull(self, now: float) -> list[_Asked]:
         """Read what came, if anything did; raises ``OSError`` if the connection is broken."""
@@ -131,6 +130,7 @@ class RedlockThreads(MastersRuntime, ThreadRuntime):
         self._endpoints = endpoints
         # The connections to each node that nobody uses now.
         self._idle: list[list[_NodeLink]] = [[] for _ in endpoints]
+        self._backwards = False
 
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """See ``MastersRuntime``."""
@@ -152,22 +152,29 @@ class RedlockThreads(MastersRuntime, ThreadRuntime):
         began = self.now()
         for question in questions:
             question.begin(began)
+        poll, by_fileno = select.poll(), dict[int, _NodeLink]()
         for index in range(len(self.nodes)):
-            objection = self._objection(links, index)
-            if objection is None:
-                self._step(links, links[index], lambda link: link.post(questions))
-            for question in () if objection is None else questions:
-                self._take(index, question, objection)
-        poll = select.poll()
-        for link in links.values():
-            poll.register(link.fileno(), select.POLLIN)
-        by_fileno = {link.fileno(): link for link in links.values()}
+            link = links.get(index)
+            objection = self._objection(index, None if link is None else link.incarnation, began)
+            if objection is not None or link is None:
+                for question in questions:
+                    self._take(index, question, objection or NOT_CONNECTED)
+            elif self._step(links, link, link.post, questions):
+                by_fileno[link.number] = link
+                poll.register(link.number, select.POLLIN)
         left: list[Question] = [question for question in questions if not question.decided]
         while left:
-            seconds = min(question.until for question in left) - self.now()
-            for fileno, _ in poll.poll(int(seconds * 1000) + 1 if seconds > 0 else 0):
-                if not self._step(links, by_fileno[fileno], lambda link: link.pull(self.now())):
+            seconds = min([question.until for question in left]) - self.now()
+            arrived = poll.poll(int(seconds * 1000) + 1 if seconds > 0 else 0)
+            # What nobody waits for any more is read with the answers to the next question: from either end in turn, so
+            # that everybody's is.
+            self._backwards = not self._backwards
+            for fileno, _ in reversed(arrived) if self._backwards else arrived:
+                link = by_fileno[fileno]
+                if not self._step(links, link, link.pull, self.now()):
                     poll.unregister(fileno)
+                if left[0].decided and len(left) == 1:
+                    return
             now = self.now()
             left = [question for question in left if not question.overdue(now)]
 
@@ -175,11 +182,12 @@ class RedlockThreads(MastersRuntime, ThreadRuntime):
         self,
         links: dict[int, _NodeLink],
         link: _NodeLink,
-        step: Callable[[_NodeLink], Sequence[_Asked]],
+        step: Callable[[T], Sequence[_Asked]],
+        what: T,
     ) -> bool:
         """Do a step on a connection, and count what is answered by it; False if it ends with that."""
         try:
-            answered = step(link)
+            answered = step(what)
         except Exception as error:
             if not is_own(error):
                 raise
@@ -187,10 +195,14 @@ class RedlockThreads(MastersRuntime, ThreadRuntime):
             self._drop(links, link, Fault(FaultKind.UNANSWERED, text, maybe_applied=True))
             return False
         for request in answered:
-            self._take(link.index, request.question, request.outcome)
+            if isinstance(request.outcome, Fault):
+                self._take(link.index, request.question, request.outcome)
+            else:
+                request.question.take(link.index, request.outcome)
         if link.conn.over is not None:
             self._drop(links, link, link.conn.over)
-        return not link.dead
+            return False
+        return True
 
     def _drop(self, links: dict[int, _NodeLink], link: _NodeLink, fault: Fault) -> None:
         """Close a connection; what is under way on it is not answered."""
@@ -206,38 +218,29 @@ class RedlockThreads(MastersRuntime, ThreadRuntime):
 
     def _missing(self, links: dict[int, _NodeLink]) -> list[int]:
         """Take what there is; to which nodes it is not."""
-        missing = [index for index in range(len(self.nodes)) if index not in links]
-        return [index for index in missing if not self._take_idle(links, index)]
+        now = self.now()
+        for index, idle in enumerate(self._idle):
+            while index not in links and idle:
+                try:
+                    link = idle.pop()
+                except IndexError:
+                    # Another thread was sooner.
+                    break
+                links[index] = link
+                heard = now < link.heard_at + _PATIENCE or not link.conn.pending
+                if link.dead or (not heard and self._silent(links, link, now)):
+                    links.pop(index, None)
+        return [index for index in range(len(self.nodes)) if index not in links]
 
-    def _take_idle(self, links: dict[int, _NodeLink], index: int) -> bool:
-        """Take a connection that lives, with what nobody waited for read."""
-        while True:
-            try:
-                link = self._idle[index].pop()
-            except IndexError:
-                return False
-            if link.dead:
-                continue
-            links[index] = link
-            if not link.conn.pending or (
-                self._step(links, link, lambda link: link.pull(self.now())) and not self._silent(links, link)
-            ):
-                return True
-
-    def _silent(self, links: dict[int, _NodeLink], link: _NodeLink) -> bool:
-        """Whether its answers should have come long ago; then it is given up."""
-        silent = link.overdue(self.now())
-        if silent:
+    def _silent(self, links: dict[int, _NodeLink], link: _NodeLink, now: float) -> bool:
+        """Whether its answers should have come long ago, and are not there to be read; then it is given up."""
+        if not link.overdue(now):
+            return False
+        alive = self._step(links, link, link.pull, now)
+        if alive and link.overdue(now):
             self._drop(links, link, Fault(FaultKind.UNANSWERED, "no answer in time", maybe_applied=True))
-        return silent
-
-    def _objection(self, links: dict[int, _NodeLink], index: int) -> Fault | None:
-        """Why a node is not asked now; None: ask."""
-        if index not in links:
-            return self._known.objection(index, self.now()) or NOT_CONNECTED
-        incarnation = links[index].incarnation
-        # Only its own handshake showed which incarnation of the node it leads to.
-        return None if incarnation is None else incarnation.objection(self.now())
+            return True
+        return not alive
 
     def _begin_meeting(self, index: int) -> None:
         """See ``MastersRuntime``."""

@@ -188,7 +188,11 @@ class MergedVotes(Votes):
         self.outcomes[index] = outcome
         if isinstance(outcome, Fault):
             return False
-        return [_shown(o) for o in self.outcomes].count(_shown(outcome)) >= self.needed
+        if not isinstance(outcome, Look):
+            return [o.__class__ for o in self.outcomes].count(outcome.__class__) >= self.needed
+        return [(look.holder, look.left_ms == NOBODY_MS) for look in self.of(Look)].count(
+            (outcome.holder, outcome.left_ms == NOBODY_MS)
+        ) >= self.needed
 
     def result(self) -> Outcome | Fault:
         """The one answer, or why there is none."""
@@ -218,11 +222,6 @@ def _word(outcome: Outcome | Fault | None) -> str:
     if isinstance(outcome, Busy):
         return f"held by {outcome.holder or 'another'}"
     return "given up before" if isinstance(outcome, Dead) else "not granted"
-
-
-def _shown(outcome: Outcome | Fault | None) -> object:
-    """What two answers must share to be the same."""
-    return (outcome.holder, outcome.left_ms == NOBODY_MS) if isinstance(outcome, Look) else outcome.__class__
 
 
 def merge_inspect(looks: Sequence[Look], needed: int) -> Look:
