@@ -104,7 +104,13 @@ def test_each_fault_has_an_error_of_its_own_words() -> None:
 
 
 def test_which_faults_pass() -> None:
-    waiting_helps = {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY, FaultKind.READ_ONLY}
+    waiting_helps = {
+        FaultKind.UNREACHABLE,
+        FaultKind.UNANSWERED,
+        FaultKind.NOT_READY,
+        FaultKind.READ_ONLY,
+        FaultKind.LATE,
+    }
     assert {kind for kind in FaultKind if is_transient(kind)} == waiting_helps
 
 
@@ -159,3 +165,16 @@ def test_an_end_in_a_handshake_says_what_it_may_mean() -> None:
         assert fault.kind is FaultKind.UNREACHABLE
         assert advice in fault.text
         assert ("(if" in fault.text) == bool(advice)
+
+
+def test_what_several_servers_said_is_told_with_the_error() -> None:
+    said = {"a": "granted", "b": "unreachable: gone"}
+    lacking = to_error(Fault(FaultKind.UNREACHABLE, "too few", outcomes=said), "x", "acquire lock")
+    assert isinstance(lacking, pawlock.QuorumNotReached)
+    assert (lacking.outcomes, str(lacking)) == (said, f"acquire lock 'x': too few [{lacking.code}]")
+    late = to_error(Fault(FaultKind.LATE, "over", outcomes=said), "x", "acquire lock")
+    assert isinstance(late, pawlock.ClockDrift)
+    assert late.outcomes == said
+    denied = to_error(Fault(FaultKind.DENIED, "no password", outcomes=said), "x", "acquire lock")
+    assert isinstance(denied, pawlock.BackendDenied)
+    assert denied.__notes__ == ["a: granted; b: unreachable: gone"]

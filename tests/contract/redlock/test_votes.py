@@ -86,6 +86,24 @@ def test_who_holds_it_is_told_to_whom_it_is_refused(five: Cluster, api: str) -> 
 
 
 @each_api
+def test_each_try_has_a_token_of_its_own_and_leaves_it_everywhere(five: Cluster, api: str) -> None:
+    """A token that was left may be taken back late, so a vote for it must never count again."""
+
+    async def scenario() -> None:
+        first, second = (connect(api, five.urls, redlock=PATIENT) for _ in range(2))
+        lease = await done(first.lock("tries").acquire())
+        with pytest.raises(pawlock.AcquireTimeout):
+            await done(second.lock("tries").acquire(timeout=0.4 * pace()))
+        await done(first.close())
+        await done(second.close())
+        del lease
+
+    play(api, scenario)
+    left = [set(server.command("KEYS", "*:dead:*")) for server in five.servers]  # type: ignore[arg-type]
+    assert len(set.intersection(*left)) >= 3, "two tries at least, and the lease"
+
+
+@each_api
 def test_row_75_a_split_vote_leaves_nothing_and_somebody_wins(five: Cluster, api: str) -> None:
     # Two nodes belong to another: three are enough, two are not.
     for server in five.servers[:3]:
