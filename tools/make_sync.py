@@ -159,6 +159,8 @@ class Converter(ast.NodeVisitor):
             if isinstance(begun, ast.Call) and given is not None:
                 self._replace(node.func, "run")
                 self._replace(begun.func, "_fallback.acquire")
+                # What is awaited later keeps its client.
+                self._replace(begun.args[0], f"engine_of({ast.unparse(begun.args[0])})")
                 self.edits.append((self._end(begun) - 1, self._end(begun) - 1, f", give={given}"))
             else:
                 self._keep(node, begun)

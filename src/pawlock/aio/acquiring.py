@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pawlock import _fallback
 from pawlock._block import Block, begun
+from pawlock._inside import engine_here
 from pawlock.aio.block import Ended, OwnBlock, enter_block
 from pawlock.aio.lease import AsyncLease, AsyncWriteLease, given, given_to_write
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
     from pawlock.core.protocol.runtime import StopSignal
     from pawlock.core.state.plan import Plan
 
@@ -57,13 +57,13 @@ class Acquiring(Ended, Coroutine[Any, Any, L_co]):
             await self._lease._leave(block, error)  # noqa: SLF001 - its block is this one's
 
 
-async def acquired(engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None) -> AsyncLease:
-    """Acquire it for the caller; see ``core.acquire``."""
-    return await _fallback.acquire(engine, plan, wait, stop, give=given)
+async def acquired(client: object, plan: Plan, wait: float | None, stop: StopSignal | None) -> AsyncLease:
+    """Acquire it for the caller, with its client, which nothing else may refer to; see ``core.acquire``."""
+    return await _fallback.acquire(engine_here(client), plan, wait, stop, give=given)
 
 
 async def acquired_to_write(
-    engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None
+    client: object, plan: Plan, wait: float | None, stop: StopSignal | None
 ) -> AsyncWriteLease:
     """The same for a writer."""
-    return await _fallback.acquire(engine, plan, wait, stop, give=given_to_write)
+    return await _fallback.acquire(engine_here(client), plan, wait, stop, give=given_to_write)

@@ -22,7 +22,6 @@ from pawlock.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLo
 from pawlock.model import Leader
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
     from pawlock.core.state.plan import Plan
 
 __all__ = ["AsyncElection", "AsyncLeaders"]
@@ -66,9 +65,9 @@ class AsyncLeaders:
 
 
 async def _elected(
-    engine: Engine, plan: Plan, leadership: election.Leadership, wait: float | None, stop: StopSignal | None
+    client: object, plan: Plan, leadership: election.Leadership, wait: float | None, stop: StopSignal | None
 ) -> AsyncLease:
-    return given(await election.campaign(engine, plan, leadership, wait, stop))
+    return given(await election.campaign(engine_here(client), plan, leadership, wait, stop))
 
 
 class AsyncElection(Described):
@@ -108,7 +107,7 @@ class AsyncElection(Described):
         """
         wait = self._plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         plan = self._prepare(self._plan, None)
-        return Acquiring(_elected(engine_here(self._client), plan, self._leadership, wait, stop))
+        return Acquiring(_elected(self._client, plan, self._leadership, wait, stop))
 
     async def run(
         self,

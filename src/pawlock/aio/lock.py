@@ -124,7 +124,7 @@ class AsyncLock(BaseAsyncLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return Acquiring(acquired(engine_here(self._client), plan, wait, stop))
+        return Acquiring(acquired(self._client, plan, wait, stop))
 
     async def try_acquire(self) -> AsyncLease | None:
         """Acquire the lock if it is free now; None if it is held, also by this task itself.

@@ -22,7 +22,6 @@ from pawlock.core.protocol.runtime import StopSignal
 
 if TYPE_CHECKING:
     from pawlock.aio.context import AsyncContext
-    from pawlock.core.keep.engine import Engine
     from pawlock.core.state.plan import Prepare
 
 __all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring", "shown_all", "shown_any"]
@@ -79,9 +78,9 @@ def shown_all(record: HeldMultiLease) -> AsyncMultiLease:
 
 
 async def _acquired_all(
-    engine: Engine, plan: MultiPlan, wait: float | None, stop: StopSignal | None
+    client: object, plan: MultiPlan, wait: float | None, stop: StopSignal | None
 ) -> AsyncMultiLease:
-    record = await multi.acquire_all(engine, plan, wait, stop)
+    record = await multi.acquire_all(engine_here(client), plan, wait, stop)
     if record is None:
         raise AssertionError("a wait ends with a lease or an error")
     return shown_all(record)
@@ -154,7 +153,7 @@ class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
             refuse_words("acquire", unknown)
         plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return MultiAcquiring(_acquired_all(engine_here(self._client), plan, wait, stop))
+        return MultiAcquiring(_acquired_all(self._client, plan, wait, stop))
 
     async def try_acquire(self) -> AsyncMultiLease | None:
         """Acquire all members if all are free now; None if one is held, also by this task itself.

@@ -56,7 +56,7 @@ class AsyncWriteLock(AsyncLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return Acquiring(acquired_to_write(engine_here(self._client), plan, wait, stop))
+        return Acquiring(acquired_to_write(self._client, plan, wait, stop))
 
     async def try_acquire(self) -> AsyncWriteLease | None:
         """Acquire the write lock if nobody else reads, writes or waits; else None.

@@ -68,7 +68,7 @@ class AsyncSemaphore(BaseAsyncLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(plan_for_permits(self._plan, n), ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return Acquiring(acquired(engine_here(self._client), plan, wait, stop))
+        return Acquiring(acquired(self._client, plan, wait, stop))
 
     async def try_acquire(self, n: int = 1) -> AsyncLease | None:
         """Acquire permits if they are free now and there is no waiter; else None.

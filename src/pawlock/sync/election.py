@@ -22,7 +22,6 @@ from pawlock.sync.leading import clock, lead, pause
 from pawlock.sync.lease import Lease, given
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
     from pawlock.core.state.plan import Plan
 
 __all__ = ["Election", "Leaders"]
@@ -66,9 +65,9 @@ class Leaders:
 
 
 def _elected(
-    engine: Engine, plan: Plan, leadership: election.Leadership, wait: float | None, stop: StopSignal | None
+    client: object, plan: Plan, leadership: election.Leadership, wait: float | None, stop: StopSignal | None
 ) -> Lease:
-    return given(run(election.campaign(engine, plan, leadership, wait, stop)))
+    return given(run(election.campaign(engine_of(client), plan, leadership, wait, stop)))
 
 
 class Election(Described):
@@ -104,7 +103,7 @@ class Election(Described):
         """
         wait = self._plan.options.timeout if timeout is UNSET else check_timeout(timeout)
         plan = self._prepare(self._plan, None)
-        return _elected(engine_of(self._client), plan, self._leadership, wait, stop)
+        return _elected(self._client, plan, self._leadership, wait, stop)
 
     def run(
         self,

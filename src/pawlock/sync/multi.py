@@ -22,7 +22,6 @@ from pawlock.sync.block import Entered, OwnBlock, enter_block, leave_block
 from pawlock.sync.lease import Lease, Lost, shown
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
     from pawlock.core.state.plan import Prepare
     from pawlock.sync.context import Context
 
@@ -71,8 +70,8 @@ def shown_all(record: HeldMultiLease) -> MultiLease:
     return MultiLease(record) if known is None else known
 
 
-def _acquired_all(engine: Engine, plan: MultiPlan, wait: float | None, stop: StopSignal | None) -> MultiLease:
-    record = run(multi.acquire_all(engine, plan, wait, stop))
+def _acquired_all(client: object, plan: MultiPlan, wait: float | None, stop: StopSignal | None) -> MultiLease:
+    record = run(multi.acquire_all(engine_of(client), plan, wait, stop))
     if record is None:
         raise AssertionError("a wait ends with a lease or an error")
     return shown_all(record)
@@ -137,7 +136,7 @@ class MultiLock(Hinting, Entered[HeldMultiLease]):
             refuse_words("acquire", unknown)
         plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return _acquired_all(engine_of(self._client), plan, wait, stop)
+        return _acquired_all(self._client, plan, wait, stop)
 
     def try_acquire(self) -> MultiLease | None:
         """Acquire all members if all are free now; None if one is held, also by this thread itself.
