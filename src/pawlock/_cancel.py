@@ -91,8 +91,13 @@ class CancelScope:
                 raise
         if ours:
             await scope.leave_lost(lease, error, end)
-        else:
+            return
+        try:
             await end(lease, error)
+        except LeaseLost:
+            # Nothing of a loss awaits: a cancel from outside that has not arrived yet does here, and goes first.
+            await asyncio.sleep(0)
+            raise
 
     async def take_back(self, error: BaseException | None) -> bool:
         """Undo our cancel request; True unless another one is pending as well."""
