@@ -21,7 +21,6 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pawlock.core.acquire.reentry import waits_for_itself
-from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawlock.core.protocol.names import label_of
 from pawlock.core.protocol.outcomes import NOBODY_MS
 from pawlock.core.protocol.primitive import listed_as
@@ -102,7 +101,7 @@ class _Wait:
         self.suspected: tuple[object, int] | None = None
 
 
-class DeadlockWatch(MaintenanceDuty):
+class DeadlockWatch:
     """Looks for cycles among the waiters of one client and those of others.
 
     Args:
@@ -139,7 +138,7 @@ class DeadlockWatch(MaintenanceDuty):
             engine.post(self._names.calls.write_waits(self._process, self._client, ""), _RETRY)
 
     def sleep_until(self, engine: Engine, now: float) -> float:
-        """See ``MaintenanceDuty``."""
+        """See ``Watcher``."""
         # In this order: a waiter that begins after this line wakes the maintenance, and one that began before is seen.
         self.armed = False
         if engine.activity.closed or not (engine.queues.waits or self._published):
@@ -189,7 +188,7 @@ class DeadlockWatch(MaintenanceDuty):
 
     async def _introduce(self, engine: Engine) -> None:
         """Take a name in the records, and read the server's clock."""
-        secret, _, public = engine.runtime.new_token().partition("@")
+        secret, _, public = engine.background.new_token().partition("@")
         self._client, self._process = secret[-12:], public.rpartition("/")[0]
         await self._rows(engine, self._process)
 
@@ -224,12 +223,12 @@ class DeadlockWatch(MaintenanceDuty):
         )
 
     async def _ask(self, engine: Engine, call: Request) -> Outcome:
-        patience = min(_PATIENCE, until_next_need(engine))
-        (outcome,) = await engine.runtime.call_many([call], patience)
+        patience = min(_PATIENCE, engine.leases.schedule.spare(engine.background.now()))
+        (outcome,) = await engine.background.call_many([call], patience)
         if isinstance(outcome, Fault):
             raise outcome
         # Read before now: what is counted on from it is never above the server's clock.
-        self._heard_at, self._heard_ms = engine.runtime.now(), outcome.now_ms
+        self._heard_at, self._heard_ms = engine.background.now(), outcome.now_ms
         return outcome
 
     async def _rows(self, engine: Engine, process: str) -> list[_Row]:
@@ -249,7 +248,7 @@ class DeadlockWatch(MaintenanceDuty):
 
     async def _check(self, engine: Engine, wait: _Wait) -> None:
         engine.count("cycle_looks")
-        now = engine.runtime.now()
+        now = engine.background.now()
         wait.check_at = now + min(self._after * _FIRST_PAUSE * 2 ** min(wait.tries, 30), _LONGEST_PAUSE)
         wait.tries += 1
         cycle, proof = await self._follow(engine, wait.row)
@@ -299,7 +298,7 @@ class DeadlockWatch(MaintenanceDuty):
         # A message may be lost: a waiter on the server checks by itself within a third of its ticket's life.
         if not isinstance(target, LocalWaiter):
             return await self._publish(engine, target.channel, target.token)
-        target.parker.unpark()
+        engine.runtime.run_in_owner(target.parker.unpark)
         return await self._publish(engine)
 
 

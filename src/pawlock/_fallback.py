@@ -277,9 +277,6 @@ class _Nowhere:
         del timeout
         return call
 
-    def cast(self, call: Outcome) -> None:
-        """It has its answer."""
-
 
 class _Lease(ServerLease):
     """What is held without the server: until it is released, or ``max_hold`` ends it by the local clock."""
@@ -298,7 +295,8 @@ def _degrade(engine: Engine, plan: Plan, why: str, began: float) -> HeldLease | 
     """Grant it without the server; None: somebody of this process holds it."""
     runtime, policy, key = engine.runtime, plan.options.given.on_unavailable, plan.primitive.key
     # An engine of its own, which nothing serves: whatever is done with the lease reaches no server.
-    here = Engine(cast("Runtime", _Nowhere(runtime)), engine.client(), engine.maintenance)
+    nowhere = cast("Runtime", _Nowhere(runtime))
+    here = Engine(nowhere, engine.background, engine.client(), engine.maintenance)
     here.activity.maintenance_runs, here.epoch = True, engine.epoch
     here.reports, here.health.server = engine.reports, engine.health.server
     primitive = cast("Primitive", _Alone(plan.primitive))

@@ -309,6 +309,8 @@ class BackendError(PawlockError):
 class BackendUnavailable(BackendError):
     """The server could not be reached, or did not answer, for as long as the caller was willing to retry.
 
+    Also raised at once where no thread can start that would renew the lease: then nothing was asked of the server.
+
     Cause: a network fault, a restart, a failover, a wrong address. Solution: check the address and the server; raise
     ``unavailable_after`` so that it covers a failover.
     """

@@ -131,7 +131,7 @@ class AsyncDoor:
 
     def acquire(self) -> Acquiring[AsyncLease]:
         """Open it. Await it, or enter it with ``async with``."""
-        return Acquiring(acquired(engine_here(self), 1))  # the task's own
+        return Acquiring(acquired(self, 1))  # the task's own
 
     async def opened(self, other: Any) -> bool:
         """Whether this task opened it; ``await door.opened()`` asks."""

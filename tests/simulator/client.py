@@ -72,6 +72,7 @@ class SimClient(AsyncClient):
 
     Args:
         runtime: The runtime.
+        background: What serves it in the background.
         redlock: How several independent masters are treated; None with one server.
         on_lost: OnLost of each loss.
         deadlock_after: Seconds after which a waiter looks for a cycle; 0: it does not.
@@ -80,6 +81,7 @@ class SimClient(AsyncClient):
     def __init__(
         self,
         runtime: SimRuntime,
+        background: SimRuntime,
         redlock: RedlockOptions | None,
         on_lost: OnLost,
         deadlock_after: float = 0.0,
@@ -90,7 +92,8 @@ class SimClient(AsyncClient):
         self._book = Book()
         self.on_lost: OnLost = on_lost
         self.runtime: SimRuntime = runtime
-        self.engine: Engine = Engine(runtime, self, maintain)
+        self.background: SimRuntime = background
+        self.engine: Engine = Engine(runtime, background, self, maintain)
         names = self.engine.reports.namespace = self._settings.names()
         if names is not None and deadlock_after:
             self.engine.reports.watcher = DeadlockWatch(names, deadlock_after)
@@ -104,4 +107,5 @@ class SimClient(AsyncClient):
     async def end(self, timeout: float) -> None:
         """What ``close`` does."""
         await close.close(self.engine, self.runtime.interrupt_waiters, timeout)
+        self.background.shut_down()
         self.runtime.shut_down()

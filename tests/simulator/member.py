@@ -56,26 +56,32 @@ class _Unit:
     """One runtime of a client, with the engine, the client and the locks that are made on it."""
 
     def __init__(self, member: Member, redlock: RedlockOptions | None, number: int) -> None:
-        sim, process = member.sim, member.process
-        api, deaf = member.plan.api, member.plan.deaf
-        self.runtime: SimRuntime
-        if redlock is not None:
-            self.runtime = QuorumSimRuntime(
-                process, sim.network, sim.fleet, api, redlock, member.incarnations
-            )
-        elif sim.fleet.cluster is not None:
-            self.runtime = RoutedSimRuntime(
-                process, sim.network, sim.fleet, sim.fleet.cluster, api, deaf=deaf
-            )
-        else:
-            self.runtime = SimRuntime(process, sim.network, sim.fleet, api, deaf=deaf)
-        # Tokens are random: those of two loops are never the same.
-        self.runtime._tokens = 1_000_000 * number
-        self.runtime._channels = 1_000_000 * number
-        self.runtime.failed = member._maintenance_failed
-        self.client: SimClient = SimClient(self.runtime, redlock, member._lost, sim.plan.deadlock_after)
-        self.runtime.on_move = weak_suspect_all(self.client.engine)
+        sim, api = member.sim, member.plan.api
+        self.runtime: SimRuntime = self._runtime(member, redlock, api)
+        # What serves a loop in the background is a thread.
+        self.background: SimRuntime = (
+            self.runtime if api == "threads" else self._runtime(member, redlock, "threads")
+        )
+        self.runtimes: list[SimRuntime] = list({self.runtime: None, self.background: None})
+        for at, runtime in enumerate(self.runtimes):
+            # Tokens are random: those of two loops are never the same.
+            runtime._tokens = runtime._channels = 1_000_000 * (2 * number + at)
+            runtime.failed = member._maintenance_failed
+        self.client: SimClient = SimClient(
+            self.runtime, self.background, redlock, member._lost, sim.plan.deadlock_after
+        )
+        for runtime in self.runtimes:
+            runtime.on_move = weak_suspect_all(self.client.engine)
         self.locks: list[Any] = [self._make(*lock) for lock in sim.plan.locks]
+
+    @staticmethod
+    def _runtime(member: Member, redlock: RedlockOptions | None, api: str) -> SimRuntime:
+        sim, process, deaf = member.sim, member.process, member.plan.deaf
+        if redlock is not None:
+            return QuorumSimRuntime(process, sim.network, sim.fleet, api, redlock, member.incarnations)
+        if sim.fleet.cluster is not None:
+            return RoutedSimRuntime(process, sim.network, sim.fleet, sim.fleet.cluster, api, deaf=deaf)
+        return SimRuntime(process, sim.network, sim.fleet, api, deaf=deaf)
 
     def _make(self, kind: str, name: str, options: dict[str, Any]) -> Any:
         wire = options.get("wire")
@@ -143,8 +149,8 @@ class Member:
 
     @property
     def runtimes(self) -> list[SimRuntime]:
-        """Its runtimes: one, or one for each event loop."""
-        return [unit.runtime for unit in self.units]
+        """Its runtimes: one, or for each event loop one and that of its background thread."""
+        return [runtime for unit in self.units for runtime in unit.runtimes]
 
     @property
     def engines(self) -> list[Engine]:
@@ -193,7 +199,8 @@ class Member:
         # What is left of it in this interpreter must neither send nor warn.
         for unit in self.units:
             unit.client.engine.activity.closed = True
-            unit.runtime.ending = True
+            for runtime in unit.runtimes:
+                runtime.ending = True
         self.sim.killed.add(f"@{self.process.name}:{self.process.life}/")
         for task in self.tasks:
             if not task.done:

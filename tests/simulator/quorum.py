@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind
+from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.primitives.probe import probe
 from pawlock.redlock.link import HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
 from pawlock.redlock.nodes import Incarnation, Incarnations, KnownNodes
@@ -124,13 +124,6 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
 
     def _answered(self, question: Question, index: int, outcome: Outcome | Fault) -> None:
         self._take(index, question, outcome)
-
-    def cast(self, call: Call) -> None:
-        """See ``Runtime``."""
-        if not self._threads and self._process.alive:
-            for index, link in list(self._shared.items()):
-                if self._objection(index, self._life.get(link), self.now()) is None:
-                    self._post(link, call, 1.0, _dropped)
 
     # Nodes ------------------------------------------------------------------------------------------------------
 

@@ -211,13 +211,6 @@ class RoutedSimRuntime(SimRuntime):
                 return link
         return await self._linked(node, max(timeout, _PATIENCE))
 
-    def cast(self, call: Call) -> None:
-        """See ``Runtime``."""
-        address = self._router.node_of(call)
-        link = None if self._threads or address is None else self._held.get((None, address))
-        if link is not None and not link.dead and self._process.alive:
-            self._post(link, call, 1.0, _dropped)
-
     async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
         """Ask a node one thing on a connection of its own, as the map of slots is asked for."""
         if words != ("CLUSTER", "SLOTS"):
@@ -275,10 +268,6 @@ class _SimRouter(Router):
         self, groups: dict[Address, list[Call]], timeout: float
     ) -> dict[Address, list[Outcome | Fault]]:
         return await self._runtime.call_nodes(groups, timeout)
-
-
-def _dropped(*_: object) -> None:
-    """Nobody waits for the reply."""
 
 
 def _ended(task: Task, error: BaseException | None) -> None:

@@ -350,12 +350,6 @@ class SimRuntime:
         """See ``Carrier``."""
         return call
 
-    def cast(self, call: Call) -> None:
-        """See ``Runtime``."""
-        mux = self._mux
-        if mux is not None and not mux.dead and self._process.alive:
-            self._post(mux, call, 1.0, _dropped)
-
     # Waiting ----------------------------------------------------------------------------------------------------
 
     async def sleep(self, seconds: float, local_waiter: Sleep | None = None) -> None:
@@ -406,12 +400,12 @@ class SimRuntime:
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
-    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
-        """See ``Runtime``."""
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> str:
+        """See ``Background``."""
         if self._process.alive and not self.ending and (self._maintenance is None or self._maintenance.done):
             self._maintenance = Task(self._process, "maintenance", self._serve(maintenance), _ended)
             self._maintenance.doing = "maintenance"
-        return not self.ending
+        return "the client is closed" if self.ending else ""
 
     async def _serve(self, maintenance: Callable[[], Awaitable[None]]) -> None:
         while not self.ending:
@@ -422,7 +416,7 @@ class SimRuntime:
                 await self.pause(_TOLD_AGAIN)
 
     async def idle(self, until: float | None) -> bool:
-        """See ``Runtime``."""
+        """See ``Background``."""
         if not self.ending:
             await self._bell.park(None if until is None else max(0.0, until - self.now()))
         return not self.ending
@@ -433,8 +427,17 @@ class SimRuntime:
         return [key_of(0)]
 
     def nudge(self) -> None:
-        """See ``Runtime``."""
+        """See ``Background``."""
         self._bell.unpark()
+
+    def abandon(self) -> None:
+        """See ``Background``."""
+        self.ending = True
+        self.nudge()
+
+    def gone(self) -> bool:
+        """See ``Runtime``."""
+        return False
 
     def run_in_owner(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``."""
@@ -463,10 +466,6 @@ class SimRuntime:
         for link in (*self._links.values(), *self._idle_links, self._mux):
             if link is not None:
                 link.close(fault)
-
-
-def _dropped(*_: object) -> None:
-    """Nobody waits for the reply."""
 
 
 def _ended(task: Task, error: BaseException | None) -> None:

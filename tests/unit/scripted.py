@@ -147,7 +147,6 @@ class Scripted:
         self.answers: deque[Answer] = deque(answers)
         self.wakeups: deque[Wakeup | None] = deque()
         self.sent: list[Sent] = []
-        self.cast_calls: list[Sent] = []
         self.waits: list[float] = []
         self.sleeps: list[float] = []
         self.while_parked: Callable[[], object] | None = None
@@ -229,9 +228,6 @@ class Scripted:
         """See ``Carrier``."""
         return call
 
-    def cast(self, call: Call) -> None:
-        self.cast_calls.append(self._note(call, 0.0))
-
     async def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
         self.clock += seconds
@@ -249,8 +245,8 @@ class Scripted:
         self.clock += timeout
         return None
 
-    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
-        return True
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> str:
+        return ""
 
     async def idle(self, until: float | None) -> bool:
         self.slept_until = until
@@ -258,6 +254,12 @@ class Scripted:
 
     def nudge(self) -> None:
         pass
+
+    def abandon(self) -> None:
+        pass
+
+    def gone(self) -> bool:
+        return False
 
     def run_in_owner(self, callback: Callable[[], object]) -> None:
         callback()
@@ -280,7 +282,15 @@ class Rig:
         self.all.append(self)
         self._leases: list[HeldLease] = []
         self.runtime = Scripted(*answers)
-        self.engine = Engine(self.runtime, self, maintain)
+        self.engine = Engine(self.runtime, self.runtime, self, maintain)
+        self._posted: list[Sent] = []
+        post = self.engine.post
+
+        def noted(call: Call, seconds: float = 60.0) -> None:
+            self._posted.append(self.runtime._note(call, 0.0))
+            post(call, seconds)
+
+        self.engine.post = noted  # type: ignore[method-assign]
         self.options = Terms(LockOptions(**options))
         plan_queue_key = "spot" if self.options.hands_over else ""
         mutex = Mutex("lock", "x", "pawlock:x")
@@ -314,4 +324,4 @@ class Rig:
 
     def departed(self) -> list[list[str]]:
         """Token and tombstone of every leave in the background."""
-        return [sent.args[:2] for sent in self.runtime.cast_calls]
+        return [sent.args[:2] for sent in self._posted]

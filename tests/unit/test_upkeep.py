@@ -6,6 +6,7 @@ import gc
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
@@ -14,8 +15,6 @@ from pawlock.core.coordinate.election import ENDED, Watch
 from pawlock.core.coordinate.gate_wait import unexpected
 from pawlock.core.coordinate.multi_lease import HeldMultiLease
 from pawlock.core.keep.engine import Engine
-from pawlock.core.maintenance import loop
-from pawlock.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawlock.core.maintenance.renewals import _put_back
 from pawlock.core.protocol.options import LockOptions
 from pawlock.core.protocol.outcomes import Leading
@@ -26,7 +25,7 @@ from pawlock.core.state.client import OutboxEntry
 from pawlock.core.state.local_queue import LocalWaiter
 from pawlock.core.state.observers import Observers
 from pawlock.core.state.records import ServerLease, Waiter
-from pawlock.errors import ScriptError
+from pawlock.errors import BackendUnavailable, ScriptError
 from pawlock.model import LeaseState, LossReason
 from tests.support.refusal import case
 from tests.unit.scripted import RELEASED, START, Rig, absent, held, queued, run, unanswered, unknown
@@ -89,14 +88,14 @@ def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_l
         assert (lease.state is LeaseState.LOST) is (reason is not None)
 
 
-def test_another_thread_loses_only_what_is_held() -> None:
+def test_only_what_is_held_is_lost() -> None:
     for before in LeaseState:
         with case(before):
             rig = Rig(held())
             rig.acquire()
             server_lease = server_lease_of(rig)
             server_lease.state = before
-            rig.engine.lose(server_lease, LossReason.TAKEN, afar=True)
+            rig.engine.lose(server_lease, LossReason.TAKEN)
             lost = before in (LeaseState.HELD, LeaseState.SUSPECT)
             assert (server_lease.state, server_lease.reason) == (
                 (LeaseState.LOST, LossReason.TAKEN) if lost else (before, None)
@@ -280,11 +279,19 @@ def test_a_move_of_the_server_is_told_to_an_engine_that_lives() -> None:
     suspect_all()
 
 
-class Beat(MaintenanceDuty):
-    """A duty that asks something of its own."""
+class Beat:
+    """A watcher that asks something of its own."""
+
+    armed = True
 
     def __init__(self) -> None:
         self.asked: list[float] = []
+
+    def forget(self) -> None:
+        pass
+
+    def leave(self, _: object) -> None:
+        pass
 
     async def ask(self, _: Engine, now: float) -> None:
         self.asked.append(now)
@@ -293,12 +300,11 @@ class Beat(MaintenanceDuty):
         return now + 0.25
 
 
-def test_a_further_duty_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is served beside renewals, and is slept for."""
+def test_a_watcher_is_served_beside_renewals_and_slept_for() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     beat = Beat()
-    monkeypatch.setattr(loop, "DUTIES", (*loop.DUTIES, beat))
+    rig.engine.reports.watcher = beat
     rig.runtime.clock = START + 15.0
     rig.maintenance(held())
     assert lease.valid_until > START + 40.0
@@ -310,9 +316,40 @@ def test_another_leases_end_is_told_at_most_a_tenth_of_a_second_late() -> None:
     rig = Rig(held(), renew=False)
     lease = rig.acquire()
     rig.runtime.clock = lease.valid_until - 5.0
-    assert until_next_need(rig.engine) == pytest.approx(5.0)
+    assert rig.engine.leases.schedule.spare(rig.runtime.clock) == pytest.approx(5.0)
     rig.runtime.clock = lease.valid_until - 0.01
-    assert until_next_need(rig.engine) == 0.1
+    assert rig.engine.leases.schedule.spare(rig.runtime.clock) == 0.1
+
+
+def test_leases_of_a_loop_that_was_closed_are_renewed_no_more_and_what_was_given_up_is_still_sent() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    rig.engine.post(rig.plan.primitive.leave("t9", 0, 0))
+    rig.runtime.clock += 10.0
+    ended: list[int] = []
+    with (
+        patch.object(rig.runtime, "gone", lambda: True),
+        patch.object(rig.runtime, "abandon", lambda: ended.append(1)),
+    ):
+        rig.maintenance(unanswered())
+        assert ended == [], "the server has not answered yet"
+        rig.runtime.clock += 10.0
+        rig.maintenance(RELEASED)
+        rig.maintenance()
+        assert ended == [1]
+    assert rig.sent == ["acquire", "leave", "leave"]
+    assert lease.valid_until < START + 60.0
+
+
+def test_where_no_thread_can_start_nothing_is_asked_for() -> None:
+    rig = Rig(held())
+    with patch.object(rig.runtime, "spawn_maintenance", lambda _: "none left"):
+        with pytest.raises(
+            BackendUnavailable, match=r"acquire 'x': no thread can renew the lease \(none left\)"
+        ):
+            rig.acquire()
+        assert rig.sent == []
+    assert rig.acquire().is_held()
 
 
 def test_the_end_of_a_lease_without_renewal_is_reported_in_time_where_it_is_planned_anew() -> None:

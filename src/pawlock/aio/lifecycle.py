@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
+# The end of the process waits for what is still to be left.
+import pawlock._ending  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from pawlock._factory import Settings, live_clients
 from pawlock._quorum import Destination, explain_keys_for, for_loop, for_threads, probe_for
 from pawlock._service import Book
@@ -15,7 +16,7 @@ from pawlock._target import shown_of
 from pawlock.aio.lease import AsyncLease
 from pawlock.aio.multi import shown_any
 from pawlock.core.client import make_engine, weak_suspect_all
-from pawlock.core.close import close
+from pawlock.core.close import close, end_leases
 from pawlock.core.keep.engine import Engine
 from pawlock.core.observe.timed_runtime import observe
 from pawlock.core.protocol.options import Seconds, check_timeout
@@ -24,15 +25,17 @@ from pawlock.core.state.plan import Plan
 from pawlock.model import ServerReport
 from pawlock.redlock.options import RedlockOptions
 from pawlock.runtimes.aio import AsyncioRuntime
-from pawlock.runtimes.renewal_thread import LoopRenewalThread
+from pawlock.runtimes.threads import ThreadRuntime
 from pawlock.topology.credentials import Credentials
-from pawlock.topology.endpoint import Place, Target
 
 __all__ = ["AsyncClientLifecycle"]
 
 
 _BEGUN_WITHIN = 0.5
 """Seconds that a close gives the other loops of the client to begin theirs: one may be blocked."""
+
+_ENDED_WITHIN = 0.25
+"""Seconds that a close gives the background thread to end, before a question that is under way is broken off."""
 
 
 class AsyncClientLifecycle:
@@ -91,9 +94,9 @@ class AsyncClientLifecycle:
         self._forget_ended_loops()
         here = asyncio.get_running_loop()
         for engine in self._known_engines():
-            # Also of a loop that is blocked, and closes only once it is back.
-            if engine.renewal_thread is not None:
-                engine.renewal_thread.stop()
+            engine.activity.closed = True
+            # Also of a loop that is blocked, and closes only once it is back: its leases are given back now.
+            end_leases(engine)
         elsewhere = [
             asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_close_engine(engine, patience), loop))
             for loop, engine in list(self._engines.items())
@@ -130,16 +133,15 @@ class AsyncClientLifecycle:
         if engine is None:
             self._forget_ended_loops()
             target = self._destination.find(settled=bool(self._engines))
-            runtime = for_loop(loop, target, self._settings)
-            engine = make_engine(runtime, self, self._settings.names(), self._settings.watcher())
+            runtime, background = for_loop(loop, target, self._settings), for_threads(target, self._settings)
+            engine = make_engine(runtime, background, self, self._settings.names(), self._settings.watcher())
             engine.reports.show = shown_any
             if self._settings.redlock is not None:
                 engine.validity = self._settings.redlock.valid_until
-            engine.renewal_thread = self._renewal_thread(loop, engine, target)
             health = engine.health
             health.server, health.probe = shown_of(target), probe_for(self._settings)
             health.explain_keys = explain_keys_for(self._settings)
-            runtime.on_move = weak_suspect_all(engine)
+            runtime.on_move = background.on_move = weak_suspect_all(engine)
             engine.activity.closed = self._closed
             for observer in self._observers:
                 observe(engine, observer)
@@ -159,16 +161,6 @@ class AsyncClientLifecycle:
             examine, target, ttl=settings.options.ttl, namespace=settings.namespace
         )
 
-    def _renewal_thread(
-        self, loop: asyncio.AbstractEventLoop, engine: Engine, target: Target
-    ) -> LoopRenewalThread | None:
-        # Of a server in this process, the clock may be a test's.
-        return (
-            None
-            if isinstance(target, Place)
-            else LoopRenewalThread(loop, engine, partial(for_threads, target, self._settings))
-        )
-
     def _observe(self, observer: Observer) -> None:
         if observer not in self._observers:
             self._observers.append(observer)
@@ -184,8 +176,7 @@ class AsyncClientLifecycle:
             if loop.is_closed():
                 ended = self._engines.pop(loop)
                 ended.activity.closed = True
-                if ended.renewal_thread is not None:
-                    ended.renewal_thread.stop()
+                ended.background.nudge()
         if self._last is not None and self._last[0].is_closed():
             self._last = None
 
@@ -193,15 +184,23 @@ class AsyncClientLifecycle:
         self._book.after_fork()
         for engine in self._engines.values():
             cast("AsyncioRuntime", engine.runtime).after_fork()
+            cast("ThreadRuntime", engine.background).after_fork()
             engine.after_fork()
         self._engines = {}
         self._last = None
 
 
 async def _close_engine(engine: Engine, patience: float) -> None:
-    runtime = cast("AsyncioRuntime", engine.runtime)
+    runtime, background = cast("AsyncioRuntime", engine.runtime), cast("ThreadRuntime", engine.background)
     try:
         await close(engine, runtime.interrupt_waiters, patience)
     finally:
-        # Also when the loop ends meanwhile and cancels this: its connection must not stay behind.
-        await runtime.shut_down()
+        # Also when the loop ends meanwhile and cancels this: no connection must stay behind.
+        background.abandon()
+        try:
+            await runtime.shut_down()
+            end = runtime.now() + _ENDED_WITHIN
+            while background.served and runtime.now() < end:  # noqa: ASYNC110 - it is a thread that ends
+                await asyncio.sleep(0.001)
+        finally:
+            background.shut_down(0.0)

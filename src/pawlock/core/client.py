@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-from weakref import WeakMethod
+from weakref import WeakMethod, finalize, ref
 
 from pawlock.core.keep.engine import Engine
 from pawlock.core.maintenance.loop import maintain
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.engine import Namespace
-    from pawlock.core.protocol.runtime import Runtime
+    from pawlock.core.protocol.runtime import Background, Runtime
     from pawlock.core.state.reports import Watcher
 
 __all__ = ["make_engine", "weak_suspect_all"]
@@ -29,10 +29,31 @@ def weak_suspect_all(engine: Engine) -> Callable[[], None]:
     return suspect_all
 
 
+def _when_collected(engine: Engine, background: Background) -> Callable[[], None]:
+    """What ends the background thread once nobody can use the client; for a finaliser, so no locks."""
+    weak = ref(engine)
+
+    def collected() -> None:
+        engine = weak()
+        if engine is not None and engine.outbox.entries:
+            # What an interrupted call has on the server is still to be left: the maintenance ends itself after that.
+            background.nudge()
+        else:
+            background.abandon()
+
+    return collected
+
+
 def make_engine(
-    runtime: Runtime, client: object, namespace: Namespace | None = None, watcher: Watcher | None = None
+    runtime: Runtime,
+    background: Background,
+    client: object,
+    namespace: Namespace | None = None,
+    watcher: Watcher | None = None,
 ) -> Engine:
     """The engine of a client."""
-    engine = Engine(runtime, client, maintain)
+    engine = Engine(runtime, background, client, maintain)
+    # Each lease keeps its client alive: there is none left to serve then.
+    finalize(client, _when_collected(engine, background)).atexit = False
     engine.reports.namespace, engine.reports.watcher = namespace, watcher
     return engine

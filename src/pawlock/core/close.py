@@ -18,7 +18,7 @@ from pawlock.model import LossReason
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
 
-__all__ = ["close"]
+__all__ = ["close", "drain", "end_leases"]
 
 _CLOSING_STEP = 0.002
 _TRIES_BEFORE_CLOSE = 2
@@ -60,26 +60,39 @@ async def close(
         busy = any(who is not here for who in engine.callers())
         engine.queues.local.dismiss()
         interrupt()
-        _end_leases(engine)
+        end_leases(engine)
         entries = tuple(engine.outbox.entries)
         silent = any(entry.attempt >= _TRIES_BEFORE_CLOSE for entry in entries)
         if silent and steps * _CLOSING_STEP >= unanswered:
             break
-        if entries and not engine.activity.maintenance_runs:
-            # An event loop that was shut down has cancelled the maintenance, and these tokens came up only after that.
-            engine.start_maintenance()
         leaving = engine.activity.maintenance_runs and bool(entries)
         if not (busy or leaving) or runtime.now() >= end:
             break
-        runtime.nudge()
+        engine.background.nudge()
         await runtime.pause(_CLOSING_STEP)
         steps += 1
     engine.outbox.entries.clear()
     engine.leases.schedule = Schedule(engine.guard)
 
 
-def _end_leases(engine: Engine) -> None:
-    """Lose all leases."""
+async def drain(engine: Engine, timeout: float) -> None:
+    """Wait for what a client that is closed no more has to leave: at the end of the process, in its main thread.
+
+    Args:
+        engine: The client's engine.
+        timeout: Seconds for all of it; a server that has twice not answered is not waited for.
+    """
+    background = engine.background
+    end = background.now() + timeout
+    while engine.activity.maintenance_runs and background.now() < end:
+        if all(entry.attempt >= _TRIES_BEFORE_CLOSE for entry in tuple(engine.outbox.entries)):
+            break
+        background.nudge()
+        await background.pause(_CLOSING_STEP)
+
+
+def end_leases(engine: Engine) -> None:
+    """Lose all leases of a client that is closed; from any thread."""
     # Of a call that goes on, one may be between two places of the schedule.
     for server_lease in (*engine.leases.schedule.all(), *tuple(engine.leases.held.values())):
         engine.lose(server_lease, LossReason.CLOSED)

@@ -81,8 +81,6 @@ class _Exporter:
         self.faults = meter.create_counter(
             "pawlock.backend.faults", "{request}", "Requests that failed without a script reply, by fault."
         )
-        text = "Times a blocked event loop was late to renew."
-        self.blocked = meter.create_counter("pawlock.event_loop.blocked", "{block}", text)
         text = "Times callers gave up on a server that did not answer."
         self.outages = meter.create_counter("pawlock.backend.outages", "{outage}", text)
         self._begin()
@@ -193,8 +191,6 @@ class _Exporter:
             self.handovers.add(1)
         elif what == "outages":
             self.outages.add(1)
-        elif what == "loop_blocked":
-            self.blocked.add(1)
 
     def called(self, operation: str, *, seconds: float, fault: str) -> None:
         """See ``Observer``."""

@@ -100,9 +100,6 @@ class _Exporter:
         self.faults = counter(
             "pawlock_backend_faults", "Requests that failed without a script reply, by fault.", ("fault",)
         )
-        self.blocked = counter(
-            "pawlock_event_loop_blocked", "Times a blocked event loop was late to renew.", ()
-        )
         self.outages = counter(
             "pawlock_backend_outages", "Times callers gave up on a server that did not answer.", ()
         )
@@ -181,8 +178,6 @@ class _Exporter:
             self.handovers.inc()
         elif what == "outages":
             self.outages.inc()
-        elif what == "loop_blocked":
-            self.blocked.inc()
 
     def called(self, operation: str, *, seconds: float, fault: str) -> None:
         """See ``Observer``."""

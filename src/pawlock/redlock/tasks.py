@@ -110,14 +110,6 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
             broke = Fault(FaultKind.UNANSWERED, "there is no answer", maybe_applied=True)
             self._take(index, question, error if isinstance(error, Fault) else broke)
 
-    def cast(self, call: Call) -> None:
-        """See ``Runtime``."""
-        if threading.get_ident() != self._thread or self.loop.is_closed():
-            return
-        for index, link in enumerate(self._links):
-            if link is not None and self._objection(index, link.incarnation, self.now()) is None:
-                link.mux.cast(call)
-
     # Nodes ------------------------------------------------------------------------------------------------------
 
     def _missing(self) -> list[int]:

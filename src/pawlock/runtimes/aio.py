@@ -50,18 +50,15 @@ class LocalWaiter:
         self._future: Answer[None] | None = None
         self._woken: Any = None
 
-    async def park(self, timeout: float | None, begun: float | None = None) -> Any:
+    async def park(self, timeout: float | None) -> Any:
         """Sleep until woken or until ``timeout`` seconds passed; what it was woken with, else False.
 
         Args:
             timeout: Seconds; None: no limit.
-            begun: Since when they count, in the loop's time; None: from now on.
         """
         if self._woken is None:
             future = self._future = Answer[None](self._loop)
-            if begun is None:
-                begun = self._loop.time()
-            timer = None if timeout is None else self._loop.call_at(begun + timeout, _resolve, future)
+            timer = None if timeout is None else self._loop.call_later(timeout, _resolve, future)
             try:
                 await future
             finally:
@@ -138,10 +135,8 @@ class AsyncioRuntime:
         self._timer: asyncio.TimerHandle | None = None
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
         self._timer_at = 0.0
-        self._idle_waiter = LocalWaiter(loop)
         self._closing = False
         self._ending = False
-        self._maintenance: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sleepers: set[LocalWaiter] = set()
         self.recheck_after: float | None = None
@@ -270,7 +265,7 @@ class AsyncioRuntime:
         mux = self._mux
         if mux is None or mux.dead:
             try:
-                # Connecting may take longer: the maintenance has ends of leases to report meanwhile.
+                # Connecting may take longer than the caller will wait.
                 async with asyncio.timeout(timeout):
                     await self.ready(timeout)
             except TimeoutError:
@@ -291,12 +286,6 @@ class AsyncioRuntime:
     def publish_first(self, call: Call) -> Call:
         """See ``Carrier``."""
         return behind_subscribe(call, self.channel())
-
-    def cast(self, call: Call) -> None:
-        """See ``Runtime``."""
-        mux = self._mux
-        if mux is not None and threading.get_ident() == self._thread and not self.loop.is_closed():
-            mux.cast(call)
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
@@ -382,46 +371,17 @@ class AsyncioRuntime:
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
-    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
-        """See ``Runtime``."""
-        if not self._ending and (self._maintenance is None or self._maintenance.done()):
-            self._maintenance = self.loop.create_task(self._serve(maintenance), name="pawlock-maintenance")
-            # Where the end of a run cancels those who wait, what leaves their tokens begins after it has listed what it
-            # cancels: asyncio would report the task, although all that is left to be done was sent.
-            self._maintenance._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-        return not self._ending
-
-    async def _serve(self, maintenance: Callable[[], Awaitable[None]]) -> None:
-        while not self._ending:
-            try:
-                await maintenance()
-            except Exception:
-                if self.loop.is_closed():
-                    # The loop has ended without this task, and what it waited for cannot be left in order.
-                    return
-                # Leases must go on being renewed, and their ends reported, whatever went wrong once.
-                log.exception("background maintenance failed; it continues")
-                await asyncio.sleep(0.1)
-
-    async def idle(self, until: float | None) -> bool:
-        """See ``Runtime``."""
-        if not self._ending:
-            # The loop's clock first: a process that is stopped between the two then wakes too early, not too late.
-            begun = self.loop.time()
-            await self._idle_waiter.park(None if until is None else until - self.now(), begun)
-        return not self._ending
-
     async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
         """See ``Runtime``: there is one server."""
         del timeout
         return [key_of(0)]
 
-    def nudge(self) -> None:
+    def gone(self) -> bool:
         """See ``Runtime``."""
-        self.run_in_owner(self._idle_waiter.unpark)
+        return self.loop.is_closed()
 
     def run_in_owner(self, callback: Callable[[], object]) -> None:
-        """See ``Runtime``: in the thread of the loop. Once the loop is closed there is nobody left to notify."""
+        """See ``Runtime``: in the thread of the loop."""
         if self.loop.is_closed():
             return
         if threading.get_ident() == self._thread:
@@ -447,23 +407,15 @@ class AsyncioRuntime:
             local_waiter.unpark(False)
 
     async def shut_down(self) -> None:
-        """End the maintenance and close the connection."""
+        """Close the connection."""
         self._ending = True
-        self.nudge()
+        connecting = self._connecting
         try:
-            mine = asyncio.current_task()
-            tasks = [
-                t
-                for t in (self._connecting, self._maintenance)
-                if t is not None and not t.done() and t is not mine
-            ]
-            for task in tasks:
-                task.cancel()
-            # Not `await task`: its end by cancellation and that of the caller's own task would be the same exception.
-            if tasks:
-                await asyncio.wait(tasks)
-            for task in tasks:
-                error = None if task.cancelled() else task.exception()
+            # Not `await connecting`: its end by cancellation and that of the caller's own task would be the same.
+            if connecting is not None and not connecting.done():
+                connecting.cancel()
+                await asyncio.wait((connecting,))
+                error = None if connecting.cancelled() else connecting.exception()
                 if error is not None and not isinstance(error, Fault):
                     raise error
         finally:

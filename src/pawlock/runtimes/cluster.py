@@ -204,15 +204,8 @@ class ClusterAsyncio(AsyncioRuntime):
 
         return await self._router.route_replicated(send, calls, timeout)
 
-    def cast(self, call: Call) -> None:
-        """See ``Runtime``."""
-        address = self._router.node_of(call)
-        mux = self._muxes.get(address) if address is not None else None
-        if mux is not None and threading.get_ident() == self._thread and not self.loop.is_closed():
-            mux.cast(call)
-
     async def shut_down(self) -> None:
-        """End the maintenance and close all connections."""
+        """Close all connections."""
         for opening in self._opening.values():
             opening.cancel()
         try:
@@ -258,7 +251,7 @@ class _AsyncioRouter(Router):
 
     async def _send_many(self, address: Address, calls: list[Call], timeout: float) -> list[Outcome | Fault]:
         try:
-            # Connecting may take longer: the maintenance has ends of leases to report meanwhile.
+            # Connecting may take longer than the caller will wait.
             async with asyncio.timeout(timeout):
                 mux = await self._runtime.mux_to(address, timeout)
         except TimeoutError:

@@ -112,7 +112,7 @@ class SentinelAsyncio(AsyncioRuntime):
             self.on_move()
 
     async def shut_down(self) -> None:
-        """End the maintenance and the watch, and close the connection."""
+        """End the watch, and close the connection."""
         if self._watch is not None:
             self._watch.stop()
         await super().shut_down()

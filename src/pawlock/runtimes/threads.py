@@ -107,21 +107,17 @@ def run_aside(work: Callable[[], object], timeout: float) -> bool:
 
 
 class _ThreadParker:
-    __slots__ = ("_late", "_lock")
+    __slots__ = ("_lock",)
 
-    def __init__(self, late: Callable[[], object] = bool) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
-        self._late = late
 
     async def park(self, timeout: float | None) -> bool:
         return self.rest(None if timeout is None else max(0.0, timeout))
 
     def rest(self, timeout: float | None) -> bool:
-        if self._lock.acquire(True, -1 if timeout is None else timeout):
-            return True
-        self._late()
-        return False
+        return self._lock.acquire(True, -1 if timeout is None else timeout)
 
     def unpark(self) -> None:
         try:  # noqa: SIM105 - a context made in Python costs as much as the whole hand-over's arithmetic
@@ -192,7 +188,6 @@ class ThreadRuntime:
         self._resting: dict[int, _ThreadParker] = {}
         self._ending = False
         self._maintenance: threading.Thread | None = None
-        self._unstarted: Callable[[], Awaitable[None]] | None = None
         self.recheck_after: float | None = 1.0
         self.on_move: Callable[[], object] | None = None
         self.now = now
@@ -234,7 +229,7 @@ class ThreadRuntime:
 
     def parker(self) -> Parker:
         """See ``Runtime``."""
-        return _ThreadParker(self.start_late)
+        return _ThreadParker()
 
     def channel(self) -> str:
         """See ``Runtime``."""
@@ -316,14 +311,10 @@ class ThreadRuntime:
         """See ``Carrier``."""
         return behind_subscribe(call, self.channel())
 
-    def cast(self, call: Call) -> None:
-        """See ``Runtime``: the maintenance sends it at once."""
-
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
         if self._closed:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        self.start_late()
         link = self._local.here.link
         if link is None or link.dead:
             return None
@@ -345,7 +336,6 @@ class ThreadRuntime:
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
-        self.start_late()
         parker = _ThreadParker()
         self._resting[id(parker)] = parker
         try:
@@ -362,29 +352,17 @@ class ThreadRuntime:
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
-    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
-        """See ``Runtime``."""
-        thread = threading.Thread(
-            target=self._serve, args=(maintenance,), name="pawlock-maintenance", daemon=True
-        )
-        while True:
-            before = self._maintenance
-            if self._ending or (before is not None and before.is_alive()):
-                self._unstarted = None
-                return not self._ending
-            with self._starting:
-                mine = self._maintenance is before
-                if mine:
-                    self._maintenance = thread
-            if mine:
-                break
-        self._unstarted = None if _start(thread) else maintenance
-        return self._unstarted is None
-
-    def start_late(self) -> None:
-        """Start the maintenance if no thread could be started for it before: a waiter may depend on what it does."""
-        if self._unstarted is not None:
-            self.spawn_maintenance(self._unstarted)
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> str:
+        """See ``Background``."""
+        with self._starting:
+            if self._ending:
+                return "the client is closed"
+            if self.served:
+                return ""
+            thread = self._maintenance = threading.Thread(
+                target=self._serve, args=(maintenance,), name="pawlock-maintenance", daemon=True
+            )
+            return start_thread(thread)
 
     def _serve(self, maintenance: Callable[[], Any]) -> None:
         leave_signals_to_main()
@@ -396,10 +374,12 @@ class ThreadRuntime:
                 # Leases must go on being renewed, and their ends reported, whatever went wrong once.
                 log.exception("background maintenance failed; it continues")
                 self._idle_lock.acquire(timeout=0.1)
+        if self._ending:
+            self._drain_replies()
         self._local.here.link = None
 
     async def idle(self, until: float | None) -> bool:
-        """See ``Runtime``."""
+        """See ``Background``."""
         if not self._ending:
             self._idle_lock.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
         return not self._ending
@@ -410,21 +390,26 @@ class ThreadRuntime:
         return [key_of(0)]
 
     def nudge(self) -> None:
-        """See ``Runtime``. One step in C, so that a finaliser may call it inside any lock."""
+        """See ``Background``. One step in C, so that a finaliser may call it inside any lock."""
         try:  # noqa: SIM105 - at the end of the interpreter contextlib may be gone already
             self._idle_lock.release()
         except RuntimeError:
             pass
 
+    def gone(self) -> bool:
+        """See ``Runtime``: a thread may always come."""
+        return False
+
     def run_in_owner(self, callback: Callable[[], object]) -> None:
-        """See ``Runtime``: every thread may change it."""
+        """See ``Runtime``: every thread may wake every other."""
         callback()
 
     def report(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``."""
-        if not _start(
-            threading.Thread(target=_reported, args=(callback,), name="pawlock-on-lost", daemon=True)
-        ):
+        thread = threading.Thread(target=_reported, args=(callback,), name="pawlock-on-lost", daemon=True)
+        if refused := start_thread(thread):
+            # What can be reported must still be.
+            log.warning("%s cannot start: %s", thread.name, refused)
             _reported(callback, alone=False)
 
     # The end ----------------------------------------------------------------------------------------------------
@@ -444,21 +429,24 @@ class ThreadRuntime:
         self.nudge()
         maintenance = self._maintenance
         # One that a signal interrupted before its start can be waited for as little as one that is over.
-        if (
-            maintenance is not None
-            and maintenance.is_alive()
-            and maintenance is not threading.current_thread()
-        ):
+        if maintenance is not None and self.served and maintenance is not threading.current_thread():
             maintenance.join(timeout)
-        self._drain_replies()
+        if not self.served:
+            # Else that reads them, to its end.
+            self._drain_replies()
         for link in living(self._links):
             link.close()
 
     def _drain_replies(self) -> None:
         """Wait for replies that are still outstanding; here nobody is left without an answer."""
 
+    @property
+    def served(self) -> bool:
+        """Whether the maintenance still runs."""
+        return self._maintenance is not None and self._maintenance.is_alive()
+
     def abandon(self) -> None:
-        """Let the maintenance end because nobody can use the client any more; for a finaliser, so no locks."""
+        """See ``Background``: no locks."""
         self._ending = True
         self.nudge()
 
@@ -472,18 +460,10 @@ class ThreadRuntime:
         self._idle_lock.acquire()
         self._closed = False
         self._resting = {}
-        self._maintenance = self._unstarted = None
+        self._maintenance = None
         self._identity = Identity()
         for link in links:
             link.close()
-
-
-def _start(thread: threading.Thread) -> bool:
-    """Start a thread, or say that it cannot be: what can be released must still be."""
-    refused = start_thread(thread)
-    if refused:
-        log.warning("%s cannot start: %s", thread.name, refused)
-    return not refused
 
 
 def _reported(callback: Callable[[], object], *, alone: bool = True) -> None:

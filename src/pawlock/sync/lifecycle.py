@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
-import os
-import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
+from pawlock._ending import UNANSWERED, closers
 from pawlock._factory import Settings, live_clients
 from pawlock._inside import engines_of
 from pawlock._quorum import Destination, explain_keys_for, for_threads, probe_for
@@ -40,12 +36,6 @@ if TYPE_CHECKING:
     from pawlock.redlock.options import RedlockOptions
 
 __all__ = ["ClientLifecycle"]
-
-_EXIT_TIME = 5.0
-"""Seconds that the releases of all clients may take at the end of the process."""
-
-_UNANSWERED = 1.0
-"""Seconds that they take there if the server does not answer, and those of each client at least."""
 
 
 class _AtFirstUse:
@@ -79,7 +69,6 @@ class ClientLifecycle:
         self._warned = False
         self._book: Book[Lease] = Book()
         live_clients.add(self)
-        _dismiss_settled()
 
     def close(self, timeout: Seconds | None = 5.0) -> None:
         """Release all leases, wake waiting threads with ``ClientClosed``, close all connections. Safe to repeat.
@@ -109,20 +98,6 @@ class ClientLifecycle:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a client cannot be pickled: connect in the other process, or pass a Lock")
 
-    def __del__(self) -> None:
-        # Each lease keeps its client alive: there is none left to serve.
-        engine: Engine | None = self.__dict__.get("_engine")
-        if engine is None:
-            return
-        # At the interpreter's end the names of a module are gone; `atexit` has closed all clients by then.
-        runtime: Any = engine.runtime
-        owes: Callable[[Engine], bool] | None = globals().get("_owes")
-        if owes and owes(engine) and not engine.activity.closed:
-            # A signal ended a call of the last one that used it: what that has on the server is still to be left.
-            _owing.append((engine, runtime))
-        else:
-            runtime.abandon()
-
     @_AtFirstUse
     def _engine(self) -> Engine:
         # Two threads may be here at once: what the first has made is for all.
@@ -136,7 +111,7 @@ class ClientLifecycle:
     def _make_engine(self) -> Engine:
         target = self._destination.find()
         runtime = for_threads(target, self._settings)
-        engine = make_engine(runtime, self, self._settings.names(), self._settings.watcher())
+        engine = make_engine(runtime, runtime, self, self._settings.names(), self._settings.watcher())
         engine.reports.show = shown_any
         if self._settings.redlock is not None:
             engine.validity = self._settings.redlock.valid_until
@@ -188,39 +163,17 @@ class ClientLifecycle:
             engine.after_fork()
 
 
-_owing: deque[tuple[Engine, ThreadRuntime]] = deque()
-"""Of clients that are gone and have something to leave on the server: the maintenance does it, or the process's end."""
-
-
-def _owes(engine: Engine) -> bool:
-    return bool(engine.outbox.entries)
-
-
-def _dismiss_settled() -> None:
-    """End the maintenance of clients that are gone and have left everything since."""
-    for _ in range(len(_owing)):
-        with contextlib.suppress(IndexError):
-            engine, runtime = _owing.popleft()
-            if _owes(engine):
-                _owing.append((engine, runtime))
-            else:
-                runtime.abandon()
-
-
-def _close_all() -> None:
-    end = time.monotonic() + _EXIT_TIME
+def _close_all(end: float) -> None:
     for client in list(live_clients):
         if isinstance(client, ClientLifecycle):
             for engine in engines_of(client):
                 _end(engine, engine.runtime, end)
-    while _owing:
-        _end(*_owing.popleft(), end)
 
 
 def _end(engine: Engine, runtime: ThreadRuntime, end: float) -> None:
     with contextlib.suppress(PawlockError):
-        timeout = max(_UNANSWERED, end - time.monotonic())
-        _close(engine, runtime, timeout, _UNANSWERED)
+        timeout = max(UNANSWERED, end - time.monotonic())
+        _close(engine, runtime, timeout, UNANSWERED)
         runtime.shut_down(1.0)
 
 
@@ -230,42 +183,4 @@ def _close(
     run(close(engine, runtime.interrupt_waiters, timeout, unanswered, below))
 
 
-class _Ends:
-    """What `multiprocessing` runs for a worker that was forked, whose end runs nothing of `atexit`."""
-
-    def __init__(self) -> None:
-        self._known = False
-        # The worker of a fork server finds it here: it was forked before it imported anything.
-        self.register()
-
-    def register(self) -> None:
-        """Be called in a worker; children inherit that."""
-        # Whatever `multiprocessing` forks has it. It forgets the finalizers of its parent before it calls this.
-        util: Any = sys.modules.get("multiprocessing.util")
-        if util is not None and not self._known:
-            self._known = True
-            util.register_after_fork(self, _Ends.in_worker)
-            # A worker that is the first to use pawlock is past that call.
-            if sys.modules["multiprocessing.process"].parent_process() is not None:
-                self.in_worker()
-
-    def after_fork(self) -> None:
-        """In any forked child: whatever is to be left of the parent is the parent's to leave."""
-        _owing.clear()
-        self.register()
-
-    def in_worker(self) -> None:
-        """In a worker: close all clients at its end, after its own children and finalizers."""
-        util: Any = sys.modules["multiprocessing.util"]
-        util.Finalize(None, self.close, exitpriority=-1000)
-
-    def close(self) -> None:
-        """Close them, unless threads go on for which the worker waits."""
-        if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
-            _close_all()
-
-
-atexit.register(_close_all)
-_ends = _Ends()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ends.after_fork)
+closers.append(_close_all)

@@ -60,5 +60,4 @@ def _close(client: Any) -> None:
             loop.run_until_complete(client.close())
     for engine in client._known_engines():
         engine.activity.closed = True
-        if engine.renewal_thread is not None:
-            engine.renewal_thread.stop()
+        engine.background.abandon()

@@ -108,9 +108,9 @@ class VirtualClock:
             heapq.heappush(self._heap, (self._now + seconds, next(self._turns), entry))
         return entry
 
-    def expect(self) -> None:
-        """A thread is being started that will say ``servant``."""
-        self._expected += 1
+    def expect(self, threads: int = 1) -> None:
+        """A thread is being started that will say ``servant``; -1: it could not be."""
+        self._expected += threads
 
     def servant(self) -> None:
         """The present thread serves others: time does not pass for its sake."""
@@ -180,13 +180,19 @@ class VirtualClock:
         with self._guard:
             self._now += _LEAST
 
-    def pass_to(self, when: float) -> None:
-        """Let time pass to a moment, with all that happens until then."""
+    def advance(self, limit: float) -> bool:
+        """Let time pass to what comes next, and let that happen; False if nothing does before the limit.
+
+        Then it passes to the limit, if that is a time.
+        """
         with self._driving:
             self._settle()
-            while self._step(when):
+            if self._step(limit):
                 self._settle()
-            self._now = max(self._now, when)
+                return True
+            if limit < inf:
+                self._now = max(self._now, limit)
+            return False
 
     def _step(self, limit: float) -> bool:
         """Go to what comes next and let it happen; False if nothing does before the limit."""

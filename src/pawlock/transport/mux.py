@@ -202,13 +202,6 @@ class Mux(asyncio.Protocol):
         if out and not self.dead and self._transport is not None:
             self._transport.write(b"".join(out))
 
-    def cast(self, call: Call) -> None:
-        """Send behind all that was sent before, at once; the reply is dropped."""
-        if self.dead:
-            return
-        self.ask(call, 1.0)
-        self.flush()
-
     async def do_handshake(self, handshake: Handshake, timeout: float) -> None:
         """Open the channel and check the server. Raises ``Fault``."""
         if self._transport is None:

@@ -1,4 +1,4 @@
-"""Bodies that block their event loop, and the threads that renew meanwhile."""
+"""Bodies that block their event loop, and the threads that renew their leases."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["block", "blocked", "gone_within", "relieved"]
 
 
 def relieved() -> list[threading.Thread]:
-    """The threads that renew for event loops, and that write to the log for them.
+    """The threads that serve clients in the background.
 
     Not those whose start a signal handler broke off, in a test before: they stand in their first step for good.
     """
     return [
         thread
         for thread in threading.enumerate()
-        if thread.name.startswith("pawlock-renewal") and thread.is_alive()
+        if thread.name == "pawlock-maintenance" and thread.is_alive()
     ]
 
 

@@ -272,28 +272,29 @@ async def test_close_against_tasks_in_the_middle_of_it(valkey: Server) -> None:
         assert all(free(valkey, name) for name in names), "a name is not free after close()"
 
 
-async def test_a_close_that_is_cancelled_while_it_ends_the_maintenance_is_cancelled(valkey: Server) -> None:
-    """The maintenance is cancelled as well: its end is not taken for the caller's."""
+async def test_a_close_that_is_cancelled_while_it_ends_an_attempt_to_connect_is_cancelled(
+    valkey: Server,
+) -> None:
+    """The attempt is cancelled as well: its end is not taken for the caller's."""
     client = pawlock.connect_async(valkey.url)
     await (await client.lock("n").acquire()).release()
     runtime: Any = client._engine().runtime
     asked, may_end = asyncio.Event(), asyncio.Event()
 
-    async def slow_maintenance() -> None:
+    async def slow_attempt() -> None:
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             asked.set()
             await may_end.wait()
 
-    runtime._maintenance.cancel()
-    runtime._maintenance = asyncio.create_task(slow_maintenance())
+    runtime._connecting = asyncio.create_task(slow_attempt())
     await asyncio.sleep(0)
     closing = asyncio.create_task(runtime.shut_down())
     await asked.wait()
     closing.cancel()
     await asyncio.wait([closing], timeout=5)
     may_end.set()
-    await asyncio.wait([runtime._maintenance], timeout=5)
+    await asyncio.wait([runtime._connecting], timeout=5)
     assert closing.cancelled()
     await client.close()

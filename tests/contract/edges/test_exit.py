@@ -317,8 +317,8 @@ def test_asyncio_run_ends_who_waits_without_noise(valkey: Server) -> None:
 
 def test_a_client_that_goes_with_its_module_says_nothing() -> None:
     """Its finalizer runs when the names that it would use are gone already."""
-    connect = "client = pawlock.connect('redis://localhost:1')"
-    program = f"import pawlock.sync.lifecycle as at, pawlock\n{connect}\ndel at._owes\ndel client"
+    connect = "client = pawlock.connect('redis://localhost:1')\nclient._engine"
+    program = f"import pawlock.core.client as at, pawlock\n{connect}\nvars(at).clear()\ndel client"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""

@@ -12,7 +12,14 @@ from collections.abc import Iterator
 import pytest
 
 import pawlock
-from tests.contract.edges.helpers import eventually, free, holder_of, local_waiters, started_threads
+from tests.contract.edges.helpers import (
+    eventually,
+    free,
+    holder_of,
+    local_waiters,
+    run_script,
+    started_threads,
+)
 from tests.support.servers import Server
 
 
@@ -139,6 +146,36 @@ def test_clients_that_are_dropped_leave_no_thread_and_no_connection(valkey: Serv
     gc.collect()
     eventually(lambda: upkeep_threads() == threads, "the upkeeps end")
     eventually(lambda: connections() == open_before, "the connections are closed")
+
+
+def test_clients_of_tasks_that_are_dropped_leave_no_thread(valkey: Server) -> None:
+    """In a process of its own: their connections are left to the loop. A lease alone keeps its renewal."""
+    text = """
+    import asyncio, gc, sys, threading
+    import pawlock
+
+    def upkeeps():
+        return sum(thread.name == "pawlock-maintenance" for thread in threading.enumerate())
+
+    async def main():
+        async with pawlock.connect_async(sys.argv[1]).lock("block"):
+            pass
+        lease = await pawlock.connect_async(sys.argv[1], ttl=10, renew=0.3).lock("alone").acquire()
+        gc.collect()
+        granted = lease.valid_until
+        while lease.valid_until < granted + 0.5:
+            await asyncio.sleep(0.01)
+        print(upkeeps())
+        await lease.release()
+        del lease
+        gc.collect()
+        while upkeeps():
+            await asyncio.sleep(0.01)
+        print("none")
+
+    asyncio.run(main())
+    """
+    assert run_script(text, valkey.url).split() == ["1", "none"]
 
 
 def test_a_lease_alone_keeps_its_renewal(valkey: Server) -> None:

@@ -1,10 +1,8 @@
-"""The system has no thread left for a while, as under a limit of processes: what is due is done once it has one."""
+"""The system has no thread left for a while, as under a limit of processes: nothing is held that nobody would renew."""
 
-import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,42 +20,111 @@ def masters() -> Iterator[list[str]]:
         one.stop()
 
 
+class Refusal:
+    """Refuses to start threads of pawlock, by the beginning of their names."""
+
+    def __init__(self, names: str) -> None:
+        self.names = names
+
+    def end(self) -> None:
+        """Let all of them start."""
+        self.names = "none"
+
+
 @pytest.fixture
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """No thread of pawlock can be started until this is called."""
-    start, full = threading.Thread.start, True
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> Refusal:
+    """No thread of pawlock can be started until this is ended."""
+    start, refusal = threading.Thread.start, Refusal("pawlock")
 
     def refuse(thread: threading.Thread) -> Any:
-        if full and thread.name.startswith("pawlock"):
+        if thread.name.startswith(refusal.names):
             raise RuntimeError("can't start new thread")
         return start(thread)
 
-    def enough() -> None:
-        nonlocal full
-        full = False
-
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    yield enough
-    enough()
+    return refusal
 
 
-@pytest.mark.filterwarnings("ignore:lease of 'dropped' was never released")
-@pytest.mark.parametrize("first", ["another", "the same"])
-def test_leases_are_looked_after_once_a_thread_can_be_started(
-    server: Server, no_threads: Callable[[], None], first: str
+def is_kept(server: Server, name: str) -> bool:
+    """Whether anything of a lock is on the server."""
+    return server.command("EXISTS", f"pawlock:{name}", f"{{pawlock:{name}}}:1:queue") != 0
+
+
+def test_where_no_thread_can_renew_it_nothing_is_acquired(server: Server, no_threads: Refusal) -> None:
+    server.command("FLUSHALL")
+    with pawlock.connect(server.url, ttl=0.6) as client:
+        for door in (
+            lambda: client.lock("n").acquire(),
+            lambda: client.lock("n").try_acquire(),
+            lambda: client.semaphore("s", permits=1).acquire(),
+            lambda: client.multi_lock(["n", "m"]).acquire(),
+        ):
+            with pytest.raises(pawlock.BackendUnavailable, match="no thread can renew the lease"):
+                door()
+        assert not client.inspect("n").held
+        assert not is_kept(server, "n")
+        no_threads.end()
+        lease = client.lock("n").acquire(timeout=5)
+        time.sleep(1.3)
+        lease.release()
+
+
+async def test_where_no_thread_can_renew_it_no_task_acquires_anything(
+    server: Server, no_threads: Refusal
 ) -> None:
-    with pawlock.connect(server.url, ttl=0.6) as client, ThreadPoolExecutor(1) as other:
-        lease = client.lock("kept").acquire()
-        client.lock("dropped").acquire()
-        no_threads()
-        if first == "another":
-            client.lock("another").acquire(timeout=5).release()
-        # Held by nobody any more: it waits in the client itself.
-        other.submit(lambda: client.lock("dropped").acquire(timeout=5).release()).result()
-        if first == "another":
-            time.sleep(0.7)
-            lease.check()
-            lease.release()
+    server.command("FLUSHALL")
+    async with pawlock.connect_async(server.url, ttl=0.6) as client:
+        for door in (
+            client.lock("n").acquire,
+            client.lock("n").try_acquire,
+            client.semaphore("s", permits=1).acquire,
+            client.multi_lock(["n", "m"]).acquire,
+        ):
+            with pytest.raises(pawlock.BackendUnavailable, match="no thread can renew the lease"):
+                await door()
+        assert not (await client.inspect("n")).held
+        assert not is_kept(server, "n")
+        no_threads.end()
+        lease = await client.lock("n").acquire(timeout=5)
+        time.sleep(1.3)  # noqa: ASYNC251 - the thread renews
+        await lease.release()
+
+
+def test_what_cannot_be_kept_is_not_adopted(server: Server, no_threads: Refusal) -> None:
+    no_threads.end()
+    with pawlock.connect(server.url) as client, pawlock.connect(server.url) as other:
+        ticket = client.lock("n").acquire().detach()
+        no_threads.names = "pawlock"
+        with pytest.raises(pawlock.BackendUnavailable, match="adopt 'n': no thread can renew the lease"):
+            other.adopt(ticket)
+        no_threads.end()
+        other.adopt(ticket).release()
+
+
+def upkeep_threads() -> int:
+    return sum(thread.name == "pawlock-maintenance" for thread in threading.enumerate())
+
+
+def test_no_thread_is_started_before_the_first_acquisition(server: Server) -> None:
+    before = upkeep_threads()
+    with pawlock.connect(server.url) as client:
+        client.inspect("n")
+        client.lock("n").locked()
+        assert upkeep_threads() == before
+        with client.lock("n"):
+            assert upkeep_threads() == before + 1
+    assert upkeep_threads() == before
+
+
+async def test_no_thread_is_started_before_the_first_task_acquires(server: Server) -> None:
+    before = upkeep_threads()
+    async with pawlock.connect_async(server.url) as client:
+        await client.inspect("n")
+        await client.lock("n").locked()
+        assert upkeep_threads() == before
+        async with client.lock("n"):
+            assert upkeep_threads() == before + 1
+    assert upkeep_threads() == before
 
 
 def test_a_loss_is_reported_where_no_thread_is_left_for_it(
@@ -78,26 +145,26 @@ def test_a_loss_is_reported_where_no_thread_is_left_for_it(
         assert lease.lost
 
 
-async def is_free(lock: pawlock.AsyncLock) -> bool:
+def is_free(lock: pawlock.Lock) -> bool:
     try:
-        await (await lock.acquire()).release()
+        lock.acquire().release()
     except pawlock.PawlockError:
         return False
     return True
 
 
-async def test_a_node_that_no_thread_could_look_at_is_looked_at_again(
-    no_threads: Callable[[], None], masters: list[str]
+def test_a_node_that_no_thread_could_look_at_is_looked_at_again(
+    no_threads: Refusal, masters: list[str]
 ) -> None:
-    async with pawlock.connect_async(masters, redlock=pawlock.RedlockOptions(fresh=True)) as client:
+    no_threads.names = "pawlock-meet"
+    with pawlock.connect(masters, redlock=pawlock.RedlockOptions(fresh=True)) as client:
         lock = client.lock("a", unavailable_after=0.2)
-        with pytest.raises(pawlock.PawlockError, match="can't start new thread"):
-            await lock.acquire()
-        no_threads()
+        assert not is_free(lock)
+        no_threads.end()
         end = time.monotonic() + 10
-        while not await is_free(lock):
+        while not is_free(lock):
             assert time.monotonic() < end, "no node is asked any more"
-            await asyncio.sleep(0.05)
+            time.sleep(0.05)
 
 
 def test_what_a_handler_raises_while_a_thread_starts_is_raised(

@@ -28,7 +28,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(LocalQueue, "hand_over", _shifted)
     ],
     "a wait leaves no time for other renewals": lambda: [
-        patch("pawlock.core.maintenance.duties._PATIENCE", 60.0),
+        patch("pawlock.core.maintenance.outbox._PATIENCE", 60.0),
         patch("pawlock._deadlocks._PATIENCE", 60.0),
         patch("pawlock.core.maintenance.renewals._RECORD_PATIENCE", 60.0),
         patch.object(Schedule, "first_need", lambda _: 1e9),

@@ -94,6 +94,8 @@ async def acquire(  # noqa: C901, PLR0912, PLR0915 - in one piece: a free name p
     attempt: Attempt | None = None
     epoch, calls = engine.epoch, engine.activity.calls
     try:
+        if not engine.activity.maintenance_runs:
+            engine.need_maintenance(plan.primitive.name)
         if wait and not plan.alone and plan.queue_key in engine.queues.local.by_key:
             attempt = Attempt(engine.runtime.who(), began, until, stop, wait=wait, or_none=or_none)
             calls[attempt] = attempt.who

@@ -8,25 +8,25 @@ from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import ref
+from weakref import WeakSet, ref
 
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.primitive import TOMB_MS
-from pawlock.core.protocol.runtime import RenewalThread, Runtime
+from pawlock.core.protocol.runtime import Background, Runtime
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
 from pawlock.core.state.local_queue import LocalQueues
 from pawlock.core.state.records import Former, LeaseRecord, ServerLease, Turn, Waiter
 from pawlock.core.state.reports import Health, Reports
 from pawlock.core.state.schedule import Schedule
-from pawlock.errors import ClientClosed
+from pawlock.errors import BackendUnavailable, ClientClosed
 from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.state.records import AnyLocalQueue, Handed
 
-__all__ = ["Engine", "Renewed"]
+__all__ = ["Engine", "Renewed", "served"]
 
 Renewed: TypeAlias = "tuple[ServerLease, int, int]"
 """A lease that the server renewed, what is left of its life there, and what was asked for, in ms."""
@@ -43,14 +43,15 @@ class Engine:
 
     Attributes:
         runtime: The runtime of the API.
-        maintenance: What serves the client in the background.
-        guard: Held for each step of a lease, a queue or the schedule from one state to another.
+        background: The thread that serves the client in the background; in threads, the same runtime.
+        maintenance: What that thread does.
+        guard: Held for each step of a lease, a queue or the schedule from one state to another; never during I/O, nor
+            while a user's function runs.
         leases, queues, outbox, activity, health, reports: What it keeps, by who changes it; see ``state.client`` and
             ``state.reports``.
         epoch: Raised by a fork, for leases of an older one are the parent's.
         validity: The end of validity of what was granted: of when it was asked for, what is left of its life, and what
             was asked for, both in ms; see ``protocol.validity``.
-        renewal_thread: What renews while the event loop is blocked; None in threads.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
     """
@@ -58,10 +59,12 @@ class Engine:
     def __init__(
         self,
         runtime: Runtime,
+        background: Background,
         client: object,
         maintenance: Callable[[Engine], Coroutine[Any, Any, None]],
     ) -> None:
         self.runtime = runtime
+        self.background = background
         self.maintenance: Callable[[Engine], Coroutine[Any, Any, None]] = maintenance
         self.client: ref[object] = ref(client)
         self.guard: AbstractContextManager[object] = runtime.mutex()
@@ -73,7 +76,6 @@ class Engine:
         self.reports: Reports = Reports()
         self.epoch: int = 0
         self.validity: Callable[[float, int, int], float] = valid_until
-        self.renewal_thread: RenewalThread | None = None
 
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""
@@ -130,19 +132,25 @@ class Engine:
 
     # Leases -----------------------------------------------------------------------------------------------------
 
-    def wake_for(self, server_lease: ServerLease) -> None:
-        """Start the background service, or wake it for a server lease that it does not know of in time."""
-        self.wake_maintenance()
-        # Now, and not once a renewal is late: a body may block the loop from its first line on.
-        if self.renewal_thread is not None and server_lease.options.given.renew:
-            self.renewal_thread.wake()
-
     def wake_maintenance(self) -> None:
         """Start the maintenance, or wake it because something is due earlier than it knows."""
         if self.activity.maintenance_runs:
-            self.runtime.nudge()
-        else:
-            self.start_maintenance()
+            self.background.nudge()
+        elif (refused := self.start_maintenance()) and not self.activity.closed:
+            # The next acquisition tries again.
+            log.warning("no thread can start for what is to be done in the background: %s", refused)
+
+    def need_maintenance(self, name: str, doing: str = "acquire") -> None:
+        """Start the maintenance before anything is asked for that it must keep.
+
+        Raises:
+            BackendUnavailable: No thread can be started now.
+        """
+        refused = self.start_maintenance()
+        if refused and not self.activity.closed:
+            raise BackendUnavailable(
+                f"{doing} {name!r}: no thread can renew the lease ({refused})", name=name
+            )
 
     def plan_service(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
         """Plan the next renewal of a server lease, or the look at its end; True if that is sooner than all others."""
@@ -170,7 +178,7 @@ class Engine:
             # Those of its ttl that were granted after it end later: in their rhythm it would come behind them.
             sooner = schedule.add_once(server_lease, end)
         if sooner:
-            self.runtime.nudge()
+            self.background.nudge()
 
     def end(self, server_lease: ServerLease) -> None:
         """Stop serving a server lease that is being released: renewal never outlives it."""
@@ -224,38 +232,32 @@ class Engine:
             return True
         if now < server_lease.valid_until or not server_lease.live:
             return False
-        self.runtime.run_in_owner(lambda: self.lose(server_lease, server_lease.why_over()))
+        self.lose(server_lease, server_lease.why_over())
         return True
 
-    def lose(self, server_lease: ServerLease, reason: LossReason, *, afar: bool = False) -> None:
-        """Mark a server lease lost, notify those that must know, and leave its token: it is never granted again.
+    def lose(self, server_lease: ServerLease, reason: LossReason) -> None:
+        """Mark a server lease lost, and leave its token: it is never granted again. Those that must know are notified.
 
-        Args:
-            server_lease: The server lease.
-            reason: Why.
-            afar: True in another thread than its event loop's, which then does what follows.
+        From any thread: an event loop that is blocked is told once it serves again, and all else is done by then.
         """
         with self.guard:
             if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                 return
             server_lease.state, server_lease.reason = LeaseState.LOST, reason
-        if afar:
-            self.runtime.run_in_owner(partial(self._follow_loss, server_lease, reason))
-        else:
-            self._follow_loss(server_lease, reason)
-
-    def _follow_loss(self, server_lease: ServerLease, reason: LossReason) -> None:
         self.leases.schedule.discard(server_lease)
-        self.count_loss(server_lease)
-        name = server_lease.primitive.name
-        log.warning(
-            "lease of %r lost: %s", name, reason, extra={"pawlock_name": name, "pawlock_reason": str(reason)}
-        )
         if reason is not LossReason.MAX_HOLD:
             # After max_hold the owner is notified first, and the rest of the ttl is its time to stop.
             closed = reason is LossReason.CLOSED
             close_ms = server_lease.close_ms(self.runtime.now()) if closed else 0
             self.leave_in_background(server_lease, close_ms)
+        self.runtime.run_in_owner(partial(self._report_loss, server_lease, reason))
+
+    def _report_loss(self, server_lease: ServerLease, reason: LossReason) -> None:
+        self.count_loss(server_lease)
+        name = server_lease.primitive.name
+        log.warning(
+            "lease of %r lost: %s", name, reason, extra={"pawlock_name": name, "pawlock_reason": str(reason)}
+        )
         self.detach_local_queue(server_lease)
         self._notify_loss(server_lease)
 
@@ -277,7 +279,7 @@ class Engine:
             # Its validity ends at the old limit, and nothing else would renew it.
             self.leases.schedule.discard(server_lease)
             self.leases.schedule.add_once(server_lease, self.runtime.now())
-            self.runtime.nudge()
+            self.background.nudge()
 
     def detach_local_queue(self, server_lease: ServerLease) -> None:
         """Let local waiters go on without this server lease: the first of them queues on the server by itself."""
@@ -339,17 +341,14 @@ class Engine:
     # Background -------------------------------------------------------------------------------------------------
 
     def post(self, call: Request, seconds: float = _OUTBOX_FOR) -> None:
-        """Send a call that may run twice in the background: at once where a connection lives, until it is answered.
+        """Send a call that may run twice in the background, until it is answered.
 
         Args:
             call: What to send.
             seconds: For how long to try.
         """
         self.outbox.entries[OutboxEntry(call, self.runtime.now() + seconds)] = None
-        self.runtime.cast(call)
-        if not self.activity.maintenance_runs:
-            self.start_maintenance()
-        self.runtime.nudge()
+        self.wake_maintenance()
 
     def leave_in_background(
         self, server_lease: ServerLease, close_ms: int = 0, *, barred: bool = False
@@ -364,12 +363,16 @@ class Engine:
         tomb_ms = TOMB_MS if barred or server_lease.unanswered else 0
         self.post(server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms))
 
-    def start_maintenance(self) -> None:
-        """Start the client's background service, if it does not run."""
+    def start_maintenance(self) -> str:
+        """Start the client's background thread, if it does not run; ``""``, or why that cannot be now."""
         if self.health.probe is not None and not self.health.looked and self.health.look_at == inf:
             # Not at once: a client that ends soon is not worth a question.
             self.health.look_at = self.runtime.now() + _LOOK_AFTER
-        self.activity.maintenance_runs = self.runtime.spawn_maintenance(lambda: self.maintenance(self))
+        refused = self.background.spawn_maintenance(lambda: self.maintenance(self))
+        self.activity.maintenance_runs = not refused
+        if not refused:
+            served.add(self)
+        return refused
 
     def forget_holder(self, server_lease: ServerLease, who: object) -> None:
         """The thread or task ``who`` is done with a server lease."""
@@ -397,8 +400,6 @@ class Engine:
         self.outbox = Outbox()
         self.activity.maintenance_runs = False
         self.health.down_since, self.health.reported = None, False
-        if self.renewal_thread is not None:
-            self.renewal_thread.after_fork()
 
     def apply_renewals(self, renewed: Sequence[Renewed], sent_at: float) -> list[ServerLease]:
         """Take renewals that the server confirmed into account: all in one step, since there may be a hundred thousand.
@@ -458,3 +459,7 @@ class Engine:
             self.leases.schedule.add_once(server_lease, now)
             self.count("doubted")
         self.wake_maintenance()
+
+
+served: WeakSet[Engine] = WeakSet()
+"""The engines that have a background thread, also of clients that are gone: the end of the process waits for them."""

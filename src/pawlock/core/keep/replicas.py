@@ -24,8 +24,8 @@ from pawlock.errors import NotReplicated
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
+    from pawlock.core.protocol.carrier import Carrier
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.runtime import Runtime
     from pawlock.core.protocol.terms import Terms
     from pawlock.core.state.records import ServerLease, Waiter
 
@@ -51,14 +51,14 @@ async def ask_with_replicas(
 
 
 async def renew_with_replicas(
-    runtime: Runtime, batch: Sequence[ServerLease], calls: Sequence[Request], timeout: float
+    carrier: Carrier, batch: Sequence[ServerLease], calls: Sequence[Request], timeout: float
 ) -> list[Outcome | Fault]:
     """Renew leases that have replicas; one that reached too few of them is a fault."""
     if not batch:
         return []
     most = max(server_lease.options.replicas for server_lease in batch)
     try:
-        answers = await runtime.call_replicated(calls, most, timeout)
+        answers = await carrier.call_replicated(calls, most, timeout)
     except Fault as fault:
         return [fault.bare()] * len(batch)
     found: list[Outcome | Fault] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pawlock.core.protocol.runtime import Fault
@@ -26,16 +27,16 @@ async def look(engine: Engine, most: float) -> None:
     probe = engine.health.probe
     if probe is None:
         return
-    outcome = (await engine.runtime.call_many([probe()], min(most, _PATIENCE)))[0]
+    outcome = (await engine.background.call_many([probe()], min(most, _PATIENCE)))[0]
     if isinstance(outcome, Fault):
         return
     for finding in check_server(facts_of_info(fields_of(outcome.info))):
         if finding.severity is not Severity.ERROR:
             continue
-        log.warning(
-            "%s: %s; fix: %s", finding.check, finding.text, finding.fix,
+        engine.runtime.run_in_owner(partial(
+            log.warning, "%s: %s; fix: %s", finding.check, finding.text, finding.fix,
             extra={"pawlock_check": finding.check, "pawlock_promise": finding.promise},
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
 async def must_remember(engine: Engine, primitive: Primitive, since: float) -> None:

@@ -45,8 +45,8 @@ def make_lease(
         late = leases.schedule.add(server_lease, rhythm.every, owner.granted_at + rhythm.every)
     else:
         late = engine.plan_service(server_lease, owner.granted_at, confirmed=confirmed)
-    if late or not engine.activity.maintenance_runs:
-        engine.wake_for(server_lease)
+    if late:
+        engine.background.nudge()
     if engine.reports.observer is not None:
         engine.reports.observer.acquired(server_lease, began, contended=contended)
     return lease

@@ -203,7 +203,7 @@ class HeldLease(LeaseRecord):
         """End one level, whose block is gone, soon; for a finaliser. All of a lease ends with its own."""
         if self.levels > 1 and not self.released:
             self.engine.outbox.levels.append(self)
-            self.engine.runtime.nudge()
+            self.engine.background.nudge()
 
     def take_level(self) -> bool:
         """End one level of a re-entered lease; False if it is held once, and all of it is to end."""
@@ -262,7 +262,7 @@ class HeldLease(LeaseRecord):
         if server_lease.owner.epoch != engine.epoch or engine.activity.closed:
             return
         engine.outbox.abandoned.append(server_lease)
-        engine.runtime.nudge()
+        engine.background.nudge()
         if not server_lease.live:
             return
         text = f"lease of {self.name!r} was never released; renewal stops, and it expires by its TTL"

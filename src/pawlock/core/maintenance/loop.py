@@ -1,66 +1,71 @@
-"""The background loop of a client, in a thread or a task of its own: it renews leases, and serves each duty in turn."""
+"""The background loop of a client: it renews leases, sends what is given up, and forgets what is finalised."""
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from pawlock.core.maintenance.duties import (
-    Abandoned,
-    GivenUpTokens,
-    ServerSettings,
-)
-from pawlock.core.maintenance.duty import MaintenanceDuty
+from pawlock.core.keep.server_check import look
+from pawlock.core.maintenance.finalised import forget_finalised
+from pawlock.core.maintenance.outbox import send_due
 from pawlock.core.maintenance.renewals import renew_due
+from pawlock.core.state.schedule import Schedule
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
 
-__all__ = ["DUTIES", "maintain"]
+__all__ = ["maintain"]
 
 _LOOK_AGAIN = 1.0
 """Seconds that the loop sleeps at most while anything is to come. The timers of a runtime stop while the machine is
-suspended, and validity does not: an expiry during the suspension is reported within this time after the resume."""
-
-DUTIES: tuple[MaintenanceDuty, ...] = (
-    Abandoned(),
-    GivenUpTokens(),
-    ServerSettings(),
-)
-"""What is done besides renewals, in this order."""
+suspended, and validity does not: an expiry during the suspension is reported within this time after the resume. So soon
+it is noticed, too, that an event loop was closed."""
 
 
 async def maintain(engine: Engine) -> None:
-    """Serve until the client closes."""
+    """Serve until the client closes, or nobody can use it any more."""
     engine.activity.maintenance_runs = True
     try:
         await _serve(engine)
     finally:
-        # Somebody may cancel all tasks of a loop and go on: the next lease starts it anew.
         engine.activity.maintenance_runs = False
 
 
 async def _serve(engine: Engine) -> None:
-    runtime = engine.runtime
-    # Most duties do one thing of the three.
-    begins, asks, sleeps = (_having(engine, step) for step in ("begin", "ask", "sleep_until"))
+    background, outbox, watcher = engine.background, engine.outbox, engine.reports.watcher
     while True:
-        now = runtime.now()
-        for duty in begins:
-            duty.begin(engine, now)
-        await renew_due(engine, now)
-        for duty in asks:
-            await duty.ask(engine, now)
-        now, until = runtime.now(), inf
-        for duty in sleeps:
-            until = min(until, duty.sleep_until(engine, now))
-        until = min(until, engine.leases.schedule.sleep_until(now))
+        if engine.client() is None or engine.runtime.gone():
+            # Nobody holds anything any more; what was given up before is still to be sent.
+            engine.leases.schedule = Schedule(engine.guard)
+            if not outbox.entries:
+                background.abandon()
+                return
+        forget_finalised(engine)
+        await renew_due(engine, background.now())
+        await send_due(engine, background.now())
+        await _check_server(engine, background.now())
+        until = inf
+        if watcher is not None:
+            await watcher.ask(engine, background.now())
+            until = watcher.sleep_until(engine, background.now())
+        # What the finalisers appended meanwhile is seen here, or they nudge.
+        now = background.now()
+        if outbox.abandoned or outbox.levels:
+            until = now
+        until = min(
+            until,
+            engine.health.look_at,
+            min((entry.due for entry in tuple(outbox.entries)), default=inf),
+            engine.leases.schedule.sleep_until(now),
+        )
         # What is due already is served next: then it does not sleep.
-        if not await runtime.idle(None if until == inf else min(until, runtime.now() + _LOOK_AGAIN)):
+        if not await background.idle(None if until == inf else min(until, background.now() + _LOOK_AGAIN)):
             return
 
 
-def _having(engine: Engine, step: str) -> list[MaintenanceDuty]:
-    nothing, watcher = getattr(MaintenanceDuty, step), engine.reports.watcher
-    duties = DUTIES if watcher is None else (*DUTIES, cast("MaintenanceDuty", watcher))
-    return [duty for duty in duties if getattr(type(duty), step) is not nothing]
+async def _check_server(engine: Engine, now: float) -> None:
+    """Look once, some time after the first lease, whether the server's settings break a promise."""
+    health = engine.health
+    if health.look_at <= now:
+        health.look_at, health.looked = inf, True
+        await look(engine, engine.leases.schedule.spare(now))

@@ -7,16 +7,17 @@ A lease that is released while its renewal is in flight is left alone by the ans
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from pawlock.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
 from pawlock.core.keep.replicas import renew_with_replicas
-from pawlock.core.keep.taken import loss_reasons
-from pawlock.core.maintenance.duty import until_next_need
+from pawlock.core.maintenance.groups import each_of, may_share, renewal_call, share, shared_call
 from pawlock.core.protocol.backoff import full_jitter
 from pawlock.core.protocol.outcomes import Granted, Outcome
+from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.retry import note_failure
+from pawlock.core.state.records import loss_from
 from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ async def renew_due(engine: Engine, now: float) -> None:
 
 def _put_back(engine: Engine, due: list[ServerLease]) -> None:
     """Serve again the leases that were in hand when something went wrong: twice does no harm."""
-    soon = engine.runtime.now() + _LEAST_PATIENCE
+    soon = engine.background.now() + _LEAST_PATIENCE
     for server_lease in due:
         if server_lease.live:
             engine.leases.schedule.discard(server_lease)
@@ -56,7 +57,8 @@ def _put_back(engine: Engine, due: list[ServerLease]) -> None:
 
 
 async def _renew(engine: Engine, due: list[ServerLease]) -> None:
-    batch = _still_held(engine, due, engine.runtime.now())
+    background = engine.background
+    batch = _still_held(engine, due, background.now())
     if not batch:
         return
     plain = [server_lease for server_lease in batch if not server_lease.options.replicas]
@@ -64,11 +66,9 @@ async def _renew(engine: Engine, due: list[ServerLease]) -> None:
     groups, single = share(plain) if len(plain) > 1 and may_share(engine) else ([], plain)
     calls = [shared_call(group) for group in groups]
     calls += [renewal_call(server_lease) for server_lease in single]
-    if engine.renewal_thread is not None and any(server_lease.options.given.renew for server_lease in batch):
-        engine.renewal_thread.wake()
-    sent_at = engine.runtime.now()
+    sent_at = background.now()
     patience = _patience(engine, batch, sent_at)
-    outcomes = await engine.runtime.call_many(calls, patience) if calls else []
+    outcomes = await background.call_many(calls, patience) if calls else []
     answers: list[_Answer] = list(zip(single, outcomes[len(groups) :], strict=True))
     alone: list[ServerLease] = []
     for group, outcome in zip(groups, outcomes, strict=False):
@@ -114,27 +114,38 @@ async def _ask_further(
         replicated: Leases of which replicas are to have the renewal.
         refused: Leases that the server does not know.
     """
+    background = engine.background
     if alone:
-        asked_at = engine.runtime.now()
+        asked_at = background.now()
         calls = [renewal_call(server_lease) for server_lease in alone]
-        outcomes = await engine.runtime.call_many(calls, _patience(engine, alone, asked_at))
+        outcomes = await background.call_many(calls, _patience(engine, alone, asked_at))
         refused += _take(engine, list(zip(alone, outcomes, strict=True)), asked_at)
     if replicated:
-        asked_at = engine.runtime.now()
+        asked_at = background.now()
         calls = [renewal_call(server_lease) for server_lease in replicated]
         patience = _patience(engine, replicated, asked_at)
-        outcomes = await renew_with_replicas(engine.runtime, replicated, calls, patience)
+        outcomes = await renew_with_replicas(background, replicated, calls, patience)
         refused += _take(engine, list(zip(replicated, outcomes, strict=True)), asked_at)
     if refused:
-        patience = min(_RECORD_PATIENCE, until_next_need(engine))
-        reasons = await loss_reasons(engine.runtime, refused, patience)
+        reasons = await _loss_reasons(engine, refused)
         for (server_lease, _), reason in zip(refused, reasons, strict=True):
             _refused(engine, server_lease, reason)
 
 
+async def _loss_reasons(engine: Engine, refused: list[tuple[ServerLease, Outcome]]) -> list[LossReason]:
+    """Why the leases were lost that the server does not know any more: an operator leaves a mark that leaving finds."""
+    reasons = [loss_from(outcome) for _, outcome in refused]
+    calls = [server_lease.primitive.leave(server_lease.token, TOMB_MS, 0) for server_lease, _ in refused]
+    patience = min(_RECORD_PATIENCE, engine.leases.schedule.spare(engine.background.now()))
+    for index, outcome in enumerate(await engine.background.call_many(calls, patience)):
+        if getattr(outcome, "forced", False):
+            reasons[index] = LossReason.TAKEN
+    return reasons
+
+
 def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
     patience = min(min(t.options.request_timeout, t.valid_until - now) for t in batch)
-    return max(_LEAST_PATIENCE, min(patience, until_next_need(engine)))
+    return max(_LEAST_PATIENCE, min(patience, engine.leases.schedule.spare(now)))
 
 
 def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[ServerLease, Outcome]]:
@@ -162,7 +173,7 @@ def _renewed(engine: Engine, renewed: list[Renewed], sent_at: float) -> None:
     late = set(engine.apply_renewals(renewed, sent_at))
     on_time = [one[0] for one in renewed if one[0] not in late] if late else [one[0] for one in renewed]
     plain = [one for one in on_time if one.rhythm is one.options.renewed]
-    engine.leases.schedule.add_again(plain, engine.runtime.now())
+    engine.leases.schedule.add_again(plain, engine.background.now())
     for server_lease in on_time if len(plain) < len(on_time) else ():
         if server_lease.rhythm is not server_lease.options.renewed:
             engine.replan(server_lease)
@@ -174,26 +185,26 @@ def _renewed(engine: Engine, renewed: list[Renewed], sent_at: float) -> None:
 
 def _refused(engine: Engine, server_lease: ServerLease, reason: LossReason) -> None:
     """The server does not know the holder (any more): somebody took it, or the server lost it."""
-    if server_lease.live and not engine.expired(server_lease, engine.runtime.now()):
+    if server_lease.live and not engine.expired(server_lease, engine.background.now()):
         engine.lose(server_lease, reason)
 
 
 def _failed(engine: Engine, server_lease: ServerLease, fault: Fault) -> None:
-    now = engine.runtime.now()
+    now = engine.background.now()
     if engine.expired(server_lease, now) or not engine.suspect(server_lease):
         return
     name = server_lease.primitive.name
     level = logging.WARNING if server_lease.failures == 1 else logging.DEBUG
-    log.log(
-        level, "renewal of %r failed (%s); the lease expires in %.1f s",
+    # Not here: the loop may be blocked in a handler of the log, which is locked then.
+    engine.runtime.run_in_owner(partial(
+        log.log, level, "renewal of %r failed (%s); the lease expires in %.1f s",
         name, fault.text, server_lease.valid_until - now,
         extra={"pawlock_name": name, "pawlock_fault": str(fault.kind)},
-    )  # fmt: skip
+    ))  # fmt: skip
     pause = full_jitter(
         server_lease.failures,
-        engine.runtime.random(),
+        engine.background.random(),
         base=server_lease.rhythm.every / 16,
         cap=min(1.0, server_lease.rhythm.every),
     )
-    if engine.leases.schedule.add_once(server_lease, min(now + max(pause, 0.005), server_lease.valid_until)):
-        engine.runtime.nudge()
+    engine.leases.schedule.add_once(server_lease, min(now + max(pause, 0.005), server_lease.valid_until))

@@ -12,7 +12,7 @@ from pawlock.core.state.observers import Observers
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.runtime import Runtime
+    from pawlock.core.protocol.runtime import Background, Runtime
     from pawlock.core.state.observers import Observer
 
 __all__ = ["observe"]
@@ -21,8 +21,8 @@ __all__ = ["observe"]
 class _Timed:
     """A runtime as another one, with each request timed. What is not here is the other's own."""
 
-    def __init__(self, runtime: Runtime, observers: Observers) -> None:
-        self._runtime: Runtime = runtime
+    def __init__(self, runtime: Runtime | Background, observers: Observers) -> None:
+        self._runtime: Runtime | Background = runtime
         self._observers: Observers = observers
 
     def __getattr__(self, name: str) -> Any:
@@ -58,8 +58,11 @@ class _Timed:
 def observe(engine: Engine, observer: Observer) -> None:
     """Notify an observer of what an engine does from here on; one that is registered already stays so."""
     if engine.reports.observer is None:
-        runtime = engine.runtime
-        engine.reports.observer = Observers(runtime.now)
-        engine.runtime = cast("Runtime", _Timed(runtime, engine.reports.observer))
+        observers = engine.reports.observer = Observers(engine.runtime.now)
+        timed = _Timed(engine.background, observers)
+        # In threads it is one object, which is no type of both.
+        alone = id(engine.runtime) == id(engine.background)
+        engine.runtime = cast("Runtime", timed if alone else _Timed(engine.runtime, observers))
+        engine.background = cast("Background", timed)
     if observer not in engine.reports.observer.members:
         engine.reports.observer.members.append(observer)

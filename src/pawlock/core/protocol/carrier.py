@@ -142,10 +142,6 @@ class Carrier(Protocol):
         """The same request, whose messages to others go out before its own answer, where that is possible."""
         ...
 
-    def cast(self, call: Request) -> None:
-        """Send without waiting, behind all that was sent before, if a connection lives; else do nothing."""
-        ...
-
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """Wait for the hand-off message of ``token``; None after ``timeout``, or when the link had to be renewed."""
         ...

@@ -20,12 +20,12 @@ __all__ = [
     "DEAF",
     "FIRST_RID",
     "Acknowledged",
+    "Background",
     "Call",
     "Connection",
     "Fault",
     "FaultKind",
     "Parker",
-    "RenewalThread",
     "Reply",
     "Runtime",
     "StopSignal",
@@ -108,7 +108,7 @@ class Parker(Protocol):
 
 
 class Runtime(Carrier, Protocol):
-    """What a runtime provides: a carrier, and all that is not its engine's: clock, identity, sleep, background.
+    """What a runtime provides: a carrier, and all that is not its engine's: clock, identity, sleep.
 
     All times are seconds on one clock that also counts suspends.
     """
@@ -158,12 +158,45 @@ class Runtime(Carrier, Protocol):
         """Let a little time pass, also while the client closes."""
         ...
 
-    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
+    def gone(self) -> bool:
+        """Whether nobody can use the client here any more: its event loop was closed."""
+        ...
+
+    def run_in_owner(self, callback: Callable[[], object]) -> None:
+        """Run something where the users of the client run, who are woken by it: at once if this is there, else soon.
+
+        Of an event loop that is its thread, and any thread otherwise. Nothing is run once the loop is closed.
+        """
+        ...
+
+    def report(self, callback: Callable[[], object]) -> None:
+        """Run a user's callback where it can neither block nor break the maintenance."""
+        ...
+
+
+class Background(Carrier, Protocol):
+    """The thread that serves a client in the background, and its own connections; in both APIs the same.
+
+    A client of threads uses connections of the same runtime, each thread its own; one of asyncio another runtime.
+    """
+
+    def now(self) -> float:
+        """The present, on the clock of ``Runtime``."""
+        ...
+
+    def random(self) -> float:
+        """A number in [0, 1), for jitter."""
+        ...
+
+    def new_token(self) -> str:
+        """See ``Runtime``."""
+        ...
+
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> str:
         """Run the client's maintenance in the background, once; a second call while it runs does nothing.
 
         Returns:
-            False if it does not run: the client has ended, and nothing is served any more; or no thread could be
-            started now, and the runtime tries again with the client's next operations.
+            "" if it runs; else why not: no thread can be started now, or the client has ended.
         """
         ...
 
@@ -175,32 +208,16 @@ class Runtime(Carrier, Protocol):
         """
         ...
 
+    async def pause(self, seconds: float) -> None:
+        """Let a little time pass here."""
+        ...
+
     def nudge(self) -> None:
         """Wake the maintenance; from any thread, also from a finaliser."""
         ...
 
-    def run_in_owner(self, callback: Callable[[], object]) -> None:
-        """Run something in the thread that owns the client's state: at once if this is it, else soon."""
-        ...
-
-    def report(self, callback: Callable[[], object]) -> None:
-        """Run a user's callback where it can neither block nor break the maintenance."""
-        ...
-
-
-class RenewalThread(Protocol):
-    """What renews the leases of an event loop while that is blocked."""
-
-    def wake(self) -> None:
-        """Have it look now: a lease is due earlier than it knows, or it does not run yet. In the loop's thread."""
-        ...
-
-    def stop(self) -> None:
-        """End it at once; from any thread."""
-        ...
-
-    def after_fork(self) -> None:
-        """In the child: its thread and its connections are the parent's."""
+    def abandon(self) -> None:
+        """Let the maintenance end, because nobody can use the client any more; also from a finaliser."""
         ...
 
 

@@ -135,6 +135,8 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     """
     runtime, waiter = engine.runtime, Waiter(engine.runtime.new_token())
     engine.check_open(ticket.name)
+    if not engine.activity.maintenance_runs:
+        engine.need_maintenance(ticket.name, "adopt")
     began, epoch = runtime.now(), engine.epoch
     attempt = Attempt(runtime.who(), began, None, None, wait=False, or_none=False, waiter=waiter)
     call = plan.primitive.adopt(ticket.token, waiter.token, plan.options.ttl_ms)

@@ -62,13 +62,21 @@ def _as_it_is(record: object) -> object:
 
 
 class Watcher(Protocol):
-    """A duty of the maintenance that looks at waits.
+    """What the maintenance has look at waits.
 
     Attributes:
         armed: Whether it looks in by itself; a wait that begins while it is False wakes the maintenance.
     """
 
     armed: bool
+
+    async def ask(self, engine: Any, now: float) -> None:
+        """Look, and send what is due in requests of its own, each within ``Schedule.spare``."""
+        ...
+
+    def sleep_until(self, engine: Any, now: float) -> float:
+        """When to look in again; infinity: nothing is to come, or somebody wakes the maintenance for it."""
+        ...
 
     def forget(self) -> None:
         """Begin anew, in the child of a fork."""

@@ -27,6 +27,10 @@ __all__ = ["Schedule"]
 _EARLY = 0.02
 """Share of a rhythm by which a lease may be served early, together with another one."""
 
+_MOST_DELAY = 0.1
+"""Seconds by which a wait for the server may delay the report of another lease's end, or its renewal. Less would end
+the waits of all renewals before a server a little away can answer, once leases that nobody renews end all the time."""
+
 
 def _need(server_lease: ServerLease, due: float) -> float:
     return min(server_lease.valid_until, (due + server_lease.valid_until) / 2)
@@ -41,7 +45,7 @@ class _Bucket(OrderedDict["ServerLease", float]):
 class Schedule:
     """The due times of one client's leases. Every method may be called from any thread."""
 
-    __slots__ = ("_buckets", "_guard", "_in_hand", "_moves", "_once", "_taken_at", "_wake_at")
+    __slots__ = ("_buckets", "_guard", "_in_hand", "_moves", "_once", "_wake_at")
 
     def __init__(self, guard: AbstractContextManager[object]) -> None:
         self._guard = guard
@@ -49,7 +53,6 @@ class Schedule:
         self._once: dict[ServerLease, float] = {}
         self._in_hand: list[ServerLease] = []
         self._moves = 0
-        self._taken_at = 0.0
         self._wake_at = -inf
 
     def add(self, server_lease: ServerLease, every: float, due: float, *, deadline: bool = False) -> bool:
@@ -62,26 +65,20 @@ class Schedule:
             deadline: True if its life ends then unless something happens: a wait for the server must not pass it.
 
         Returns:
-            True if the maintenance sleeps past ``due`` and must be nudged; also for a rhythm that was not there, which
-            those do not know who look from another thread.
+            True if the maintenance sleeps past ``due`` and must be nudged.
         """
         buckets, key = self._buckets, (every, deadline)
         bucket = buckets.get(key)
         if bucket is None:
             bucket = _Bucket()
         with self._guard:
-            late = due < self._wake_at
-            if key in buckets:
-                bucket = buckets[key]
-            else:
-                buckets[key] = bucket
-                late = True
+            bucket = buckets.setdefault(key, bucket)
             bucket[server_lease] = bucket.last_due = due
             server_lease.bucket = bucket
             if self._once and server_lease in self._once and self._once[server_lease] > due:
                 # Its bucket comes first, and a release takes it out of that alone.
                 del self._once[server_lease]
-            return late
+            return due < self._wake_at
 
     def add_again(self, server_leases: Sequence[ServerLease], now: float) -> None:
         """Put leases that the maintenance has in hand into the buckets of their own rhythms, from now on.
@@ -122,7 +119,7 @@ class Schedule:
                 del self._once[server_lease]
 
     def take_due(self, now: float, most: int) -> list[ServerLease]:
-        """The leases that are due, at most ``most``; the caller puts back those that go on.
+        """The leases that are due, at most ``most``; the caller, the maintenance, puts back those that go on.
 
         Where one of a rhythm is due, those that follow within a fiftieth of the rhythm come along: of many leases that
         are due at all times, each turn of the maintenance serves many.
@@ -148,7 +145,7 @@ class Schedule:
                 del self._once[server_lease]
                 if server_lease.live:
                     taken.append(server_lease)
-            self._in_hand, self._taken_at = taken, now
+            self._in_hand = taken
         return taken
 
     def _forget_unused(self, now: float) -> None:
@@ -167,6 +164,10 @@ class Schedule:
             self._wake_at = due
             return due
 
+    def spare(self, now: float) -> float:
+        """Seconds for which a wait for the server may keep the leases that are not in hand waiting."""
+        return max(_MOST_DELAY, self.first_need() - now)
+
     def first_need(self) -> float:
         """When a wait for the server must be over, for the sake of the leases that are not in hand.
 
@@ -181,35 +182,6 @@ class Schedule:
                     server_lease, due = next(iter(bucket.items()))
                     need = min(need, due if deadline else _need(server_lease, due))
             return need
-
-    def overdue(self, now: float) -> tuple[float, list[tuple[ServerLease, float]]]:
-        """The leases whose renewal is due, with since when, and when the next one is; for another thread to look.
-
-        What the maintenance has in hand counts as due since it was taken. While it is at work, nobody is nudged for a
-        lease that is due once: it has to be looked for then, within a part of the shortest rhythm.
-        """
-        found: list[tuple[ServerLease, float]] = []
-        with self._guard:
-            soonest = inf
-            if self._wake_at == -inf:
-                soonest = now + min((every for every, _ in self._buckets), default=0.0) / 8
-            for (every, deadline), bucket in self._buckets.items():
-                if deadline:
-                    continue
-                if not bucket:
-                    soonest = min(soonest, now + every)
-                for server_lease, due in bucket.items():
-                    if due > now:
-                        soonest = min(soonest, due)
-                        break
-                    found.append((server_lease, due))
-            for server_lease, due in self._once.items():
-                if due > now:
-                    soonest = min(soonest, due)
-                else:
-                    found.append((server_lease, due))
-            found += [(t, self._taken_at) for t in self._in_hand if t.bucket is None and t not in self._once]
-        return soonest, [one for one in found if one[0].live]
 
     def all(self) -> list[ServerLease]:
         """Every lease that is scheduled or in the maintenance's hands."""

@@ -213,11 +213,6 @@ class MemoryMux(Mux):
             request.fail(_silent(timeout))
             self.close(Fault(FaultKind.UNANSWERED, "the server is silent", maybe_applied=True))
 
-    def cast(self, call: Call) -> None:
-        """See ``Mux``."""
-        if not self.dead:
-            self.ask(call, 1.0)
-
     async def drain_replies(self, timeout: float) -> None:
         """See ``Mux``: a server in this process forgets no request."""
         del timeout

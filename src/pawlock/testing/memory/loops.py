@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from pawlock.errors import ConfigurationError
@@ -31,9 +32,6 @@ class _Selector:
         ready = self._real.select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
-        if timeout is None:
-            # No timer at all: only another thread, a socket or a signal can go on.
-            return self._real.select(None)
         # Beside the loop's own pipe there is something outside that somebody may be waiting for.
         outside = len(self._real.get_map()) > 1
         if self.jobs or outside:
@@ -41,8 +39,13 @@ class _Selector:
             if ready or self.jobs:
                 # What runs in a thread may wait in virtual time itself, and then moves it.
                 return ready
-        self._clock.pass_to(self._clock.now() + timeout)
-        return self._real.select(0)
+        limit = inf if timeout is None else self._clock.now() + timeout
+        # What happens in a client's background thread on the way may be told to the loop.
+        while self._clock.advance(limit):
+            if ready := self._real.select(0):
+                return ready
+        # Without a timer only another thread, a socket or a signal can go on.
+        return self._real.select(_THREADS_GET if timeout is None else 0)
 
 
 def bend(loop: asyncio.AbstractEventLoop, clock: VirtualClock) -> Callable[[], None]:

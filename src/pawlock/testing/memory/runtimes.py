@@ -108,13 +108,16 @@ class MemoryThreads(ThreadRuntime):
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
-    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
-        """See ``Runtime``."""
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> str:
+        """See ``Background``."""
         with self._starting:
-            starts = not self._ending and (self._maintenance is None or not self._maintenance.is_alive())
+            starts = not self._ending and not self.served
             if starts:
                 self._clock.expect()
-            return super().spawn_maintenance(maintenance)
+            refused = super().spawn_maintenance(maintenance)
+            if starts and refused:
+                self._clock.expect(-1)
+            return refused
 
     def _serve(self, maintenance: Callable[[], Any]) -> None:
         self._clock.servant()
@@ -124,14 +127,14 @@ class MemoryThreads(ThreadRuntime):
             self._clock.retire()
 
     async def idle(self, until: float | None) -> bool:
-        """See ``Runtime``."""
+        """See ``Background``."""
         if not self._ending:
             self._bed.wait(None if until is None else max(0.0, until - self.now()))
             self._stand()
         return not self._ending
 
     def nudge(self) -> None:
-        """See ``Runtime``."""
+        """See ``Background``."""
         self._bed.wake()
 
     def report(self, callback: Callable[[], object]) -> None:
@@ -216,13 +219,6 @@ class MemoryTasks(AsyncioRuntime):
         """See ``Runtime``."""
         await super().sleep(seconds)
         await self._running.wait()
-
-    async def idle(self, until: float | None) -> bool:
-        """See ``Runtime``."""
-        alive = await super().idle(until)
-        if alive:
-            await self._running.wait()
-        return alive and not self._ending
 
     def stop(self) -> None:
         """Let what sleeps here not go on when it wakes."""

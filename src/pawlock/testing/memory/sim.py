@@ -157,6 +157,9 @@ class Sim(AnyFaults):
 
 def _runtimes(holder: Client | AsyncClient | BaseLease | BaseMultiLease | str) -> list[object]:
     if isinstance(holder, (Client, AsyncClient)):
-        return [engine.runtime for engine in holder._known_engines()]
-    leases = (lease_of(holder),) if isinstance(holder, str) else members_of(holder)
-    return list({id(lease.engine): lease.engine.runtime for lease in leases}.values())
+        engines = holder._known_engines()
+    else:
+        leases = (lease_of(holder),) if isinstance(holder, str) else members_of(holder)
+        engines = [lease.engine for lease in leases]
+    runtimes = [one for engine in engines for one in (engine.runtime, engine.background)]
+    return list({id(one): one for one in runtimes}.values())
