@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-from weakref import WeakMethod, finalize, ref
+from weakref import WeakMethod, ref
 
 from pawlock.core.keep.engine import Engine
 from pawlock.core.maintenance.loop import maintain
@@ -29,11 +29,11 @@ def weak_suspect_all(engine: Engine) -> Callable[[], None]:
     return suspect_all
 
 
-def _when_collected(engine: Engine, background: Background) -> Callable[[], None]:
+def _when_collected(engine: Engine, background: Background) -> Callable[[object], None]:
     """What ends the background thread once nobody can use the client; for a finaliser, so no locks."""
     weak = ref(engine)
 
-    def collected() -> None:
+    def collected(_: object) -> None:
         engine = weak()
         if engine is not None and engine.outbox.entries:
             # What an interrupted call has on the server is still to be left: the maintenance ends itself after that.
@@ -54,6 +54,6 @@ def make_engine(
     """The engine of a client."""
     engine = Engine(runtime, background, client, maintain)
     # Each lease keeps its client alive: there is none left to serve then.
-    finalize(client, _when_collected(engine, background)).atexit = False
+    engine.client = ref(client, _when_collected(engine, background))
     engine.reports.namespace, engine.reports.watcher = namespace, watcher
     return engine

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
+from weakref import ref
 
 from pawlock.core.protocol.runtime import Fault, FaultKind, run
 from pawlock.runtimes.aio import AsyncioRuntime
@@ -30,7 +32,9 @@ class SentinelThreads(ThreadRuntime):
         endpoint = run(self._finder.find(ask_sync, timeout))
         self._follow_master(endpoint)
         if self._watch is None and not self._ending:
-            watch = MasterWatch(self._finder.target, self._look, lambda: self._ending)
+            # Not the other way round: a client that is dropped must end at once, also one that nothing served.
+            weak = ref(self)
+            watch = MasterWatch(self._finder.target, partial(_look, weak), partial(_ended, weak))
             with self._starting:
                 mine = self._watch is None
                 if mine:
@@ -39,7 +43,8 @@ class SentinelThreads(ThreadRuntime):
                 self._watch = watch.begin()
         return endpoint
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Ask the Sentinels, and follow the master."""
         with contextlib.suppress(Fault):
             self._follow_master(run(self._finder.find(ask_sync, _PATIENCE, thorough=True)))
 
@@ -72,6 +77,17 @@ class SentinelThreads(ThreadRuntime):
         super().after_fork()
         self._watch = None
         self._master = ""
+
+
+def _look(weak: ref[SentinelThreads]) -> None:
+    runtime = weak()
+    if runtime is not None:
+        runtime.look()
+
+
+def _ended(weak: ref[SentinelThreads]) -> bool:
+    runtime = weak()
+    return runtime is None or runtime._ending  # noqa: SLF001 - its own
 
 
 class SentinelAsyncio(AsyncioRuntime):

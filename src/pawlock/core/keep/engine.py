@@ -136,7 +136,7 @@ class Engine:
         """Start the maintenance, or wake it because something is due earlier than it knows."""
         if self.activity.maintenance_runs:
             self.background.nudge()
-        elif (refused := self.start_maintenance()) and not self.activity.closed:
+        elif (refused := self.start_maintenance()) and not (self.activity.closed or self.runtime.gone()):
             # The next acquisition tries again.
             log.warning("no thread can start for what is to be done in the background: %s", refused)
 
