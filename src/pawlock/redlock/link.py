@@ -38,7 +38,7 @@ NOT_CONNECTED = Fault(FaultKind.UNREACHABLE, "not connected yet")
 """What counts as the answer of a node without a connection."""
 
 _FIRST_WAIT = 0.5
-"""Seconds that a caller without connections waits for a majority of them, at least."""
+"""Seconds that who asks for a grant waits for connections to a majority, at least."""
 
 _GRACE = 0.05
 """Seconds by which it waits for those beyond the majority."""
@@ -175,13 +175,12 @@ class MastersRuntime(ABC):
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
         if isinstance(call, Vote):
             return await self._vote(call, timeout)
-        return or_raise((await self.call_many([call], timeout))[0])
+        return or_raise((await self.call_many([call], max(timeout, self._incarnations.timeout)))[0])
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         votes = [MergedVotes(len(self.nodes)) for _ in calls]
-        span = max(timeout, self._incarnations.timeout)
-        questions = [Question(call, one, span) for call, one in zip(calls, votes, strict=True)]
+        questions = [Question(call, one, timeout) for call, one in zip(calls, votes, strict=True)]
         try:
             await self._put(questions, timeout)
         except Fault as fault:
@@ -190,7 +189,7 @@ class MastersRuntime(ABC):
 
     async def _put(self, questions: Sequence[Question], timeout: float) -> None:
         """Ask, and learn how long a majority takes to answer."""
-        await self.ask(questions, max(timeout, _FIRST_WAIT))
+        await self.ask(questions, timeout)
         first = questions[0]
         took = self.now() - first.sent_at
         # They may be slow, and not gone: the next time they have twice as long.
@@ -243,7 +242,8 @@ class MastersRuntime(ABC):
         """A caller's time is kept within one node's."""
         incarnations = self._incarnations
         patience = min(incarnations.patience, max(timeout, incarnations.timeout))
-        await self._put([Question(call, votes, incarnations.timeout, patience)], timeout)
+        question = Question(call, votes, incarnations.timeout, patience)
+        await self._put([question], max(timeout, _FIRST_WAIT))
         return votes
 
     def _too_late(self, votes: GrantVotes) -> Fault:
