@@ -7,15 +7,13 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 
-from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.redlock.link import HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
 from pawlock.redlock.nodes import Incarnation, KnownNodes
 from pawlock.redlock.options import RedlockOptions
 from pawlock.runtimes.aio import AsyncioRuntime, outcome_of
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.answer import Answer
-from pawlock.transport.mux import Mux, open_mux
+from pawlock.transport.mux import Asked, Mux, open_mux
 from pawlock.transport.wire import Handshake
 
 __all__ = ["RedlockTasks"]
@@ -64,15 +62,14 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         await self._connect_all(self._missing, timeout)
-        done, left = Answer[None](self.loop), len(questions)
+        done, left = self.loop.create_future(), len(questions)
         timers: list[asyncio.TimerHandle] = []
 
         def told() -> None:
             nonlocal left
             left -= 1
-            if not left and done.give(None):
-                # No task runs where an answer comes.
-                done.wake()
+            if not left and not done.done():
+                done.set_result(None)
 
         def look() -> None:
             open_ = [question.until for question in questions if not question.overdue(self.now())]
@@ -97,18 +94,14 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
                 for question in questions:
                     self._take(index, question, objection or NOT_CONNECTED)
                 continue
-            answers = link.mux.ask_many([question.call for question in questions], patience)
-            for question, answer in zip(questions, answers, strict=True):
-                answer.add_done_callback(partial(self._answered, index, link, question))
+            sent = link.mux.ask_many([question.call for question in questions], patience)
+            for question, asked in zip(questions, sent, strict=True):
+                asked.told.add_done_callback(partial(self._answered, index, link, question, asked))
 
-    def _answered(self, index: int, link: _NodeMux, question: Question, answer: Answer[Outcome]) -> None:
-        error = answer.exception()
-        if error is None:
+    def _answered(self, index: int, link: _NodeMux, question: Question, asked: Asked, _: object) -> None:
+        if not isinstance(asked.outcome, Fault):
             link.heard_at = self.now()
-            self._take(index, question, answer.result())
-        else:
-            broke = Fault(FaultKind.UNANSWERED, "there is no answer", maybe_applied=True)
-            self._take(index, question, error if isinstance(error, Fault) else broke)
+        self._take(index, question, asked.outcome)
 
     # Nodes ------------------------------------------------------------------------------------------------------
 

@@ -58,9 +58,9 @@ class _NodeLink(Link):
         self.incarnation: Incarnation | None = None
         self.heard_at: float = 0.0
         self._secure = isinstance(self._sock, ssl.SSLSocket)
-        self._write: Callable[[bytes], object] = self._put_soon if self._secure else self._send
+        self._write: Callable[[bytes], object] = self._put_soon if self._secure else self._sock.sendall
         # A socket of TLS does not block anyhow.
-        self._read = partial(self._sock.recv, _CHUNK, 0 if self._secure else socket.MSG_DONTWAIT)
+        self._recv = partial(self._sock.recv, _CHUNK, 0 if self._secure else socket.MSG_DONTWAIT)
 
     def post(self, questions: Sequence[Question]) -> list[_Asked]:
         """Send in one write; raises ``OSError``. Nothing is answered by that."""
@@ -80,13 +80,14 @@ class _NodeLink(Link):
         answered: list[_Asked] = []
         while True:
             try:
-                chunk = self._read()
+                chunk = self._recv()
             except WOULD_BLOCK:
                 return answered
             if not chunk:
                 raise ConnectionResetError(errno.ECONNRESET, "the node closed the connection")
             self.heard_at = now
             answered += self.conn.feed(chunk)
+            self.conn.answered.clear()
             if self.conn.resend:
                 self._write(b"".join(self.conn.resend))
                 self.conn.resend.clear()

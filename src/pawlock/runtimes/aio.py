@@ -12,14 +12,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from math import inf
 from typing import Any, TypeVar
 
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
 from pawlock.runtimes.shared import Identity, locate, now, secret, stock
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.answer import Answer
 from pawlock.transport.mux import Mux, open_mux, retrieve
 from pawlock.transport.replicas import ReplicaPool
 from pawlock.transport.wire import Handshake, behind_subscribe
@@ -33,21 +31,15 @@ log: logging.Logger = logging.getLogger("pawlock.asyncio")
 _KEPT_MESSAGES = 1024
 _DRAIN_WITHIN = 0.25
 
-_CHECK_EVERY = 4e-6
-"""Seconds per waiter between two checks of when their sleeps end."""
-
 
 class LocalWaiter:
-    """A sleep that can be cut short: an answer with a timer, cheaper than ``asyncio.timeout``.
-
-    A future of asyncio forgets whom to wake where a signal handler raises in the middle of it.
-    """
+    """A sleep that can be cut short: a future with a timer, cheaper than ``asyncio.timeout``."""
 
     __slots__ = ("_future", "_loop", "_woken")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._future: Answer[None] | None = None
+        self._future: asyncio.Future[None] | None = None
         self._woken: Any = None
 
     async def park(self, timeout: float | None) -> Any:
@@ -57,7 +49,7 @@ class LocalWaiter:
             timeout: Seconds; None: no limit.
         """
         if self._woken is None:
-            future = self._future = Answer[None](self._loop)
+            future = self._future = self._loop.create_future()
             timer = None if timeout is None else self._loop.call_later(timeout, _resolve, future)
             try:
                 await future
@@ -74,7 +66,7 @@ class LocalWaiter:
             return self.park(timeout)
         if self._woken is not None:
             return True
-        self._future = Answer(self._loop)
+        self._future = self._loop.create_future()
         return self._future
 
     def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
@@ -84,23 +76,9 @@ class LocalWaiter:
             _resolve(self._future)
 
 
-def _resolve(future: Answer[None]) -> None:
-    future.give(None)
-    future.wake_soon()
-
-
-class _Waiter(Answer[Wakeup | None]):
-    """Who waits for a hand-off message, until when."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
-        super().__init__(loop)
-        self.until = until
-
-    def end(self) -> None:
-        """Wake it without a message."""
-        self.give(None)
-        # Also if it has a message: a signal handler may have raised before it was woken.
-        self.wake_soon()
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class AsyncioRuntime:
@@ -129,12 +107,10 @@ class AsyncioRuntime:
         self._replica_pool = ReplicaPool()
         self._connecting: asyncio.Task[None] | None = None
         self._served = False
-        self._waiters: dict[str, _Waiter] = {}
+        self._waiters: dict[str, LocalWaiter] = {}
         # Who waits for what another program publishes, by its channel.
         self._ears: dict[str, set[LocalWaiter]] = {}
-        self._timer: asyncio.TimerHandle | None = None
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
-        self._timer_at = 0.0
         self._closing = False
         self._ending = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -225,25 +201,24 @@ class AsyncioRuntime:
         # Starting the embedded server takes a moment, and must not stop the loop.
         return await asyncio.to_thread(locate, self._endpoint)
 
-    def _wake(self, token: str, wakeup: Wakeup) -> _Waiter | None:
+    def _wake(self, token: str, wakeup: Wakeup) -> None:
+        waiter = self._waiters.get(token)
         if token in self._ears:
             for ear in self._ears[token]:
                 ear.unpark()
-            return None
-        waiter = self._waiters.get(token)
-        if waiter is not None:
-            return waiter if waiter.give(wakeup) else None
-        self._early[token] = wakeup
-        if len(self._early) > _KEPT_MESSAGES:
-            self._early.popitem(last=False)
-        return None
+        elif waiter is not None:
+            waiter.unpark(wakeup)
+        else:
+            self._early[token] = wakeup
+            if len(self._early) > _KEPT_MESSAGES:
+                self._early.popitem(last=False)
 
     def _ended(self, mux: Mux) -> None:
         if self._mux is mux:
             self._mux = None
             # Messages may have been missed: every waiter asks.
             for waiter in self._waiters.values():
-                waiter.end()
+                waiter.unpark(False)
 
     def connection(self) -> Mux | None:
         """See ``Runtime``."""
@@ -298,37 +273,16 @@ class AsyncioRuntime:
             return None
         if token in self._waiters:
             # Before a service: its client asks again, since the connection broke on which it asked before.
-            self._waiters[token].end()
-        waiter = self._waiters[token] = _Waiter(self.loop, self.loop.time() + timeout)
-        if self._timer is None or waiter.until < self._timer_at:
-            self._set_timer(waiter.until)
+            self._waiters[token].unpark(False)
+        waiter = self._waiters[token] = LocalWaiter(self.loop)
         try:
-            woken = await waiter
+            woken = await waiter.park(timeout)
         finally:
-            if token in self._waiters and self._waiters[token] is waiter:
+            if self._waiters.get(token) is waiter:
                 del self._waiters[token]
         if self._closing:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        return woken
-
-    def _set_timer(self, until: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = until
-        self._timer = self.loop.call_later(max(0.0, until - self.loop.time()), self._end_overdue)
-
-    def _end_overdue(self) -> None:
-        """End the waits whose time is up. One timer serves all waiters: most are woken long before."""
-        self._timer = None
-        now = self.loop.time()
-        next_at = inf
-        for waiter in self._waiters.values():
-            if waiter.until <= now:
-                waiter.end()
-            elif waiter.until < next_at:
-                next_at = waiter.until
-        if next_at < inf:
-            self._set_timer(max(next_at, now + len(self._waiters) * _CHECK_EVERY))
+        return woken or None
 
     async def hear(self, hears: tuple[str, str], seconds: float) -> None:
         """See ``Runtime``. A list can only be waited for on a connection that blocks, and this one is shared."""
@@ -402,7 +356,7 @@ class AsyncioRuntime:
         """Wake every task that sleeps in a call of this client; their calls end with ``Fault`` CLOSED."""
         self._closing = True
         for waiter in self._waiters.values():
-            waiter.end()
+            waiter.unpark(False)
         for local_waiter in self._sleepers:
             local_waiter.unpark(False)
 

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from pawlock.core.protocol.faults import classify
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
-from pawlock.core.protocol.runtime import FIRST_RID, Acknowledged, Call, Fault, FaultKind
+from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind, Wakeup
 from pawlock.topology.cluster import first_key
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.connect import fault_of, is_own
+from pawlock.transport.conn import Conn, Request
 from pawlock.transport.link import Link
-from pawlock.transport.mux import open_connection
-from pawlock.transport.wire import (
-    NOTHING,
-    Handshake,
-    PushNotification,
-    ReplyError,
-    new_reader,
-    pack,
-    refusal_of,
-    rid_of,
-)
+from pawlock.transport.mux import Mux, open_mux
+from pawlock.transport.wire import Handshake, ReplyError
 
 __all__ = ["ReplicaPool", "ask_on"]
 
@@ -34,21 +24,18 @@ _SHARE = 0.75
 """Of the time for an answer, what the replicas may take of it."""
 
 _KEPT = 8
-_INFO = pack(b"INFO", b"replication")
 _ATTACHED = re.compile(rb"connected_slaves:(\d+)")
 
-
-class _Pipe(Protocol):
-    """A connection that serves one request at a time."""
-
-    def next_rid(self) -> int: ...
-
-    async def send(self, data: bytes) -> None: ...
-
-    async def receive(self) -> Any: ...
+R = TypeVar("R", bound=Request)
 
 
-async def _ask(pipe: _Pipe, calls: Sequence[Call], replicas: int, timeout: float) -> list[Acknowledged]:
+async def _ask(
+    conn: Conn[R],
+    exchange: Callable[[Sequence[tuple[R, bytes]], float], Awaitable[None]],
+    calls: Sequence[Call],
+    replicas: int,
+    timeout: float,
+) -> list[Acknowledged]:
     """Run scripts of one server, and count the replicas that have what they wrote.
 
     ``WAIT`` covers what its own connection wrote. A grant that another's script made (a hand-off), and a resend that
@@ -56,115 +43,41 @@ async def _ask(pipe: _Pipe, calls: Sequence[Call], replicas: int, timeout: float
     replication, wherever they came from. A master that never had a replica numbers no writes, and counts one that comes
     while it waits, whatever that has by then: so only those count that were there before.
     """
+    end = monotonic() + timeout
+    info = conn.command(b"INFO", b"replication")
+    sent = [conn.send(call) for call in calls]
+    await exchange([info, *sent], timeout)
+    there = _ATTACHED.search(_reply(info[0], bytes))
+    # Not sooner: a script that the server did not know was sent again, and only what stands before it is covered.
+    left = max(0.001, end - monotonic())
     key = helper_key(first_key(calls[0].body).decode(), f"{WIRE_VERSION}:wait").encode()
-    wait = pack(b"WAIT", b"%d" % replicas, b"%d" % max(1, int(timeout * 1000 * _SHARE)))
-    tail = pack(b"SET", key, b"1", b"PX", b"1") + wait
-    rids, parts, known = [pipe.next_rid() for _ in calls], list[bytes](), set[bytes]()
-    for call, rid in zip(calls, rids, strict=True):
-        # Each script once by its text: to send it again to a server that did not know it, one would have to wait first.
-        parts.append(call.pack(rid) if call.script.evalsha in known else call.pack_eval(rid))
-        known.add(call.script.evalsha)
-    await pipe.send(b"".join([_INFO, *parts, tail]))
-    info = await pipe.receive()
-    replies = [await _skip_ok(pipe) for _ in calls]
-    await pipe.receive()
-    acknowledged = await pipe.receive()
-    for reply in (info, acknowledged):
-        if isinstance(reply, ReplyError):
-            fault = classify(str(reply))
-            raise Fault(fault.kind, fault.text, maybe_applied=True)
-    there = _ATTACHED.search(info)
-    count = min(acknowledged, int(there[1])) if there else 0
-    return [
-        (_outcome(call, reply, rid), count) for call, reply, rid in zip(calls, replies, rids, strict=True)
-    ]
+    write = conn.command(b"SET", key, b"1", b"PX", b"1")
+    wait = conn.command(b"WAIT", b"%d" % replicas, b"%d" % max(1, int(left * 1000 * _SHARE)))
+    await exchange([write, wait], left)
+    count = min(_reply(wait[0], int), int(there[1])) if there else 0
+    return [(request.outcome, count) for request, _ in sent]
 
 
-def _outcome(call: Call, reply: Any, rid: int) -> Any:
+def _reply(request: Request, kind: type[Any]) -> Any:
+    """The reply to a command. Raises ``Fault``: the scripts may have been applied."""
+    reply = request.outcome
     if isinstance(reply, ReplyError):
-        return refusal_of(str(reply))
-    if rid_of(reply) != rid:
-        return Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
-    return call.answer(reply)
-
-
-async def _skip_ok(pipe: _Pipe) -> Any:
-    reply = await pipe.receive()
-    return await pipe.receive() if reply == b"OK" else reply
-
-
-# Threads -------------------------------------------------------------------------------------------------------------
-
-
-class _LinkPipe:
-    def __init__(self, link: Link, end: float) -> None:
-        self._link = link
-        self._end = end
-
-    def next_rid(self) -> int:
-        self._link.rid += 1
-        return self._link.rid
-
-    async def send(self, data: bytes) -> None:
-        self._link.put(data, self._end)
-
-    async def receive(self) -> Any:
-        return self._link.next_reply(self._end)
+        fault = classify(str(reply))
+        raise Fault(fault.kind, fault.text, maybe_applied=True)
+    if type(reply) is kind:
+        return reply
+    if isinstance(reply, Fault):
+        raise reply
+    raise Fault(FaultKind.UNANSWERED, f"no answer to the count of replicas: {reply}", maybe_applied=True)
 
 
 async def ask_on(link: Link, calls: Sequence[Call], replicas: int, timeout: float) -> list[Acknowledged]:
     """See ``Carrier.call_replicated``: on the link that a thread holds."""
-    link.busy = True
-    try:
-        return await _ask(_LinkPipe(link, monotonic() + timeout), calls, replicas, timeout)
-    except BaseException as error:
-        link.close()
-        if isinstance(error, Fault) or not is_own(error):
-            raise
-        raise Fault(FaultKind.UNANSWERED, f"the connection broke: {error}", maybe_applied=True) from error
-    finally:
-        link.busy = False
 
+    async def exchange(sent: Sequence[tuple[Request, bytes]], left: float) -> None:
+        link.exchange(sent, left)
 
-# asyncio -------------------------------------------------------------------------------------------------------------
-
-
-class _StreamPipe:
-    """A connection of redis.asyncio that is used as it is, by one task at a time."""
-
-    def __init__(self, maker: Any) -> None:
-        self._maker = maker
-        self.rid = FIRST_RID
-        self._parser = new_reader()
-
-    def next_rid(self) -> int:
-        self.rid += 1
-        return self.rid
-
-    async def send(self, data: bytes) -> None:
-        self._maker._writer.write(data)  # noqa: SLF001 - redis-py's, which made the connection
-        await self._maker._writer.drain()  # noqa: SLF001 - redis-py's, which made the connection
-
-    async def receive(self) -> Any:
-        while True:
-            reply = self._parser.gets()
-            if reply is NOTHING:
-                chunk = await self._maker._reader.read(65536)  # noqa: SLF001 - redis-py's, which made the connection
-                if not chunk:
-                    raise ConnectionResetError("the server closed the connection")
-                self._parser.feed(chunk)
-            elif type(reply) is not PushNotification:
-                return reply
-
-    async def do_handshake(self, handshake: Handshake) -> None:
-        await self.send(handshake.request)
-        handshake.check_hello(await self.receive())
-
-    def close(self) -> None:
-        writer, self._maker._reader, self._maker._writer = self._maker._writer, None, None  # noqa: SLF001 - redis-py's, which made the connection
-        if writer is not None:
-            with contextlib.suppress(RuntimeError):
-                writer.close()
+    return await _ask(link.conn, exchange, calls, replicas, timeout)
 
 
 Locate = Callable[[float], Awaitable[Endpoint]]
@@ -174,7 +87,7 @@ class ReplicaPool:
     """The connections of one loop beside the shared one, for requests that block their connection."""
 
     def __init__(self) -> None:
-        self._idle: dict[Hashable, list[_StreamPipe]] = {}
+        self._idle: dict[Hashable, list[Mux]] = {}
         self._closed = False
 
     async def call(
@@ -190,40 +103,35 @@ class ReplicaPool:
             timeout: Seconds for all of it but the connecting.
         """
         idle = self._idle.setdefault(place, [])
-        pipe = idle.pop() if idle else await self._open(locate, timeout)
+        mux = idle.pop() if idle else await self._open(locate, timeout)
         try:
-            async with asyncio.timeout(timeout):
-                answers = await _ask(pipe, calls, replicas, timeout)
-        except TimeoutError:
-            pipe.close()
-            text = f"no answer within {timeout:.3g} s"
-            raise Fault(FaultKind.UNANSWERED, text, maybe_applied=True) from None
-        except OSError as error:
-            pipe.close()
-            raise Fault(FaultKind.UNANSWERED, f"the connection broke: {error}", maybe_applied=True) from error
+            answers = await _ask(mux.conn, mux.exchange, calls, replicas, timeout)
         except BaseException:
-            pipe.close()
+            mux.close()
             raise
         if self._closed or len(idle) >= _KEPT:
-            pipe.close()
-        else:
-            idle.append(pipe)
+            mux.close()
+        elif not mux.dead:
+            idle.append(mux)
         return answers
 
-    async def _open(self, locate: Locate, timeout: float) -> _StreamPipe:
+    async def _open(self, locate: Locate, timeout: float) -> Mux:
         patience = max(timeout, 0.25)
         endpoint = await locate(patience)
+        mux = Mux(asyncio.get_running_loop(), _drop, self._ended)
         try:
             async with asyncio.timeout(patience * 2):
-                pipe = _StreamPipe(await open_connection(endpoint, patience))
-                try:
-                    await pipe.do_handshake(Handshake("", endpoint, first=False))
-                except BaseException:
-                    pipe.close()
-                    raise
-        except (OSError, TimeoutError) as error:
-            raise fault_of(error, endpoint.shown) from error
-        return pipe
+                await open_mux(endpoint, mux, Handshake("", endpoint, first=False), patience)
+        except TimeoutError:
+            text = f"{endpoint.shown}: no connection within {patience * 2:.3g} s"
+            raise Fault(FaultKind.UNREACHABLE, text) from None
+        return mux
+
+    def _ended(self, mux: Mux) -> None:
+        """Keep no connection that broke."""
+        for idle in self._idle.values():
+            if mux in idle:
+                idle.remove(mux)
 
     def close(self) -> None:
         """Close those that are kept; one in use is closed after its use."""
@@ -233,9 +141,13 @@ class ReplicaPool:
     def drop(self) -> None:
         """Close those that are kept: they lead to where the server no longer is."""
         idle, self._idle = self._idle, {}
-        for pipe in (pipe for pipes in idle.values() for pipe in pipes):
-            pipe.close()
+        for mux in (mux for muxes in idle.values() for mux in muxes):
+            mux.close()
 
     def abandon(self) -> None:
         """In a forked child: forget them."""
         self._idle = {}
+
+
+def _drop(_token: str, _wakeup: Wakeup) -> None:
+    """Nobody is woken through such a connection."""

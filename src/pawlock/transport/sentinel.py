@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, Self, TypeAlias
@@ -16,8 +17,7 @@ from pawlock.topology.sentinel import View, choose, enough, read_switch, read_vi
 from pawlock.transport.connect import fault_of, is_own
 from pawlock.transport.link import Stream
 from pawlock.transport.mux import open_connection
-from pawlock.transport.one_sleeper import OneSleeper
-from pawlock.transport.wire import PushNotification, ReplyError, pack
+from pawlock.transport.wire import ReplyError
 
 __all__ = ["Ask", "MasterFinder", "MasterWatch", "ask_async", "ask_sync"]
 
@@ -29,7 +29,6 @@ Ask: TypeAlias = Callable[[Endpoint, tuple[str, ...], float], Awaitable[Any]]
 _PATIENCE = 0.5
 _TICK = 1.0
 _PAUSE = 0.5
-_SUBSCRIBE = pack(b"SUBSCRIBE", b"+switch-master")
 
 
 async def ask_sync(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
@@ -37,8 +36,7 @@ async def ask_sync(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -
     with contextlib.closing(Stream(endpoint, timeout, monotonic() + 2 * timeout)) as stream:
         end = monotonic() + timeout
         try:
-            stream.put(pack(*[word.encode() for word in words]), end)
-            reply = stream.next_reply(end)
+            reply = stream.command(*[word.encode() for word in words], end=end)
         except Exception as error:
             if not is_own(error):
                 raise
@@ -149,7 +147,6 @@ class MasterWatch(threading.Thread):
         self._on_switch = on_switch
         self._ended = ended
         self._stop_asked = False
-        self._rest = OneSleeper()
 
     def begin(self) -> Self | None:
         """Listen from now on; None if the system has no thread left for it, and the next look-up is to try again."""
@@ -162,7 +159,6 @@ class MasterWatch(threading.Thread):
     def stop(self) -> None:
         """End soon; from any thread."""
         self._stop_asked = True
-        self._rest.wake()
 
     def run(self) -> None:
         """Listen until stopped."""
@@ -173,7 +169,9 @@ class MasterWatch(threading.Thread):
             turn += 1
             try:
                 with contextlib.closing(Stream(sentinel, _TICK)) as stream:
-                    stream.put(_SUBSCRIBE, monotonic() + _TICK)
+                    reply = stream.command(b"SUBSCRIBE", b"+switch-master", end=monotonic() + _TICK)
+                    if isinstance(reply, ReplyError):
+                        raise classify(str(reply))
                     if not first:
                         self._notify()
                     first = False
@@ -181,18 +179,13 @@ class MasterWatch(threading.Thread):
             except (Fault, OSError) as error:
                 # Another Sentinel may serve.
                 log.debug("%s: %s", sentinel.shown, error)
-            self._rest.sleep(_PAUSE)
+                time.sleep(_PAUSE)
 
     def _listen(self, stream: Stream) -> None:
         while not self._over():
-            try:
-                reply = stream.next_reply(monotonic() + _TICK, push=True)
-            except (TimeoutError, BlockingIOError):
-                continue
-            if isinstance(reply, ReplyError):
-                raise classify(str(reply))
-            if type(reply) is PushNotification:
-                self._heard(reply)
+            with contextlib.suppress(TimeoutError, BlockingIOError):
+                for push in stream.pushes(monotonic() + _TICK):
+                    self._heard(push)
 
     def _heard(self, push: Any) -> None:
         if push[0] == b"message" and read_switch(push[2], self._target.service):

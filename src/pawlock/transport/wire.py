@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, TypeGuard
 
 import hiredis
 
 from pawlock.core.protocol.faults import classify
-from pawlock.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Wakeup, make_call
+from pawlock.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Wakeup, make_call
 from pawlock.core.protocol.scripts import Script, pack_words
 from pawlock.topology.endpoint import Endpoint
 
@@ -25,7 +26,6 @@ __all__ = [
     "pack",
     "read_push",
     "refusal_of",
-    "rid_of",
     "word_of",
 ]
 
@@ -37,6 +37,7 @@ PushNotification = hiredis.PushNotification
 ReplyError = hiredis.ReplyError
 
 _OLDEST = (6, 2)
+_RID_DIGITS = len(str(FIRST_RID))
 
 _ADVICE = {
     "standalone": "the server is not part of a cluster: use redis://",
@@ -70,15 +71,20 @@ def new_reader() -> Any:
     return hiredis.Reader(notEnoughData=NOTHING)
 
 
-def read_push(push: Any) -> tuple[str, Wakeup] | None:
-    """The token and message of a hand-off, or None for another push."""
+def read_push(push: Any, hears: Collection[bytes] = ()) -> tuple[str, Wakeup] | None:
+    """The token and message of a hand-off, or None for another push.
+
+    Args:
+        push: What came.
+        hears: Channels of other programs: what comes there says only that something happened there.
+    """
     if len(push) != 3 or push[0] != b"message":
         return None
-    words = push[2].split(b" ")
-    if len(words) < 4:
-        return None
     try:
-        return words[0].decode(), Wakeup(int(words[1]), int(words[2]))
+        if push[1] in hears:
+            return push[1].decode(), Wakeup(0, 0)
+        token, fence, expires_ms, *_ = push[2].split(b" ")
+        return token.decode(), Wakeup(int(fence), int(expires_ms))
     except ValueError:
         return None
 
@@ -86,28 +92,34 @@ def read_push(push: Any) -> tuple[str, Wakeup] | None:
 class Handshake:
     """The two commands that open a link, and what their answers say.
 
+    Attributes:
+        commands: What to send, in one write.
+        checks: What to give their replies to, one by one; raises ``Fault`` if this server cannot be used.
+        heard: Once all of them are checked, the channel that is heard, or ``DEAF``.
+
     ``HELLO 3`` (again: redis-py keeps its answer to itself) returns version and role; ``SUBSCRIBE`` opens the channel
     of hand-offs. The subscription is confirmed before the link is used, so no message can be missed.
     """
 
-    __slots__ = ("channel", "first", "mode", "request", "shown")
+    __slots__ = ("checks", "commands", "first", "heard", "mode", "shown")
 
     def __init__(self, channel: str, endpoint: Endpoint, *, first: bool) -> None:
-        self.channel: str = channel
         self.shown: str = endpoint.shown
         self.mode: str = endpoint.mode
         self.first: bool = first and endpoint.fixed
-        self.request: bytes = pack(b"HELLO", b"3")
+        self.heard: str = channel or DEAF
+        self.commands: list[tuple[bytes, ...]] = [(b"HELLO", b"3")]
+        self.checks: list[Callable[[Any], None]] = [self._check_hello]
         if channel:
-            self.request += pack(b"SUBSCRIBE", channel.encode())
+            self.commands.append((b"SUBSCRIBE", channel.encode()))
+            self.checks.append(self._check_subscribe)
 
-    def check_hello(self, reply: Any) -> None:
-        """Raise ``Fault`` if this server cannot be used."""
+    def _check_hello(self, reply: Any) -> None:
         if isinstance(reply, ReplyError):
             fault = classify(str(reply))
-            if fault.kind is FaultKind.DENIED:
-                return
-            raise fault
+            if fault.kind is not FaultKind.DENIED:
+                raise fault
+            return
         if not (_is_map(reply) or _is_list(reply)):
             raise Fault(FaultKind.NOT_REDIS, f"{self.shown}: it answers HELLO with {reply!r:.40}", final=True)
         facts = _facts(reply)
@@ -123,27 +135,21 @@ class Handshake:
             # At the first contact the address is wrong; later on it is a failover, which passes.
             raise Fault(FaultKind.READ_ONLY, f"{self.shown} is a replica", final=self.first)
 
-    def check_subscribe(self, reply: Any) -> str:
-        """The channel, or ``DEAF`` if this user may not listen."""
+    def _check_subscribe(self, reply: Any) -> None:
         if isinstance(reply, ReplyError):
             fault = classify(str(reply))
-            if fault.kind is FaultKind.DENIED:
-                return DEAF
-            raise fault
-        return self.channel
+            if fault.kind is not FaultKind.DENIED:
+                raise fault
+            # This user may not listen.
+            self.heard = DEAF
 
 
 def word_of(reply: Any) -> bytes:
     """The request id that a script's reply echoes; ``b""`` for a reply that is not a script's."""
-    if _is_list(reply) and len(reply) > 1 and type(reply[1]) is bytes and reply[1].isdigit():
-        return reply[1]
+    if _is_list(reply) and len(reply) > 1 and type(word := reply[1]) is bytes:
+        # Whatever else is a list has shorter numbers, as the reply to TIME.
+        return word if len(word) == _RID_DIGITS and word.isdigit() else b""
     return b""
-
-
-def rid_of(reply: Any) -> int | None:
-    """The same as a number."""
-    word = word_of(reply)
-    return int(word) if word else None
 
 
 def _is_list(reply: Any) -> TypeGuard[list[Any]]:

@@ -216,7 +216,7 @@ def test_the_watch_ends_with_its_client(calm: SentinelGroup, api: Api) -> None:
     client.lock("watched").acquire().release()
     assert watches() == before + 1
     client.close()
-    until(lambda: watches() == before, what="the end of the watch")
+    until(lambda: watches() <= before, what="the end of the watch")
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_the_watch_of_a_client_that_is_dropped_ends(calm: SentinelGroup) -> None
     assert watches() == before + 1
     del client
     gc.collect()
-    until(lambda: watches() == before, what="the end of the watch")
+    until(lambda: watches() <= before, what="the end of the watch")
 
 
 def test_a_child_finds_the_master_by_itself(calm: SentinelGroup) -> None:

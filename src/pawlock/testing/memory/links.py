@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawlock.testing.clock import VirtualClock
 from pawlock.testing.memory.node import MemoryNode, Outcome
-from pawlock.transport.answer import Answer
 from pawlock.transport.link import Link
-from pawlock.transport.mux import Mux
+from pawlock.transport.mux import Asked, Mux
 from pawlock.transport.wire import ENDS_CONNECTION
 
 __all__ = ["MemoryLink", "MemoryMux"]
@@ -40,7 +37,6 @@ class MemoryLink(Link):
         self.dead: bool = False
         self.waiting: bool = False
         self.shown: str = node.shown
-        self.pid: int = os.getpid()
         self.channel: str = channel
         self._node = node
         self._clock = clock
@@ -134,15 +130,6 @@ class MemoryLink(Link):
         self._node.disconnect(self)
 
 
-class _Request(Answer[Any]):
-    timer: asyncio.TimerHandle | None = None
-
-    def end(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-
-
 class MemoryMux(Mux):
     """See ``Mux``: shared by the tasks of one event loop.
 
@@ -162,56 +149,50 @@ class MemoryMux(Mux):
         node: MemoryNode,
         loop: asyncio.AbstractEventLoop,
         channel: str,
-        on_wakeup: Callable[[str, Wakeup], Answer[Any] | None],
+        on_wakeup: Callable[[str, Wakeup], object],
         on_end: Callable[[Mux], object],
     ) -> None:
         super().__init__(loop, on_wakeup, on_end)
         self.refusal: str = "a server in memory"
         self.channel: str = channel
         self._node = node
-        self._asked: dict[int, _Request] = {}
+        self._rid = FIRST_RID
+        self._asked: dict[Asked, asyncio.TimerHandle] = {}
         node.connect(self)
 
-    def ask(self, call: Call, timeout: float) -> Answer[Reply]:
+    def ask(self, call: Call, timeout: float) -> Asked:
         """See ``Mux``."""
-        self._rid = rid = self._rid + 1
-        request = _Request(self._loop)
+        self._rid += 1
+        request = Asked(self._loop, call, b"")
         if self.dead:
-            request.fail(Fault(FaultKind.UNREACHABLE, "the connection is gone"))
+            request.answer(Fault(FaultKind.UNREACHABLE, "the connection is gone"))
             return request
-        self._asked[rid] = request
+        self._asked[request] = self._loop.call_later(timeout, self._deliver, request, _silent(timeout))
         try:
-            self._node.submit(call, rid, lambda outcome: self._soon(self._deliver, rid, outcome))
+            self._node.submit(call, self._rid, lambda outcome: self._soon(self._deliver, request, outcome))
         except Fault as fault:
-            del self._asked[rid]
-            request.fail(fault)
-            return request
-        request.timer = self._loop.call_later(timeout, self._overdue, rid, timeout)
+            self._answer(request, fault)
         return request
+
+    def ask_many(self, calls: Sequence[Call], timeout: float) -> list[Asked]:
+        """See ``Mux``."""
+        return [self.ask(call, timeout) for call in calls]
 
     def _soon(self, action: Callable[..., object], *args: object) -> None:
         # A loop that was closed has nobody left to notify.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(action, *args)
 
-    def _deliver(self, rid: int, outcome: Outcome) -> None:
-        request = self._asked.pop(rid, None)
-        if request is None:
-            return
-        request.end()
-        if not isinstance(outcome, Fault):
-            if request.give(outcome):
-                request.wake_soon()
-            return
-        request.fail(outcome)
-        if outcome.kind in ENDS_CONNECTION:
-            self.close(Fault(FaultKind.UNANSWERED, outcome.text, maybe_applied=True))
+    def _answer(self, request: Asked, outcome: Outcome) -> None:
+        timer = self._asked.pop(request, None)
+        if timer is not None:
+            timer.cancel()
+            request.answer(outcome)
 
-    def _overdue(self, rid: int, timeout: float) -> None:
-        request = self._asked.pop(rid, None)
-        if request is not None:
-            request.fail(_silent(timeout))
-            self.close(Fault(FaultKind.UNANSWERED, "the server is silent", maybe_applied=True))
+    def _deliver(self, request: Asked, outcome: Outcome) -> None:
+        self._answer(request, outcome)
+        if isinstance(outcome, Fault) and (outcome.kind in ENDS_CONNECTION or outcome.maybe_applied):
+            self.close(Fault(FaultKind.UNANSWERED, outcome.text, maybe_applied=True))
 
     async def drain_replies(self, timeout: float) -> None:
         """See ``Mux``: a server in this process forgets no request."""
@@ -225,9 +206,8 @@ class MemoryMux(Mux):
         self._soon(self._woken, token, wakeup)
 
     def _woken(self, token: str, wakeup: Wakeup) -> None:
-        waiter = None if self.dead else self._on_wakeup(token, wakeup)
-        if waiter is not None:
-            waiter.wake_soon()
+        if not self.dead:
+            self._on_wakeup(token, wakeup)
 
     def cut(self) -> None:
         """See ``Subscriber``."""
@@ -240,8 +220,6 @@ class MemoryMux(Mux):
         self.dead = True
         self._node.disconnect(self)
         why = fault or Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        asked, self._asked = self._asked, {}
-        for request in asked.values():
-            request.end()
-            request.fail(why)
+        for request in list(self._asked):
+            self._answer(request, why)
         self._on_end(self)
