@@ -5,18 +5,17 @@ A server may refuse any of these commands: the fact is then unknown.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any, TypeGuard
 
-import redis
-
 from pawlock._factory import Settings
 from pawlock._target import shown_of
 from pawlock.core.protocol.names import wake_prefix
-from pawlock.core.protocol.runtime import Fault
+from pawlock.core.protocol.runtime import Fault, run
 from pawlock.errors import ConfigurationError
 from pawlock.model import Finding, ServerReport, Severity
 from pawlock.preflight.group import check_masters, check_sentinels
@@ -25,7 +24,10 @@ from pawlock.runtimes.shared import now
 from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Place, Sentinels, Target
 from pawlock.topology.redlock import quorum_warning
 from pawlock.topology.sentinel import read_view
-from pawlock.transport.connect import fault_of, make_sync
+from pawlock.transport.connect import fault_of, is_own
+from pawlock.transport.link import Stream
+from pawlock.transport.sentinel import ask_sync
+from pawlock.transport.wire import ReplyError
 
 __all__ = ["acl_rules", "examine", "needed_commands"]
 
@@ -69,34 +71,29 @@ def _by_sentinels(target: Sentinels, ttl: float, namespace: str) -> list[ServerR
 
 def _master_by(sentinel: Endpoint, service: str) -> tuple[str | None, str]:
     """The master that a Sentinel reports, as host:port; or None, and why it reports none."""
-    connection = make_sync(sentinel, _TIMEOUT)
     try:
-        connection.connect()
-        view = read_view(_ask(connection, "SENTINEL", "MASTER", service))
-    except (redis.RedisError, OSError, ValueError) as error:
-        return None, fault_of(error, sentinel.shown).text.removeprefix(f"{sentinel.shown}: ")
-    finally:
-        connection.disconnect()
+        view = read_view(run(ask_sync(sentinel, ("SENTINEL", "MASTER", service), _TIMEOUT)))
+    except (Fault, ValueError) as error:
+        return None, str(error).removeprefix(f"{sentinel.shown}: ")
     return f"[{view.host}]:{view.port}" if ":" in view.host else f"{view.host}:{view.port}", ""
 
 
 def _look(endpoint: Endpoint, ttl: float, namespace: str) -> tuple[ServerReport, Facts | None]:
     """What is found at one server, and what is known of it."""
-    connection = make_sync(endpoint, _TIMEOUT)
     try:
-        connection.connect()
-        facts = replace(
-            _facts(connection, namespace),
-            wanted=endpoint.mode,
-            embedded=endpoint.shown.startswith("embedded:"),
-        )
-    except (redis.RedisError, OSError) as error:
-        fault: Fault = fault_of(error, endpoint.shown)
+        with contextlib.closing(Stream(endpoint, _TIMEOUT)) as stream:
+            facts = replace(
+                _facts(stream, namespace),
+                wanted=endpoint.mode,
+                embedded=endpoint.shown.startswith("embedded:"),
+            )
+    except Exception as error:
+        if not is_own(error):
+            raise
+        fault = error if isinstance(error, Fault) else fault_of(error, endpoint.shown)
         fix = "check the address, the network, the password, and that the server is running"
         failed = Finding("reach", Severity.ERROR, fault.text, "explicit failure", fix)
         return ServerReport(endpoint.shown, (failed,)), None
-    finally:
-        connection.disconnect()
     return ServerReport(endpoint.shown, tuple(check_server(facts, ttl=ttl))), facts
 
 
@@ -112,59 +109,51 @@ def _listed(answer: object) -> list[Any]:
     return answer if _is_list(answer) else []
 
 
-def _ask(connection: Any, *words: str) -> Any:
-    """The answer to one command; an error reply is raised."""
-    connection.send_command(*words)
-    return connection.read_response()
-
-
-def _try(connection: Any, *words: str) -> Any:
+def _try(stream: Stream, *words: str) -> Any:
     """The answer, or None where the server refuses the question."""
-    try:
-        return _ask(connection, *words)
-    except redis.ResponseError:
-        return None
+    answer = stream.command(*[word.encode() for word in words], end=time.monotonic() + _TIMEOUT)
+    return None if isinstance(answer, ReplyError) else answer
 
 
-def _facts(connection: Any, namespace: str) -> Facts:
-    info = _info(connection)
+def _facts(stream: Stream, namespace: str) -> Facts:
+    info = _info(stream)
     facts = facts_of_info(info)
-    fsync = _config(connection, "appendfsync")
-    policy = facts.policy or _config(connection, "maxmemory-policy")
-    offset, rate = _clock(connection)
+    fsync = _config(stream, "appendfsync")
+    policy = facts.policy or _config(stream, "maxmemory-policy")
+    offset, rate = _clock(stream)
     return replace(
         facts,
         fsync=fsync,
         policy=policy,
-        slots=_slots(connection) if facts.mode == "cluster" else None,
+        slots=_slots(stream) if facts.mode == "cluster" else None,
         clock_offset=offset,
         clock_rate=rate,
-        round_trips=_round_trips(connection),
-        scripts=_runs_scripts(connection),
-        denied=_denied(connection, namespace),
+        round_trips=_round_trips(stream),
+        scripts=_runs_scripts(stream),
+        denied=_denied(stream, namespace),
         # Last: only closing the connection ends the subscription, which needs no permission.
-        listens=_listens(connection, wake_prefix(namespace)),
+        listens=_listens(stream, wake_prefix(namespace)),
         channels=wake_prefix(namespace),
     )
 
 
-def _info(connection: Any) -> dict[str, str]:
+def _info(stream: Stream) -> dict[str, str]:
     fields: dict[str, str] = {}
     for section in _SECTIONS:
-        answer = _try(connection, "INFO", section)
+        answer = _try(stream, "INFO", section)
         text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer or "")
         fields.update(fields_of(text))
     return fields
 
 
-def _slots(connection: Any) -> str | None:
-    answer = _try(connection, "CLUSTER", "INFO")
+def _slots(stream: Stream) -> str | None:
+    answer = _try(stream, "CLUSTER", "INFO")
     text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer or "")
     return fields_of(text).get("cluster_state")
 
 
-def _config(connection: Any, name: str) -> str | None:
-    answer = _try(connection, "CONFIG", "GET", name)
+def _config(stream: Stream, name: str) -> str | None:
+    answer = _try(stream, "CONFIG", "GET", name)
     values = list(answer.values()) if _is_map(answer) else _listed(answer)[1:]
     value: Any = values[0] if values else None
     if value is None:
@@ -172,13 +161,13 @@ def _config(connection: Any, name: str) -> str | None:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _clock(connection: Any) -> tuple[float | None, float | None]:
+def _clock(stream: Stream) -> tuple[float | None, float | None]:
     """How far its wall clock is from ours, and how much faster it runs than our boot clock."""
-    first = _reading(connection)
+    first = _reading(stream)
     if first is None:
         return None, None
     time.sleep(_SETTLE)
-    second = _reading(connection)
+    second = _reading(stream)
     if second is None:
         return first[0], None
     # Each reading is accurate to half its round trip; a difference within that is not called drift.
@@ -189,9 +178,9 @@ def _clock(connection: Any) -> tuple[float | None, float | None]:
     return second[0], rate if abs(passed_there - passed_here) > unsure else 0.0
 
 
-def _reading(connection: Any) -> tuple[float, float, float, float] | None:
+def _reading(stream: Stream) -> tuple[float, float, float, float] | None:
     began = now()
-    answer = _listed(_try(connection, "TIME"))
+    answer = _listed(_try(stream, "TIME"))
     ended = now()
     if not answer:
         return None
@@ -199,39 +188,34 @@ def _reading(connection: Any) -> tuple[float, float, float, float] | None:
     return there - time.time() + (ended - began) / 2, there, (began + ended) / 2, ended - began
 
 
-def _round_trips(connection: Any) -> list[float]:
+def _round_trips(stream: Stream) -> list[float]:
     spans: list[float] = []
     for _ in range(_PINGS):
         began = now()
-        _try(connection, "PING")
+        _try(stream, "PING")
         spans.append(now() - began)
     return spans
 
 
-def _runs_scripts(connection: Any) -> bool:
-    return bool(_try(connection, "EVAL", "return 1", "0") == 1)
+def _runs_scripts(stream: Stream) -> bool:
+    return bool(_try(stream, "EVAL", "return 1", "0") == 1)
 
 
-def _listens(connection: Any, channels: str) -> bool:
+def _listens(stream: Stream, channels: str) -> bool:
     channel = f"{channels}doctor"
-    if _try(connection, "PUBLISH", channel, "") is None:
-        return False
-    try:
-        connection.send_command("SUBSCRIBE", channel)
-        connection.read_response(push_request=True)
-    except redis.ResponseError:
-        return False
-    return True
+    return all(
+        _try(stream, *words) is not None for words in (("PUBLISH", channel, ""), ("SUBSCRIBE", channel))
+    )
 
 
-def _denied(connection: Any, namespace: str) -> list[str] | None:
+def _denied(stream: Stream, namespace: str) -> list[str] | None:
     """Commands that this user may not use; by dry run where the server has it, else not known."""
-    user = _try(connection, "ACL", "WHOAMI")
+    user = _try(stream, "ACL", "WHOAMI")
     if not isinstance(user, bytes):
         return None
     denied: list[str] = []
     for command, words in needed_commands(namespace).items():
-        answer = _try(connection, "ACL", "DRYRUN", user.decode(), command, *words)
+        answer = _try(stream, "ACL", "DRYRUN", user.decode(), command, *words)
         if answer is None:
             return None
         if answer not in (b"OK", "OK"):

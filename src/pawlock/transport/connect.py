@@ -33,7 +33,6 @@ from pawlock.core.protocol.faults import classify
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.topology.endpoint import Endpoint, check_files
-from pawlock.transport.wire import pack
 
 __all__ = [
     "asks_again",
@@ -163,80 +162,21 @@ def _fit(cls: Any, settings: dict[str, Any], shown: str) -> dict[str, Any]:
     return settings
 
 
-class _BoundedSocket:
-    """A socket on which what is read comes within one time of what was sent, however slowly it trickles.
-
-    Args:
-        sock: The socket.
-        timeout: Seconds from each request to the end of what is read for it.
-        end: When all of it must be over, on the monotonic clock.
-    """
-
-    __slots__ = ("_end", "_timeout", "_until", "sock")
-
-    def __init__(self, sock: socket.socket, timeout: float, end: float = inf) -> None:
-        self.sock: socket.socket = sock
-        self._timeout = timeout
-        self._until = end
-        self._end = min(end, monotonic() + timeout)
-
-    def sendall(self, data: bytes) -> None:
-        """Send; the time for what is read begins anew."""
-        self._end = min(self._until, monotonic() + self._timeout)
-        self._limit()
-        # Of a socket with a time-out of Python's own, that is for all of it.
-        self.sock.sendall(data)
-
-    def recv(self, size: int) -> bytes:
-        """Read what there is."""
-        self._limit()
-        return self.sock.recv(size)
-
-    def recv_into(self, buffer: bytearray) -> int:
-        """Read what there is."""
-        self._limit()
-        return self.sock.recv_into(buffer)
-
-    def _limit(self) -> None:
-        left = self._end - monotonic()
-        if left <= 0:
-            raise TimeoutError("timed out")
-        self.sock.settimeout(left)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.sock, name)
-
-
-def make_sync(endpoint: Endpoint, timeout: float, end: float = inf) -> Any:
-    """A connection of redis-py that is not yet connected; its ``_sock`` is a ``_BoundedSocket``.
-
-    Args:
-        endpoint: Where to.
-        timeout: Seconds for the connect and for each answer of the handshake, however slowly it comes.
-        end: When all of it must be over, on the monotonic clock.
-    """
-    connection = _made_sync(endpoint, timeout)
-    connect = connection._connect  # noqa: SLF001 - redis-py has no other
-    connection._connect = lambda: _BoundedSocket(connect(), timeout, end)  # noqa: SLF001 - redis-py has no other
-    return connection
-
-
-def _made_sync(endpoint: Endpoint, timeout: float) -> Any:
+def make_sync(endpoint: Endpoint, timeout: float) -> Any:
+    """A connection of redis-py that is not yet connected."""
     classes = {
         "redis": redis.Connection,
         "rediss": redis.SSLConnection,
         "unix": redis.UnixDomainSocketConnection,
     }
-    made = _make(classes[endpoint.scheme], endpoint, timeout, Retry(NoBackoff(), 0))
-    made._command_packer = _Packer()  # noqa: SLF001 - an argument only since redis-py 5.0.1, and of this API alone
-    return made
+    return _make(classes[endpoint.scheme], endpoint, timeout, Retry(NoBackoff(), 0))
 
 
 def connected(endpoint: Endpoint, timeout: float) -> socket.socket:
     """A socket to a node, encrypted and not logged in; it blocks without end. Raises ``Fault``."""
     end = monotonic() + timeout
     try:
-        sock: socket.socket = _made_sync(endpoint, timeout)._connect()  # noqa: SLF001 - redis-py has no other
+        sock: socket.socket = make_sync(endpoint, timeout)._connect()  # noqa: SLF001 - redis-py has no other
     except Exception as error:
         if not is_own(error, end):
             raise
@@ -273,17 +213,6 @@ def _as_bytes(*words: object) -> tuple[bytes, ...]:
     return tuple([word if isinstance(word, bytes) else str(word).encode() for word in words])
 
 
-class _Packer:
-    """Packs the commands of redis-py.
-
-    The packer of hiredis 3.5 ends the interpreter if a signal handler raises while it packs a number.
-    """
-
-    def pack(self, *words: object) -> list[bytes]:
-        """The bytes of one command."""
-        return [pack(*_as_bytes(*str(words[0]).split(), *words[1:]))]
-
-
 def is_own(error: BaseException, end: float = inf) -> bool:
     """Whether an error is the failure of a connection, and not what a signal handler raised on top of its use.
 
@@ -302,7 +231,7 @@ def is_own(error: BaseException, end: float = inf) -> bool:
 
 
 def make_async(endpoint: Endpoint, timeout: float) -> Any:
-    """A connection of redis.asyncio that is not yet connected; otherwise as ``make_sync``."""
+    """The same of redis.asyncio."""
     module = redis.asyncio
     classes = {
         "redis": module.Connection,
