@@ -25,8 +25,7 @@ from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Place, Se
 from pawlock.topology.redlock import quorum_warning
 from pawlock.topology.sentinel import read_view
 from pawlock.transport.connect import fault_of, is_own
-from pawlock.transport.link import Stream
-from pawlock.transport.sentinel import ask_sync
+from pawlock.transport.link import Stream, ask_sync
 from pawlock.transport.wire import ReplyError
 
 __all__ = ["acl_rules", "examine", "needed_commands"]

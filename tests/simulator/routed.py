@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import proxy
 
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
@@ -58,7 +57,8 @@ class RoutedSimRuntime(SimRuntime):
         self._served = True
         self._held: dict[tuple[Task | None, Address], Link] = {}
         self._opening: dict[Address, list[tuple[Task, int]]] = {}
-        self._router = _SimRouter(self)
+        self._router = Router(cluster.target, self.now)
+        self._router.begin(self)
 
     # Connections ------------------------------------------------------------------------------------------------
 
@@ -155,17 +155,17 @@ class RoutedSimRuntime(SimRuntime):
 
     async def call(self, call: Call, timeout: float) -> Outcome:  # type: ignore[override]
         """See ``Runtime``."""
-        return await self._router.route(call, timeout)
+        return await self._router.call(call, timeout)
 
-    async def call_node(self, address: Address, call: Call, timeout: float) -> Outcome:
+    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
         """Run one script on one node."""
         return await self._ask(await self.link_to(address, timeout), call, timeout)
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
-        return await self._router.route_many(calls, timeout)
+        return await self._router.call_many(calls, timeout)
 
-    async def call_nodes(
+    async def send_groups(
         self, groups: dict[Address, list[Call]], timeout: float
     ) -> dict[Address, list[Outcome | Fault]]:
         """Run several scripts on each of several nodes: one node after the other, or at once, as the API does."""
@@ -193,13 +193,29 @@ class RoutedSimRuntime(SimRuntime):
             return [fault] * len(calls)
         return await self._ask_many(link, calls, timeout)
 
-    async def call_replicated(self, calls: Sequence[Call], _: int, timeout: float) -> list[Acknowledged]:
+    async def call_replicated(
+        self, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
         """See ``Carrier``."""
+        return await self._router.call_replicated(calls, replicas, timeout)
 
-        async def send(address: Address, sent: Sequence[Call], left: float) -> list[Acknowledged]:
-            return await self._replicated(await self._idle_to(address, left), sent, left)
+    async def send_replicated(
+        self, address: Address, calls: Sequence[Call], _: int, timeout: float
+    ) -> list[Acknowledged]:
+        """Run scripts on one node with ``WAIT`` behind them."""
+        return await self._replicated(await self._idle_to(address, timeout), calls, timeout)
 
-        return await self._router.route_replicated(send, calls, timeout)
+    def over(self) -> bool:
+        """See ``Nodes``."""
+        return self.ending
+
+    def leave_others(self, shown: str) -> bool:
+        """See ``Nodes``: nobody asks that before a cluster."""
+        raise AssertionError(shown)
+
+    async def find(self, find: Callable[[], Endpoint]) -> Endpoint:
+        """See ``Nodes``: as ``leave_others``."""
+        raise AssertionError(find)
 
     async def _idle_to(self, address: Address, timeout: float) -> Link:
         if self._threads:
@@ -248,26 +264,6 @@ class RoutedSimRuntime(SimRuntime):
         super().shut_down()
         for link in list(self._held.values()):
             link.close(Fault(FaultKind.CLOSED, "the client is closed", final=True))
-
-
-class _SimRouter(Router):
-    def __init__(self, runtime: RoutedSimRuntime) -> None:
-        # Not the other way round, as with the other APIs: what is dropped goes at once.
-        self._runtime: RoutedSimRuntime = proxy(runtime)
-        super().__init__(runtime.cluster.target, runtime.now, self._runtime.ask_node)
-
-    def moved(self) -> None:
-        on_move = self._runtime.on_move
-        if on_move is not None:
-            on_move()
-
-    async def send(self, address: Address, call: Call, timeout: float) -> Outcome:
-        return await self._runtime.call_node(address, call, timeout)
-
-    async def send_groups(
-        self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Outcome | Fault]]:
-        return await self._runtime.call_nodes(groups, timeout)
 
 
 def _ended(task: Task, error: BaseException | None) -> None:

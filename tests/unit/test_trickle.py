@@ -16,9 +16,8 @@ from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.runtime import Fault, run
 from pawlock.primitives.mutex import Mutex
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.link import Link
+from pawlock.transport.link import Link, ask_sync
 from pawlock.transport.replicas import ask_on
-from pawlock.transport.sentinel import ask_sync
 from tests.faults.rig import in_thread
 from tests.support.pace import pace
 from tests.support.servers import Server

@@ -14,6 +14,7 @@ from pawlock.redlock.options import RedlockOptions
 from pawlock.runtimes.aio import AsyncioRuntime, outcome_of
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.mux import Asked, Mux, open_mux
+from pawlock.transport.route import Route
 from pawlock.transport.wire import Handshake
 
 __all__ = ["RedlockTasks"]
@@ -51,7 +52,7 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
         known: KnownNodes,
         probe: Call,
     ) -> None:
-        AsyncioRuntime.__init__(self, loop, lambda: endpoints[0], prefix)
+        AsyncioRuntime.__init__(self, loop, Route(lambda: endpoints[0]), prefix)
         self._treat(options, known, probe)
         self._endpoints = endpoints
         self._links: list[_NodeMux | None] = [None] * len(endpoints)

@@ -28,6 +28,7 @@ from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.conn import Conn, Request
 from pawlock.transport.connect import is_own
 from pawlock.transport.link import WOULD_BLOCK, Link
+from pawlock.transport.route import Route
 
 __all__ = ["RedlockThreads"]
 
@@ -126,7 +127,7 @@ class RedlockThreads(MastersRuntime, ThreadRuntime):
         known: KnownNodes,
         probe: Call,
     ) -> None:
-        ThreadRuntime.__init__(self, lambda: endpoints[0], wake_prefix)
+        ThreadRuntime.__init__(self, Route(lambda: endpoints[0]), wake_prefix)
         self._treat(options, known, probe)
         self._endpoints = endpoints
         # The connections to each node that nobody uses now.

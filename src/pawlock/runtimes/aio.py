@@ -11,15 +11,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
 from pawlock.runtimes.shared import Identity, locate, now, secret, stock
+from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.mux import Mux, open_mux, retrieve
+from pawlock.transport.mux import Mux, ask_async, open_mux, retrieve
 from pawlock.transport.replicas import ReplicaPool
+from pawlock.transport.route import Route
 from pawlock.transport.wire import Handshake, behind_subscribe
 
 __all__ = ["AsyncioRuntime", "LocalWaiter", "outcome_of", "shared"]
@@ -86,7 +88,7 @@ class AsyncioRuntime:
 
     Args:
         loop: The loop.
-        endpoint: Called to learn where to connect; may block for as long as the embedded server takes to start.
+        route: Where requests go.
         prefix: What the wake-up channels of this client begin with.
     """
 
@@ -95,17 +97,18 @@ class AsyncioRuntime:
         """See ``Runtime``."""
         return "server"
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, endpoint: Callable[[], Endpoint], prefix: str
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, route: Route, prefix: str) -> None:
         self.loop = loop
+        self._route = route
+        self._route.begin(self)
         self._thread = threading.get_ident()
-        self._endpoint = endpoint
         self._prefix = prefix
         self._identity = Identity()
+        # The one on which its tasks listen, and all.
         self._mux: Mux | None = None
+        self._muxes: dict[Address, Mux] = {}
+        self._opening: dict[Address, asyncio.Task[Mux]] = {}
         self._replica_pool = ReplicaPool()
-        self._connecting: asyncio.Task[None] | None = None
         self._served = False
         self._waiters: dict[str, LocalWaiter] = {}
         # Who waits for what another program publishes, by its channel.
@@ -153,53 +156,52 @@ class AsyncioRuntime:
     # Connection -------------------------------------------------------------------------------------------------
 
     async def ready(self, timeout: float) -> None:
-        """See ``Runtime``. Callers share one attempt; one that is cancelled does not end it for the others."""
+        """See ``Runtime``: any connection serves to listen."""
         if self.channel():
             return
+        self._mux = next((mux for mux in self._muxes.values() if not mux.dead), None)
+        if self._mux is None:
+            await self._mux_to(await self._route.any_node(timeout), timeout)
+
+    async def _mux_to(self, address: Address, timeout: float) -> Mux:
+        """The connection to a node. Callers share one attempt; one that is cancelled does not end it for others."""
+        mux = self._muxes.get(address)
+        if mux is not None and not mux.dead:
+            return mux
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        if self._connecting is None or self._connecting.done():
-            self._connecting = self.loop.create_task(
-                self._connect(max(timeout, 0.25)), name="pawlock-connect"
-            )
-            self._connecting.add_done_callback(retrieve)
-        await shared(self._connecting)
+        opening = self._opening.get(address)
+        if opening is None or opening.done():
+            opening = self.loop.create_task(self._open(address, max(timeout, 0.25)), name="pawlock-connect")
+            opening.add_done_callback(retrieve)
+            self._opening[address] = opening
+        mux = await shared(opening)
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        return mux
 
-    async def _connect(self, timeout: float) -> None:
-        endpoint = await self._locate(timeout)
-        try:
-            self._mux = await self._open_to(endpoint, self._ended, timeout, first=not self._served)
-        except Fault as fault:
-            # Callers that wait raise it themselves; what a task raises is reported when its loop shuts down.
-            if fault.kind is not FaultKind.CLOSED:
-                raise
+    async def _open(self, address: Address, timeout: float) -> Mux:
+        endpoint = await self._route.locate(address, timeout)
+        mux = self._muxes[address] = await self._open_to(endpoint, partial(self._ended, address), timeout)
+        if self._ending:
+            # That is for who waits for it, if anybody does: a loop that shuts down reports what its tasks raise.
+            mux.close()
+            return mux
+        self._served = True
+        if self._mux is None or self._mux.dead:
+            self._mux = mux
+        return mux
 
-    async def _open_to(
-        self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float, *, first: bool
-    ) -> Mux:
+    async def _open_to(self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float) -> Mux:
         mux = Mux(self.loop, self._wake, ended)
-        handshake = Handshake(self._prefix + secret(), endpoint, first=first)
+        handshake = Handshake(self._prefix + secret(), endpoint, first=not self._served)
         try:
             async with asyncio.timeout(timeout * 2):
                 await open_mux(endpoint, mux, handshake, timeout)
         except TimeoutError:
             text = f"{endpoint.shown}: no connection within {timeout * 2:.3g} s"
             raise Fault(FaultKind.UNREACHABLE, text) from None
-        if self._ending:
-            mux.close()
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        self._served = True
         return mux
-
-    async def _locate(self, timeout: float) -> Endpoint:
-        """Where to connect now; a topology that moves asks anew each time, for at most ``timeout`` seconds a node."""
-        del timeout
-        if self._served:
-            return locate(self._endpoint)
-        # Starting the embedded server takes a moment, and must not stop the loop.
-        return await asyncio.to_thread(locate, self._endpoint)
 
     def _wake(self, token: str, wakeup: Wakeup) -> None:
         waiter = self._waiters.get(token)
@@ -213,7 +215,9 @@ class AsyncioRuntime:
             if len(self._early) > _KEPT_MESSAGES:
                 self._early.popitem(last=False)
 
-    def _ended(self, mux: Mux) -> None:
+    def _ended(self, address: Address, mux: Mux) -> None:
+        if self._muxes.get(address) is mux:
+            del self._muxes[address]
         if self._mux is mux:
             self._mux = None
             # Messages may have been missed: every waiter asks.
@@ -223,40 +227,26 @@ class AsyncioRuntime:
     def connection(self) -> Mux | None:
         """See ``Runtime``."""
         mux = self._mux
-        return None if mux is None or mux.dead else mux
+        return None if mux is None or mux.dead or self._route.several else mux
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
-        mux = self._mux
-        if mux is None or mux.dead:
-            await self.ready(timeout)
-            mux = self._mux
-            if mux is None:
-                raise Fault(FaultKind.UNREACHABLE, "the connection was closed")
-        return await mux.ask(call, timeout)
+        mux = self.connection()
+        return await (self._route.call(call, timeout) if mux is None else mux.ask(call, timeout))
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
-        mux = self._mux
-        if mux is None or mux.dead:
-            try:
-                # Connecting may take longer than the caller will wait.
-                async with asyncio.timeout(timeout):
-                    await self.ready(timeout)
-            except TimeoutError:
-                return [Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")] * len(calls)
-            except Fault as fault:
-                return [fault] * len(calls)
-            mux = self._mux
-            if mux is None:
-                return [Fault(FaultKind.UNREACHABLE, "the connection was closed")] * len(calls)
-        return [await outcome_of(answer) for answer in mux.ask_many(calls, timeout)]
+        return await self._route.call_many(calls, timeout)
 
     async def call_replicated(
         self, calls: Sequence[Call], replicas: int, timeout: float
     ) -> list[Acknowledged]:
-        """See ``Carrier``: beside the shared connection, which must not block."""
-        return await self._replica_pool.call(None, self._locate, calls, replicas, timeout)
+        """See ``Carrier``."""
+        return await self._route.call_replicated(calls, replicas, timeout)
+
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
+        """See ``Carrier``."""
+        return await self._route.key_for_each(key_of, timeout)
 
     def publish_first(self, call: Call) -> Call:
         """See ``Carrier``."""
@@ -323,12 +313,59 @@ class AsyncioRuntime:
         """See ``Runtime``."""
         await asyncio.sleep(seconds)
 
-    # Upkeep -----------------------------------------------------------------------------------------------------
+    # For the route ----------------------------------------------------------------------------------------------
 
-    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
-        """See ``Runtime``: there is one server."""
-        del timeout
-        return [key_of(0)]
+    def over(self) -> bool:
+        """See ``Nodes``."""
+        return self._ending or self.loop.is_closed()
+
+    def leave_others(self, shown: str) -> bool:
+        """See ``Nodes``."""
+        self._replica_pool.leave_others(shown)
+        stale = [mux for mux in self._muxes.values() if mux.shown != shown]
+        for mux in stale:
+            mux.close(Fault(FaultKind.UNANSWERED, f"the master moved to {shown}", maybe_applied=True))
+        return bool(stale)
+
+    async def find(self, find: Callable[[], Endpoint]) -> Endpoint:
+        """See ``Nodes``."""
+        # Starting the embedded server must not stop the loop.
+        return locate(find) if self._served else await asyncio.to_thread(locate, find)
+
+    async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> object:
+        """See ``Nodes``."""
+        return await ask_async(endpoint, words, timeout)
+
+    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
+        """See ``Nodes``."""
+        return await (await self._mux_to(address, timeout)).ask(call, timeout)
+
+    async def send_groups(
+        self, groups: dict[Address, list[Call]], timeout: float
+    ) -> dict[Address, list[Outcome | Fault]]:
+        """See ``Nodes``."""
+        sent = [self._send_many(address, calls, timeout) for address, calls in groups.items()]
+        return dict(zip(groups, await asyncio.gather(*sent), strict=True))
+
+    async def _send_many(self, address: Address, calls: list[Call], timeout: float) -> list[Outcome | Fault]:
+        try:
+            # Connecting may take longer: the maintenance has ends of leases to report meanwhile.
+            async with asyncio.timeout(timeout):
+                mux = await self._mux_to(address, timeout)
+        except TimeoutError:
+            return [Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")] * len(calls)
+        except Fault as fault:
+            return [fault] * len(calls)
+        return [await outcome_of(answer) for answer in mux.ask_many(calls, timeout)]
+
+    async def send_replicated(
+        self, address: Address, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """See ``Nodes``: beside the shared connection, which must not block."""
+        find = partial(self._route.locate, address)
+        return await self._replica_pool.call(address, find, calls, replicas, timeout)
+
+    # Upkeep -----------------------------------------------------------------------------------------------------
 
     def gone(self) -> bool:
         """See ``Runtime``."""
@@ -363,32 +400,40 @@ class AsyncioRuntime:
     async def shut_down(self) -> None:
         """Close the connection."""
         self._ending = True
-        connecting = self._connecting
         try:
-            # Not `await connecting`: its end by cancellation and that of the caller's own task would be the same.
-            if connecting is not None and not connecting.done():
-                connecting.cancel()
-                await asyncio.wait((connecting,))
-                error = None if connecting.cancelled() else connecting.exception()
+            opening = [task for task in self._opening.values() if not task.done()]
+            for task in opening:
+                task.cancel()
+            # Not `await task`: its end by cancellation and that of the caller's own task would be the same exception.
+            if opening:
+                await asyncio.wait(opening)
+            for task in opening:
+                error = None if task.cancelled() else task.exception()
                 if error is not None and not isinstance(error, Fault):
                     raise error
         finally:
             self._replica_pool.close()
-            mux = self._mux
-            if mux is not None:
-                # Also where the loop ends and cancels this: the leases that were just given back are to be free.
-                # The connection may break meanwhile, and is then no longer this runtime's.
-                try:
+            self._route.close()
+            muxes = list(self._muxes.values())
+            # Also where the loop ends and cancels this: the leases that were just given back are to be free.
+            # A connection may break meanwhile, and is then no longer this runtime's.
+            try:
+                for mux in muxes:
                     await mux.drain_replies(_DRAIN_WITHIN)
-                finally:
+            finally:
+                for mux in muxes:
                     mux.close()
+            for mux in muxes:
                 await mux.wait_closed(_DRAIN_WITHIN)
 
     def after_fork(self) -> None:
         """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""
         self._ending = True
         self._replica_pool.abandon()
+        self._route.after_fork()
         self._mux = None
+        self._muxes = {}
+        self._opening = {}
 
 
 async def shared(attempt: asyncio.Task[T]) -> T:

@@ -1,7 +1,4 @@
-"""Which runtime serves which topology: chosen once, when a client is made, so that the hot path has no branches.
-
-Only the one that is chosen is loaded: all of them would take as long to load as the rest of pawlock.
-"""
+"""Which route serves which topology. Only what is chosen is loaded: all would take as long as the rest of pawlock."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ if TYPE_CHECKING:
 
     from pawlock.runtimes.aio import AsyncioRuntime
     from pawlock.runtimes.threads import ThreadRuntime
+    from pawlock.transport.route import Route
 
 __all__ = ["asyncio_runtime", "thread_runtime"]
 
@@ -25,37 +23,34 @@ def thread_runtime(target: Target, wake_prefix: str) -> ThreadRuntime:
     Raises:
         NotSupported: They are that.
     """
-    if isinstance(target, Sentinels):
-        from pawlock.runtimes.sentinel import SentinelThreads
-
-        return SentinelThreads(target, wake_prefix)
-    if isinstance(target, ClusterNodes):
-        from pawlock.runtimes.cluster import ClusterThreads
-
-        return ClusterThreads(target, wake_prefix)
     if isinstance(target, Place):
         return cast("ThreadRuntime", target.threads(wake_prefix))
-    if callable(target):
-        from pawlock.runtimes.threads import ThreadRuntime
+    from pawlock.runtimes.threads import ThreadRuntime
 
-        return ThreadRuntime(target, wake_prefix)
-    raise NotSupported(f"{target.shown} is not a single server, a Sentinel group or a cluster")
+    return ThreadRuntime(_route(target), wake_prefix)
 
 
 def asyncio_runtime(loop: asyncio.AbstractEventLoop, target: Target, wake_prefix: str) -> AsyncioRuntime:
     """A runtime of asyncio for what a client connects to; otherwise as ``thread_runtime``."""
-    if isinstance(target, Sentinels):
-        from pawlock.runtimes.sentinel import SentinelAsyncio
-
-        return SentinelAsyncio(loop, target, wake_prefix)
-    if isinstance(target, ClusterNodes):
-        from pawlock.runtimes.cluster import ClusterAsyncio
-
-        return ClusterAsyncio(loop, target, wake_prefix)
     if isinstance(target, Place):
         return cast("AsyncioRuntime", target.tasks(loop, wake_prefix))
-    if callable(target):
-        from pawlock.runtimes.aio import AsyncioRuntime
+    from pawlock.runtimes.aio import AsyncioRuntime
 
-        return AsyncioRuntime(loop, target, wake_prefix)
+    return AsyncioRuntime(loop, _route(target), wake_prefix)
+
+
+def _route(target: Target) -> Route:
+    if isinstance(target, Sentinels):
+        from pawlock.transport.sentinel import SentinelRoute
+
+        return SentinelRoute(target)
+    if isinstance(target, ClusterNodes):
+        from pawlock.runtimes.shared import now
+        from pawlock.transport.routing import Router
+
+        return Router(target, now)
+    if callable(target):
+        from pawlock.transport.route import Route
+
+        return Route(target)
     raise NotSupported(f"{target.shown} is not a single server, a Sentinel group or a cluster")

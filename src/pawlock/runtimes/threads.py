@@ -30,9 +30,11 @@ from pawlock.runtimes.shared import (
     start_thread,
     stock,
 )
+from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.link import Link
+from pawlock.transport.link import Link, ask_sync
 from pawlock.transport.replicas import ask_on
+from pawlock.transport.route import Route
 from pawlock.transport.wire import behind_subscribe
 
 __all__ = ["ThreadRuntime", "run", "run_aside"]
@@ -143,10 +145,12 @@ class _Who:
 class _Here:
     """What belongs to one thread."""
 
-    __slots__ = ("link", "suffix", "who")
+    __slots__ = ("link", "links", "suffix", "who")
 
     def __init__(self) -> None:
+        # The one on which it listens, and all.
         self.link: Link | None = None
+        self.links: dict[Address, Link] = {}
         self.who: object = None
         self.suffix: str = ""
 
@@ -165,7 +169,7 @@ class ThreadRuntime:
     """See ``pawlock.core.protocol.runtime.Runtime``.
 
     Args:
-        endpoint: Called to learn where to connect; the embedded server is started there.
+        route: Where requests go.
         wake_prefix: What the wake-up channels of this client begin with.
     """
 
@@ -174,8 +178,9 @@ class ThreadRuntime:
         """See ``Runtime``."""
         return "server"
 
-    def __init__(self, endpoint: Callable[[], Endpoint], wake_prefix: str) -> None:
-        self._endpoint = endpoint
+    def __init__(self, route: Route, wake_prefix: str) -> None:
+        self._route = route
+        self._route.begin(self)
         self._wake_prefix = wake_prefix
         self._identity = Identity()
         self._local = _Local()
@@ -244,18 +249,24 @@ class ThreadRuntime:
 
     def _held_link(self, timeout: float) -> Link:
         here = self._local.here
-        link = here.link
-        if link is None or link.dead:
-            here.link = None
-            link = here.link = self._connect(timeout)
-        return link
+        if here.link is None or here.link.dead:
+            here.link = next((link for link in here.links.values() if not link.dead), None)
+        return here.link or self._link_to(finish(self._route.any_node(timeout)), timeout)
 
-    def _connect(self, timeout: float) -> Link:
-        if self._ending:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        # Twenty milliseconds serve a script, but not a handshake on a busy machine.
-        timeout = max(timeout, 0.25)
-        return self._connect_to(self._locate(timeout), timeout)
+    def _link_to(self, address: Address, timeout: float) -> Link:
+        here = self._local.here
+        link = here.links.get(address)
+        if link is None or link.dead:
+            here.links.pop(address, None)
+            if self._ending:
+                raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+            # Twenty milliseconds serve a script, but not a handshake on a busy machine.
+            timeout = max(timeout, 0.25)
+            link = self._connect_to(finish(self._route.locate(address, timeout)), timeout)
+            here.links[address] = link
+            if here.link is None or here.link.dead:
+                here.link = link
+        return link
 
     def _connect_to(self, endpoint: Endpoint, timeout: float) -> Link:
         self._make_room()
@@ -263,11 +274,6 @@ class ThreadRuntime:
         self._served = True
         self._links[id(link)] = link
         return link
-
-    def _locate(self, timeout: float) -> Endpoint:
-        """Where to connect now; a topology that moves asks anew each time, for at most ``timeout`` seconds a node."""
-        del timeout
-        return locate(self._endpoint)
 
     def _make_room(self) -> None:
         live = [link for link in living(self._links) if not link.dead]
@@ -284,28 +290,26 @@ class ThreadRuntime:
     def connection(self) -> Link | None:
         """See ``Runtime``."""
         link = self._local.here.link
-        return None if link is None or link.dead else link
+        return None if link is None or link.dead or self._route.several else link
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
-        link = self._local.here.link
-        if link is None or link.dead:
-            link = self._held_link(timeout)
-        return link.ask(call, timeout)
+        link = self.connection()
+        return await self._route.call(call, timeout) if link is None else link.ask(call, timeout)
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
-        try:
-            link = self._held_link(timeout)
-        except Fault as fault:
-            return [fault] * len(calls)
-        return link.call_many(calls, timeout)
+        return await self._route.call_many(calls, timeout)
 
     async def call_replicated(
         self, calls: Sequence[Call], replicas: int, timeout: float
     ) -> list[Acknowledged]:
-        """See ``Carrier``: the thread's own connection may block."""
-        return await ask_on(self._held_link(timeout), calls, replicas, timeout)
+        """See ``Carrier``."""
+        return await self._route.call_replicated(calls, replicas, timeout)
+
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
+        """See ``Carrier``."""
+        return await self._route.key_for_each(key_of, timeout)
 
     def publish_first(self, call: Call) -> Call:
         """See ``Carrier``."""
@@ -350,6 +354,53 @@ class ThreadRuntime:
         """See ``Runtime``."""
         time.sleep(seconds)  # noqa: ASYNC251 - the sync API blocks its thread
 
+    # For the route ----------------------------------------------------------------------------------------------
+
+    def over(self) -> bool:
+        """See ``Nodes``."""
+        return self._ending
+
+    def leave_others(self, shown: str) -> bool:
+        """See ``Nodes``."""
+        stale = [link for link in living(self._links) if link.shown != shown and not link.dead]
+        for link in stale:
+            link.interrupt()
+        return bool(stale)
+
+    async def find(self, find: Callable[[], Endpoint]) -> Endpoint:
+        """See ``Nodes``."""
+        return locate(find)
+
+    async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> object:
+        """See ``Nodes``."""
+        return await ask_sync(endpoint, words, timeout)
+
+    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
+        """See ``Nodes``."""
+        return self._link_to(address, timeout).ask(call, timeout)
+
+    async def send_groups(
+        self, groups: dict[Address, list[Call]], timeout: float
+    ) -> dict[Address, list[Outcome | Fault]]:
+        """See ``Nodes``."""
+        # A node that has to be connected to first may be gone: it must not keep the others waiting.
+        links = self._local.here.links
+        order = sorted(groups, key=lambda address: address not in links or links[address].dead)
+        return {address: self._send_many(address, groups[address], timeout) for address in order}
+
+    def _send_many(self, address: Address, calls: list[Call], timeout: float) -> list[Outcome | Fault]:
+        try:
+            link = self._link_to(address, timeout)
+        except Fault as fault:
+            return [fault] * len(calls)
+        return link.call_many(calls, timeout)
+
+    async def send_replicated(
+        self, address: Address, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """See ``Nodes``: the thread's own connection may block."""
+        return await ask_on(self._link_to(address, timeout), calls, replicas, timeout)
+
     # Upkeep -----------------------------------------------------------------------------------------------------
 
     def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> str:
@@ -377,17 +428,13 @@ class ThreadRuntime:
         if self._ending:
             self._drain_replies()
         self._local.here.link = None
+        self._local.here.links = {}
 
     async def idle(self, until: float | None) -> bool:
         """See ``Background``."""
         if not self._ending:
             self._idle_lock.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
         return not self._ending
-
-    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
-        """See ``Runtime``: there is one server."""
-        del timeout
-        return [key_of(0)]
 
     def nudge(self) -> None:
         """See ``Background``. One step in C, so that a finaliser may call it inside any lock."""
@@ -436,6 +483,7 @@ class ThreadRuntime:
             self._drain_replies()
         for link in living(self._links):
             link.close()
+        self._route.close()
 
     def _drain_replies(self) -> None:
         """Wait for replies that are still outstanding; here nobody is left without an answer."""
@@ -449,6 +497,7 @@ class ThreadRuntime:
         """See ``Background``: no locks."""
         self._ending = True
         self.nudge()
+        self._route.close()
 
     def after_fork(self) -> None:
         """In the child: no thread and no connection of the parent is ours. Closing our copies leaves theirs open."""
@@ -462,6 +511,7 @@ class ThreadRuntime:
         self._resting = {}
         self._maintenance = None
         self._identity = Identity()
+        self._route.after_fork()
         for link in links:
             link.close()
 

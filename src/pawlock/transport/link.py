@@ -16,7 +16,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from pawlock.core.protocol.faults import or_raise
+from pawlock.core.protocol.faults import classify, or_raise
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.topology.endpoint import Endpoint
@@ -24,7 +24,7 @@ from pawlock.transport.conn import Conn, Request
 from pawlock.transport.connect import asks_again, connected, fault_of, is_own, login_of
 from pawlock.transport.wire import NOTHING, Handshake, ReplyError, read_push
 
-__all__ = ["WOULD_BLOCK", "Link", "Stream"]
+__all__ = ["WOULD_BLOCK", "Link", "Stream", "ask_sync"]
 
 _CHUNK = 4096
 _SLACK = 0.005
@@ -175,6 +175,22 @@ class Stream:
         sock = getattr(self, "_sock", None)
         if sock is not None:
             sock.close()
+
+
+async def ask_sync(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
+    """Ask a node one thing, blocking; raises ``Fault``."""
+    with contextlib.closing(Stream(endpoint, timeout, monotonic() + 2 * timeout)) as stream:
+        end = monotonic() + timeout
+        try:
+            reply = stream.command(*[word.encode() for word in words], end=end)
+        except Exception as error:
+            if not is_own(error):
+                raise
+            raise fault_of(error, endpoint.shown) from error
+    if isinstance(reply, ReplyError):
+        fault = classify(str(reply))
+        raise Fault(fault.kind, f"{endpoint.shown}: {fault.text}")
+    return reply
 
 
 class Link(Stream):

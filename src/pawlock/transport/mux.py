@@ -20,7 +20,7 @@ from pawlock.transport.conn import Conn, Request
 from pawlock.transport.connect import asks_again, fault_of, is_plain_async, make_async, plain_port
 from pawlock.transport.wire import NOTHING, Handshake, read_push
 
-__all__ = ["Asked", "Mux", "open_connection", "open_mux", "retrieve"]
+__all__ = ["Asked", "Mux", "ask_async", "open_connection", "open_mux", "retrieve"]
 
 _PATIENCE = 0.25
 """A request that waited this long while nothing at all came back closes the connection."""
@@ -88,6 +88,7 @@ class Mux(asyncio.Protocol):
         on_end: Callable[[Mux], object],
     ) -> None:
         self.channel: str = ""
+        self.shown: str = ""
         self.dead: bool = False
         self._loop = loop
         self._on_wakeup = on_wakeup
@@ -298,6 +299,7 @@ async def open_mux(endpoint: Endpoint, mux: Mux, handshake: Handshake, timeout: 
         Fault: It could not be done.
     """
     maker = await open_connection(endpoint, timeout)
+    mux.shown = endpoint.shown
     mux.take_over(maker)
     try:
         await mux.do_handshake(handshake, timeout)
@@ -330,3 +332,15 @@ async def _open(endpoint: Endpoint, timeout: float) -> Any:
             fault = plain_port(endpoint.shown)
         raise fault from error
     return maker
+
+
+async def ask_async(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
+    """Connect to a node, ask it one thing and disconnect. Raises ``Fault``."""
+    connection = await open_connection(endpoint, timeout)
+    try:
+        await connection.send_command(*words)
+        return await connection.read_response()
+    except Exception as error:
+        raise fault_of(error, endpoint.shown) from error
+    finally:
+        await connection.disconnect(nowait=True)

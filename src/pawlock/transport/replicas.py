@@ -136,12 +136,11 @@ class ReplicaPool:
     def close(self) -> None:
         """Close those that are kept; one in use is closed after its use."""
         self._closed = True
-        self.drop()
+        self.leave_others("")
 
-    def drop(self) -> None:
-        """Close those that are kept: they lead to where the server no longer is."""
-        idle, self._idle = self._idle, {}
-        for mux in (mux for muxes in idle.values() for mux in muxes):
+    def leave_others(self, shown: str) -> None:
+        """Close those that are kept and lead elsewhere than to this address."""
+        for mux in [mux for idle in self._idle.values() for mux in idle if mux.shown != shown]:
             mux.close()
 
     def abandon(self) -> None:

@@ -1,19 +1,18 @@
-"""Finding the node for each call of a cluster: written once for both APIs."""
+"""Finding the node for each call of a cluster."""
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.topology.cluster import SLOTS, Address, SlotMap, first_key, read_ranges, read_redirect, slot_of
 from pawlock.topology.endpoint import ClusterNodes, Endpoint
-from pawlock.transport.sentinel import Ask
+from pawlock.transport.route import Route
 from pawlock.transport.wire import pack
 
 __all__ = ["Asking", "Router"]
@@ -38,9 +37,6 @@ _MAYBE_MOVED = frozenset(
 
 _MOVED = Fault(FaultKind.REDIRECTED, "it is not known where")
 
-ReplicatedSend: TypeAlias = "Callable[[Address, Sequence[Call], float], Awaitable[list[Acknowledged]]]"
-"""Runs scripts on a node with ``WAIT`` behind them, in so many seconds."""
-
 
 class Asking(Call):
     """A call to the node that a slot is moving to: let in for this once, and with its text, which is new there."""
@@ -54,16 +50,18 @@ class Asking(Call):
         return cls(replace(call.script, evalsha=begin, eval=begin), call.body)
 
 
-class Router(ABC):
+class Router(Route):
     """Sends each call to the node that serves its keys, and follows the slots when they move.
 
     Args:
         target: Nodes of the cluster.
         now: The clock.
-        ask: How this API asks a node one thing.
     """
 
-    def __init__(self, target: ClusterNodes, now: Callable[[], float], ask: Ask) -> None:
+    several = True
+
+    def __init__(self, target: ClusterNodes, now: Callable[[], float]) -> None:
+        super().__init__(lambda: target.nodes[0])
         self.slots: SlotMap = SlotMap()
         self._target = target
         self._model = target.nodes[0]
@@ -72,26 +70,16 @@ class Router(ABC):
         )
         self._silent_at: dict[Address, float] = {}
         self._now = now
-        self._ask = ask
         self._turn = 0
-
-    @abstractmethod
-    async def send(self, address: Address, call: Call, timeout: float) -> Outcome:
-        """Run one script on one node. Raises ``Fault``."""
-
-    @abstractmethod
-    async def send_groups(
-        self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Outcome | Fault]]:
-        """Run several scripts on each of several nodes, in one write a node."""
-
-    @abstractmethod
-    def moved(self) -> None:
-        """A master of before serves nothing any more: what it granted is to be confirmed by another."""
 
     def endpoint(self, address: Address) -> Endpoint:
         """How a node is reached."""
         return self._model.at(*address)
+
+    async def locate(self, address: Address, timeout: float) -> Endpoint:
+        """See ``Route``."""
+        del timeout
+        return self.endpoint(address)
 
     def node_of(self, call: Call) -> Address | None:
         """The node that serves a call's keys by the present map."""
@@ -139,7 +127,7 @@ class Router(ABC):
                     break
             endpoint = self.endpoint(address)
             try:
-                reply = await self._ask(endpoint, ("CLUSTER", "SLOTS"), share)
+                reply = await self.nodes.ask_node(endpoint, ("CLUSTER", "SLOTS"), share)
                 ranges = read_ranges(reply, address[0])
             except Fault as fault:
                 faults.append(fault)
@@ -153,7 +141,8 @@ class Router(ABC):
                 continue
             if self.slots.load(ranges, self._now()):
                 log.info("%s: the masters changed", self._target.shown)
-                self.moved()
+                if self.nodes.on_move is not None:
+                    self.nodes.on_move()
             return
         if not self.slots.known:
             raise self._refusal(faults)
@@ -171,14 +160,14 @@ class Router(ABC):
 
     # Calls ------------------------------------------------------------------------------------------------------
 
-    async def route(self, call: Call, timeout: float) -> Outcome:
-        """Run one script where its keys are. Raises ``Fault``."""
-        return await self.route_by(self.send, call, timeout)
+    async def call(self, call: Call, timeout: float) -> Outcome:
+        """See ``Carrier``."""
+        return await self._route(self.nodes.send_one, call, timeout)
 
-    async def route_by(
+    async def _route(
         self, send: Callable[[Address, Call, float], Awaitable[T]], call: Call, timeout: float
     ) -> T:
-        """The same by another way of sending to a node."""
+        """Send a call to where its keys are. Raises ``Fault``."""
         end = self._now() + timeout
         slot = slot_of(first_key(call.body))
         if self.slots.stale:
@@ -197,13 +186,13 @@ class Router(ABC):
                 address, sent = self._follow(call, address, fault)
         raise Fault(FaultKind.NOT_READY, f"slot {slot} moved {_MOST_HOPS} times during one request")
 
-    async def route_replicated(
-        self, send: ReplicatedSend, calls: Sequence[Call], timeout: float
+    async def call_replicated(
+        self, calls: Sequence[Call], replicas: int, timeout: float
     ) -> list[Acknowledged]:
-        """Run several scripts, those of a node together, with ``WAIT`` behind them; see ``Carrier``."""
+        """See ``Carrier``: those of a node together."""
 
         async def alone(address: Address, sent: Call, left: float) -> Acknowledged:
-            ((outcome, count),) = await send(address, [sent], left)
+            ((outcome, count),) = await self.nodes.send_replicated(address, [sent], replicas, left)
             return or_raise(outcome), count
 
         end = self._now() + timeout
@@ -214,24 +203,24 @@ class Router(ABC):
         for index, call in enumerate(calls):
             places.setdefault(self.node_of(call), []).append(index)
         for address, indices in places.items():
-            answers = await self._replicated_at(send, address, [calls[i] for i in indices], end)
+            answers = await self._replicated_at(address, [calls[i] for i in indices], replicas, end)
             for index, answer in zip(indices, answers, strict=True):
                 found[index] = answer
         for index, (outcome, _) in enumerate(found):
             if isinstance(outcome, Fault) and outcome.kind is FaultKind.REDIRECTED:
                 try:
-                    found[index] = await self.route_by(alone, calls[index], max(0.001, end - self._now()))
+                    found[index] = await self._route(alone, calls[index], max(0.001, end - self._now()))
                 except Fault as fault:
                     found[index] = fault, 0
         return found
 
     async def _replicated_at(
-        self, send: ReplicatedSend, address: Address | None, calls: Sequence[Call], end: float
+        self, address: Address | None, calls: Sequence[Call], replicas: int, end: float
     ) -> list[Acknowledged]:
         if address is None:
             return [(_MOVED, 0)] * len(calls)
         try:
-            return await send(address, calls, max(0.001, end - self._now()))
+            return await self.nodes.send_replicated(address, calls, replicas, max(0.001, end - self._now()))
         except Fault as fault:
             self.note_failure(address, fault)
             return [(fault, 0)] * len(calls)
@@ -253,8 +242,8 @@ class Router(ABC):
         if fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED):
             self._silent_at[address] = self._now()
 
-    async def route_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """Run several scripts, one write for each node; one outcome each, in order."""
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
+        """See ``Carrier``: one write for each node."""
         end = self._now() + timeout
         try:
             if self.slots.stale:
@@ -271,7 +260,7 @@ class Router(ABC):
             else:
                 places.setdefault(address, []).append(index)
         groups = {address: [calls[i] for i in indices] for address, indices in places.items()}
-        for address, answers in (await self.send_groups(groups, timeout)).items():
+        for address, answers in (await self.nodes.send_groups(groups, timeout)).items():
             for index, answer in zip(places[address], answers, strict=True):
                 outcomes[index] = answer
                 if isinstance(answer, Fault):
@@ -287,6 +276,6 @@ class Router(ABC):
             return outcome
         self.slots.stale = True
         try:
-            return await self.route(call, max(0.001, end - self._now()))
+            return await self.call(call, max(0.001, end - self._now()))
         except Fault as fault:
             return fault

@@ -11,15 +11,15 @@ from time import monotonic
 from typing import Any, Self, TypeAlias
 
 from pawlock.core.protocol.faults import classify
-from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.protocol.runtime import Fault, FaultKind, run
+from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint, Sentinels
 from pawlock.topology.sentinel import View, choose, enough, read_switch, read_view
-from pawlock.transport.connect import fault_of, is_own
-from pawlock.transport.link import Stream
-from pawlock.transport.mux import open_connection
+from pawlock.transport.link import Stream, ask_sync
+from pawlock.transport.route import Route
 from pawlock.transport.wire import ReplyError
 
-__all__ = ["Ask", "MasterFinder", "MasterWatch", "ask_async", "ask_sync"]
+__all__ = ["Ask", "MasterFinder", "MasterWatch", "SentinelRoute"]
 
 log: logging.Logger = logging.getLogger("pawlock.sentinel")
 
@@ -29,34 +29,6 @@ Ask: TypeAlias = Callable[[Endpoint, tuple[str, ...], float], Awaitable[Any]]
 _PATIENCE = 0.5
 _TICK = 1.0
 _PAUSE = 0.5
-
-
-async def ask_sync(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
-    """Ask a node one thing, blocking; raises ``Fault``."""
-    with contextlib.closing(Stream(endpoint, timeout, monotonic() + 2 * timeout)) as stream:
-        end = monotonic() + timeout
-        try:
-            reply = stream.command(*[word.encode() for word in words], end=end)
-        except Exception as error:
-            if not is_own(error):
-                raise
-            raise fault_of(error, endpoint.shown) from error
-    if isinstance(reply, ReplyError):
-        fault = classify(str(reply))
-        raise Fault(fault.kind, f"{endpoint.shown}: {fault.text}")
-    return reply
-
-
-async def ask_async(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
-    """The same for asyncio."""
-    connection = await open_connection(endpoint, timeout)
-    try:
-        await connection.send_command(*words)
-        return await connection.read_response()
-    except Exception as error:
-        raise fault_of(error, endpoint.shown) from error
-    finally:
-        await connection.disconnect(nowait=True)
 
 
 class MasterFinder:
@@ -197,3 +169,56 @@ class MasterWatch(threading.Thread):
 
     def _over(self) -> bool:
         return self._stop_asked or self._ended()
+
+
+class SentinelRoute(Route):
+    """The master that the Sentinels name: each connection goes to the present one, and all move when it does."""
+
+    def __init__(self, target: Sentinels) -> None:
+        super().__init__(lambda: target.master)
+        self._finder = MasterFinder(target)
+        self._guard = threading.RLock()
+        self._watch: MasterWatch | None = None
+        self._master = ""
+
+    async def locate(self, address: Address, timeout: float) -> Endpoint:
+        """See ``Route``."""
+        del address
+        endpoint = await self._finder.find(self.nodes.ask_node, timeout)
+        self._follow(endpoint)
+        with self._guard:
+            if self._watch is None and not self.nodes.over():
+                # A thread also for a loop: it only listens, and the loop may be busy or gone.
+                self._watch = MasterWatch(self._finder.target, self._look, self._over).begin()
+        return endpoint
+
+    def _over(self) -> bool:
+        # Asked by the watch, which must not keep the runtime: a client that is dropped ends at once.
+        try:
+            return self.nodes.over()
+        except ReferenceError:
+            return True
+
+    def _look(self) -> None:
+        with contextlib.suppress(Fault, ReferenceError):
+            endpoint = run(self._finder.find(ask_sync, _PATIENCE, thorough=True))
+            self.nodes.run_in_owner(lambda: self._follow(endpoint))
+
+    def _follow(self, endpoint: Endpoint) -> None:
+        """Close every connection to another master than this one, and have each lease confirmed."""
+        with self._guard:
+            before, self._master = self._master, endpoint.shown
+        left = self.nodes.leave_others(endpoint.shown)
+        if (left or before not in ("", endpoint.shown)) and self.nodes.on_move is not None:
+            self.nodes.on_move()
+
+    def close(self) -> None:
+        """See ``Route``."""
+        if self._watch is not None:
+            self._watch.stop()
+
+    def after_fork(self) -> None:
+        """See ``Route``."""
+        self._guard = threading.RLock()
+        self._watch = None
+        self._master = ""

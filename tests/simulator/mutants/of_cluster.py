@@ -43,11 +43,11 @@ _follow = Router._follow
 async def _asks_without_an_end(self: Router, timeout: float) -> None:
     for address in dict.fromkeys((*self.slots.masters, *self._seeds)):
         try:
-            reply = await self._ask(self.endpoint(address), ("CLUSTER", "SLOTS"), timeout)
+            reply = await self.nodes.ask_node(self.endpoint(address), ("CLUSTER", "SLOTS"), timeout)
         except Fault:
             continue
-        if self.slots.load(read_ranges(reply, address[0]), self._now()):
-            self.moved()
+        if self.slots.load(read_ranges(reply, address[0]), self._now()) and self.nodes.on_move is not None:
+            self.nodes.on_move()
         return
 
 

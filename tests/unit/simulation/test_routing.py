@@ -168,14 +168,13 @@ class SimRouter(Router):
 
     def __init__(self, cluster: Cluster) -> None:
         nodes = tuple(_endpoint(address) for address in ADDRESSES)
-        super().__init__(ClusterNodes(nodes, "cluster"), cluster.process.clock.boot, cluster.ask)
+        super().__init__(ClusterNodes(nodes, "cluster"), cluster.process.clock.boot)
+        self.nodes: Any = self
         self.cluster = cluster
-        self.heard = 0
+        self.ask_node = cluster.ask
+        self.on_move = None
 
-    def moved(self) -> None:
-        self.heard += 1
-
-    async def send(self, address: Address, call: Call, timeout: float) -> Outcome:
+    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
         return await self.cluster.serve(address, call, timeout)
 
     async def send_groups(
@@ -188,7 +187,7 @@ class SimRouter(Router):
 
     async def _one(self, address: Address, call: Call, timeout: float) -> Outcome | Fault:
         try:
-            return await self.send(address, call, timeout)
+            return await self.send_one(address, call, timeout)
         except Fault as fault:
             return fault
 
@@ -214,7 +213,7 @@ async def _work(cluster: Cluster, router: SimRouter, who: str) -> None:
         name, token = random.choice(NAMES), f"{number}@{who}"
         mutex = Mutex("lock", name, f"sim:{name}")
         take = mutex.acquire(token, 60_000, 3_000, wait=False, block=1, channel="-", max_waiters=10)
-        while not isinstance(granted := await _insist(cluster, partial(router.route, take)), Granted):
+        while not isinstance(granted := await _insist(cluster, partial(router.call, take)), Granted):
             await cluster.rest(0.1)
         assert name not in cluster.holders, f"{token} and {cluster.holders[name]} hold {name}"
         assert granted.fence > cluster.fences[name], "the fence did not rise"
@@ -223,17 +222,17 @@ async def _work(cluster: Cluster, router: SimRouter, who: str) -> None:
             await cluster.rest(0.03)
             # Of a single key: the only kind of script that a node lets in while a slot is on its way to it.
             assert isinstance(
-                await _insist(cluster, partial(router.route, kind_of(mutex.key.encode()))), KindOfKey
+                await _insist(cluster, partial(router.call, kind_of(mutex.key.encode()))), KindOfKey
             )
         renewed = await _insist(cluster, partial(_many, router, mutex.renew(token, 60_000, 3_000, "-")))
         assert isinstance(renewed, Granted), f"{token} lost {name}: {renewed}"
         del cluster.holders[name]
-        left = await _insist(cluster, partial(router.route, mutex.leave(token, 60_000, 0)))
+        left = await _insist(cluster, partial(router.call, mutex.leave(token, 60_000, 0)))
         assert isinstance(left, (Released, Absent))
 
 
 async def _many(router: SimRouter, call: Call, timeout: float) -> Outcome:
-    outcome = (await router.route_many([call], timeout))[0]
+    outcome = (await router.call_many([call], timeout))[0]
     if isinstance(outcome, Fault):
         raise outcome
     return outcome
@@ -328,21 +327,13 @@ class _Deaf(Router):
         target = ClusterNodes(tuple(model.at(f"n{number}", 6379) for number in range(nodes)), "sim")
         self.time = 1000.0
         self.asked: list[str] = []
-        super().__init__(target, lambda: self.time, self._wait)
+        super().__init__(target, lambda: self.time)
+        self.nodes: Any = self
 
-    async def _wait(self, endpoint: Endpoint, _: tuple[str, ...], timeout: float) -> Any:
+    async def ask_node(self, endpoint: Endpoint, _: tuple[str, ...], timeout: float) -> Any:
         self.asked.append(endpoint.settings["host"])
         self.time += timeout
         raise Fault(FaultKind.UNREACHABLE, "timed out")
-
-    async def send(self, address: Address, call: Call, timeout: float) -> Any:
-        raise AssertionError(address, call, timeout)
-
-    async def send_groups(self, groups: dict[Address, list[Call]], timeout: float) -> Any:
-        raise AssertionError(groups, timeout)
-
-    def moved(self) -> None:
-        raise AssertionError
 
 
 def _finish(operation: Any) -> None:

@@ -14,6 +14,8 @@ from pawlock.testing.clock import Nap, VirtualClock
 from pawlock.testing.memory.links import MemoryLink, MemoryMux
 from pawlock.testing.memory.node import MemoryNode
 from pawlock.topology.endpoint import Endpoint
+from pawlock.transport.mux import Mux
+from pawlock.transport.route import Route
 
 __all__ = ["MemoryTasks", "MemoryThreads"]
 
@@ -44,7 +46,7 @@ class MemoryThreads(ThreadRuntime):
     """
 
     def __init__(self, node: MemoryNode, clock: VirtualClock, wake_prefix: str) -> None:
-        super().__init__(lambda: Endpoint("memory", node.shown, {}), wake_prefix)
+        super().__init__(Route(lambda: Endpoint("memory", node.shown, {})), wake_prefix)
         self._node = node
         self._clock = clock
         self._bed = clock.nap()
@@ -182,21 +184,15 @@ class MemoryTasks(AsyncioRuntime):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, node: MemoryNode, clock: VirtualClock, prefix: str
     ) -> None:
-        super().__init__(loop, lambda: Endpoint("memory", node.shown, {}), prefix)
+        super().__init__(loop, Route(lambda: Endpoint("memory", node.shown, {})), prefix)
         self._node = node
         self._running = asyncio.Event()
         self._running.set()
         self.now: Callable[[], float] = clock.now
 
-    async def _connect(self, timeout: float) -> None:
-        del timeout
-        channel = self._prefix + secret()
-        mux = MemoryMux(self._node, self.loop, channel, self._wake, self._ended)
-        if self._ending:
-            mux.close()
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        self._mux = mux
-        self._served = True
+    async def _open_to(self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float) -> Mux:
+        del endpoint, timeout
+        return MemoryMux(self._node, self.loop, self._prefix + secret(), self._wake, ended)
 
     def publish_first(self, call: Any) -> Any:
         """See ``Carrier``: they do so anyhow."""
