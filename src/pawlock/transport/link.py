@@ -122,17 +122,15 @@ class Stream:
             self._set_timeout(left + _SLACK / 2)
 
     def _read(self, end: float) -> None:
+        """Take what comes next."""
         self._limit(end)
-        self._take()
-        if self.conn.resend:
-            self.put(b"".join(self.conn.resend), end)
-            self.conn.resend.clear()
-
-    def _take(self) -> None:
         chunk = self._receive(_CHUNK)
         if not chunk:
             raise ConnectionResetError(errno.ECONNRESET, "the server closed the connection")
         self.conn.feed(chunk).clear()
+        if self.conn.resend:
+            self.put(b"".join(self.conn.resend), end)
+            self.conn.resend.clear()
 
     # A time-out that Python counts has no number: such a socket never blocks, and is polled.
 
@@ -236,6 +234,8 @@ class Link(Stream):
         """Run one script. Raises ``Fault``; the link is dead afterwards unless the server itself refused."""
         sent = [self.conn.send(call)]
         self.exchange(sent, timeout)
+        if type(sent[0][0].outcome) is not Fault:
+            return sent[0][0].outcome
         # Taken out: the fault has this frame, and what holds the fault here would keep both alive.
         return or_raise(sent.pop()[0].outcome)
 
@@ -311,7 +311,8 @@ class Link(Stream):
                 if left <= 0:
                     return None
                 if self._readable(left):
-                    self._take()
+                    # What is there is read at once, so the limit of the last step serves as well as any.
+                    self._read(monotonic() + self._timeout)
         except BaseException as error:
             self.close()
             if not is_own(error):
