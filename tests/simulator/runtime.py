@@ -346,10 +346,6 @@ class SimRuntime:
         self._idle_links.remove(link)
         return link
 
-    def publish_first(self, call: Call) -> Call:
-        """See ``Carrier``."""
-        return call
-
     # Waiting ----------------------------------------------------------------------------------------------------
 
     async def sleep(self, seconds: float, local_waiter: Sleep | None = None) -> None:

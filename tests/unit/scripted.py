@@ -224,10 +224,6 @@ class Scripted:
         """See ``Carrier``: each replica has everything."""
         return [(outcome, replicas) for outcome in await self.call_many(calls, timeout)]
 
-    def publish_first(self, call: Call) -> Call:
-        """See ``Carrier``."""
-        return call
-
     async def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
         self.clock += seconds

@@ -22,7 +22,7 @@ from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.mux import Mux, ask_async, open_mux, retrieve
 from pawlock.transport.replicas import ReplicaPool
 from pawlock.transport.route import Route
-from pawlock.transport.wire import Handshake, behind_subscribe
+from pawlock.transport.wire import Handshake
 
 __all__ = ["AsyncioRuntime", "LocalWaiter", "outcome_of", "shared"]
 
@@ -247,10 +247,6 @@ class AsyncioRuntime:
     async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
         """See ``Carrier``."""
         return await self._route.key_for_each(key_of, timeout)
-
-    def publish_first(self, call: Call) -> Call:
-        """See ``Carrier``."""
-        return behind_subscribe(call, self.channel())
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""

@@ -35,7 +35,6 @@ from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.link import Link, ask_sync
 from pawlock.transport.replicas import ask_on
 from pawlock.transport.route import Route
-from pawlock.transport.wire import behind_subscribe
 
 __all__ = ["ThreadRuntime", "run", "run_aside"]
 
@@ -310,10 +309,6 @@ class ThreadRuntime:
     async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
         """See ``Carrier``."""
         return await self._route.key_for_each(key_of, timeout)
-
-    def publish_first(self, call: Call) -> Call:
-        """See ``Carrier``."""
-        return behind_subscribe(call, self.channel())
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""

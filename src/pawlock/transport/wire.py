@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import Any, TypeGuard
 
 import hiredis
 
 from pawlock.core.protocol.faults import classify
-from pawlock.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Wakeup, make_call
-from pawlock.core.protocol.scripts import Script, pack_words
+from pawlock.core.protocol.runtime import DEAF, FIRST_RID, Fault, FaultKind, Wakeup
+from pawlock.core.protocol.scripts import pack_words
 from pawlock.topology.endpoint import Endpoint
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "ProtocolError",
     "PushNotification",
     "ReplyError",
-    "behind_subscribe",
     "new_reader",
     "pack",
     "read_push",
@@ -170,26 +168,3 @@ def _facts(reply: Any) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-_BEHIND: dict[tuple[str, str], Script] = {}
-_MOST_KEPT = 1000
-
-
-def behind_subscribe(call: Call, channel: str) -> Call:
-    """The same call behind a ``SUBSCRIBE`` of the channel that its connection hears already, which changes nothing.
-
-    A server writes what it owes to its clients in the reverse order of who was the first to be owed anything. Without
-    that, the message that a script publishes is written after the script's own reply: who gives the name back is woken
-    first, and on a machine with few CPUs takes the one that the new owner needs.
-    """
-    if channel in ("", DEAF):
-        return call
-    key = call[0].sha, channel
-    script = _BEHIND.get(key)
-    if script is None:
-        if len(_BEHIND) >= _MOST_KEPT:
-            _BEHIND.clear()
-        subscribe = b"*2\r\n$9\r\nSUBSCRIBE\r\n$%d\r\n%b\r\n" % (len(channel), channel.encode())
-        script = _BEHIND[key] = replace(call[0], evalsha=subscribe + call[0].evalsha)
-    return make_call((script, call[1]))

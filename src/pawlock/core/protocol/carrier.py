@@ -138,10 +138,6 @@ class Carrier(Protocol):
         """
         ...
 
-    def publish_first(self, call: Request) -> Request:
-        """The same request, whose messages to others go out before its own answer, where that is possible."""
-        ...
-
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """Wait for the hand-off message of ``token``; None after ``timeout``, or when the link had to be renewed."""
         ...

@@ -84,7 +84,7 @@ def decide(  # noqa: C901, PLR0912 - one guarded step, and a call costs each rel
     if lease.parked:
         lease.wake()
     if ends:
-        return _first_request(engine, server_lease)
+        return _first_request(server_lease)
     if state is LeaseState.RELEASED:
         # The lease object was finalised before its block exited.
         step = Step.SEND
@@ -120,13 +120,11 @@ def stop_and_request(engine: Engine, server_lease: ServerLease, step: Step) -> S
         return Step.LOST
     if step is Step.NOT_HANDED_OVER and engine.promote_next(server_lease):
         return Step.HANDED_OVER
-    return _first_request(engine, server_lease)
+    return _first_request(server_lease)
 
 
-def _first_request(engine: Engine, server_lease: ServerLease) -> Step | Request:
+def _first_request(server_lease: ServerLease) -> Step | Request:
     """The release request in the simple case; ``Step.SEND`` where it needs the slow path."""
     if server_lease.unanswered or server_lease.options.min_hold > 0:
         return Step.SEND
-    call = server_lease.primitive.leave(server_lease.token, 0, 0)
-    # It costs an extra request, so only after local hand-overs: a strict hand-off stays at two requests.
-    return engine.runtime.publish_first(call) if server_lease.used and not server_lease.uncontended else call
+    return server_lease.primitive.leave(server_lease.token, 0, 0)

@@ -66,10 +66,6 @@ class MemoryThreads(ThreadRuntime):
         self._links[id(link)] = link
         return link
 
-    def publish_first(self, call: Any) -> Any:
-        """See ``Carrier``: they do so anyhow."""
-        return call
-
     async def call_replicated(
         self, calls: Sequence[Call], replicas: int, timeout: float
     ) -> list[Acknowledged]:
@@ -193,10 +189,6 @@ class MemoryTasks(AsyncioRuntime):
     async def _open_to(self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float) -> Mux:
         del endpoint, timeout
         return MemoryMux(self._node, self.loop, self._prefix + secret(), self._wake, ended)
-
-    def publish_first(self, call: Any) -> Any:
-        """See ``Carrier``: they do so anyhow."""
-        return call
 
     async def call_replicated(
         self, calls: Sequence[Call], replicas: int, timeout: float
