@@ -15,6 +15,7 @@ from pawlock._factory import (
     check_word,
     description,
     name_and_key,
+    queue_key_of,
     refuse_on_quorum,
     shared_client,
     unfilled,
@@ -27,7 +28,7 @@ from pawlock.core.protocol.engine import BarrierCalls, LatchCalls
 from pawlock.core.protocol.options import LockOptions, Renew, Seconds, check_choice, check_count
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.protocol.validity import to_ms
-from pawlock.core.state.plan import Plan
+from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError
 from pawlock.model import LeaseState
 
@@ -146,15 +147,8 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
     options = settings.lock_options({**given, "handover": 0})
     name, _ = _name_and_key(settings, name)
     ballot = settings.engine.election(name, settings.namespace, options)
-    return Plan(
-        ballot,
-        options,
-        False,
-        False,
-        True,
-        "",
-        identity="" if identity is None else check_word(identity, "identity"),
-    )
+    shown = "" if identity is None else check_word(identity, "identity")
+    return Plan(ballot, options, False, False, ASKERS, queue_key_of(ballot, options, shown), shown)
 
 
 def once_plan(settings: Settings, name: str, given: Mapping[str, Any]) -> Plan:
@@ -174,7 +168,7 @@ def once_plan(settings: Settings, name: str, given: Mapping[str, Any]) -> Plan:
     if found is None:
         return unfilled("once", name, options)
     primitive = settings.engine.once(found[0], settings.namespace, options)
-    return Plan(primitive, options, False, False, True, "")
+    return Plan(primitive, options, False, False, ASKERS, queue_key_of(primitive, options))
 
 
 def _name_and_key(settings: Settings, name: object) -> tuple[str, str]:

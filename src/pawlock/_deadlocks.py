@@ -25,7 +25,6 @@ from pawlock.core.protocol.names import label_of
 from pawlock.core.protocol.outcomes import NOBODY_MS
 from pawlock.core.protocol.primitive import listed_as
 from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.core.state.local_queue import LocalWaiter
 from pawlock.errors import DeadlockDetected
 
 if TYPE_CHECKING:
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.outcomes import Look, Outcome
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.state.client import ClientState
-    from pawlock.core.state.records import ServerLease, Waiter
+    from pawlock.core.state.records import Attempt, ServerLease
 
 __all__ = ["DeadlockWatch"]
 
-_Waits: TypeAlias = "dict[Waiter | LocalWaiter, tuple[Primitive, object, float]]"
+_Waits: TypeAlias = "dict[Attempt, tuple[Primitive, object, float]]"
 _Holds: TypeAlias = dict[object, list[tuple[str, int, int]]]
 
 log: logging.Logger = logging.getLogger("pawlock.deadlocks")
@@ -92,8 +91,8 @@ class _Wait:
 
     __slots__ = ("check_at", "row", "suspected", "target", "tries", "who")
 
-    def __init__(self, target: Waiter | LocalWaiter, who: object, row: _Row, now: float) -> None:
-        self.target: Waiter | LocalWaiter = target
+    def __init__(self, target: Attempt, who: object, row: _Row, now: float) -> None:
+        self.target: Attempt = target
         self.who: object = who
         self.row: _Row = row
         self.check_at: float = now
@@ -124,7 +123,7 @@ class DeadlockWatch:
         self.armed: bool = False
         self._client: str = ""
         self._process: str = ""
-        self._waits: dict[Waiter | LocalWaiter, _Wait] = {}
+        self._waits: dict[Attempt, _Wait] = {}
         self._numbers = count(1)
         self._published: bool = False
         self._heard_at: float = -inf
@@ -154,7 +153,7 @@ class DeadlockWatch:
         self._next = now + self._after
         old: _Waits = {}
         for target, (primitive, who, since) in waits.items():
-            if isinstance(target, LocalWaiter) and target.served:
+            if target.waiter is None and target.given is not None:
                 continue
             if now - since >= self._after:
                 old[target] = primitive, who, since
@@ -195,7 +194,7 @@ class DeadlockWatch:
     def _collect(self, engine: Engine, old: _Waits, holds: _Holds, now: float) -> None:
         # What was read since then is newer: a lower bound.
         self._built_ms = self._server_ms(now)
-        known: dict[Waiter | LocalWaiter, _Wait] = {}
+        known: dict[Attempt, _Wait] = {}
         for target, (primitive, who, since) in list(old.items())[:_MOST_WAITS]:
             wait = self._waits.get(target)
             if wait is None or wait.who is not who:
@@ -296,9 +295,9 @@ class DeadlockWatch:
         )
         del self._waits[target]
         # A message may be lost: a waiter on the server checks by itself within a third of its ticket's life.
-        if not isinstance(target, LocalWaiter):
-            return await self._publish(engine, target.channel, target.token)
-        engine.runtime.run_in_owner(target.parker.unpark)
+        if target.waiter is not None:
+            return await self._publish(engine, target.channel, target.waiter.token)
+        engine.runtime.run_in_owner(target.unpark)
         return await self._publish(engine)
 
 

@@ -32,7 +32,7 @@ from pawlock.core.protocol.options import (
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.protocol.validity import to_ms
 from pawlock.core.release.transfer import Ticket, read_ticket
-from pawlock.core.state.plan import Plan
+from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.found import Finder
 from pawlock.primitives.redis import REDIS
@@ -230,7 +230,7 @@ class Settings:
         options = plan.options.but(ttl=ttl)
         if self.redlock is not None:
             self.redlock.check_ttl(options.ttl)
-        queue_key = queue_key_of(plan.primitive.key, options)
+        queue_key = queue_key_of(plan.primitive, options, plan.identity)
         return replace(plan, options=options, queue_key=queue_key)
 
     def plan_of_ticket(self, text: object, given: Mapping[str, Any]) -> tuple[Ticket, Plan]:
@@ -302,7 +302,8 @@ def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], ide
     shown = digest_of(check_word(identifier, "identifier"))
     plan = plan_of(settings, "lock", name, given)
     # A hold is the identifier's, and not the thread's or task's that asks for it.
-    return replace(plan, counted=True, alone=True, queue_key="", identity=shown)
+    queue_key = queue_key_of(plan.primitive, plan.options, shown)
+    return replace(plan, counted=True, capacity=ASKERS, queue_key=queue_key, identity=shown)
 
 
 def plan_of_key(settings: Settings, kind: str, key: Key, given: Mapping[str, Any]) -> Plan:
@@ -345,8 +346,10 @@ def _check_slots(settings: Settings, key: Key) -> None:
 
 def exclusive_plan(primitive: Primitive, options: Terms) -> Plan:
     """The plan of a primitive that one owner holds at a time, whichever it is."""
-    queue_key, alone = queue_key_of(primitive.key, options), not options.hands_over
-    return Plan(primitive, options, primitive.kind == "rlock", False, alone, queue_key)
+    capacity = 1 if options.hands_over else ASKERS
+    return Plan(
+        primitive, options, primitive.kind == "rlock", False, capacity, queue_key_of(primitive, options)
+    )
 
 
 _ON_QUORUM = frozenset({"lock", "rlock", "multi_lock"})
@@ -405,7 +408,7 @@ def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:
 
 def unfilled(kind: str, name: str, options: Terms) -> Plan:
     """The plan of a name with fields: a decorator takes it, and every other use raises ``ConfigurationError``."""
-    return Plan(cast("Primitive", Unfilled(kind, name)), options, False, False, True, "")
+    return Plan(cast("Primitive", Unfilled(kind, name)), options, False, False, ASKERS, "")
 
 
 def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -419,9 +422,10 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**given, "handover": 0}
 
 
-def queue_key_of(key: str, options: Terms) -> str:
-    """The key of the locks whose waiters are interchangeable."""
-    return f"{key} {options.queue_group}"
+def queue_key_of(primitive: Primitive, options: Terms, identity: str = "") -> str:
+    """The key of the locks of which one waiter may go on for another."""
+    shape = f"{getattr(primitive, 'mode', '')} {getattr(primitive, 'permits', '')}"
+    return f"{primitive.key} {shape} {identity} {options.queue_group}"
 
 
 def check_word(value: object, what: str) -> str:

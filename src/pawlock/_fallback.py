@@ -29,8 +29,7 @@ from pawlock.core.protocol.faults import is_transient
 from pawlock.core.protocol.outcomes import Granted, Outcome, Released
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.retry import check_stop
-from pawlock.core.state.plan import Attempt
-from pawlock.core.state.records import ServerLease
+from pawlock.core.state.records import Attempt, ServerLease
 from pawlock.errors import BackendUnavailable, QuorumNotReached
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ async def _from_server_or_degraded(
         # One more permit is one more holder.
         mine = None if getattr(primitive, "permits", 0) else _mine(engine, others)
         if mine is not None:
-            attempt = Attempt(runtime.who(), began, None, stop, wait=timeout != 0, or_none=True)
+            attempt = Attempt(runtime.who(), began, None, stop, wait=timeout != 0)
             again = reentry.taken_again(mine.engine, plan, mine.server_lease, attempt)
             if again is not None:
                 return give(again)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from pawlock._factory import (
     Settings,
     name_and_key,
+    queue_key_of,
     refuse_on_quorum,
     unfilled,
 )
 from pawlock.core.protocol.options import OnExit, OnUnavailable, Renew, Seconds, check_count
 from pawlock.core.retry import query
-from pawlock.core.state.plan import Plan
+from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
         return unfilled("semaphore", name, options)
     permit = settings.engine.semaphore(*found, permits, options)
     # Each acquisition counts by itself, also of one thread: nothing is re-entered.
-    return Plan(permit, options, False, True, True, "")
+    return Plan(permit, options, False, True, ASKERS, queue_key_of(permit, options))
 
 
 def plans_of_rwlock(settings: Settings, name: str, given: Mapping[str, Any]) -> tuple[Plan, Plan]:
@@ -82,8 +83,8 @@ def plans_of_rwlock(settings: Settings, name: str, given: Mapping[str, Any]) -> 
         return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
     reader, writer = settings.engine.rwlock(*found, options)
     return (
-        Plan(reader, options, True, False, True, ""),
-        Plan(writer, options, True, False, True, ""),
+        Plan(reader, options, True, False, ASKERS, queue_key_of(reader, options)),
+        Plan(writer, options, True, False, ASKERS, queue_key_of(writer, options)),
     )
 
 

@@ -111,8 +111,7 @@ class Scene:
             time.sleep(0.001)
 
     def _sleeps(self) -> bool:
-        queues = self.client._engine.queues.local.by_key.values()
-        return any(queue.local_waiters for queue in queues)
+        return any(queue.sleepers for queue in list(self.client._engine.queues.local.values()))
 
 
 Begin = Callable[[Scene], Callable[[], Any]]

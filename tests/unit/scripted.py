@@ -25,7 +25,7 @@ from pawlock.core.protocol.runtime import (
 )
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.release.release import release
-from pawlock.core.state.plan import Plan
+from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.model import Release
 from pawlock.primitives.mutex import Mutex
 
@@ -92,7 +92,7 @@ class Sent(NamedTuple):
     @property
     def token(self) -> str:
         """The token that it was sent for."""
-        return self.args[2] if self.script == "swap" else self.args[0]
+        return self.args[0]
 
 
 class After(NamedTuple):
@@ -288,9 +288,8 @@ class Rig:
 
         self.engine.post = noted  # type: ignore[method-assign]
         self.options = Terms(LockOptions(**options))
-        plan_queue_key = "spot" if self.options.hands_over else ""
         mutex = Mutex("lock", "x", "pawlock:x")
-        self.plan = Plan(mutex, self.options, False, False, not self.options.hands_over, plan_queue_key)
+        self.plan = Plan(mutex, self.options, False, False, 1 if self.options.hands_over else ASKERS, "spot")
 
     @property
     def sent(self) -> list[str]:

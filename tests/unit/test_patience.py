@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pawlock
-from pawlock.core.acquire.local_wait import remaining
 from pawlock.core.protocol.outcomes import Released
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.release.extend import extend
@@ -112,13 +111,3 @@ def test_no_answer_at_once_is_no_sign_of_a_server_that_is_down() -> None:
     assert rig.engine.health.down_since is None
     pause_after(rig.engine, unanswered(), Retry(), rig.options, None, "acquire", "x", rig.runtime.clock - 1)
     assert rig.engine.health.down_since == rig.runtime.clock - 1
-
-
-def test_what_is_over_is_waited_for_no_longer_than_a_moment() -> None:
-    runtime = Rig().runtime
-    assert remaining(runtime, None) is None
-    assert remaining(runtime, START + 5.0) == 5.0
-    for until in (START, START - 5.0):
-        wait = remaining(runtime, until)
-        assert wait is not None
-        assert 0.0 < wait < 0.001

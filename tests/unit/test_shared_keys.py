@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 import pawlock
-from pawlock.core.acquire import queue
+from pawlock.core.acquire import wait
 from tests.faults.rig import APIS, Api, until
 from tests.support.servers import Server
 
@@ -26,7 +26,7 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
 @pytest.fixture
 def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiter that nothing wakes asks once a minute."""
-    monkeypatch.setattr(queue, "_FOREIGN_POLL", 60.0)
+    monkeypatch.setattr(wait, "_FOREIGN_POLL", 60.0)
 
 
 def subscribers(server: Server, channel: str) -> int:

@@ -22,9 +22,8 @@ from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Call, Fault, Reply
 from pawlock.core.release.extend import extend
 from pawlock.core.state.client import OutboxEntry
-from pawlock.core.state.local_queue import LocalWaiter
 from pawlock.core.state.observers import Observers
-from pawlock.core.state.records import ServerLease, Waiter
+from pawlock.core.state.records import Attempt, ServerLease
 from pawlock.errors import BackendUnavailable, ScriptError
 from pawlock.model import LeaseState, LossReason
 from tests.support.refusal import case
@@ -130,7 +129,7 @@ def test_a_child_has_nothing_of_its_parent() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     engine = rig.engine
-    engine.queues.waits[Waiter("t")] = rig.plan.primitive, "me", START
+    engine.queues.waits[Attempt("me", START, None, None, wait=True)] = rig.plan.primitive, "me", START
     engine.outbox.entries[OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START)] = None
     engine.activity.maintenance_runs = True
     engine.after_fork()
@@ -146,21 +145,6 @@ def test_a_child_has_nothing_of_its_parent() -> None:
 
 
 # Claims -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_swap_without_an_answer_is_sent_again_with_a_tombstone_for_the_old_token() -> None:
-    rig = Rig(held(), unanswered(), queued(), held(fence=900))
-    lease = rig.acquire()
-    local_waiter = LocalWaiter()
-    place = rig.engine.queues.local.join(rig.plan.queue_key, local_waiter)
-    place.streak = 64
-    rig.release(lease)
-    waiter = local_waiter.waiter
-    assert waiter is not None
-    from pawlock.core.acquire.queue import win
-
-    assert run(win(rig.engine, rig.plan.primitive, rig.options, waiter, None, wait=True)) is not None
-    assert [sent.args[1] for sent in rig.runtime.sent if sent.script == "swap"] == ["0", str(TOMB_MS)]
 
 
 def test_a_grant_that_lives_on_its_ticket_is_confirmed_first() -> None:
@@ -191,7 +175,6 @@ def test_who_sits_down_wakes_an_upkeep_that_sleeps_without_an_end() -> None:
     book = SimpleNamespace(armed=False)
     rig.engine.reports.watcher = cast("Any", book)
     for _ in range(2):
-        rig.engine.queues.local.join(rig.plan.queue_key, LocalWaiter())
         rig.engine.watch()
         assert book.armed
     assert woken == [1]

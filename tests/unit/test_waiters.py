@@ -5,21 +5,19 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 import pawlock
-from pawlock.core.acquire.acquire import acquire
+from pawlock.core.acquire.acquire import _begin, acquire
 from pawlock.core.keep.engine import Engine
 from pawlock.core.lease.base import LossSignal
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault, FaultKind, Wakeup
-from pawlock.core.state.local_queue import LocalWaiter
-from pawlock.core.state.records import NEXT, Former, ServerLease, Ticket, Waiter, WaiterState
+from pawlock.core.state.records import NEXT, Attempt, ServerLease, Waiter, WaiterState
 from pawlock.model import LeaseState
 from tests.support.refusal import case
 from tests.unit.scripted import (
@@ -282,14 +280,14 @@ def test_a_fault_that_passes_is_borne_as_long_as_was_asked() -> None:
 
 
 def test_a_hung_server_is_unreachable_since_the_first_request() -> None:
-    """Each request takes a second to fail. The first of them counts, and one more is always made."""
+    """Each request takes a second to fail, and the first of them counts."""
     for after in (0.2, 1.5, 4.0):
         with case(after):
             rig = Rig(*[lambda: After(1.0, unanswered())] * 20, unavailable_after=after)
             with pytest.raises(pawlock.BackendUnavailable):
                 rig.acquire()
-            assert len(rig.sent) >= 2
-            assert rig.runtime.clock - START <= max(2.0, after + 1.0)
+            assert len(rig.sent) >= 1 + (after > 1)
+            assert rig.runtime.clock - START <= max(1.0, after + 1.0)
 
 
 # Rule 5: patience --------------------------------------------------------------------------------------------
@@ -329,7 +327,7 @@ def test_two_tries_fit_into_a_ticket() -> None:
     ]
     for options, deadline in cases:
         with case(options, deadline):
-            rig = Rig(held(left_ms=100), **options)
+            rig = Rig(held(left_ms=int(options.get("ttl", 30) * 1000)), **options)
             rig.acquire()
             assert rig.runtime.sent[0].timeout == pytest.approx(deadline)
 
@@ -347,22 +345,19 @@ def test_the_last_request_before_the_timeout_is_not_longer_than_what_is_left() -
 def test_a_speaker_that_fails_passes_its_ticket_to_the_next() -> None:
     """The error is the speaker's; its place in the server's queue is the next waiter's."""
     rig = Rig(queued())
-    second: list[LocalWaiter] = []
+    second: list[Attempt] = []
 
     def another() -> Any:
         # While the first waits for an answer, a second one comes and sleeps; the error then wakes it.
-        place = next(iter(rig.engine.queues.local.by_key.values()))
-        local_waiter = LocalWaiter()
-        rig.engine.queues.local.join(rig.plan.queue_key, local_waiter)
-        second.append(local_waiter)
-        assert place.local_waiters[0] is local_waiter
+        second.append(Attempt("other", START, None, None, wait=True))
+        assert not _begin(rig.engine, rig.plan, second[0])
         return Fault(FaultKind.DENIED, "no")
 
     rig.runtime.answers.append(another)
     with pytest.raises(pawlock.BackendDenied):
         rig.acquire()
-    waiter = second[0].waiter
-    assert waiter is not None
+    waiter = second[0].given
+    assert isinstance(waiter, Waiter)
     assert waiter.token == "t1@host:1/main"
     assert waiter.queued
     assert rig.departed() == [], "the ticket is kept"
@@ -478,38 +473,3 @@ def test_a_waiter_changes_its_state_as_the_table_says() -> None:
             waiter.asks()
             assert waiter.state is state or waiter.state in NEXT[state]
             assert waiter.sent
-
-
-def test_the_next_speaker_has_parts_of_its_own() -> None:
-    waiter = Waiter("w", Former("o"))
-    waiter.ticket = Ticket(3, 0, 0.0)
-    waiter.failing().attempt = 2
-    waiter.state = WaiterState.QUEUED
-    successor = waiter.successor()
-    assert (successor.rank, successor.queued, successor.old) == (3, True, Former("o"))
-    assert successor.failing().attempt == 2
-    successor.ticket = None
-    successor.failing().attempt = 0
-    assert (waiter.rank, waiter.failing().attempt) == (3, 2)
-
-
-# The first request --------------------------------------------------------------------------------------------------
-
-
-def test_a_first_grant_without_a_fence_is_owned_by_nobody() -> None:
-    """The server lost its fence key since: the token is left, and another one queues."""
-    rig = Rig(held(fence=0), held(fence=7))
-    lease = rig.acquire()
-    first, second = rig.runtime.sent
-    assert lease.fence == 7
-    assert first.token != second.token
-    assert rig.departed() == [[first.token, str(TOMB_MS)]]
-
-
-def test_what_the_server_counts_is_not_known_as_held_by_its_thread() -> None:
-    """Permits and what the lock service holds are never their thread's."""
-    rig = Rig(held(), held())
-    rig.plan = replace(rig.plan, counted=True, alone=True)
-    first, second = rig.acquire(), rig.acquire()
-    assert rig.engine.leases.held == {}
-    assert first.server_lease is not second.server_lease

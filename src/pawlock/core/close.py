@@ -11,7 +11,6 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from pawlock.core.state.local_queue import LocalWaiter
 from pawlock.core.state.schedule import Schedule
 from pawlock.model import LossReason
 
@@ -49,16 +48,13 @@ async def close(
     runtime = engine.runtime
     here = runtime.who() if below is None else below
     end, steps = runtime.now() + timeout, 0
-    for waiter in tuple(engine.queues.waits):
-        # One that was served by a call below this one, and not woken by it yet, comes to its end as well.
-        if isinstance(waiter, LocalWaiter) and waiter.waits:
-            waiter.parker.unpark()
     if engine.reports.watcher is not None and engine.activity.maintenance_runs:
         engine.reports.watcher.leave(engine)
     while True:
         # Asked before the leases are listed: what an acquisition gets until then is among them.
         busy = any(who is not here for who in engine.callers())
-        engine.queues.local.dismiss()
+        for attempt in tuple(engine.queues.waits):
+            attempt.unpark()
         interrupt()
         end_leases(engine)
         entries = tuple(engine.outbox.entries)

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
-from pawlock.core.acquire.queue import win
+from pawlock.core.acquire.wait import win
 from pawlock.core.protocol.primitive import TOMB_MS, Primitive
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.protocol.terms import Terms
+from pawlock.core.state.plan import Plan
+from pawlock.core.state.records import Attempt as Asked
 from pawlock.core.state.records import Waiter
 from pawlock.errors import AcquireTimeout
 from pawlock.model import Grant
@@ -80,13 +82,13 @@ class Acquisition:
                 space.waiting += 1
                 try:
                     async with waiting():
-                        grant = await win(engine, self.primitive, self.options, waiter, until, wait=True)
+                        grant = await self._win(until, wait=True)
                         if self.ctx.gone:
                             raise asyncio.CancelledError
                 finally:
                     space.waiting -= 1
             else:
-                grant = await win(engine, self.primitive, self.options, waiter, until, wait=False)
+                grant = await self._win(until, wait=False)
             if grant is not None:
                 if self.ctx.session:
                     self._noted = True
@@ -101,6 +103,15 @@ class Acquisition:
             raise
         await self._withdraw()
         raise self._timed_out(wait, began)
+
+    async def _win(self, until: float, *, wait: bool) -> Grant | None:
+        engine, plan = self.space.engine, Plan(self.primitive, self.options, False, True, 1, "")
+        asked = Asked(engine.runtime.who(), engine.runtime.now(), until, None, wait=wait)
+        asked.waiter = self.waiter
+        try:
+            return await win(engine, plan, asked)
+        finally:
+            engine.queues.waits.pop(asked, None)
 
     def _timed_out(self, wait: float, began: float) -> AcquireTimeout:
         name, holder = self.spec.name, self.waiter.blocker.holder
@@ -123,7 +134,8 @@ class Acquisition:
             self._leave()
 
     def _leave(self) -> None:
-        self.space.engine.drop_waiter(self.primitive, None, self.waiter)
+        if self.waiter.sent:
+            self.space.engine.post(self.primitive.leave(self.waiter.token, TOMB_MS, 0))
         if self._noted:
             self.space.remove_record(self.ctx.who.id, self.ctx.session, self.waiter.token)
 

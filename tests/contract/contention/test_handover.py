@@ -347,20 +347,21 @@ def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[paw
 
     waiter = threading.Thread(target=second, daemon=True)
     waiter.start()
-    place = next(iter(engine.queues.local.by_key.values()))
-    eventually(lambda: place.local_waiters, "it waits")
-    local_waiter = place.local_waiters[0]
-    unpark = local_waiter.parker.unpark
+    queue = next(iter(engine.queues.local.values()))
+    eventually(lambda: queue.sleepers, "it waits")
+    sleeper = queue.sleepers[0]
+    assert sleeper.parker is not None
+    unpark = sleeper.parker.unpark
 
     class Late:
-        """Wakes the local waiter only after the loss; it went to sleep on the parker that it has."""
+        """Wakes the sleeper only after the loss; it went to sleep on the parker that it has."""
 
         @staticmethod
         def unpark() -> None:
-            lose_it(local_waiter.server_lease)
+            lose_it(sleeper.given)
             unpark()
 
-    local_waiter.parker = Late()  # type: ignore[assignment]
+    sleeper.parker = Late()  # type: ignore[assignment]
     lease.release()
     waiter.join(PATIENCE)
     assert lost == [first_token]

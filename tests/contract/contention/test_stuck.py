@@ -338,8 +338,10 @@ def test_the_speaking_thread_times_out_and_the_others_go_on(
         def give_back(lease: pawlock.Lease = lease, gave_up: threading.Event = gave_up) -> None:
             assert gave_up.wait(PATIENCE)
             eventually(lambda: len(client._engine.queues.local), "the others wait")
-            place = next(iter(client._engine.queues.local.by_key.values()))
-            eventually(lambda: place.turn_holder() is not None, "the next speaker does not count as gone")
+            queue = next(iter(client._engine.queues.local.values()))
+            eventually(
+                lambda: all(turn() is not None for turn in queue.turns), "who asks does not count as gone"
+            )
             eventually(lambda: queue_length(valkey, "x") == 1, "the ticket is kept")
             lease.release()
 
@@ -451,9 +453,7 @@ def test_the_owners_lease_is_dropped_and_the_local_waiters_go_on(
     def drop() -> None:
         lease = lock.acquire()
         fences.append(lease.fence)
-        eventually(
-            lambda: next(iter(client._engine.queues.local.by_key.values())).local_waiters, "somebody waits"
-        )
+        eventually(lambda: next(iter(client._engine.queues.local.values())).sleepers, "somebody waits")
         with pytest.warns(ResourceWarning, match="never released"):
             del lease
 

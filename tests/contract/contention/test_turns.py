@@ -13,15 +13,7 @@ from tests.support.servers import Server
 
 def asleep(engine: Any) -> int:
     """How many wait in the local queues."""
-    return sum(len(place.local_waiters) for place in engine.queues.local.by_key.values())
-
-
-def subscribed(server: Server) -> int:
-    """How often anybody subscribed."""
-    told = server.command("INFO", "commandstats")
-    assert isinstance(told, bytes)
-    _, _, rest = told.decode().partition("cmdstat_subscribe:calls=")
-    return int(rest.partition(",")[0] or 0)
+    return sum(len(queue.sleepers) for queue in list(engine.queues.local.values()))
 
 
 async def test_the_next_task_queues_while_the_last_of_a_run_holds(
@@ -98,57 +90,3 @@ def test_the_next_thread_queues_while_the_last_of_a_run_holds(
         thread.join(PATIENCE)
     assert order == ["a1", "a2", "b", "a3"]
     assert engine.reports.counters["handed_over"] == 1
-
-
-async def test_after_a_run_the_next_client_is_told_before_the_one_that_released(
-    valkey: Server, aclients: list[pawlock.AsyncClient]
-) -> None:
-    first, second = aclients
-    for _ in range(2):  # the connection hears as before, and has the right answers
-        held = await first.lock("x").acquire()
-        waiters = [asyncio.create_task(second.lock("x").acquire())]
-        await aeventually(lambda: queue_length(valkey, "x") == 1, "it queues")
-        waiters.append(asyncio.create_task(second.lock("x").acquire()))
-        await aeventually(lambda: asleep(second._engine()) == 1, "it waits in its client")
-        begun = subscribed(valkey)
-        await held.release()
-        for waiter, more in zip(waiters, (0, 1), strict=True):
-            lease = await waiter
-            await lease.release()
-            assert subscribed(valkey) == begun + more
-
-
-async def test_a_hand_off_to_a_lone_waiter_costs_no_request_more(
-    valkey: Server, aclients: list[pawlock.AsyncClient]
-) -> None:
-    first, second = aclients
-    held = await first.lock("x").acquire()
-    waiter = asyncio.create_task(second.lock("x").acquire())
-    await aeventually(lambda: queue_length(valkey, "x") == 1, "it queues")
-    begun = subscribed(valkey)
-    await held.release()
-    await (await waiter).release()
-    assert subscribed(valkey) == begun
-
-
-def test_after_a_run_of_threads_the_next_client_is_told_before_the_one_that_released(
-    valkey: Server, clients: list[pawlock.Client]
-) -> None:
-    first, second = clients
-    told: list[int] = []
-
-    def wait() -> None:
-        with second.lock("x").acquire():
-            told.append(subscribed(valkey))
-
-    held = first.lock("x").acquire()
-    threads = [threading.Thread(target=wait, daemon=True) for _ in range(2)]
-    threads[0].start()
-    eventually(lambda: queue_length(valkey, "x") == 1, "it queues")
-    threads[1].start()
-    eventually(lambda: asleep(second._engine) == 1, "it waits in its client")
-    held.release()
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-    assert subscribed(valkey) == told[-1] + 1

@@ -74,7 +74,7 @@ def script_calls(server: Server) -> int:
 
 def local_waiters(client: pawlock.Client) -> int:
     """How many threads sleep in the local queues of a client."""
-    return sum(len(queue.local_waiters) for queue in client._engine.queues.local.by_key.values())
+    return sum(len(queue.sleepers) for queue in list(client._engine.queues.local.values()))
 
 
 def free(server: Server, name: str) -> bool:

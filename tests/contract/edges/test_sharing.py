@@ -78,10 +78,11 @@ def test_threads_leave_the_blocks_of_one_object_at_once(
         with lock:
             others = [threading.Thread(target=other) for _ in range(2)]
 
-            def others_leave(others: list[threading.Thread] = others) -> None:
+            def others_leave(patience: float = 0.2, others: list[threading.Thread] = others) -> None:
+                # At most steps they can; where this thread has the guard of the client, they wait for it.
                 leave.set()
                 for thread in others:
-                    thread.join(10)
+                    thread.join(patience)
 
             for thread in others:
                 thread.start()
@@ -90,7 +91,7 @@ def test_threads_leave_the_blocks_of_one_object_at_once(
             paused.__enter__()
         paused.__exit__()
         where = paused.where
-        others_leave()
+        others_leave(10)
         assert not lock._entered
         assert free(valkey, "shared"), f"the others left at {where}"
     assert at > 10

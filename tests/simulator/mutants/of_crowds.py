@@ -6,26 +6,23 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from pawlock.core.state.local_queue import LocalQueue
-from pawlock.core.state.records import Turn
+from pawlock.core.state.records import ServerLease
 from pawlock.core.state.schedule import Schedule
 
 __all__ = ["CLIENTS"]
 
 
-def _shifted(self: LocalQueue, server_lease: Any, *args: Any, **more: Any) -> Turn:
-    before = server_lease.used
-    turn = _hand_over(self, server_lease, *args, **more)
-    if before < server_lease.used == 10:
-        server_lease.fence += 100
-    return turn
+def _shifted(self: ServerLease, place: Any, now: float) -> None:
+    _give_to(self, place, now)
+    if self.used == 10:
+        self.fence += 100
 
 
-_hand_over = LocalQueue.hand_over
+_give_to = ServerLease.give_to
 
 CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "after ten owners a lease is known by another fence": lambda: [
-        patch.object(LocalQueue, "hand_over", _shifted)
+        patch.object(ServerLease, "give_to", _shifted)
     ],
     "a wait leaves no time for other renewals": lambda: [
         patch("pawlock.core.maintenance.outbox._PATIENCE", 60.0),

@@ -8,15 +8,14 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawlock.core.acquire import queue
+from pawlock.core.acquire import giving_up, wait
 from pawlock.core.keep import engine
-from pawlock.core.keep.engine import Engine
+from pawlock.core.lease import factory
 from pawlock.core.maintenance import renewals
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.protocol.validity import drift, valid_until
 from pawlock.core.release import outcome, release, transfer
-from pawlock.core.state.local_queue import LocalQueue
-from pawlock.core.state.records import Turn
+from pawlock.core.state.records import ServerLease, WaiterState
 from pawlock.errors import BackendUnavailable
 from pawlock.model import Grant, Release
 from tests.simulator.runtime import SimRuntime
@@ -37,7 +36,7 @@ _formula = valid_until
 
 
 def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
-    return [patch.object(where, "valid_until", formula) for where in (engine, queue, transfer)]
+    return [patch.object(where, "valid_until", formula) for where in (engine, wait, transfer)]
 
 
 class _Times:
@@ -92,13 +91,13 @@ def _clock_of(reading: str) -> Any:
 
 
 def _no_second_look(*args: Any) -> Grant:
-    _, _, options, _, granted, sent_at = args
-    return Grant(granted.fence, _formula(sent_at, granted.left_ms, options.ttl_ms), True)
+    _, plan, _, granted, sent_at = args
+    return Grant(granted.fence, _formula(sent_at, granted.left_ms, plan.options.ttl_ms), True)
 
 
-def _trusting_check(_engine: Any, options: Any, waiting: Any, wakeup: Any) -> Grant | None:
-    until = _Times.now() + options.ticket_ttl * 0.98
-    return Grant(wakeup.fence, until, False) if options.renewed else None
+def _trusting_check(_engine: Any, plan: Any, waiting: Any, wakeup: Any) -> Grant | None:
+    until = _Times.now() + plan.options.ticket_ttl * 0.98
+    return Grant(wakeup.fence, until, False) if plan.options.renewed else None
 
 
 def _deaf_to_no(engine: Any, server_lease: Any, _: Any) -> None:
@@ -116,18 +115,23 @@ async def _patient_renewal(self: SimRuntime, calls: Any, timeout: float) -> Any:
 
 
 _call_many = SimRuntime.call_many
-_next_call = queue._next_call
+_next_call = wait._next_call
 
 
-def _new_token_each_time(engine: Any, primitive: Any, options: Any, waiting: Any, *, wait: bool) -> Any:
+def _new_token_each_time(engine: Any, plan: Any, attempt: Any, waiting: Any) -> Any:
     if waiting.unanswered and not waiting.queued:
         waiting.token = engine.runtime.new_token()
-    return _next_call(engine, primitive, options, waiting, wait=wait)
+    return _next_call(engine, plan, attempt, waiting)
 
 
-def _promotes_only(self: Engine, _primitive: Any, place: Any, waiting: Any) -> None:
-    if place is not None:
-        place.promote(waiting, waiting.turn)
+def _passes_on_only(engine: Any, _: Any, attempt: Any, __: Any) -> None:
+    if attempt.hold is None and attempt.given is None:
+        giving_up._pass_turn(engine, attempt)
+    else:
+        _give_back(engine, _, attempt, __)
+
+
+_give_back = giving_up.give_back
 
 
 async def _says_lost(engine: Any, server_lease: Any, told: Any, *, unanswered: bool, again: bool) -> Release:
@@ -138,50 +142,47 @@ async def _says_lost(engine: Any, server_lease: Any, told: Any, *, unanswered: b
 _not_ours = outcome.not_ours
 
 
-async def _unknown_is_busy(*args: Any, **kwargs: Any) -> Any:
+async def _unknown_is_busy(engine: Any, plan: Any, attempt: Any) -> Any:
     try:
-        return await _win(*args, **kwargs)
+        return await _win(engine, plan, attempt)
     except BackendUnavailable:
-        args[3].sent = False
+        attempt.waiter.state = WaiterState.NEW
         return None
 
 
-async def _unknown_is_held(
-    engine: Any, primitive: Any, options: Any, waiting: Any, *args: Any, **kwargs: Any
-) -> Any:
+async def _unknown_is_held(engine: Any, plan: Any, attempt: Any) -> Any:
     try:
-        return await _win(engine, primitive, options, waiting, *args, **kwargs)
+        return await _win(engine, plan, attempt)
     except BackendUnavailable:
-        return Grant(1, engine.runtime.now() + options.ttl, True)
+        return Grant(1, engine.runtime.now() + plan.options.ttl, True)
 
 
-_win = queue.win
+_win = wait.win
 
 
-def _one_fence_for_all(self: LocalQueue, server_lease: Any, *args: Any, **more: Any) -> Turn:
-    first: Any = self.local_waiters[0] if self.local_waiters else None
-    turn = _hand_over(self, server_lease, *args, **more)
-    if first is not None and first.server_lease is server_lease:
-        first.fence = server_lease.fence
-    return turn
+def _one_fence_for_all(engine: Any, plan: Any, hold: Any, attempt: Any) -> Any:
+    lease = _own_given(engine, plan, hold, attempt)
+    if lease is not None:
+        lease.fence = hold.fence
+    return lease
 
 
-_hand_over = LocalQueue.hand_over
+_own_given = factory.own_given
 
 
-def _life_anew(self: LocalQueue, server_lease: Any, now: float, *args: Any, **more: Any) -> Turn:
-    turn = _hand_over(self, server_lease, now, *args, **more)
-    if turn is Turn.HANDED:
-        server_lease.valid_until = now + server_lease.rhythm.ttl
-    return turn
+def _life_anew(self: ServerLease, place: Any, now: float) -> None:
+    _give_to(self, place, now)
+    self.valid_until = now + self.rhythm.ttl
+
+
+_give_to = ServerLease.give_to
 
 
 async def _forgets_before_sending(*_: Any) -> Release:
     return Release.RELEASED
 
 
-async def _one_try(engine: Any, server_lease: Any, answer: Any = None) -> Release:
-    del answer
+async def _one_try(engine: Any, server_lease: Any) -> Release:
     try:
         await engine.runtime.call(
             server_lease.primitive.leave(server_lease.token, 0, 0), server_lease.options.request_timeout
@@ -194,29 +195,33 @@ async def _one_try(engine: Any, server_lease: Any, answer: Any = None) -> Releas
 CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "S2 a late message revives a dead grant": lambda: [
         watching_time(),
-        patch.object(queue, "_check", _trusting_check),
+        patch.object(wait, "_check", _trusting_check),
     ],
-    "S9 local owners share a fence": lambda: [patch.object(LocalQueue, "hand_over", _one_fence_for_all)],
-    "S9 a hand-over begins the life anew": lambda: [patch.object(LocalQueue, "hand_over", _life_anew)],
+    "S9 local owners share a fence": lambda: [
+        patch("pawlock.core.acquire.acquire.own_given", _one_fence_for_all)
+    ],
+    "S9 a hand-over begins the life anew": lambda: [patch.object(ServerLease, "give_to", _life_anew)],
     "O4 a resent release is called lost": lambda: [patch.object(release, "not_ours", _says_lost)],
     "O5 any answer to a renewal is a yes": lambda: [patch.object(renewals, "_refused", _takes_any_answer)],
     "validity from the reply": lambda: [watching_time(), *_everywhere(_from_reply)],
     "no drift": lambda: _everywhere(_without_drift),
     "validity in whole seconds": lambda: _everywhere(_whole_seconds),
-    "no look at the time after the reply": lambda: [patch.object(queue, "_held", _no_second_look)],
+    "no look at the time after the reply": lambda: [patch.object(wait, "_held", _no_second_look)],
     "the wall clock": lambda: [_clock_of("wall")],
     "a clock that stands in a suspend": lambda: [_clock_of("monotonic")],
     "the watchdog swallows a no": lambda: [patch.object(renewals, "_refused", _deaf_to_no)],
     "the loss is reported after the renewal returns": lambda: [
         patch.object(SimRuntime, "call_many", _patient_renewal)
     ],
-    "a retry takes a new token": lambda: [patch.object(queue, "_next_call", _new_token_each_time)],
-    "a cancelled acquire leaves its token": lambda: [patch.object(Engine, "drop_waiter", _promotes_only)],
+    "a retry takes a new token": lambda: [patch.object(wait, "_next_call", _new_token_each_time)],
+    "a cancelled acquire leaves its token": lambda: [
+        patch("pawlock.core.acquire.acquire.give_back", _passes_on_only)
+    ],
     "unknown is taken for busy": lambda: [patch("pawlock.core.acquire.acquire.win", _unknown_is_busy)],
     "unknown is taken for held": lambda: [patch("pawlock.core.acquire.acquire.win", _unknown_is_held)],
     "a release is not sent": lambda: [patch.object(release, "leave", _forgets_before_sending)],
     "a release is tried once": lambda: [patch.object(release, "leave", _one_try)],
-    "a waiter trusts its message alone": lambda: [patch.object(queue, "_patience", lambda *_: 1e9)],
+    "a waiter trusts its message alone": lambda: [patch.object(wait, "_patience", lambda *_: 1e9)],
 }
 """Wrong clients: each a list of patches."""
 

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 from unittest.mock import patch
 
-from pawlock.core.acquire import queue
+from pawlock.core.acquire import wait
 from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, members_of
 from pawlock.core.keep import engine
 from pawlock.core.protocol.outcomes import Busy
@@ -131,7 +131,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(Incarnations, "met", _knows_before_it_greets)
     ],
     "what a master did not answer is not sent again": lambda: [patch.object(Node, "owe", _nothing)],
-    "a token that was taken back is used by the next": lambda: [patch.object(queue, "_begin_try", _nothing)],
+    "a token that was taken back is used by the next": lambda: [patch.object(wait, "_begin_try", _nothing)],
     "a slow master is another holder": lambda: [
         patch.object(GrantVotes, "held_by", _held_by_the_silent),
         patch.object(GrantVotes, "lacking", property(lambda _: False)),
@@ -153,15 +153,15 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "the wait is sent as ttl": lambda: [patch.object(Mutex, "acquire", _wait_as_ttl)],
     "a waiter does not ask after it connects anew": lambda: [
         patch.object(SimRuntime, "_gone", _says_nothing),
-        patch.object(queue, "_patience", lambda *_: 1e9),
+        patch.object(wait, "_patience", lambda *_: 1e9),
     ],
     "S7 a grant counts before the replica has it": lambda: [
-        patch.object(queue, "ask_with_replicas", _waits_for_nobody)
+        patch.object(wait, "ask_with_replicas", _waits_for_nobody)
     ],
     "an undo sets no tombstone": lambda: [
         patch.object(engine, "TOMB_MS", 0),
         patch("pawlock.core.release.release.TOMB_MS", 0),
-        patch("pawlock.core.acquire.queue.TOMB_MS", 0),
+        patch("pawlock.core.acquire.wait.TOMB_MS", 0),
         patch("pawlock.redlock.requests.TOMB_MS", 0),
     ],
 }

@@ -10,18 +10,18 @@ import pytest
 
 import pawlock
 from pawlock.core.acquire import acquire
-from pawlock.core.acquire.grant import own
+from pawlock.core.lease.factory import own_given
 from pawlock.model import LeaseState, LossReason
 from tests.faults.rig import in_thread
 from tests.support.servers import Server
 from tests.unit.regressions.rig import between, until
 
 
-@pytest.mark.parametrize(("way", "state"), [("decide", LeaseState.HELD), ("hand_over", LeaseState.SUSPECT)])
+@pytest.mark.parametrize(("way", "state"), [("_take_end", LeaseState.HELD), ("pass_on", LeaseState.SUSPECT)])
 def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
     client: pawlock.Client, way: str, state: LeaseState
 ) -> None:
-    """The straight way, and the general one, which is taken where the last renewal had no answer."""
+    """Where the hold passes on, and where the last renewal had no answer, so that the name is given back."""
     lock = client.lock("n")
     lease = lock.acquire()
     held: list[pawlock.Lease] = []
@@ -36,7 +36,7 @@ def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
     waiters = [threading.Thread(target=wait) for _ in range(2)]
     for waiter in waiters:
         waiter.start()
-    until(lambda: sum(len(p.local_waiters) for p in client._engine.queues.local.by_key.values()) == 2)
+    until(lambda: sum(len(queue.sleepers) for queue in client._engine.queues.local.values()) == 2)
     outcomes: list[BaseException | None] = []
 
     def release() -> None:
@@ -123,15 +123,15 @@ def test_a_wait_counts_from_its_begin_where_a_hand_over_was_lost(
 ) -> None:
     lost: list[object] = []
 
-    def lost_once(engine: Any, plan: Any, handed: Any, lease: Any, began: float) -> bool:
-        if not lost and handed.server_lease is not None:
-            lost.append(handed.server_lease)
-            engine.lose(handed.server_lease, LossReason.EXPIRED)
+    def lost_once(engine: Any, plan: Any, hold: Any, attempt: Any) -> Any:
+        if not lost:
+            lost.append(hold)
+            engine.lose(hold, LossReason.EXPIRED)
             valkey.command("SET", "pawlock:n", "somebody@else:1/x", "PX", "60000")
-        return own(engine, plan, handed, lease, began)
+        return own_given(engine, plan, hold, attempt)
 
     lease = client.lock("n").acquire()
-    monkeypatch.setattr(acquire, "own", lost_once)
+    monkeypatch.setattr(acquire, "own_given", lost_once)
     waiter = in_thread(lambda: client.lock("n").acquire(timeout=1.0))
     time.sleep(0.5)
     lease.release()

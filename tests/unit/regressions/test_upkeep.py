@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 import pawlock
+from pawlock.core.acquire.acquire import _begin
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.runtime import Call, Fault, Reply
 from pawlock.core.state.client import OutboxEntry
-from pawlock.core.state.local_queue import LocalWaiter
+from pawlock.core.state.records import Attempt
 from tests.support.pace import pace
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
@@ -166,8 +167,8 @@ def test_a_close_in_a_signal_handler_does_not_wait_for_what_it_stands_on(valkey:
 
 def test_a_place_whose_keeper_is_gone_does_not_refuse_every_try(client: pawlock.Client) -> None:
     lock = client.lock("n")
-    gone = LocalWaiter()
-    client._engine.queues.local.join(lock._plan.queue_key, gone)
+    gone = Attempt("gone", 0.0, None, None, wait=True)
+    assert _begin(client._engine, lock._plan, gone)
     del gone
     lease = lock.try_acquire()
     assert lease is not None
@@ -246,7 +247,7 @@ def test_a_late_copy_of_an_interrupted_question_brings_no_lock_back(valkey: Serv
         def interrupt() -> None:
             late.wait()
             waiter.start()
-            until(lambda: any(p.local_waiters for p in list(client._engine.queues.local.by_key.values())))
+            until(lambda: any(queue.sleepers for queue in list(client._engine.queues.local.values())))
             os.kill(os.getpid(), signal.SIGUSR1)
 
         helper = threading.Thread(target=interrupt)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from unittest.mock import patch
 
-from pawlock.core.acquire import queue
+from pawlock.core.acquire import wait
 from pawlock.core.keep.engine import Engine
 from pawlock.core.maintenance import loop
 from pawlock.core.protocol.outcomes import Granted
-from pawlock.core.protocol.primitive import Primitive
-from pawlock.core.protocol.terms import Terms
 from pawlock.core.protocol.validity import valid_until
+from pawlock.core.state.plan import Plan as LockPlan
 from pawlock.core.state.records import Waiter
 from pawlock.model import Grant
 from tests.simulator import Client, Fault, Operation, Plan, run
@@ -52,7 +51,7 @@ def test_a_grant_that_a_repeated_question_finds_lives_as_long_as_it_was_asked_fo
     plan = Plan.from_json((KEPT_IN / "found-grant-is-raised.json").read_text())
     with quiet():
         result = run(plan)
-        with patch.object(queue, "_held", _taken_as_found):
+        with patch.object(wait, "_held", _taken_as_found):
             assert "before the ttl of 0.3 s is over" in run(plan).violation
     scripts = [event[3] for event in result.trace if event[1] == "n1"]
     assert not result.violation
@@ -75,10 +74,9 @@ def test_a_lost_holder_of_once_leaves_the_queue() -> None:
 
 
 def _taken_as_found(
-    engine: Engine, _: Primitive, options: Terms, mine: Waiter, granted: Granted, sent_at: float
+    engine: Engine, plan: LockPlan, _: Waiter, granted: Granted, sent_at: float
 ) -> Grant | None:
-    mine.old = None
-    valid = valid_until(sent_at, granted.left_ms, options.ttl_ms)
+    valid = valid_until(sent_at, granted.left_ms, plan.options.ttl_ms)
     return Grant(granted.fence, valid, True) if valid > engine.runtime.now() else None
 
 

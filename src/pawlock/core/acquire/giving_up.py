@@ -1,27 +1,23 @@
-"""What follows a failed acquisition: for its caller, for the server, and for later callers."""
+"""What follows an acquisition that came to nothing: for its caller, for the server, and for later callers."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from pawlock.core.acquire.first_request import waiter_of
-from pawlock.core.acquire.queue import ENDLESS
 from pawlock.core.acquire.reentry import waits_for_itself
-from pawlock.core.lease.factory import undo_lease
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault
-from pawlock.core.state.records import Waiter, WaiterState
+from pawlock.core.retry import ENDLESS
+from pawlock.core.state.local_queue import ASK
+from pawlock.core.state.records import Attempt, ServerLease, Waiter
 from pawlock.errors import AcquireTimeout
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.lease.record import HeldLease
-    from pawlock.core.state.local_queue import LocalWaiter
-    from pawlock.core.state.plan import Attempt, Plan
-    from pawlock.core.state.records import AnyLocalQueue, ServerLease
+    from pawlock.core.state.plan import Plan
 
-__all__ = ["abandon", "give_up", "pass_back", "timed_out"]
+__all__ = ["end_wait", "give_back", "timed_out"]
 
 log: logging.Logger = logging.getLogger("pawlock.acquire")
 
@@ -58,63 +54,55 @@ async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | N
     )
 
 
-async def give_up(engine: Engine, plan: Plan, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
-    """End a waiter whose time is up: nothing of it may be left on the server when the caller goes on."""
-    if waiter.busy and not waiter.unanswered:
-        waiter.become(WaiterState.NEW)
-    if local_queue is not None and local_queue.promote(waiter.successor(), waiter.turn):
-        return
-    if not waiter.sent:
+async def end_wait(engine: Engine, plan: Plan, attempt: Attempt) -> None:
+    """End a wait on the server whose time is up: nothing of it may be left there when the caller goes on."""
+    waiter = _pass_turn(engine, attempt)
+    if waiter is None:
         return
     tomb_ms = TOMB_MS if waiter.unanswered else 0
     try:
         await engine.runtime.call(
             plan.primitive.leave(waiter.token, tomb_ms, 0), plan.options.request_timeout
         )
-    except Fault:
+    except BaseException as error:
+        engine.post(plan.primitive.leave(waiter.token, TOMB_MS, 0))
+        if not isinstance(error, Fault):
+            raise
+
+
+def give_back(engine: Engine, plan: Plan, attempt: Attempt, error: BaseException) -> None:
+    """Give back whatever an acquisition has that ends with an error: refused, cancelled or interrupted. Sends nothing."""
+    lease = attempt.lease
+    if attempt.again:
+        lease.take_level()
+        return
+    with engine.guard:
+        if attempt.queue is not None:
+            attempt.queue.leave(attempt)
+    hold = attempt.given if isinstance(attempt.given, ServerLease) else attempt.hold
+    if hold is not None:
+        if lease is not None and not lease.released:
+            lease.released = True
+            engine.count_end(hold, "background")
+        engine.give_back(hold, attempt.number, attempt.who)
+        return
+    for waiter in (attempt.waiter, attempt.given):
+        if isinstance(waiter, Waiter):
+            waiter.note_unconfirmed(error)
+    waiter = _pass_turn(engine, attempt)
+    if waiter is not None:
         engine.post(plan.primitive.leave(waiter.token, TOMB_MS, 0))
 
 
-def abandon(
-    engine: Engine,
-    plan: Plan,
-    server_lease: ServerLease | None,
-    attempt: Attempt | None,
-    error: BaseException,
-) -> None:
-    """Give back whatever an acquisition has that ends with an error: refused, cancelled or interrupted. Sends nothing.
-
-    Args:
-        engine: The client's engine.
-        plan: The lock.
-        server_lease: What was asked for at once; None: nothing.
-        attempt: How it went on; None: it did not.
-        error: What it ends with.
-    """
-    if attempt is None:
-        waiter = None if server_lease is None else waiter_of(engine, server_lease, None, 0.0)
-        local_queue = None if server_lease is None else server_lease.local_queue
-    else:
-        waiter, local_queue, server_lease = attempt.waiter, attempt.local_queue, attempt.server_lease
-        if attempt.again is not None:
-            cast("HeldLease", attempt.again).take_level()
-    if server_lease is not None:
-        undo_lease(engine, server_lease)
-    if waiter is not None:
-        waiter.note_unconfirmed(error)
-        engine.drop_waiter(plan.primitive, local_queue, waiter)
-    elif attempt is not None and attempt.local_waiter is not None:
-        pass_back(engine, plan, attempt.local_waiter, attempt.who)
-
-
-def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object) -> None:
-    """Give back whatever a caller has of a name: its place in the queue, or its turn, to the next; safe to repeat."""
-    local_queue = local_waiter.local_queue
-    if local_queue is None or (local_waiter.waits and local_queue.withdraw(local_waiter)):
-        return
-    if local_waiter.server_lease is not None:
-        engine.take_back(local_waiter, who)
-        return
-    waiter = local_waiter.waiter or Waiter(engine.runtime.new_token())
-    waiter.turn = local_waiter.turn
-    engine.drop_waiter(plan.primitive, local_queue, waiter)
+def _pass_turn(engine: Engine, attempt: Attempt) -> Waiter | None:
+    """Give a turn to who sleeps first, with the ticket if there is one; else what is to be left on the server."""
+    waiter = attempt.given if isinstance(attempt.given, Waiter) else attempt.waiter
+    with engine.guard:
+        goes_on = waiter is not None and waiter.queued and not waiter.late_grants
+        woken = [] if attempt.queue is None else attempt.queue.end(attempt, waiter if goes_on else ASK)
+        attempt.last, attempt.queue, attempt.given, attempt.waiter = waiter, None, None, None
+    for place in woken:
+        place.unpark()
+    if waiter is None or (goes_on and woken) or (waiter.busy and not waiter.unanswered):
+        return None
+    return waiter if waiter.sent else None

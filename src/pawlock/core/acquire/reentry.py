@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.lease.record import HeldLease
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.state.plan import Attempt, Plan
-    from pawlock.core.state.records import ServerLease
+    from pawlock.core.state.plan import Plan
+    from pawlock.core.state.records import Attempt, ServerLease
 
 __all__ = ["holds", "taken_again", "waits_for_itself"]
 
@@ -42,7 +42,7 @@ def taken_again(engine: Engine, plan: Plan, mine: ServerLease, attempt: Attempt)
             if lease.released:
                 return None
             lease.levels += 1
-            attempt.again = lease
+            attempt.lease, attempt.again = lease, True
         return lease
     if attempt.wait and _in_block_of(lease):
         raise DeadlockDetected(

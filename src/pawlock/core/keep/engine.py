@@ -15,8 +15,7 @@ from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Background, Runtime
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
-from pawlock.core.state.local_queue import LocalQueues
-from pawlock.core.state.records import Former, LeaseRecord, ServerLease, Turn, Waiter
+from pawlock.core.state.records import LeaseRecord, ServerLease, Waiter
 from pawlock.core.state.reports import Health, Reports
 from pawlock.core.state.schedule import Schedule
 from pawlock.errors import BackendUnavailable, ClientClosed
@@ -24,7 +23,8 @@ from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.state.records import AnyLocalQueue, Handed
+    from pawlock.core.state.local_queue import LocalQueue
+    from pawlock.core.state.records import Attempt
 
 __all__ = ["Engine", "Renewed", "served"]
 
@@ -69,7 +69,7 @@ class Engine:
         self.client: ref[object] = ref(client)
         self.guard: AbstractContextManager[object] = runtime.mutex()
         self.leases: Leases = Leases(Schedule(self.guard))
-        self.queues: Queues = Queues(LocalQueues(runtime, self.guard))
+        self.queues: Queues = Queues()
         self.outbox: Outbox = Outbox()
         self.activity: Activity = Activity()
         self.health: Health = Health()
@@ -187,35 +187,36 @@ class Engine:
                 server_lease.state = LeaseState.RELEASED
         self.leases.schedule.discard(server_lease)
 
-    def promote_next(self, server_lease: ServerLease) -> bool:
-        """Have the next local waiter leave the token, in the script that queues its own; False if it does not."""
-        if server_lease.primitive.polls:
-            # Nobody can queue for it: the next one asks for itself, after its owner has left.
-            self.detach_local_queue(server_lease)
-            return False
-        former = Former(server_lease.token, server_lease.unanswered)
-        local_queue = server_lease.local_queue
-        return local_queue is not None and local_queue.promote(
-            Waiter(self.runtime.new_token(), former), server_lease.turn
-        )
+    def end_turn(self, queue: LocalQueue | None, owner: Attempt | ServerLease) -> None:
+        """Have who sleeps first in a local queue ask, now that the owner of a turn is done with it; safe to repeat."""
+        if queue is not None:
+            with self.guard:
+                woken = queue.end(owner)
+            for place in woken:
+                # The maintenance calls this, too, from a thread of its own.
+                self.runtime.run_in_owner(place.unpark)
 
-    def end_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> bool:
-        """Pass a server lease on inside the client, or the duty to leave it on the server; safe to repeat.
+    def give_back(self, hold: ServerLease, number: int, who: object) -> None:
+        """Pass on what a caller got and does not take, or leave it in the background; safe to repeat.
 
-        Returns:
-            False if nobody of this client waits, or the server lease was lost meanwhile: the caller must leave it.
+        Args:
+            hold: What it got.
+            number: Which of its owners it is.
+            who: Its thread or task.
         """
-        local_queue = server_lease.local_queue
-        turn = Turn.ALONE if local_queue is None else local_queue.hand_over(server_lease, now, number)
-        if turn is Turn.HANDED or (turn is Turn.GONE and number not in (None, server_lease.used)):
-            return True
-        self.end(server_lease)
-        # Turn.GONE: the queue has moved on without this lease, so its owner must release it.
-        return (
-            turn is Turn.REFUSED
-            and server_lease.state is not LeaseState.LOST
-            and self.promote_next(server_lease)
-        )
+        self.forget_holder(hold, who)
+        with self.guard:
+            if hold.used != number:
+                return
+            woken = [] if hold.queue is None else hold.queue.pass_on(hold, self.runtime.now())
+        for place in woken:
+            place.unpark()
+        if not woken:
+            live = hold.live
+            self.end(hold)
+            if live:
+                self.leave_in_background(hold)
+            self.detach_local_queue(hold)
 
     def finish_release(self, lease: LeaseRecord) -> None:
         """Go on in the background with a release that was cancelled or interrupted; safe to repeat."""
@@ -282,11 +283,9 @@ class Engine:
             self.background.nudge()
 
     def detach_local_queue(self, server_lease: ServerLease) -> None:
-        """Let local waiters go on without this server lease: the first of them queues on the server by itself."""
-        local_queue = server_lease.local_queue
-        if local_queue is not None:
-            local_queue.promote(Waiter(self.runtime.new_token()), server_lease.turn)
-            server_lease.local_queue = None
+        """Let the local queue go on without this server lease: who sleeps first asks the server."""
+        queue, server_lease.queue = server_lease.queue, None
+        self.end_turn(queue, server_lease)
 
     def _notify_loss(self, server_lease: ServerLease) -> None:
         watchers, server_lease.owner.watchers = server_lease.owner.watchers, None
@@ -304,39 +303,6 @@ class Engine:
     def report_loss(self, callback: Callable[[Any], object], record: object) -> None:
         """Call a user's function with the lease that was lost, in the form in which users see it."""
         self.runtime.report(partial(callback, self.reports.show(record)))
-
-    def take_back(self, handed: Handed, who: object) -> None:
-        """Pass on what a caller was handed over and did not get; safe to repeat.
-
-        Args:
-            handed: What it was handed.
-            who: Its thread or task.
-        """
-        server_lease = handed.server_lease
-        if server_lease is None:
-            return
-        lease = server_lease.owner.lease() if server_lease.owner.lease is not None else None
-        if lease is not None and not lease.released and lease.number == handed.number:
-            # Made, and never given to anybody.
-            lease.released = True
-        if server_lease.used == handed.number:
-            self.forget_holder(server_lease, who)
-            if not self.end_turn(server_lease, self.runtime.now(), handed.number):
-                self.leave_in_background(server_lease)
-
-    def drop_waiter(self, primitive: Primitive, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
-        """Pass a waiter to the next local waiter, or leave its token behind on the server."""
-        if waiter.late_grants:
-            self.post(primitive.leave(waiter.token, TOMB_MS, 0))
-            turn, waiter = waiter.turn, Waiter(self.runtime.new_token())
-            waiter.turn = turn
-        if local_queue is not None and local_queue.promote(waiter.successor(), waiter.turn):
-            return
-        if waiter.old is not None:
-            old = waiter.old
-            self.post(primitive.leave(old.token, TOMB_MS if old.unanswered else 0, 0))
-        if waiter.sent:
-            self.post(primitive.leave(waiter.token, TOMB_MS, 0))
 
     # Background -------------------------------------------------------------------------------------------------
 
@@ -385,7 +351,7 @@ class Engine:
         """In the child: forget what belongs to the parent, without touching the network."""
         self.epoch += 1
         self.guard = self.runtime.mutex()
-        self.queues.local.clear(self.guard)
+        self.queues.local = {}
         self.leases.schedule = Schedule(self.guard)
         self.leases.held, self.queues.waits = {}, {}
         if self.reports.watcher is not None:

@@ -108,7 +108,6 @@ def _too_few(doing: str, primitive: Primitive, options: Terms, count: int, and_s
 async def _undo(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter) -> None:
     token, tomb_ms = waiter.token, TOMB_MS if waiter.unanswered else 0
     # From here on the token is dead: the waiter goes on with another.
-    waiter.old = None
     waiter.restart(engine.runtime.new_token())
     try:
         await engine.runtime.call(primitive.leave(token, tomb_ms, 0), options.request_timeout)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from weakref import ref
+from typing import TYPE_CHECKING, cast
 
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.state.records import ServerLease
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.state.plan import Attempt, Plan
-    from pawlock.core.state.records import Waiter
+    from pawlock.core.state.plan import Plan
+    from pawlock.core.state.records import Attempt, Waiter
     from pawlock.model import Grant
 
-__all__ = ["make_lease", "own_grant", "undo_lease"]
+__all__ = ["make_lease", "own_given", "own_grant"]
 
 
 def make_lease(
@@ -52,32 +51,46 @@ def make_lease(
     return lease
 
 
-def undo_lease(engine: Engine, server_lease: ServerLease) -> None:
-    """Undo ``make_lease`` where no caller got the lease; safe to repeat. The caller must release the token."""
-    lease = server_lease.owner.lease() if server_lease.owner.lease is not None else None
-    if lease is not None and not lease.released:
-        lease.released = True
-        engine.count_end(server_lease, "background")
-    engine.end(server_lease)
-    engine.forget_holder(server_lease, server_lease.owner.who)
-
-
 def own_grant(engine: Engine, plan: Plan, waiter: Waiter, grant: Grant, attempt: Attempt) -> HeldLease:
     """Own what the server granted to a waiter."""
-    server_lease = ServerLease(
-        plan.primitive, plan.options, waiter.token, grant.fence, grant.valid_until, engine.runtime.now()
-    )
-    local_queue = server_lease.local_queue = attempt.local_queue
-    server_lease.unanswered = waiter.unanswered
-    server_lease.quorum = grant.quorum
-    server_lease.uncontended = waiter.ticket is None
-    if local_queue is not None:
-        local_queue.turn_holder = ref(server_lease)
-        local_queue.streak = 0
-        server_lease.turn = waiter.turn
-    server_lease.owner.who = attempt.who
-    attempt.server_lease = server_lease
-    return make_lease(
-        engine, server_lease, attempt.began,
-        counted=plan.counted, confirmed=grant.confirmed, contended=waiter.contended,
+    now, queue = engine.runtime.now(), attempt.queue
+    hold = ServerLease(plan.primitive, plan.options, waiter.token, grant.fence, grant.valid_until, now)
+    hold.unanswered = waiter.unanswered
+    hold.quorum = grant.quorum
+    hold.uncontended = waiter.ticket is None
+    hold.owner.who = attempt.who
+    attempt.hold = hold
+    if queue is not None and plan.capacity == 1:
+        with engine.guard:
+            hold.queue = queue
+            queue.granted(attempt, hold)
+    attempt.lease = lease = make_lease(
+        engine, hold, attempt.began, counted=plan.counted, confirmed=grant.confirmed,
+        contended=waiter.contended or attempt.parker is not None,
     )  # fmt: skip
+    if queue is not None and plan.capacity > 1:
+        engine.end_turn(queue, attempt)
+    return lease
+
+
+def own_given(engine: Engine, plan: Plan, hold: ServerLease, attempt: Attempt) -> HeldLease | None:
+    """Own what another caller of this client passed on; None: it was lost on the way."""
+    now, lease, owner = engine.runtime.now(), cast("HeldLease", attempt.lease), hold.owner
+    lease.server_lease, lease.number, lease.fence = hold, attempt.number, hold.fence + attempt.number
+    # From here on this plan says who may re-enter and who is notified of a loss.
+    hold.primitive, hold.options, owner.who = plan.primitive, plan.options, attempt.who
+    engine.leases.held[attempt.who, plan.primitive.key] = hold
+    # In this order: a loss from here on finds the lease.
+    lease.released = False
+    if not hold.live or now >= hold.valid_until:
+        lease.released = True
+        engine.forget_holder(hold, attempt.who)
+        engine.expired(hold, now)
+        return None
+    engine.reports.counters["handed_over"] += 1
+    if plan.options.max_hold is not None:
+        engine.limit_hold(hold, now + plan.options.max_hold)
+    if engine.reports.observer is not None:
+        engine.reports.observer.acquired(hold, attempt.began, contended=True)
+        engine.reports.observer.counted("handed_over")
+    return lease

@@ -108,7 +108,9 @@ class Terms:
 
     def _queue_group(self, o: LockOptions) -> str:
         # The callback's id cannot come again while its lock is alive.
-        behaviour = f"{id(o.on_lost)} {o.interval} {o.on_exit} {o.on_unavailable} {o.replicas}"
+        behaviour = (
+            f"{id(o.on_lost)} {o.renew} {o.interval} {o.min_hold} {o.on_exit} {o.on_unavailable} {o.replicas}"
+        )
         return f"{o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {behaviour}"
 
     def but(self, **changes: Any) -> Terms:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.outcomes import Outcome, Released
+from pawlock.core.protocol.outcomes import Released
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.core.release.decision import Step, decide, stop_and_request
 from pawlock.core.release.outcome import not_ours
 from pawlock.core.retry import pause_after, rest
 from pawlock.core.state.records import Retry, ServerLease
 from pawlock.errors import BackendError, ClientClosed, LeaseLost, NotHeld, NotSupported
-from pawlock.model import Release
+from pawlock.model import LossReason, Release
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pawlock.core.keep.engine import Engine
+    from pawlock.core.state.local_queue import Place
 
 __all__ = [
     "abandon",
@@ -35,9 +35,7 @@ __all__ = [
 log: logging.Logger = logging.getLogger("pawlock.lease")
 
 
-async def release(  # noqa: C901, PLR0912 - in one piece: every release passes through it, and pays for each call
-    engine: Engine, lease: HeldLease
-) -> Release:
+async def release(engine: Engine, lease: HeldLease) -> Release:
     """End a lease, or one level of a re-entered one.
 
     Returns:
@@ -46,66 +44,85 @@ async def release(  # noqa: C901, PLR0912 - in one piece: every release passes t
     Raises:
         NotHeld: It was released before, or belongs to the parent of this process.
     """
-    server_lease, observer = lease.server_lease, engine.reports.observer
-    queue, levels = server_lease.local_queue, lease.levels
-    granted_at = 0.0 if observer is None else server_lease.owner.granted_at
-    calls, call = engine.activity.calls, object()
+    hold, levels, observer = lease.server_lease, lease.levels, engine.reports.observer
+    granted_at, calls, call = hold.owner.granted_at, engine.activity.calls, object()
     # The outcome for observers; None: nothing has ended.
     ended: Release | str | None = None
-    refused = False
     try:
-        # Fast path: usually there are no local waiters.
-        waited_for = queue is not None and bool(queue.local_waiters)
         calls[call] = engine.runtime.who()
-        step = decide(engine, lease, waited_for=waited_for)
-        if type(step) is Step:
-            if step is Step.HANDED_OVER:
-                ended = Release.RELEASED
-                return ended
-            if step is Step.NOT_HANDED_OVER or step is Step.SEND:
-                step = stop_and_request(engine, server_lease, step)
-            if type(step) is Step and step is not Step.SEND:
-                refused = step is Step.ALREADY_RELEASED or step is Step.FORKED
-                outcome = _nothing_to_send(lease, step)
-                ended = None if step is Step.REENTRANT else outcome
-                return outcome
-        answer: Any = None
-        connection = engine.runtime.connection()
-        if connection is not None and type(step) is not Step:
+        if not _take_end(engine, lease):
+            lease.lost = not lease.is_held()
+            return Release.LOST if lease.lost else Release.RELEASED
+        ended = _end_here(engine, lease)
+        if ended is None:
             try:
-                answer = connection.ask(step, server_lease.options.request_timeout)
-                if type(answer) is not Released and not isinstance(answer, tuple):
-                    answer = await answer
-                if type(answer) is Released:  # pyright: ignore[reportUnknownArgumentType]
-                    ended = Release.RELEASED
-                    return ended
-            except Fault as fault:
-                answer = fault
-        ended = await leave(engine, server_lease, answer)  # pyright: ignore[reportUnknownArgumentType]
+                ended = await leave(engine, hold)
+            finally:
+                # Not before: who asked sooner would queue behind its own client.
+                engine.detach_local_queue(hold)
         lease.lost = ended is Release.LOST
         return ended
+    except NotHeld:
+        raise
     except BaseException:
-        if lease.released and not refused:
+        if lease.released:
             engine.finish_release(lease)
             ended = "background"
-        elif not refused and lease.levels == levels:
+        elif lease.levels == levels:
             abandon(lease)
         raise
     finally:
-        if call in calls:
-            del calls[call]
+        calls.pop(call, None)
         if observer is not None and ended is not None:
-            observer.released(server_lease.primitive, granted_at, str(ended))
+            observer.released(hold.primitive, granted_at, str(ended))
 
 
-def _nothing_to_send(lease: HeldLease, step: Step) -> Release:
-    """The outcome of a release that sends nothing."""
-    if step is Step.ALREADY_RELEASED:
-        raise NotHeld(f"release {lease.name!r}: the lease was already released", name=lease.name)
-    if step is Step.FORKED:
+def _take_end(engine: Engine, lease: HeldLease) -> bool:
+    """Mark a lease as ended by its owner; False if only one level of it ends.
+
+    Raises:
+        NotHeld: It was released before, or belongs to the parent of this process.
+    """
+    with engine.guard:
+        if lease.released:
+            raise NotHeld(f"release {lease.name!r}: the lease was already released", name=lease.name)
+        if lease.levels > 1:
+            lease.levels -= 1
+            return False
+        lease.released = True
+    if lease.inert():
         raise NotHeld(f"release {lease.name!r}: the lease belongs to the parent process", name=lease.name)
-    lease.lost = step is Step.LOST or (step is Step.REENTRANT and not lease.is_held())
-    return Release.LOST if lease.lost else Release.RELEASED
+    return True
+
+
+def _end_here(engine: Engine, lease: HeldLease) -> Release | None:
+    """End a lease inside the client: it was lost, or another caller goes on with what it held; None: neither."""
+    hold, now, held = lease.server_lease, engine.runtime.now(), (lease.who, lease.server_lease.primitive.key)
+    woken: Sequence[Place] = ()
+    with engine.guard:
+        # The hold may go on under another owner, so this one must no longer be notified of its loss.
+        hold.owner.watchers = None
+        if engine.leases.held.get(held) is hold:
+            del engine.leases.held[held]
+        lost = hold.lost or (hold.live and now >= hold.valid_until)
+        if not lost:
+            queue = hold.queue
+            woken = () if queue is None else queue.pass_on(hold, now)
+            if not woken:
+                engine.end(hold)
+                if queue is not None and not queue.sleepers:
+                    queue.end(hold)
+                    hold.queue = None
+    if lease.parked:
+        lease.wake()
+    for place in woken:
+        place.unpark()
+    if lost:
+        engine.expired(hold, now)
+        if hold.reason is LossReason.MAX_HOLD:
+            engine.leave_in_background(hold, hold.close_ms(now))
+        return Release.LOST
+    return Release.RELEASED if woken else None
 
 
 def abandon(lease: HeldLease) -> None:
@@ -178,14 +195,8 @@ def report_losses_at_exit(losses: Sequence[LeaseLost], on_exit: str, error: Base
         log.warning("%s", lost, extra={"pawlock_name": lost.name})
 
 
-async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fault | None = None) -> Release:
-    """Give the name back on the server, trying again with the same token until the lease would have expired.
-
-    Args:
-        engine: The client's engine.
-        server_lease: What is given back.
-        answer: What became of the first try, where it was made already.
-    """
+async def leave(engine: Engine, server_lease: ServerLease) -> Release:
+    """Give the name back on the server, trying again with the same token until the lease would have expired."""
     began, options = engine.runtime.now(), server_lease.options
     close_ms = server_lease.close_ms(began) if options.min_hold else 0
     unanswered, retry = False, Retry(holds=True)
@@ -193,19 +204,15 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fau
         while True:
             asked_at = engine.runtime.now()
             try:
-                if isinstance(answer, Fault):
-                    raise answer
-                if answer is None:
-                    tomb_ms = TOMB_MS if unanswered or server_lease.unanswered else 0
-                    call = server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms)
-                    answer = await engine.runtime.call(call, options.request_timeout)
+                tomb_ms = TOMB_MS if unanswered or server_lease.unanswered else 0
+                call = server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms)
+                answer = await engine.runtime.call(call, options.request_timeout)
                 if isinstance(answer, Released):
                     return Release.RELEASED
                 return await not_ours(
                     engine, server_lease, answer, unanswered=unanswered, again=retry.since is not None
                 )
             except Fault as fault:
-                answer = None
                 unanswered |= fault.maybe_applied
                 until = _until(server_lease, began, fault)
                 name = server_lease.primitive.name

@@ -9,7 +9,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pawlock.core.keep.replicas import confirm
-from pawlock.core.lease.factory import own_grant, undo_lease
+from pawlock.core.lease.factory import own_grant
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.key import Key
@@ -19,8 +19,7 @@ from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.retry import query
-from pawlock.core.state.plan import Attempt
-from pawlock.core.state.records import Waiter
+from pawlock.core.state.records import Attempt, Waiter
 from pawlock.errors import ClientClosed, ConfigurationError, NotHeld, NotSupported
 from pawlock.model import Grant
 
@@ -138,7 +137,7 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     if not engine.activity.maintenance_runs:
         engine.need_maintenance(ticket.name, "adopt")
     began, epoch = runtime.now(), engine.epoch
-    attempt = Attempt(runtime.who(), began, None, None, wait=False, or_none=False, waiter=waiter)
+    attempt = Attempt(runtime.who(), began, None, None, wait=False)
     call = plan.primitive.adopt(ticket.token, waiter.token, plan.options.ttl_ms)
     engine.activity.calls[attempt] = attempt.who
     try:
@@ -166,8 +165,10 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     except BaseException:
         # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
         if engine.epoch == epoch:
-            if attempt.server_lease is not None:
-                undo_lease(engine, attempt.server_lease)
+            if attempt.hold is not None:
+                attempt.lease.released = True
+                engine.forget_holder(attempt.hold, attempt.who)
+                engine.end(attempt.hold)
             engine.post(plan.primitive.leave(waiter.token, TOMB_MS, 0))
         raise
     finally:

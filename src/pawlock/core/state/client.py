@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 from pawlock.core.protocol.carrier import Request
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
     from contextlib import AbstractContextManager
 
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.runtime import Runtime
-    from pawlock.core.state.local_queue import LocalQueues, LocalWaiter
-    from pawlock.core.state.records import LeaseRecord, ServerLease, Waiter
+    from pawlock.core.state.local_queue import LocalQueue
+    from pawlock.core.state.records import Attempt, LeaseRecord, ServerLease
     from pawlock.core.state.schedule import Schedule
 
 __all__ = ["Activity", "ClientState", "Leases", "Outbox", "OutboxEntry", "Queues"]
@@ -48,13 +49,13 @@ class Queues:
     """Who waits. Changed by ``acquire``, and by the steps of ``state``.
 
     Attributes:
-        local: The local queues.
-        waits: What each local waiter, or each waiter on the server, waits for; the thread or task, and since when.
+        local: The local queues, by the key that the locks of one share.
+        waits: What each acquisition waits for; the thread or task, and since when.
     """
 
-    def __init__(self, local: LocalQueues) -> None:
-        self.local: LocalQueues = local
-        self.waits: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]] = {}
+    def __init__(self) -> None:
+        self.local: dict[Hashable, LocalQueue] = {}
+        self.waits: dict[Attempt, tuple[Primitive, object, float]] = {}
 
 
 class Outbox:

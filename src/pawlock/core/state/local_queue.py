@@ -1,352 +1,211 @@
-"""The local queue of one name in one client: waiters of a client stand behind one ticket on the server.
+"""The local queue of one name in one client: the callers of a client stand behind the few of them who ask the server.
 
-At any time a local queue has one *speaker* (who talks to the server for all) or one *owner* (who holds), and the others
-sleep in a queue. A turn passes in one of three ways:
+A *turn* is the right to ask the server for the name, and then to hold it. At most ``capacity`` turns are out: one for
+locks that are handed over inside the client, many for the rest, whose holders give their turn back with the grant. All
+other callers sleep here, in the order in which they came. A turn ends in one of three ways:
 
-- the owner's server lease passes to the first local waiter, without the network: the next fence of the block, at most
+- its owner passes what it holds to who sleeps first, without the network: the next fence of the block, at most
   ``handover`` times in a row, for at most 20 ms, only while at least half of a ticket's life is left, and not once
-  somebody read its token; where others were in the way of its grant, each of those who wait here then is served once,
+  somebody read its token; where others were in the way of its grant, each of those who sleep here then is served once,
   and nobody twice before the others have their turn;
-- the first local waiter becomes the speaker, with the ticket of the one before (its place in the server's queue is
-  kept), or with the token that holds, to give the name back and queue again in one script;
-- with the last owner of a run, while others wait elsewhere, the local queue and the server lease part: the first local
-  waiter speaks with a token of its own and queues on the server, while that owner still holds and then gives the name
-  back by itself.
+- it gives the name back on the server, and then who sleeps first asks: in this order, or that one would queue behind it;
+- it gives up, and who sleeps first goes on with its ticket: its place in the server's queue is kept.
 
-A local queue that is empty is closed and forgotten; who comes later opens a new one.
+With the last owner of a run, while others wait elsewhere, who sleeps first asks at once, and queues while that owner
+works: its release then grants the name to another client, and waits for no thread or task of this one to wake up.
 
-Every change of a turn is made under ``Engine.guard``. Turns are numbered: its turn_holder may pass it on again and again,
-and only the first time counts. Whoever was interrupted and has passed nothing on is gone, or its lease is lost: a waiter
-that wakes, as each does once a second, takes the turn then.
+Every step is made under ``Engine.guard``, and returns who is to be woken once that is let go. A turn is a weak
+reference: whoever was interrupted where nothing could be given back is gone, or its lease is lost, and a caller that
+wakes, as each thread does once a second, gives its turn to who sleeps first.
+
+Invariant: no more than ``capacity`` turns are out, each given once; nobody sleeps while one is free, but for a second
+after an interruption; who came first is served first.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from weakref import ref
 
-from pawlock.core.state.records import Handed, Turn, Waiter
-from pawlock.model import LeaseState
-
 if TYPE_CHECKING:
-    from pawlock.core.protocol.runtime import Parker, Runtime
-    from pawlock.core.state.records import ServerLease
-    from pawlock.errors import PawlockError
+    from pawlock.core.protocol.runtime import Parker
+    from pawlock.core.protocol.terms import Terms
 
-__all__ = ["LocalQueue", "LocalQueues", "LocalWaiter"]
+__all__ = ["ASK", "Ask", "Holding", "LocalQueue", "Place"]
 
 
-class LocalWaiter(Handed):
-    """One caller at a name, from when it joins to its lease; ``wait_error`` ends its wait with that error.
+class Ask(Enum):
+    """What a caller is given whose turn it is to ask the server, with a new token."""
+
+    ASK = "ask"
+
+
+ASK: Literal[Ask.ASK] = Ask.ASK
+
+
+class Place:
+    """Where one caller stands.
 
     Attributes:
-        parker: Where it sleeps.
-        local_queue: The one it came to.
-        waits: True once it was put into the queue; False for who found nobody and has the turn.
-        turn: The number of its turn as the speaker.
-        waiter: What it is to speak for, or None.
-        closed: True if the client was closed while it waited.
+        parker: Where it sleeps; None while it has a turn from the beginning.
+        given: What ended its sleep: ``ASK``, a ticket to go on with, or what another one held. It must use that, or
+            give it back.
+        number: Which owner of a hold that was given it is.
+        lease: What it is to get; made before it sleeps, so that who passes a hold on need not.
     """
 
-    # As attributes of the class, so that each sets only what differs.
-    local_queue: LocalQueue | None = None
-    waits: bool = False
-    turn: int = 0
-    waiter: Waiter | None = None
-    closed: bool = False
-    wait_error: PawlockError | None = None
-    state: LeaseState = LeaseState.HELD
-    parker: Parker
+    # As attributes of the class, so that an uncontended acquisition sets only what differs.
+    lost: ClassVar[bool] = False
+    parker: Parker | None = None
+    given: object | None = None
+    number: int = 0
+    lease: Any = None
+
+    def unpark(self) -> None:
+        """Wake it; from any thread, any number of times."""
+        if self.parker is not None:
+            self.parker.unpark()
+
+
+class Holding(Protocol):
+    """What is held, as far as a queue must know it; see ``records.ServerLease``."""
+
+    used: int
+    valid_until: float
+    uncontended: bool
+    options: Terms
 
     @property
-    def served(self) -> bool:
-        """True once a turn was passed to it; it must be used or passed on."""
-        return self.server_lease is not None or self.waiter is not None
+    def lost(self) -> bool:
+        """Whether it is lost."""
+        ...
 
+    def may_be_given(self) -> bool:
+        """Whether another caller may go on with it."""
+        ...
 
-# Shared by all local queues where nobody ever waited; never added to.
-_NOBODY: deque[LocalWaiter] = deque()
+    def give_to(self, place: Place, now: float) -> None:
+        """Make a caller its next owner."""
+        ...
 
 
 class LocalQueue:
     """The queue of one name; see the module.
 
+    Args:
+        key: Under which the client keeps it.
+        by_key: The client's queues; it adds itself, and takes itself out once nobody is there.
+        capacity: How many turns there are.
+
     Attributes:
-        streak: How many grants of the present run were handed over.
-        most: How many there may be.
-        turn: Counts the speakers; an owner has the turn of the speaker that it was.
-        turn_holder: Who has the turn: a caller, or the owner's server lease.
+        sleepers: Who has no turn.
+        turns: Who has one: a caller, or what it holds.
+        most: How many owners of one hold may follow its first.
+        since: When the first of them did.
     """
 
-    # As attributes of the class, so that a local queue where nobody waits sets only what differs.
-    local_waiters: deque[LocalWaiter] = _NOBODY
-    closed: bool = False
-    streak: int = 0
-    most: int = 0
-    since: float = 0.0
-    turn: int = 0
+    __slots__ = ("by_key", "capacity", "key", "most", "since", "sleepers", "turns")
 
-    def __init__(
-        self,
-        key: Hashable,
-        guard: AbstractContextManager[object],
-        by_key: dict[Hashable, LocalQueue],
-        turn_holder: LocalWaiter | ServerLease,
-    ) -> None:
-        self.turn_holder: ref[LocalWaiter | ServerLease] = ref(turn_holder)
+    def __init__(self, key: Hashable, by_key: dict[Hashable, LocalQueue], capacity: int) -> None:
         self.key: Hashable = key
-        self.guard: AbstractContextManager[object] = guard
         self.by_key: dict[Hashable, LocalQueue] = by_key
+        self.capacity: int = capacity
+        self.sleepers: deque[Place] = deque()
+        self.turns: list[ref[Place | Holding]] = []
+        self.most: int = 0
+        self.since: float = 0.0
+        by_key[key] = self
 
-    def is_orphaned(self, turn_holder: ref[LocalWaiter | ServerLease]) -> bool:
-        """Whether who has the turn will not pass it on."""
-        holder = turn_holder()
-        return holder is None or holder.state is LeaseState.LOST
-
-    def promote(self, waiter: Waiter, turn: int, parting: ServerLease | None = None) -> bool:
-        """Make the first local waiter the speaker; False if nobody sleeps, and then the local queue is closed.
-
-        Args:
-            waiter: What to speak for; the local waiter's from here on.
-            turn: Which turn it is that is passed on. One that was passed on before is not passed on again.
-            parting: The server lease of the last owner of a run, which the queue goes on without: the next local waiter
-                queues on the server while that owner still works. Its release then grants the name to another client
-                at once, and waits for no thread or task of this client to wake up.
-        """
-        local_waiter: LocalWaiter | None = None
-        try:
-            while local_waiter is None:
-                found = self._first()
-                with self.guard:
-                    if self.turn != turn:
-                        return True
-                    if not self.local_waiters:
-                        self.closed = True
-                        if self.key in self.by_key and self.by_key[self.key] is self:
-                            del self.by_key[self.key]
-                        if parting is not None:
-                            parting.local_queue = None
-                        return False
-                    if found is not None and self.local_waiters[0] is found[0]:
-                        if parting is not None:
-                            parting.local_queue, self.streak = None, 0
-                        local_waiter, self.turn_holder = found
-                        self.turn += 1
-                        local_waiter.turn = waiter.turn = self.turn
-                        local_waiter.waiter = waiter
-                        del self.local_waiters[0]
-            local_waiter.parker.unpark()
-        except BaseException:
-            if local_waiter is not None:
-                local_waiter.parker.unpark()
-            raise
+    def begin(self, place: Place) -> bool:
+        """Give a turn to a caller that comes; False if it must sleep, or leave."""
+        if self.sleepers or (len(self.turns) >= self.capacity and not self._forget_gone()):
+            return False
+        self.turns.append(ref(place))
         return True
 
-    def _first(self) -> tuple[LocalWaiter, ref[LocalWaiter | ServerLease]] | None:
-        """Who sleeps first, and what refers to it; a step must see that it still is the first."""
-        try:
-            first = self.local_waiters[0]
-        except IndexError:
-            return None
-        return first, ref(first)
+    def granted(self, place: Place, hold: Holding) -> None:
+        """What a caller was granted has its turn from here on."""
+        for index, turn in enumerate(self.turns):
+            if turn() is place:
+                self.turns[index] = ref(hold)
 
-    def hand_over(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
-        """Pass an owner's server lease to the first local waiter if it may; the owner must not touch it again.
+    def pass_on(self, hold: Holding, now: float) -> list[Place]:
+        """Give what is held to who sleeps first.
 
         Args:
-            server_lease: What is passed on.
+            hold: What its owner is done with; if this returns somebody, the owner must not touch it again.
             now: The present.
-            number: Which of its owners passes it on; None if that is sure.
+
+        Returns:
+            Who is to be woken. None: it is not passed on; it must be left on the server, and its turn ended after that.
         """
-        used, streak = server_lease.used, self.streak
-        most = self.most if streak else self._run_limit(server_lease)
-        may = streak < most and self._may_hand_over(server_lease, now)
-        local_waiter: LocalWaiter | None = None
-        try:
-            with self.guard:
-                if self.turn != server_lease.turn:
-                    return Turn.GONE
-                if server_lease.used != (used if number is None else number):
-                    return Turn.HANDED
-                if not self.local_waiters:
-                    if self.key in self.by_key and self.by_key[self.key] is self:
-                        del self.by_key[self.key]
-                    self.closed = True
-                    return Turn.ALONE
-                if (
-                    not may
-                    or server_lease.owner.shown
-                    or server_lease.state is not LeaseState.HELD
-                    or server_lease.used != used
-                ):
-                    self.streak = 0
-                    return Turn.REFUSED
-                if streak == 0:
-                    self.since, self.most = now, most
-                local_waiter = self.local_waiters[0]
-                self.streak = streak + 1
-                server_lease.used = local_waiter.number = used + 1
-                local_waiter.fence, local_waiter.server_lease = (
-                    server_lease.fence + server_lease.used,
-                    server_lease,
-                )
-                # Nobody's, until the one that was woken takes it: the last holder may wait for something else by then.
-                server_lease.owner.granted_at, server_lease.owner.who = now, None
-                server_lease.owner.lease = local_waiter.lease
-                del self.local_waiters[0]
-            local_waiter.parker.unpark()
-        except BaseException:
-            if local_waiter is not None:
-                local_waiter.parker.unpark()
-            raise
-        return Turn.HANDED
+        if not self.sleepers or not self._has_turn(hold) or not self._may_pass_on(hold, now):
+            return []
+        first = self.sleepers.popleft()
+        hold.give_to(first, now)
+        woken = [first]
+        if hold.used >= self.most and not hold.uncontended:
+            woken += self.end(hold)
+        return woken
 
-    def _run_limit(self, server_lease: ServerLease) -> int:
-        """How many grants a run may have that begins now."""
-        # Who comes back meanwhile waits for the next run, as those do who wait elsewhere.
-        most = server_lease.options.handover
-        return most if server_lease.uncontended else min(most, len(self.local_waiters))
+    def end(self, owner: Place | Holding, given: object = ASK) -> list[Place]:
+        """End a turn, and give it to who sleeps first; safe to repeat.
 
-    def _may_hand_over(self, server_lease: ServerLease, now: float) -> bool:
-        """Whether the rules allow a hand-over by the present owner; only its state can change while it is the owner."""
-        options = server_lease.options
+        Args:
+            owner: Who has the turn.
+            given: What the next one gets: ``ASK``, or a ticket to go on with.
+
+        Returns:
+            Who is to be woken; None: nobody sleeps, and what was to be given is still the owner's.
+        """
+        before = len(self.turns)
+        self.turns = [turn for turn in self.turns if turn() is not owner]
+        return self._serve(given) if len(self.turns) < before else []
+
+    def leave(self, place: Place) -> bool:
+        """Take a caller out of the queue; False if it was given something first, and then it must use or return it."""
+        if place.given is not None or place not in self.sleepers:
+            return place.given is None
+        self.sleepers.remove(place)
+        return True
+
+    def heal(self) -> list[Place]:
+        """Give the turns of those that are gone to who sleeps first; who is to be woken."""
+        return self._serve(ASK) if self._forget_gone() else []
+
+    def _serve(self, given: object) -> list[Place]:
+        if self.sleepers:
+            first = self.sleepers.popleft()
+            first.given = given
+            self.turns.append(ref(first))
+            return [first]
+        if not self.turns and self.by_key.get(self.key) is self:
+            del self.by_key[self.key]
+        return []
+
+    def _forget_gone(self) -> bool:
+        self.turns = [turn for turn in self.turns if not _is_gone(turn())]
+        return len(self.turns) < self.capacity
+
+    def _has_turn(self, hold: Holding) -> bool:
+        return any(turn() is hold for turn in self.turns)
+
+    def _may_pass_on(self, hold: Holding, now: float) -> bool:
+        options = hold.options
+        if hold.used == 0:
+            # Who comes back meanwhile waits for the next run, as those do who wait elsewhere.
+            most = options.handover
+            self.since, self.most = now, most if hold.uncontended else min(most, len(self.sleepers))
         return (
-            server_lease.used < options.handover
-            and not server_lease.failures
-            and not server_lease.unanswered
-            and server_lease.valid_until - now >= options.ticket_ttl / 2
-            and (self.streak == 0 or now - self.since < options.hand_over_for)
+            hold.used < options.handover
+            and hold.may_be_given()
+            and hold.valid_until - now >= options.ticket_ttl / 2
+            and (hold.used == 0 or now - self.since < options.hand_over_for)
         )
 
-    def take_orphan(self, local_waiter: LocalWaiter, token: str) -> bool:
-        """Become the speaker, with a new token, if the turn_holder is gone and ``local_waiter`` is first."""
-        gone = self.turn_holder
-        if not self.is_orphaned(gone):
-            return False
-        waiter = Waiter(token)
-        turn_holder: ref[LocalWaiter | ServerLease] = ref(local_waiter)
-        with self.guard:
-            if (
-                self.turn_holder is not gone
-                or not self.local_waiters
-                or self.local_waiters[0] is not local_waiter
-            ):
-                return False
-            self.turn_holder = turn_holder
-            self.turn += 1
-            local_waiter.turn = waiter.turn = self.turn
-            local_waiter.waiter = waiter
-            del self.local_waiters[0]
-        return True
 
-    def withdraw(self, local_waiter: LocalWaiter) -> bool:
-        """Take a local waiter out of the queue; False if its turn came first, and then it must use it or pass it on."""
-        while True:
-            local_waiters = self.local_waiters
-            try:
-                at = local_waiters.index(local_waiter)
-            except ValueError:
-                at = -1
-            with self.guard:
-                if local_waiter.server_lease is not None or local_waiter.waiter is not None:
-                    return False
-                if at < 0:
-                    return True
-                try:
-                    if local_waiters[at] is local_waiter:
-                        del local_waiters[at]
-                        return True
-                except IndexError:
-                    # Others left meanwhile.
-                    continue
-
-    def dismiss(self) -> None:
-        """Wake every local waiter because the client closes."""
-        with self.guard:
-            local_waiters = self.local_waiters
-            self.local_waiters = _NOBODY
-            self.closed = True
-            if self.key in self.by_key and self.by_key[self.key] is self:
-                del self.by_key[self.key]
-        for local_waiter in tuple(local_waiters):
-            local_waiter.closed = True
-            local_waiter.parker.unpark()
-
-
-class LocalQueues:
-    """All local queues of one client.
-
-    Args:
-        runtime: The runtime of the API.
-        guard: Held for each step in any of the local queues.
-    """
-
-    __slots__ = ("_guard", "_runtime", "by_key")
-
-    def __init__(self, runtime: Runtime, guard: AbstractContextManager[object]) -> None:
-        self._runtime = runtime
-        self._guard = guard
-        self.by_key: dict[Hashable, LocalQueue] = {}
-
-    def join(self, key: Hashable, local_waiter: LocalWaiter) -> LocalQueue:
-        """Come to a name: with the turn, or into its queue (``local_waiter.waits``)."""
-        local_waiter.parker = self._runtime.parker()
-        added = (local_waiter,)
-        while True:
-            local_queues = self.by_key
-            local_queue = local_queues.get(key)
-            if local_queue is None:
-                # Noted before others can find it: interrupted from here on, the caller passes its turn on.
-                mine = local_waiter.local_queue = LocalQueue(key, self._guard, local_queues, local_waiter)
-                # One step under the interpreter's lock: two callers cannot both open the local queue.
-                local_queue = local_queues.setdefault(key, mine)
-                if local_queue is mine:
-                    return mine
-            turn_holder = local_queue.turn_holder
-            kept = not local_queue.is_orphaned(turn_holder)
-            waiters: deque[LocalWaiter] = deque() if local_queue.local_waiters is _NOBODY else _NOBODY
-            with local_queue.guard:
-                # Somebody has its turn, who will pass it on.
-                if not local_queue.closed and (
-                    local_queue.local_waiters or (kept and local_queue.turn_holder is turn_holder)
-                ):
-                    if local_queue.local_waiters is _NOBODY:
-                        local_queue.local_waiters = waiters
-                    local_waiter.local_queue = local_queue
-                    local_waiter.waits = True
-                    local_queue.local_waiters += added
-                    return local_queue
-            if self._inherit(local_queue, local_waiter):
-                return local_queue
-
-    @staticmethod
-    def _inherit(local_queue: LocalQueue, local_waiter: LocalWaiter) -> bool:
-        """Take the turn of a caller that was interrupted where nothing could be cleaned up."""
-        gone = local_queue.turn_holder
-        if not local_queue.is_orphaned(gone):
-            return False
-        turn_holder: ref[LocalWaiter | ServerLease] = ref(local_waiter)
-        with local_queue.guard:
-            if local_queue.closed or local_queue.local_waiters or local_queue.turn_holder is not gone:
-                return False
-            local_queue.turn_holder = turn_holder
-            local_queue.turn += 1
-            local_waiter.turn = local_queue.turn
-            local_waiter.local_queue = local_queue
-        return True
-
-    def dismiss(self) -> None:
-        """Wake all local waiters of all local queues because the client closes."""
-        for local_queue in list(self.by_key.values()):
-            local_queue.dismiss()
-
-    def clear(self, guard: AbstractContextManager[object]) -> None:
-        """Forget everything, as after a fork: the local waiters are threads of the parent."""
-        self.by_key = {}
-        self._guard = guard
-
-    def __len__(self) -> int:
-        return len(self.by_key)
+def _is_gone(owner: Place | Holding | None) -> bool:
+    return owner is None or owner.lost

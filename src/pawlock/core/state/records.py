@@ -15,35 +15,32 @@ the block that the grant reserved, and its own lease token.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import ref
 
 from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.state.local_queue import Place
 from pawlock.errors import BackendError, BackendUnavailable, NotSupported, PawlockError
 from pawlock.model import LeaseState, LossReason, QuorumInfo
 
 if TYPE_CHECKING:
     from collections import OrderedDict
-    from collections.abc import Hashable, Sized
-    from weakref import ref
 
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.runtime import Parker, StopSignal
     from pawlock.core.protocol.terms import Rhythm, Terms
+    from pawlock.core.state.local_queue import LocalQueue
 
 __all__ = [
     "NEXT",
-    "AnyLocalQueue",
+    "Attempt",
     "Blocker",
-    "Former",
-    "Handed",
     "LeaseRecord",
     "Owner",
     "Retry",
     "ServerLease",
     "Ticket",
-    "Turn",
     "Waiter",
     "WaiterState",
     "loss_from",
@@ -91,31 +88,6 @@ class LeaseRecord:
             parker.unpark()
 
 
-class AnyLocalQueue(Protocol):
-    """The local queue of a name, as leases and waiters know it; see ``local_queue.LocalQueue``."""
-
-    turn_holder: ref[Any]
-    key: Hashable
-    by_key: dict[Hashable, Any]
-    closed: bool
-    streak: int
-    most: int
-    turn: int
-
-    @property
-    def local_waiters(self) -> Sized:
-        """Who waits there."""
-        ...
-
-    def promote(self, waiter: Waiter, turn: int, parting: ServerLease | None = None) -> bool:
-        """Make the first local waiter the speaker."""
-        ...
-
-    def hand_over(self, server_lease: ServerLease, now: float, number: int | None = None) -> Turn:
-        """Pass an owner's server lease to the first local waiter."""
-        ...
-
-
 class Owner:
     """Who has a server lease now: handed over inside the client, it gets another one.
 
@@ -159,8 +131,7 @@ class ServerLease:
         owner: Who has it.
         rhythm: When it is renewed, and for how long.
         failures: How many renewals in a row got no answer.
-        local_queue: The local queue it belongs to, or None.
-        turn: The turn of that queue in which it was granted.
+        queue: The local queue in which it has a turn; None: in none.
         bucket: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
         quorum: Says how several servers granted it (``lease.quorum``); None with one.
@@ -196,16 +167,36 @@ class ServerLease:
             self.limit_hold(now + options.max_hold)
         # What each release reads: an attribute of the object is found at once, one of the class by a search.
         self.state: LeaseState = LeaseState.HELD
-        self.local_queue: AnyLocalQueue | None = None
+        self.queue: LocalQueue | None = None
         self.quorum: Callable[[], QuorumInfo] | None = None
         self.unanswered: bool = False
-        self.turn: int = 0
         self.used: int = 0
 
     @property
     def live(self) -> bool:
         """True while it is neither lost nor released; says nothing of the clock."""
         return self.state is LeaseState.HELD or self.state is LeaseState.SUSPECT
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is lost."""
+        return self.state is LeaseState.LOST
+
+    def may_be_given(self) -> bool:
+        """Whether another caller of this client may go on with it."""
+        return (
+            self.state is LeaseState.HELD
+            and not self.failures
+            and not self.unanswered
+            and not self.owner.shown
+        )
+
+    def give_to(self, place: Place, now: float) -> None:
+        """Make a caller of this client its next owner, with the next fence of its block."""
+        self.used += 1
+        place.given, place.number = self, self.used
+        # Nobody's, until the one that was woken takes it: the last holder may wait for something else by then.
+        self.owner.granted_at, self.owner.who, self.owner.lease = now, None, ref(place.lease)
 
     @property
     def is_dropped(self) -> bool:
@@ -318,18 +309,6 @@ class Blocker(NamedTuple):
     outcomes: dict[str, str] | None = None
 
 
-class Former(NamedTuple):
-    """A token of this client that holds the name, and is to be left in the script that queues its waiter.
-
-    Attributes:
-        token: The token.
-        unanswered: True once a request of it got no reply.
-    """
-
-    token: str
-    unanswered: bool = False
-
-
 class Ticket:
     """A waiter's ticket in the server's queue.
 
@@ -347,26 +326,6 @@ class Ticket:
         self.valid_until: float = valid_until
 
 
-class Handed:
-    """What a caller was handed by another of its client.
-
-    Attributes:
-        server_lease: The server lease; it must be owned or passed on. None: nothing.
-        number: Which of its owners the caller is.
-        fence: The fence that came with it.
-        lease: What the caller will hold, made beforehand; or None.
-    """
-
-    server_lease: ServerLease | None = None
-    number: int = 0
-    fence: int = 0
-    lease: ref[LeaseRecord] | None = None
-
-
-_KEPT = ("old", "retry", "blocker", "stop", "met", "turn")
-_PARTS = ("retry", "ticket")
-
-
 class Waiter:
     """A token that wants a name.
 
@@ -374,40 +333,22 @@ class Waiter:
         token: The server token; a new one after each restart.
         state: What the server knows of the token.
         unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
-        answer: A reply that is still to be read, and when its question was sent.
-        answered: True if the server's last answer was read, and is still to be acted on.
         late_grants: How often in a row its grant had to be asked for again: it came late, or had a ticket's life.
         ticket: Its ticket, once it has had one; None before.
         blocker: Who was in its way.
-        old: A token that is to be left with the next request; or None.
         retry: Since when the server gives no answer; None: it never failed to.
-        channel: On which it hears hand-offs.
-        stop: Ends the wait once it is set, or None.
-        wait_error: Ends the wait with this error, or None.
-        met: True if somebody of the same client was in the way.
-        turn: Which turn of the local queue it speaks in.
     """
 
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
     state: WaiterState = WaiterState.NEW
     unanswered: bool = False
-    answer: tuple[Outcome, float] | None = None
-    answered: bool = False
     late_grants: int = 0
     ticket: Ticket | None = None
     blocker: Blocker = Blocker()
-    old: Former | None = None
     retry: Retry | None = None
-    channel: str = ""
-    stop: StopSignal | None = None
-    wait_error: PawlockError | None = None
-    met: bool = False
-    turn: int = 0
 
-    def __init__(self, token: str, old: Former | None = None) -> None:
+    def __init__(self, token: str) -> None:
         self.token: str = token
-        if old is not None:
-            self.old = old
 
     @property
     def sent(self) -> bool:
@@ -432,7 +373,7 @@ class Waiter:
     @property
     def contended(self) -> bool:
         """Whether anybody was seen to be in the way."""
-        return self.met or self.ticket is not None or self.blocker.holder is not None
+        return self.ticket is not None or self.blocker.holder is not None
 
     def become(self, state: WaiterState) -> None:
         """Go to another state, as ``NEXT`` has it; to the same one is no step."""
@@ -453,39 +394,54 @@ class Waiter:
             self.retry = Retry()
         return self.retry
 
-    def missed(self) -> None:
-        """A request got no reply: it may still come to the server."""
-        self.unanswered = True
-        if self.old is not None and not self.old.unanswered:
-            self.old = self.old._replace(unanswered=True)
+    def note_unconfirmed(self, error: BaseException) -> None:
+        """What was sent last may still be on its way if ``error`` is no word of the server, but a cancel or Ctrl-C."""
+        if not isinstance(error, PawlockError) and self.sent:
+            self.unanswered = True
 
     def restart(self, token: str) -> None:
         """Begin anew with a new token; only what concerns the wait as a whole is kept, and who is shown to wait."""
         secret, _, _ = token.partition("@")
         _, at, shown = self.token.partition("@")
-        if at:
-            token = f"{secret}@{shown}"
-        kept = {name: getattr(self, name) for name in _KEPT}
+        blocker, retry = self.blocker, self.retry
         self.__dict__.clear()
-        self.__dict__.update(kept, token=token)
-
-    def successor(self) -> Waiter:
-        """The same waiter for the next speaker; what the speaker of before has of it stays as it is."""
-        successor = Waiter(self.token)
-        parts = {name: copy(self.__dict__[name]) for name in _PARTS if name in self.__dict__}
-        successor.__dict__.update(self.__dict__, **parts)
-        return successor
-
-    def note_unconfirmed(self, error: BaseException) -> None:
-        """What was sent last may still be on its way if ``error`` is no word of the server, but a cancel or Ctrl-C."""
-        if not isinstance(error, PawlockError) and self.sent:
-            self.missed()
+        self.token = f"{secret}@{shown}" if at else token
+        self.blocker, self.retry = blocker, retry
 
 
-class Turn(Enum):
-    """What became of a server lease whose owner is done with it."""
+class Attempt(Place):
+    """One acquisition, from its first step to its lease: all that is to be given back if it comes to nothing.
 
-    HANDED = "a local waiter owns it now"
-    REFUSED = "somebody sleeps, but it may not be handed over"
-    ALONE = "nobody sleeps, and the place is closed"
-    GONE = "the place went on without this server lease before"
+    Args:
+        who: The thread or task that wants it.
+        began: When it began, on the runtime's clock.
+        until: When it gives up; None: never.
+        stop: Ends the wait once it is set.
+        wait: False to try once, and not queue.
+
+    Attributes:
+        queue: The local queue that it came to.
+        waiter: What it asks the server for.
+        last: The same, once it is passed on or given up, for the error of a wait that is over.
+        hold: What the server granted.
+        again: Whether its lease is one that its thread or task has, held once more.
+        channel: On which it hears the server.
+        wait_error: Ends its wait with this error, or None.
+    """
+
+    queue: LocalQueue | None = None
+    waiter: Waiter | None = None
+    last: Waiter | None = None
+    hold: ServerLease | None = None
+    again: bool = False
+    channel: str = ""
+    wait_error: PawlockError | None = None
+
+    def __init__(
+        self, who: object, began: float, until: float | None, stop: StopSignal | None, *, wait: bool
+    ) -> None:
+        self.who: object = who
+        self.began: float = began
+        self.until: float | None = until
+        self.stop: StopSignal | None = stop
+        self.wait: bool = wait

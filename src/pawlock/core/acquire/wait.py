@@ -1,4 +1,4 @@
-"""A token on its way to a grant: ask, queue, wait, ask again.
+"""A token on its way to a grant: ask, queue, wait, ask again; and the sleep of those who have no turn to ask.
 
 Rules (each guards against an interleaving that was seen to break a lock):
 
@@ -20,11 +20,10 @@ from pawlock.core.keep.replicas import ask_with_replicas
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.outcomes import Busy, Dead, Full, Gone, Granted, Outcome, Queued
-from pawlock.core.protocol.primitive import TOMB_MS, Leaving
+from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import DEAF, Fault, FaultKind, Wakeup
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.retry import (
-    ENDLESS,
     NO_SIGN_WITHIN,
     STOP_POLL,
     check_stop,
@@ -34,17 +33,16 @@ from pawlock.core.retry import (
     pause_after,
     rest,
 )
-from pawlock.core.state.records import Blocker, Ticket, WaiterState
+from pawlock.core.state.records import Attempt, Blocker, Ticket, Waiter, WaiterState
 from pawlock.errors import ClockDrift, QueueFull, ScriptError
 from pawlock.model import Grant
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.protocol.primitive import PolledPrimitive, Primitive
-    from pawlock.core.protocol.terms import Terms
-    from pawlock.core.state.records import Waiter
+    from pawlock.core.state.plan import Plan
 
-__all__ = ["ENDLESS", "poll", "read_answer", "win"]
+__all__ = ["sleep", "win"]
 
 log: logging.Logger = logging.getLogger("pawlock.acquire")
 
@@ -55,67 +53,98 @@ _FOREIGN_POLL = 0.05
 _DEAF_POLL = 0.05
 
 
-async def win(
-    engine: Engine,
-    primitive: Primitive,
-    options: Terms,
-    waiter: Waiter,
-    until: float | None,
-    *,
-    wait: bool,
-) -> Grant | None:
-    """Drive a waiter to its grant.
+async def sleep(engine: Engine, plan: Plan, attempt: Attempt) -> bool:
+    """Sleep in the local queue until something is given; False: the caller does not wait, or its time is up.
+
+    Raises:
+        NotAcquired: The caller was asked to stop.
+        ClientClosed: The client was closed.
+    """
+    queue, parker, runtime = attempt.queue, attempt.parker, engine.runtime
+    if queue is None or parker is None or not attempt.wait:
+        return False
+    _note_wait(engine, plan, attempt)
+    while attempt.given is None:
+        engine.check_open(plan.primitive.name)
+        check_stop(attempt.stop, plan.primitive.name)
+        if attempt.wait_error is not None:
+            raise attempt.wait_error
+        left = inf if attempt.until is None else attempt.until - runtime.now()
+        if left <= 0:
+            with engine.guard:
+                if queue.leave(attempt):
+                    attempt.queue = None
+                    return False
+            continue
+        recheck = STOP_POLL if attempt.stop is not None else runtime.recheck_after
+        pause = left if recheck is None else min(left, recheck)
+        resting = parker.rest(None if pause == inf else pause)
+        woken = resting if isinstance(resting, bool) else await resting
+        if not woken and attempt.given is None:
+            with engine.guard:
+                healed = queue.heal()
+            for place in healed:
+                place.unpark()
+    engine.check_open(plan.primitive.name)
+    return True
+
+
+def _note_wait(engine: Engine, plan: Plan, attempt: Attempt) -> None:
+    """Have who looks for deadlocks see a wait that begins now."""
+    if attempt not in engine.queues.waits:
+        engine.queues.waits[attempt] = plan.primitive, attempt.who, attempt.began
+        engine.watch()
+
+
+async def win(engine: Engine, plan: Plan, attempt: Attempt) -> Grant | None:
+    """Drive the waiter of an attempt to its grant.
 
     Args:
         engine: The client's engine.
-        primitive: What to send.
-        options: The lock's options.
-        waiter: The waiter, with ``busy`` False; on None or an error the caller must pass it on or leave it.
-        until: When to give up, on the runtime's clock; None never.
-        wait: False to try once and not queue.
+        plan: The lock.
+        attempt: Whose; with its waiter.
 
     Returns:
         The grant, or None if somebody else holds the name and the time is up.
     """
+    waiter = attempt.waiter or Waiter("")
+    attempt.channel = engine.runtime.channel()
+    if attempt.parker is not None and plan.primitive.polls:
+        # Another of this client had it just now: who asks at once would always be sooner than those who poll.
+        await _poll(engine, plan, attempt, waiter, share=engine.runtime.random())
     while True:
-        if not waiter.answered:
-            answer = await _ask(engine, primitive, options, waiter, until, wait=wait)
-            if answer is None:
-                return None
-            grant = _read(engine, primitive, options, waiter, *answer)
-            if grant is not None:
-                return grant
-        waiter.answered = False
+        answer = await _ask(engine, plan, attempt, waiter)
+        if answer is None:
+            return None
+        grant = _read(engine, plan, waiter, *answer)
+        if grant is not None:
+            return grant
+        if attempt.wait_error is not None:
+            raise attempt.wait_error
         if waiter.busy:
-            if not wait or not await poll(
-                engine, primitive, waiter, until, share=1 + engine.runtime.random()
-            ):
+            if not await _poll(engine, plan, attempt, waiter, share=1 + engine.runtime.random()):
                 return None
-            continue
-        if waiter.wait_error is not None:
-            raise waiter.wait_error
-        if waiter.queued:
-            grant = await _listen(engine, primitive, options, waiter, until)
-            if grant is not None or (until is not None and engine.runtime.now() >= until):
+        elif waiter.queued:
+            grant = await _listen(engine, plan, attempt, waiter)
+            if grant is not None or engine.runtime.now() >= (attempt.until or inf):
                 return grant
 
 
-async def poll(
-    engine: Engine, primitive: Primitive, waiter: Waiter, until: float | None, *, share: float
-) -> bool:
+async def _poll(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter, *, share: float) -> bool:
     """Rest before the next try for a key that other programs share; False if there is none, or the time is up.
 
     Args:
         engine: The client's engine.
-        primitive: What is asked for.
-        waiter: Who asks.
-        until: When to give up; None: never.
+        plan: The lock.
+        attempt: Who waits.
+        waiter: What it asks for.
         share: For how many of the shortest pauses to rest.
     """
-    runtime, pause = engine.runtime, _FOREIGN_POLL * share
-    left = inf if until is None else until - runtime.now()
-    if not primitive.polls or left <= 0:
+    runtime, primitive, pause = engine.runtime, plan.primitive, _FOREIGN_POLL * share
+    left = inf if attempt.until is None else attempt.until - runtime.now()
+    if not (primitive.polls and attempt.wait) or left <= 0:
         return False
+    _note_wait(engine, plan, attempt)
     if waiter.blocker.holder_ms >= 0:
         pause = min(pause, (waiter.blocker.holder_ms + 1) / 1000)
     tries = left > _FOREIGN_POLL
@@ -126,53 +155,30 @@ async def poll(
         await (runtime.sleep(pause) if hears is None else runtime.hear(hears, pause))
     except Fault as fault:
         raise to_error(fault, primitive.name, "acquire") from fault
-    check_stop(waiter.stop, primitive.name)
-    if waiter.wait_error is not None:
-        raise waiter.wait_error
+    check_stop(attempt.stop, primitive.name)
+    if attempt.wait_error is not None:
+        raise attempt.wait_error
     return tries
 
 
-def _next_call(
-    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, *, wait: bool
-) -> Request:
-    channel = engine.runtime.channel()
+def _next_call(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> Request:
+    options, channel = plan.options, engine.runtime.channel()
     if waiter.queued or waiter.late_grants:
-        return primitive.renew(waiter.token, options.ttl_ms, options.ticket_ms, channel)
-    if waiter.old is not None:
-        old = Leaving(waiter.old.token, TOMB_MS if waiter.old.unanswered else 0)
-        return primitive.swap(
-            old, waiter.token, options.ttl_ms, options.ticket_ms,
-            block=options.block, channel=channel, max_waiters=options.max_waiters,
-        )  # fmt: skip
-    return primitive.acquire(
+        return plan.primitive.renew(waiter.token, options.ttl_ms, options.ticket_ms, channel)
+    return plan.primitive.acquire(
         waiter.token, options.ttl_ms, options.ticket_ms,
-        wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
+        wait=attempt.wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
     )  # fmt: skip
 
 
-def read_answer(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter) -> Grant | None:
-    """Read the answer that a waiter brings along; ``win`` goes on from there if it is no grant."""
-    if waiter.answer is None:
-        return None
-    (outcome, sent_at), waiter.answer = waiter.answer, None
-    waiter.answered = True
-    return _read(engine, primitive, options, waiter, outcome, sent_at)
-
-
-async def _ask(
-    engine: Engine,
-    primitive: Primitive,
-    options: Terms,
-    waiter: Waiter,
-    until: float | None,
-    *,
-    wait: bool,
-) -> tuple[Outcome, float] | None:
-    """Ask until there is an answer; it, and when it was asked for. None: the time is up, and somebody else held it."""
-    runtime, retry, was_held = engine.runtime, waiter.failing(), waiter.busy or waiter.queued
+async def _ask(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> tuple[Outcome, float] | None:
+    """Ask until there is an answer, and say when it was asked; None: the time is up, and it was held before."""
+    runtime, primitive, options, until = engine.runtime, plan.primitive, plan.options, attempt.until
+    was_held, retry = waiter.busy or waiter.queued, waiter.retry
     if waiter.busy:
         _begin_try(engine, primitive, waiter)
-    retry.attempt = 0
+    if retry is not None:
+        retry.attempt = 0
     call: Request | None = None
     while True:
         asked_at = runtime.now()
@@ -180,7 +186,7 @@ async def _ask(
         try:
             if not runtime.channel():
                 await runtime.ready(budget)
-            call = _next_call(engine, primitive, options, waiter, wait=wait)
+            call = _next_call(engine, plan, attempt, waiter)
             waiter.asks()
             sent_at = runtime.now()
             if not options.replicas:
@@ -188,22 +194,18 @@ async def _ask(
             else:
                 outcome = await ask_with_replicas(engine, primitive, options, waiter, call, budget)
         except Fault as fault:
-            if fault.maybe_applied:
-                waiter.missed()
-                if was_held and until is not None and until - asked_at < NO_SIGN_WITHIN:
-                    # It was held a moment ago, and the time is up before an answer can be expected: no outage.
-                    await rest(engine, max(0.0, until - runtime.now()), primitive.name, "acquire")
-                    return None
-            elif fault.kind is FaultKind.WRONG_KEY and not waiter.unanswered and not waiter.queued:
-                # Types are checked before anything is written: there is nothing to take back.
-                waiter.become(WaiterState.NEW)
+            _note_fault(waiter, fault)
+            if was_held and fault.maybe_applied and until is not None and until - asked_at < NO_SIGN_WITHIN:
+                # It was held a moment ago, and the time is up before an answer can be expected: no outage.
+                await rest(engine, max(0.0, until - runtime.now()), primitive.name, "acquire")
+                return None
             why = await explained(engine, call, fault) if call is not None else fault
-            pause = pause_after(
-                engine, why, retry, options, until, f"acquire {primitive.kind}", primitive.name, asked_at
-            )
+            retry, doing = waiter.failing(), f"acquire {primitive.kind}"
+            pause = pause_after(engine, why, retry, options, until, doing, primitive.name, asked_at)
         else:
             engine.note_answer()
-            retry.over()
+            if retry is not None:
+                retry.over()
             return outcome, sent_at
         await rest(engine, pause, primitive.name, "acquire")
 
@@ -215,18 +217,19 @@ def _begin_try(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:
     waiter.restart(engine.runtime.new_token())
 
 
-def _read(
-    engine: Engine,
-    primitive: Primitive,
-    options: Terms,
-    waiter: Waiter,
-    outcome: Outcome,
-    sent_at: float,
-) -> Grant | None:
+def _note_fault(waiter: Waiter, fault: Fault) -> None:
+    if fault.maybe_applied:
+        waiter.unanswered = True
+    elif fault.kind is FaultKind.WRONG_KEY and not waiter.unanswered and not waiter.queued:
+        # Types are checked before anything is written: there is nothing to take back.
+        waiter.become(WaiterState.NEW)
+
+
+def _read(engine: Engine, plan: Plan, waiter: Waiter, outcome: Outcome, sent_at: float) -> Grant | None:
+    primitive, options = plan.primitive, plan.options
     if isinstance(outcome, Granted):
-        return _held(engine, primitive, options, waiter, outcome, sent_at)
+        return _held(engine, plan, waiter, outcome, sent_at)
     if isinstance(outcome, Queued):
-        waiter.old = None
         if engine.reports.observer is not None and not waiter.queued:
             engine.reports.observer.queued(primitive, outcome.rank)
         waiter.become(WaiterState.QUEUED)
@@ -273,15 +276,8 @@ def _read(
     )
 
 
-def _held(
-    engine: Engine,
-    primitive: Primitive,
-    options: Terms,
-    waiter: Waiter,
-    granted: Granted,
-    sent_at: float,
-) -> Grant | None:
-    waiter.old = None
+def _held(engine: Engine, plan: Plan, waiter: Waiter, granted: Granted, sent_at: float) -> Grant | None:
+    primitive, options = plan.primitive, plan.options
     found = granted.left_ms <= options.ticket_ms or (waiter.unanswered and not options.given.renew)
     if granted.fence <= 0:
         # The grant was made unseen, and its fence went with the server's fence key: nobody may own it.
@@ -302,30 +298,29 @@ def _held(
     return None
 
 
-async def _listen(
-    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, until: float | None
-) -> Grant | None:
-    runtime = engine.runtime
-    timeout = _patience(engine, options, waiter)
-    if until is not None:
-        timeout = min(timeout, max(0.0, until - runtime.now()))
+async def _listen(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> Grant | None:
+    runtime, name, stop = engine.runtime, plan.primitive.name, attempt.stop
+    _note_wait(engine, plan, attempt)
+    timeout = _patience(engine, plan, waiter)
+    if attempt.until is not None:
+        timeout = min(timeout, max(0.0, attempt.until - runtime.now()))
     end = runtime.now() + timeout
     while True:
         left = end - runtime.now()
-        pause = max(0.0, left if waiter.stop is None else min(left, STOP_POLL))
+        pause = max(0.0, left if stop is None else min(left, STOP_POLL))
         try:
             wakeup = await runtime.wait_wakeup(waiter.token, pause)
         except Fault as fault:
-            raise to_error(fault, primitive.name, "acquire") from fault
+            raise to_error(fault, name, "acquire") from fault
         if wakeup is not None:
-            return _check(engine, options, waiter, wakeup)
-        check_stop(waiter.stop, primitive.name)
-        if waiter.stop is None or left <= STOP_POLL or runtime.channel() == "":
+            return _check(engine, plan, waiter, wakeup)
+        check_stop(stop, name)
+        if stop is None or left <= STOP_POLL or runtime.channel() == "":
             return None
 
 
-def _check(engine: Engine, options: Terms, waiter: Waiter, wakeup: Wakeup) -> Grant | None:
-    ticket = waiter.ticket
+def _check(engine: Engine, plan: Plan, waiter: Waiter, wakeup: Wakeup) -> Grant | None:
+    ticket, options = waiter.ticket, plan.options
     if ticket is None or wakeup.expires_ms < ticket.expires_ms:
         return None
     margin = options.ticket_ttl / 4
@@ -335,9 +330,9 @@ def _check(engine: Engine, options: Terms, waiter: Waiter, wakeup: Wakeup) -> Gr
     return Grant(wakeup.fence, ticket.valid_until, False) if not options.confirms else None
 
 
-def _patience(engine: Engine, options: Terms, waiter: Waiter) -> float:
+def _patience(engine: Engine, plan: Plan, waiter: Waiter) -> float:
     """How long to listen before asking: a third of the ticket; the head also wakes when the holder's lease ends."""
-    timeout = options.ticket_ttl / 3
+    timeout = plan.options.ticket_ttl / 3
     if waiter.rank == 0:
         left_ms = waiter.blocker.holder_ms
         if waiter.blocker.foreign:
