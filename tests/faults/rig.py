@@ -24,7 +24,6 @@ _SCRIPTS = (
     "acquire",
     "renew",
     "leave",
-    "swap",
     "inspect",
 )
 

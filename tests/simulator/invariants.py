@@ -221,7 +221,7 @@ def reads_only(step: Step) -> bool:
 
 
 _RENEW = ("renew",)
-_CREATE = ("acquire", "swap", "adopt")
+_CREATE = ("acquire", "adopt")
 
 
 def _fences(before: Snapshot, after: Snapshot, found: list[str]) -> None:

@@ -124,7 +124,7 @@ class Network:
         return True
 
 
-_GIVES_BACK = frozenset({"leave", "swap"})
+_GIVES_BACK = frozenset({"leave"})
 
 
 def token_of(call: Call) -> str:

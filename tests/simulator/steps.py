@@ -17,8 +17,6 @@ def step_of(script: str, args: list[bytes], reply: Reply) -> Step:
     """One run of a script of one name."""
     status = reply[0].decode(), *reply[2:]
     first = args[0].decode()
-    if script == "swap":
-        return Step(script, args[2].decode(), first, reply=status)
     if script == "adopt":
         return Step(script, first, args[1].decode(), reply=status)
     if script == "inspect":
@@ -55,5 +53,5 @@ def together_steps(
 
 def tomb_of(script: str, args: list[bytes]) -> int:
     """For how many ms the token that leaves is barred."""
-    at = {"leave": 1, "finish": 1, "swap": 1}.get(script)
+    at = {"leave": 1, "finish": 1}.get(script)
     return int(args[at]) if at is not None else 0

@@ -39,7 +39,6 @@ _MUTEX = (
     "acquire",
     "renew",
     "leave",
-    "swap",
     "adopt",
     "inspect",
 )

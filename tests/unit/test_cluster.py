@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pawlock.core.protocol.names import helper_key, key_of
-from pawlock.core.protocol.primitive import Leaving
 from pawlock.primitives.mutex import Mutex
 from pawlock.topology.cluster import (
     SLOTS,
@@ -52,7 +51,6 @@ def test_all_keys_of_a_name_are_in_the_slot_of_its_first() -> None:
                 mutex.acquire("t", 1, 1, wait=True, block=1, channel="c", max_waiters=1),
                 mutex.renew("t", 1, 1, ""),
                 mutex.leave("t", 0, 0),
-                mutex.swap(Leaving("o"), "t", 1, 1, block=1, channel="c", max_waiters=1),
                 mutex.inspect(0),
             ]
             for call in calls:

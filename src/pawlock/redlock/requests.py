@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
 from pawlock.core.protocol.options import FENCE_MS
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.primitive import TOMB_MS, Leaving, Primitive
+from pawlock.core.protocol.primitive import TOMB_MS, Primitive
 from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import load, pack_words
 from pawlock.errors import NotSupported, PawlockError
@@ -147,20 +147,6 @@ class RedlockMutex:
     ) -> Vote:
         """Ask for a grant by a majority."""
         return Vote(self, token, ttl_ms, block)
-
-    def swap(
-        self,
-        old: Leaving,
-        token: str,
-        ttl_ms: int,
-        ticket_ms: int,
-        *,
-        block: int,
-        channel: str,
-        max_waiters: int,
-    ) -> Call:
-        """Not possible here: nobody queues."""
-        raise NotSupported("independent masters have no queue", name=self.name)
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
         """Not possible here: ``transferable`` is False."""

@@ -223,7 +223,7 @@ def test_a_real_server_does_the_same(real: Real) -> None:
     assert WHERE.keys() == FAMILIES.keys()
     assert ran.total() > 2000
     assert {
-        "acquire", "renew", "leave", "swap", "inspect", "observe", "hush", "arrive", "wait",
+        "acquire", "renew", "leave", "inspect", "observe", "hush", "arrive", "wait",
         "count_down", "grant", "ratify", "begin", "finish", "forget",
     } <= ran.keys()  # fmt: skip
 

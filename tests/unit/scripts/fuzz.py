@@ -198,7 +198,6 @@ class Client:
         self.ticket_ttl = min(self.ttl, rng.choice([60, 300]))
         self.block = rng.choice([1, 1, 16])
         self.mode = rng.choice([0, 1, 1, 1, 1])
-        self.old = ""
 
     def go(self) -> None:
         self.start()
@@ -218,9 +217,8 @@ class Client:
         answered: Answered,
         *,
         mode: int = 1,
-        old: str = "",
     ) -> None:
-        self.world.send(self.name, Step(script, tok, old, mode), args, answered)
+        self.world.send(self.name, Step(script, tok, mode=mode), args, answered)
 
     def valid_until(self, sent: float, ms: float) -> float:
         return sent + ms * 0.99 - 2
@@ -230,12 +228,8 @@ class Client:
             return
         sent, args = self.world.now, (self.ttl, self.ticket_ttl)
         rest = (self.block, self.channel, self.world.rng.choice([2, 100, 100]))
-        if self.old:
-            all_args: tuple[Any, ...] = (self.old, TOMB, tok, *args, *rest)
-            self.request("swap", tok, all_args, lambda r: self.reply(tok, sent, r), old=self.old)
-        else:
-            all_args = (tok, *args, self.mode, *rest)
-            self.request("acquire", tok, all_args, lambda r: self.reply(tok, sent, r), mode=self.mode)
+        all_args: tuple[Any, ...] = (tok, *args, self.mode, *rest)
+        self.request("acquire", tok, all_args, lambda r: self.reply(tok, sent, r), mode=self.mode)
         self.world.later(30, lambda: self.acquire(tok, tries + 1))
 
     def renew(self, tok: str) -> None:
@@ -331,15 +325,7 @@ class Client:
         if tok != self.token or self.state != "held":
             return
         self.lose()
-        if self.world.rng.random() < 0.3:
-            old = tok
-            self.start()
-            self.old, self.mode = old, 1
-            new = self.token
-            self.world.later(self.world.rng.choice([200, 1000]), lambda: self.give_up(new))
-            self.acquire(new)
-        else:
-            self.leave(tok, close=self.world.rng.choice([0, 0, 0, 0, 50]))
+        self.leave(tok, close=self.world.rng.choice([0, 0, 0, 0, 50]))
 
     def give_up(self, tok: str) -> None:
         if tok != self.token or self.state != "waiting":

@@ -119,7 +119,6 @@ class PermitClient(Client):
         answered: Answered,
         *,
         mode: int = 1,
-        old: str = "",
     ) -> None:
         permits = 4 if self.name == "sem" else 0
         if script == "acquire":
@@ -129,7 +128,7 @@ class PermitClient(Client):
             args = (tok, self.wish, permits, *args[1:3])  # permits know no run of hand-overs
         else:
             args = (tok, self.wish, permits, *args[1:])
-        super().request(script, tok, args, answered, mode=mode, old=old)
+        super().request(script, tok, args, answered, mode=mode)
 
     def reply(self, tok: str, sent: float, reply: Reply) -> None:
         if tok == self.token and self.state == "waiting" and reply[0] == "H" and reply[4] != self.wish:

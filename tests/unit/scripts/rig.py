@@ -16,7 +16,6 @@ NAMES = (
     "acquire",
     "renew",
     "leave",
-    "swap",
     "inspect",
 )
 KEYS = {
@@ -24,7 +23,6 @@ KEYS = {
     "renew": ("name", "fence", "queue", "tickets"),
     "adopt": ("name", "fence", "queue", "tickets", "dead"),
     "leave": ("name", "fence", "queue", "tickets", "dead"),
-    "swap": ("name", "fence", "queue", "tickets", "dead_old", "dead_new"),
     "inspect": ("name", "fence", "queue", "tickets"),
     "renew_all": ("name", "fence"),
 }
@@ -175,13 +173,6 @@ class Rig:
 
     def leave(self, tok: str, *, tomb: int = 0, close: int = 0) -> Reply:
         return self.run("leave", (tok, tomb, close, self.fence_ttl), dead=tok)
-
-    def swap(
-        self, old: str, tok: str, ttl: int = 1000, ticket_ttl: int = 300, *, tomb: int = 0, block: int = 1,
-        channel: str = "ch", room: int = 100,
-    ) -> Reply:  # fmt: skip
-        args = (old, tomb, tok, ttl, ticket_ttl, block, channel, room, self.fence_ttl)
-        return self.run("swap", args, dead_old=old, dead_new=tok)
 
     def inspect(self, limit: int = 100) -> Reply:
         return self.run("inspect", (limit,))

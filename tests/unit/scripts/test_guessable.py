@@ -64,7 +64,7 @@ SCRIPTS = _scripts()
 
 def test_the_scripts_are_found() -> None:
     names = {name for package, name in SCRIPTS if package == "mutex"}
-    assert {"acquire", "renew", "leave", "swap", "adopt", "renew_all"} <= names
+    assert {"acquire", "renew", "leave", "adopt", "renew_all"} <= names
 
 
 def _state(client: Any) -> dict[bytes, tuple[bytes | None, bool]]:

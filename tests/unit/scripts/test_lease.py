@@ -196,7 +196,7 @@ def test_without_the_fence_key_a_holder_is_told_zero(rig: Rig) -> None:
 
 
 def test_a_late_acquire_after_leave_finds_a_tombstone(rig: Rig) -> None:
-    for late in (lambda: rig.acquire(A), lambda: rig.swap(B, A)):
+    for late in (lambda: rig.acquire(A), lambda: rig.acquire(A, mode=0)):
         rig.redis.flushall()
         rig.acquire(A)
         assert rig.leave(A, tomb=500) == ("R",)
@@ -260,7 +260,6 @@ def test_repeated_requests_change_nothing(rig: Rig) -> None:
         lambda: rig.acquire(C, mode=0),
         lambda: rig.renew(A),
         lambda: rig.renew(B),
-        lambda: rig.swap(A, D),
         lambda: rig.leave(B, tomb=100),
         lambda: rig.leave(D, tomb=100),
         rig.inspect,
@@ -347,7 +346,6 @@ PUMPS: dict[str, Callable[[Rig], Reply]] = {
     "unknown renew": lambda rig: rig.renew(C),
     "leave": lambda rig: rig.leave(C),
     "withdraw": lambda rig: rig.leave(D),
-    "swap": lambda rig: rig.swap(C, token("new")),
 }
 
 

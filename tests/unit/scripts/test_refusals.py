@@ -17,7 +17,6 @@ REQUESTS: dict[str, Callable[[Rig], object]] = {
     "acquire": lambda rig: rig.acquire(A),
     "renew": lambda rig: rig.renew(A),
     "leave": lambda rig: rig.leave(A),
-    "swap": lambda rig: rig.swap(A, D),
     "inspect": lambda rig: rig.inspect(),
 }
 
@@ -143,7 +142,6 @@ def test_without_memory_nothing_new_is_taken(own: Rig) -> None:
     requests: list[Callable[[], object]] = [
         lambda: own.acquire(B),
         lambda: own.acquire(B, name="m"),
-        lambda: own.swap(B, C),
     ]
     for request in requests:
         with pytest.raises(redis.ResponseError, match="used memory"):
@@ -168,12 +166,6 @@ def test_without_memory_leases_live_on_and_are_passed_on(own: Rig) -> None:
     assert own.leave(C, tomb=5000) == ("W",)
     assert own.leave(B, close=5000) == ("R",)
     assert own.value() == CLOSED
-
-
-def test_without_memory_a_swap_passes_the_name_on(own: Rig) -> None:
-    own.acquire(A, 60_000)
-    fill(own)
-    assert own.swap(A, B)[0] == "H"
 
 
 def test_without_memory_the_pump_works(own: Rig) -> None:

@@ -20,7 +20,6 @@ EITHER = {
     "latch/count_down": "a latch that is there is counted down; a new one is refused",
     "latch/reset": "a latch that is there is reset; a new one is refused",
     "latch/wait": "who waits goes on; who comes anew, or to a new latch, is refused",
-    "mutex/swap": "a place is passed on; who gives none up is refused",
     "once/finish": "a result is refused; a holder that lost leaves the queue, and the next is granted the name",
 }
 """What some calls of a script meet, and others do not."""
@@ -56,11 +55,6 @@ PLANTED = {
         "mutex/acquire",
         "  local cur = found.token == token and found.cur\n",
         "  local cur = found.token == token and found.cur\n  remove(gone)\n",
-    ),
-    "the name is deleted before it is set": (
-        "mutex/swap",
-        "    call('PEXPIREAT', NAME, now_ms + ttl_ms)\n",
-        "    call('DEL', NAME)\n",
     ),
     "the name is read after it was deleted": (
         "election/leave",

@@ -221,10 +221,6 @@ class BothMutexes(Both):
     def leave(self, tok: str, tomb: int, close: int) -> None:
         self.both("leave", tok, tomb, close, dead=tok)
 
-    @rule(old=TOKENS, tok=TOKENS, tomb=TOMBS, ttl=TTLS, ticket=TTLS, block=BLOCKS, channel=CHANNELS)
-    def swap(self, old: str, tok: str, tomb: int, ttl: int, ticket: int, block: int, channel: str) -> None:
-        self.both("swap", old, tomb, tok, ttl, ticket, block, channel, 100, dead_old=old, dead_new=tok)
-
     @rule(old=TOKENS, tok=TOKENS, ttl=TTLS)
     def adopt(self, old: str, tok: str, ttl: int) -> None:
         self.both("adopt", tok, old, ttl, dead=tok)

@@ -12,7 +12,6 @@ import redis
 
 import pawlock
 from pawlock.core.protocol.names import check_namespace, helper_key, key_of
-from pawlock.core.protocol.primitive import Leaving
 from pawlock.core.protocol.runtime import Call
 from pawlock.primitives.barrier import Barrier
 from pawlock.primitives.election import Ballot
@@ -77,7 +76,6 @@ SENT: dict[str, Callable[[], Call]] = {
     "mutex/acquire": lambda: MUTEX.acquire(TOKEN, 1, 2, **WAIT),
     "mutex/renew": lambda: MUTEX.renew(TOKEN, 1, 2, ""),
     "mutex/leave": lambda: MUTEX.leave(TOKEN, 0, 0),
-    "mutex/swap": lambda: MUTEX.swap(Leaving(TOKEN), TOKEN, 1, 2, block=1, channel="c", max_waiters=9),
     "mutex/adopt": lambda: MUTEX.adopt("x", TOKEN, 1),
     "mutex/inspect": lambda: MUTEX.inspect(9),
     "mutex/peek": MUTEX.peek,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.outcomes import Outcome
@@ -12,24 +12,11 @@ from pawlock.model import LossReason
 
 __all__ = [
     "TOMB_MS",
-    "Leaving",
     "PolledPrimitive",
     "Primitive",
     "TogetherPrimitive",
     "listed_as",
 ]
-
-
-class Leaving(NamedTuple):
-    """A token that is left in the script that asks for another.
-
-    Attributes:
-        token: The token.
-        tomb_ms: For how long a late copy of its acquire is barred.
-    """
-
-    token: str
-    tomb_ms: int = 0
 
 
 class Primitive(Protocol):
@@ -62,20 +49,6 @@ class Primitive(Protocol):
         max_waiters: int,
     ) -> Request:
         """Take the name, or queue for it: ``Granted``, ``Queued``, ``Busy``, ``Full``, ``Dead``, or what it refuses."""
-        ...
-
-    def swap(
-        self,
-        old: Leaving,
-        token: str,
-        ttl_ms: int,
-        ticket_ms: int,
-        *,
-        block: int,
-        channel: str,
-        max_waiters: int,
-    ) -> Request:
-        """Leave with ``old`` and queue with ``token`` in one step; answered as ``acquire``."""
         ...
 
     @property

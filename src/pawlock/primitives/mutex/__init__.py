@@ -15,7 +15,7 @@ from pawlock.primitives.replies import FORCE, LEAVE, LOOK, PEEK, RENEW_ALL, TAKE
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.outcomes import Outcome
-    from pawlock.core.protocol.primitive import Leaving, Primitive
+    from pawlock.core.protocol.primitive import Primitive
     from pawlock.errors import PawlockError
 
 __all__ = ["Mutex"]
@@ -23,7 +23,6 @@ __all__ = ["Mutex"]
 _ACQUIRE = load(__name__, "acquire", read=TAKE)
 _RENEW = load(__name__, "renew", read=TAKE)
 _LEAVE = load(__name__, "leave", read=LEAVE)
-_SWAP = load(__name__, "swap", read=TAKE)
 _ADOPT = load(__name__, "adopt", read=TAKE)
 _INSPECT = load(__name__, "inspect", read=LOOK)
 _RENEW_ALL = load(__name__, "renew_all", read=RENEW_ALL)
@@ -95,24 +94,6 @@ class Mutex:
             _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters, self.fence_ms),
         ))  # fmt: skip
         return make_call((_ACQUIRE, body))
-
-    def swap(
-        self,
-        old: Leaving,
-        token: str,
-        ttl_ms: int,
-        ticket_ms: int,
-        *,
-        block: int,
-        channel: str,
-        max_waiters: int,
-    ) -> Call:
-        """Leave with ``old`` and queue with ``token``; see ``swap.lua``."""
-        first, second = old.token.encode(), token.encode()
-        keys = pack_words(self._dead + first, self._dead + second)
-        args = _args(ttl_ms, ticket_ms, block, channel, max_waiters, self.fence_ms)
-        words = pack_words(first, b"%d" % old.tomb_ms, second)
-        return Call(_SWAP, b"".join((self._keys, keys, self._more, words, args)))
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
         """Replace the token of a holder that gave its lease away; see ``adopt.lua``."""

@@ -121,10 +121,6 @@ class Permits:
         )  # fmt: skip
         return self._with_tomb(_ACQUIRE, token, args)
 
-    def swap(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002
-        """Never asked for: each acquisition stands in the queue by itself."""
-        raise AssertionError("permits have no local hand-off")
-
     def adopt(self, old: str, token: str, ttl_ms: int) -> NoReturn:  # noqa: ARG002
         """Not offered: see ``transferable``."""
         raise NotSupported(f"adopt {self.name!r}: a {self.kind} lease stays in its process", name=self.name)
