@@ -75,7 +75,7 @@ def test_a_renewal_under_way_does_not_revive_a_lease_that_ended_meanwhile(
         else:
             lease.release()
 
-    with between("validity_of", end):
+    with between("valid_until", end):
         assert engine.apply_renewals([(server_lease, 30_000, 30_000)], sent_at) == [server_lease]
     assert server_lease.state is (LeaseState.LOST if how == "lost" else LeaseState.RELEASED)
 

@@ -85,6 +85,8 @@ def give_back(engine: Engine, plan: Plan, attempt: Attempt, error: BaseException
             lease.released = True
             engine.count_end(hold, "background")
         engine.give_back(hold, attempt.number, attempt.who)
+        # Interrupted before the turn was the hold's.
+        engine.end_turn(attempt.queue, attempt)
         return
     for waiter in (attempt.waiter, attempt.given):
         if isinstance(waiter, Waiter):
