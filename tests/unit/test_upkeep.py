@@ -87,6 +87,20 @@ def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_l
         assert (lease.state is LeaseState.LOST) is (reason is not None)
 
 
+def test_a_renewal_that_came_behind_the_release_asks_for_nothing_more() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    rig.runtime.clock += 10.0
+
+    def behind() -> Reply | Fault:
+        lease.server_lease.state = LeaseState.RELEASED
+        return unknown()
+
+    rig.maintenance(behind)
+    assert rig.sent == ["acquire", "renew"]
+    assert rig.engine.reports.counters["lost_expired"] == 0
+
+
 def test_only_what_is_held_is_lost() -> None:
     for before in LeaseState:
         with case(before):

@@ -160,7 +160,8 @@ def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[
             options, rhythm = server_lease.options, server_lease.rhythm
             asked_ms = options.ttl_ms if rhythm is options.renewed else rhythm.ttl_ms
             renewed.append((server_lease, outcome.left_ms, asked_ms))
-        else:
+        elif server_lease.live:
+            # Of one that was released meanwhile the renewal came behind the release.
             refused.append((server_lease, outcome))
     if renewed or refused:
         engine.note_answer()
