@@ -27,13 +27,16 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.terms import Terms
     from pawlock.redlock.options import RedlockOptions
 
-__all__ = ["RedlockEngine", "RedlockMutex", "Vote"]
+__all__ = ["SCRIPTS", "RedlockEngine", "RedlockMutex", "Vote"]
 
 _GRANT = load("pawlock.redlock", "grant", read=VOTE)
 _RATIFY = load("pawlock.redlock", "ratify", read=VOTE)
 _RENEW = load("pawlock.redlock", "renew", read=VOTE)
 _LEAVE = load("pawlock.redlock", "leave", read=LEAVE)
 _INSPECT = load("pawlock.primitives.mutex", "inspect", read=LOOK)
+
+SCRIPTS = (_GRANT, _RATIFY, _RENEW, _LEAVE)
+"""What a node is to know before it is asked."""
 
 
 @lru_cache(maxsize=1024)

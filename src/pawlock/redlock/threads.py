@@ -22,6 +22,7 @@ from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.redlock.link import HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
 from pawlock.redlock.nodes import Incarnation, KnownNodes
 from pawlock.redlock.options import RedlockOptions
+from pawlock.redlock.requests import SCRIPTS
 from pawlock.runtimes.shared import leave_signals_to_main, start_thread
 from pawlock.runtimes.threads import ThreadRuntime
 from pawlock.topology.endpoint import Endpoint
@@ -29,6 +30,7 @@ from pawlock.transport.conn import Conn, Request
 from pawlock.transport.connect import is_own
 from pawlock.transport.link import WOULD_BLOCK, Link
 from pawlock.transport.route import Route
+from pawlock.transport.wire import pack
 
 __all__ = ["RedlockThreads"]
 
@@ -62,6 +64,16 @@ class _NodeLink(Link):
         self._write: Callable[[bytes], object] = self._put_soon if self._secure else self._sock.sendall
         # A socket of TLS does not block anyhow.
         self._recv = partial(self._sock.recv, _CHUNK, 0 if self._secure else socket.MSG_DONTWAIT)
+
+    def learn(self, timeout: float) -> None:
+        """Have the node know the scripts; raises ``OSError``.
+
+        Who is decided by others does not read, for as long as nobody asks again, that it forgot one after a restart.
+        """
+        end = time.monotonic() + timeout
+        self.put(b"".join([pack(b"SCRIPT", b"LOAD", script.source) for script in SCRIPTS]), end)
+        for _ in SCRIPTS:
+            self.next_reply(end)
 
     def post(self, questions: Sequence[Question]) -> list[_Asked]:
         """Send in one write; raises ``OSError``. Nothing is answered by that."""
@@ -266,16 +278,20 @@ class RedlockThreads(MastersRuntime, ThreadRuntime):
             first = self._incarnations.present[index] is None
             link = _NodeLink(self._endpoints[index], index, timeout, first=first)
             link.incarnation, owed = self._met(index, link.ask(self._probe, timeout))
+            link.learn(timeout)
             link.call_many(owed, timeout)
             link.heard_at = self.now()
             self._links[id(link)] = link
             self._idle[index].append(link)
             if self._ending:
                 link.close()
-        except Fault as fault:
+        except Exception as error:
             if link is not None:
                 link.close()
-            self._lost(index, fault)
+            if not is_own(error):
+                raise
+            broke = Fault(FaultKind.UNREACHABLE, f"the connection broke: {error}")
+            self._lost(index, error if isinstance(error, Fault) else broke)
         finally:
             self._known.nodes[index].meetings.discard(threading.current_thread())
 

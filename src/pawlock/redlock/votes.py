@@ -85,9 +85,10 @@ class Votes:
         lasting = [fault for fault in faults if fault.final or not is_transient(fault.kind)]
         if len(lasting) > self.nodes - self.needed:
             return Fault(lasting[0].kind, lasting[0].text, maybe_applied=True, final=True)
-        asked = any(fault.maybe_applied for fault in faults) or len(faults) < self.nodes
-        kind = FaultKind.UNANSWERED if asked else FaultKind.UNREACHABLE
-        return Fault(kind, text, maybe_applied=asked)
+        # What broke just now says nothing of the nodes; that they could not even be asked does.
+        broke = any(fault.maybe_applied for fault in faults)
+        kind = FaultKind.UNANSWERED if broke else FaultKind.UNREACHABLE
+        return Fault(kind, text, maybe_applied=broke or len(faults) < self.nodes)
 
 
 class GrantVotes(Votes):

@@ -283,8 +283,12 @@ def test_held_too_few_and_too_late_are_three_answers() -> None:
     masters = Masters([given(7), DOWN, DOWN])
     with pytest.raises(Fault) as caught:
         masters.acquire()
-    assert (caught.value.kind, caught.value.maybe_applied) == (FaultKind.UNANSWERED, True)
+    assert (caught.value.kind, caught.value.maybe_applied) == (FaultKind.UNREACHABLE, True)
     assert len(masters.asked) == 1, "the same token is asked for again, or left"
+    broke = Fault(FaultKind.UNANSWERED, "broke", maybe_applied=True)
+    with pytest.raises(Fault) as caught:
+        Masters([given(7), broke, DOWN]).acquire()
+    assert (caught.value.kind, caught.value.maybe_applied) == (FaultKind.UNANSWERED, True)
     with pytest.raises(Fault) as caught:
         Masters([DOWN] * 3).acquire()
     assert (caught.value.kind, caught.value.maybe_applied) == (FaultKind.UNREACHABLE, False)
