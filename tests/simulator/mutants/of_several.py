@@ -14,7 +14,7 @@ from pawlock.core.keep import engine
 from pawlock.core.protocol.outcomes import Busy
 from pawlock.core.protocol.runtime import Call, Fault
 from pawlock.primitives.mutex import Mutex
-from pawlock.redlock.nodes import Incarnation, Incarnations, Node
+from pawlock.redlock.nodes import Incarnation, Incarnations
 from pawlock.redlock.options import RedlockOptions
 from pawlock.redlock.requests import Vote
 from pawlock.redlock.votes import GrantVotes, MergedVotes, Votes
@@ -130,14 +130,10 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "a restart is looked for before the greeting alone": lambda: [
         patch.object(Incarnations, "met", _knows_before_it_greets)
     ],
-    "what a master did not answer is not sent again": lambda: [patch.object(Node, "owe", _nothing)],
     "a token that was taken back is used by the next": lambda: [patch.object(wait, "_begin_try", _nothing)],
     "a slow master is another holder": lambda: [
         patch.object(GrantVotes, "held_by", _held_by_the_silent),
         patch.object(GrantVotes, "lacking", property(lambda _: False)),
-    ],
-    "who is not waited for has failed": lambda: [
-        patch.object(GrantVotes, "lacking", property(lambda self: _silent(self) > self.nodes - self.needed))
     ],
     "each loop knows by itself": lambda: [patch.object(QuorumSimRuntime, "__init__", _of_its_own)],
     "a renewal needs every master": lambda: [patch.object(MergedVotes, "__init__", _needs_all)],
@@ -246,8 +242,7 @@ WHERE: dict[str, Where] = {
             "a vote is given without a check", "renewing a vote takes a name that is free",
             "a vote's fence is the proposal alone", "a restart is looked for before the greeting alone",
             "a token that was taken back is used by the next",
-            "what a master did not answer is not sent again",
-            "a slow master is another holder", "who is not waited for has failed",
+            "a slow master is another holder",
             "each loop knows by itself",
             "a renewal needs every master",
             "a far master has no more time than a near one",
@@ -294,11 +289,6 @@ _ASK = "no client of the simulator changes a limit or asks for more than there a
 _RARE = "pawlock's own client makes the calls that show it too seldom"
 _POLLS = "a waiter that is not notified asks by itself a moment later"
 
-_LATE = (
-    "the same: whether too few answered is noted before the attempt is taken back, and of what comes later only a "
-    "refusal is read, which is a true one of that attempt"
-)
-
 UNSEEN: dict[str, str] = {
     "permits: the quick grant asks for no agreement": _ASK,
     "permits: who can never be served stays": _ASK,
@@ -306,6 +296,5 @@ UNSEEN: dict[str, str] = {
     "permits: a change of the limit serves nobody": _ASK,
     "permits: a late copy of the acquire does not find the reader": _RARE,
     "permits: the quick grant passes the queue by": _RARE,
-    "late votes decide": _LATE,
 }
 """What pawlock's own client never gets to feel; the scripts' own tests find these."""
