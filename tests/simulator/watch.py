@@ -309,7 +309,9 @@ class Watch:
         self._votes[name] = parts, after
         for what in broken_vote(before, after, step):
             self.world.fail(what)
-        self._left(step.leaving, int(args[1]) if script == "leave" else 0, after, step)
+        # One that refuses to write has no tombstone: a late vote blocks the name there until its ttl is over.
+        tomb_ms = int(args[1]) if script == "leave" and keys[1] in node.store.data else 0
+        self._left(step.leaving, tomb_ms, after, step)
         if step.leaving and step.reply[0] == "R":
             self.freed.add(step.leaving)
         self._expiring(keys)

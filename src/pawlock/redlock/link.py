@@ -73,6 +73,7 @@ class Question:
         votes: Counts the answers.
         timeout: Seconds after which who has not answered counts as failed.
         patience: Seconds for which it is listened to while that is worth it.
+        since: From when on its time counts; None: from when it is sent.
 
     Attributes:
         decided: True once nobody needs to wait any more.
@@ -81,9 +82,29 @@ class Question:
         told: Called once it is decided.
     """
 
-    __slots__ = ("_missing", "call", "decided", "patience", "sent_at", "timeout", "told", "until", "votes")
+    __slots__ = (
+        *(
+            "_missing",
+            "_since",
+            "call",
+            "decided",
+            "patience",
+            "sent_at",
+            "timeout",
+            "told",
+            "until",
+            "votes",
+        ),
+    )
 
-    def __init__(self, call: Call, votes: Votes, timeout: float, patience: float = 0.0) -> None:
+    def __init__(
+        self,
+        call: Call,
+        votes: Votes,
+        timeout: float,
+        patience: float = 0.0,
+        since: float | None = None,
+    ) -> None:
         self.call: Call = call
         self.votes: Votes = votes
         self.timeout: float = timeout
@@ -93,10 +114,12 @@ class Question:
         self.until: float = 0.0
         self.told: Callable[[], object] | None = None
         self._missing = votes.nodes
+        self._since = since
 
     def begin(self, now: float, told: Callable[[], object] | None = None) -> None:
         """It is sent now."""
-        self.sent_at, self.until, self.told = now, now + self.timeout, told
+        self.sent_at, self.told = now, told
+        self.until = (now if self._since is None else self._since) + self.timeout
 
     def take(self, index: int, outcome: Outcome | Fault) -> None:
         """Count an answer."""
@@ -180,7 +203,9 @@ class MastersRuntime(ABC):
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         votes = [MergedVotes(len(self.nodes)) for _ in calls]
-        questions = [Question(call, one, timeout) for call, one in zip(calls, votes, strict=True)]
+        # Who waits has no more time where there is no connection yet: the background has ends of leases to report.
+        now = self.now()
+        questions = [Question(call, one, timeout, 0.0, now) for call, one in zip(calls, votes, strict=True)]
         try:
             await self._put(questions, timeout)
         except Fault as fault:

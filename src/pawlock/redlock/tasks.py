@@ -81,7 +81,9 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
         for question in questions:
             question.begin(began, told)
         self._send_all(questions, began)
-        timers.append(self.loop.call_later(min([question.timeout for question in questions]), look))
+        timers.append(
+            self.loop.call_later(max(0.0, min([question.until for question in questions]) - began), look)
+        )
         try:
             await done
         finally:
