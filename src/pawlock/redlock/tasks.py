@@ -99,9 +99,9 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
                 continue
             sent = link.mux.ask_many([question.call for question in questions], patience)
             for question, asked in zip(questions, sent, strict=True):
-                asked.told.add_done_callback(partial(self._answered, index, link, question, asked))
+                asked.add_done_callback(partial(self._answered, index, link, question))
 
-    def _answered(self, index: int, link: _NodeMux, question: Question, asked: Asked, _: object) -> None:
+    def _answered(self, index: int, link: _NodeMux, question: Question, asked: Asked) -> None:
         if not isinstance(asked.outcome, Fault):
             link.heard_at = self.now()
         self._take(index, question, asked.outcome)

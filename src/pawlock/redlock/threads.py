@@ -30,7 +30,6 @@ from pawlock.transport.conn import Conn, Request
 from pawlock.transport.connect import is_own
 from pawlock.transport.link import WOULD_BLOCK, Link
 from pawlock.transport.route import Route
-from pawlock.transport.wire import pack
 
 __all__ = ["RedlockThreads"]
 
@@ -70,10 +69,8 @@ class _NodeLink(Link):
 
         Who is decided by others does not read, for as long as nobody asks again, that it forgot one after a restart.
         """
-        end = time.monotonic() + timeout
-        self.put(b"".join([pack(b"SCRIPT", b"LOAD", script.source) for script in SCRIPTS]), end)
-        for _ in SCRIPTS:
-            self.next_reply(end)
+        texts = [self.conn.command(b"SCRIPT", b"LOAD", script.source) for script in SCRIPTS]
+        self.talk(texts, time.monotonic() + timeout)
 
     def post(self, questions: Sequence[Question]) -> list[_Asked]:
         """Send in one write; raises ``OSError``. Nothing is answered by that."""

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Generator, Sequence
+from contextvars import Context
 from functools import partial
 from math import inf
 from time import monotonic
@@ -30,39 +31,53 @@ _MOST_HEARD = 100
 
 
 class Asked(Request):
-    """A request of a task; awaited, it brings its outcome, or raises ``Fault``.
+    """A request of a task; awaited by one, it brings its outcome, or raises ``Fault``.
+
+    To ``asyncio.Task`` it is a future, but one that may wake its task at once. An ``asyncio.Future`` would do so in the
+    next turn of the loop, with one more look for readable sockets between the reply and the task.
 
     Attributes:
-        told: Done once it has an outcome.
         sent_at: When it was sent.
         until: When it counts as unanswered.
     """
 
-    __slots__ = ("sent_at", "told", "until")
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_cancel", "_context", "_loop", "sent_at", "until")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Call | None, word: bytes) -> None:
         super().__init__(call, word)
-        self.told: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._asyncio_future_blocking = False
+        self._callback: Callable[[Asked], object] | None = None
+        self._context: Context | None = None
+        self._cancel: asyncio.CancelledError | None = None
         self.sent_at = self.until = inf
 
     def answer(self, outcome: Any) -> None:
-        """Give it an outcome, unless it has one, and let its task go on."""
+        """Give it an outcome, unless it has one, and let its task go on in the next turn of the loop."""
         if self.outcome is NOTHING:
             self.outcome = outcome
-        self.tell()
+        self.wake_soon()
 
-    def tell(self) -> None:
-        """Let its task go on."""
-        if not self.told.done():
-            self.told.set_result(None)
+    def wake(self) -> None:
+        """Let its task take the next step, now: only where no task of the loop runs."""
+        callback, context = self._callback, self._context
+        if callback is not None and context is not None:
+            self._callback = None
+            context.run(callback, self)
+        else:
+            self.wake_soon()
+
+    def wake_soon(self) -> None:
+        """Let its task take the next step in the next turn of the loop; from anywhere, any number of times."""
+        if self._callback is not None:
+            self._loop.call_soon(self._callback, self, context=self._context)
+            # After that: a signal handler may have raised before the loop knew of it, and then it is done again.
+            self._callback = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        try:
-            if self.outcome is NOTHING:
-                yield from self.told
-        except BaseException:
-            self.answer(_unanswered("it was given up"))
-            raise
+        if self.outcome is NOTHING:
+            self._asyncio_future_blocking = True
+            yield self
         if not isinstance(self.outcome, Fault):
             return self.outcome
         try:
@@ -70,6 +85,29 @@ class Asked(Request):
         finally:
             # The fault has this frame: the two would keep each other alive, and what the callers' frames hold.
             del self
+
+    # What asyncio.Task asks of a future -------------------------------------------------------------------------
+
+    def add_done_callback(
+        self, callback: Callable[[Asked], object], *, context: Context | None = None
+    ) -> None:
+        """Call back once it has an outcome."""
+        self._callback, self._context = callback, context
+        if self.outcome is not NOTHING:
+            self.wake_soon()
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Give it up: its task is cancelled; False if it has an outcome."""
+        if self.outcome is not NOTHING:
+            return False
+        self._cancel = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        self.answer(_unanswered("it was given up"))
+        return True
+
+    def result(self) -> None:
+        """Raise what its task was cancelled with."""
+        if self._cancel is not None:
+            raise self._cancel
 
 
 class Mux(asyncio.Protocol):
@@ -95,6 +133,8 @@ class Mux(asyncio.Protocol):
         self._on_end = on_end
         self.conn = Conn(partial(Asked, loop))
         self._out: list[bytes] = []
+        # Whether tasks go on at present, so that what they send goes out in one write.
+        self._waking = False
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at: float = inf
         self._heard_at = 0.0
@@ -133,7 +173,8 @@ class Mux(asyncio.Protocol):
         """Send requests together, and wait until each has an outcome, which may be a ``Fault``."""
         self.start(sent, timeout)
         for request, _ in sent:
-            await request.told
+            with contextlib.suppress(Fault):
+                await request
 
     def hear(self, channel: str) -> None:
         """Have the messages of another program's channel come here too, as wake-ups for it; what fails is not heard."""
@@ -161,7 +202,7 @@ class Mux(asyncio.Protocol):
         until = now + timeout
         for request in requests:
             request.sent_at, request.until = now, until
-        if self._out:
+        if self._out or self._waking:
             self._out.append(data)
         elif len(self.conn.pending) > len(requests):
             # Others are under way: what is sent in this turn of the loop goes out in one write.
@@ -194,7 +235,7 @@ class Mux(asyncio.Protocol):
         self._heard_at = monotonic()
         try:
             if conn.feed(data):
-                self._tell()
+                self._wake()
             while conn.messages:
                 found = read_push(conn.messages.popleft(), self._hears)
                 if found is not None:
@@ -219,15 +260,28 @@ class Mux(asyncio.Protocol):
         self._gone.set()
         self.close(_unanswered(f"the connection broke: {exc or 'closed by the server'}"))
 
-    def _tell(self) -> None:
-        for request in self.conn.answered:
-            request.tell()
-        # Only now: where a signal handler raised before, they are told by the close.
-        self.conn.answered.clear()
+    def _wake(self) -> None:
+        """Let tasks go on, in the order of their replies."""
+        answered = self.conn.answered
+        if self._secure:
+            # With TLS, data may come while a task runs, and no other can be let run then.
+            for request in answered:
+                request.wake_soon()
+        else:
+            self._waking = len(answered) > 1
+            try:
+                for request in answered:
+                    request.wake()
+            finally:
+                self._waking = False
+                self.flush()
+        # Only now: where a signal handler raised before, or ended a task, the others learn of it by the close.
+        answered.clear()
 
     def _fail(self, fault: Fault) -> None:
-        self.conn.fail(fault)
-        self._tell()
+        for request in self.conn.fail(fault):
+            request.wake_soon()
+        self.conn.answered.clear()
 
     # Deadlines and the end --------------------------------------------------------------------------------------
 
@@ -255,7 +309,8 @@ class Mux(asyncio.Protocol):
     async def drain_replies(self, timeout: float) -> None:
         """Wait for the last answer under way: a socket closed on top of it may take the request back as well."""
         if self.conn.pending and not self.dead:
-            await asyncio.wait([self.conn.pending[-1].told], timeout=timeout)
+            # Answered behind all the others.
+            await self.exchange((self.conn.command(b"PING"),), timeout)
 
     def close(self, fault: Fault | None = None) -> None:
         """Close the connection and fail what is under way; to repeat it goes on where a signal handler raised."""
