@@ -52,7 +52,7 @@ class Vote:
         ttl_ms: The life of a vote.
     """
 
-    name = _GRANT.name
+    name: str = _GRANT.name
 
     __slots__ = ("_block", "_mutex", "token", "ttl_ms")
 

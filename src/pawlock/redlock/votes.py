@@ -39,7 +39,7 @@ def majority(nodes: int) -> int:
     return nodes // 2 + 1
 
 
-class Votes:
+class Votes(ABC):
     """The answers of all nodes to one request.
 
     Args:
@@ -57,9 +57,9 @@ class Votes:
         self.needed: int = majority(nodes)
         self.outcomes: list[Outcome | Fault | None] = [None] * nodes
 
+    @abstractmethod
     def add(self, index: int, outcome: Outcome | Fault) -> bool:
         """Count an answer; True once it is decided, and nobody else need be waited for."""
-        raise NotImplementedError
 
     def late(self, index: int, outcome: Outcome | Fault) -> None:
         """Take note of an answer that came after the decision: for the record."""

@@ -141,22 +141,20 @@ def lock_order() -> Generator[LockOrder, None, None]:
         if hasattr(lease, "server_lease"):
             order._took(lease)
 
-    own: Callable[..., bool] = taking.own
+    own: Callable[..., HeldLease | None] = taking.own_given
 
-    def watched_own(
-        engine: object, plan: object, local_waiter: object, lease: HeldLease, held_key: object
-    ) -> bool:
-        owned = own(engine, plan, local_waiter, lease, held_key)
-        if owned:
+    def watched_own(*args: object) -> HeldLease | None:
+        lease = own(*args)
+        if lease is not None:
             order._took(lease)
-        return owned
+        return lease
 
     leases.__init__ = watched_init
-    taking.own = watched_own
+    taking.own_given = watched_own
     try:
         yield order
     finally:
         leases.__init__ = make
-        taking.own = own
+        taking.own_given = own
         for inversion in order.inversions:
             warnings.warn(LockOrderWarning(str(inversion)), stacklevel=3)

@@ -41,16 +41,16 @@ class Asked(Request):
         until: When it counts as unanswered.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_callback", "_cancel", "_context", "_loop", "sent_at", "until")
+    __slots__ = ("_asyncio_future_blocking", "_callbacks", "_cancel", "_loop", "sent_at", "until")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Call | None, word: bytes) -> None:
         super().__init__(call, word)
         self._loop = loop
         self._asyncio_future_blocking = False
-        self._callback: Callable[[Asked], object] | None = None
-        self._context: Context | None = None
+        self._callbacks: list[tuple[Callable[[Asked], object], Context | None]] = []
         self._cancel: asyncio.CancelledError | None = None
-        self.sent_at = self.until = inf
+        self.sent_at: float = inf
+        self.until: float = inf
 
     def answer(self, outcome: Any) -> None:
         """Give it an outcome, unless it has one, and let its task go on in the next turn of the loop."""
@@ -60,19 +60,19 @@ class Asked(Request):
 
     def wake(self) -> None:
         """Let its task take the next step, now: only where no task of the loop runs."""
-        callback, context = self._callback, self._context
-        if callback is not None and context is not None:
-            self._callback = None
+        if len(self._callbacks) == 1 and self._callbacks[0][1] is not None:
+            callback, context = self._callbacks.pop()
             context.run(callback, self)
         else:
             self.wake_soon()
 
     def wake_soon(self) -> None:
         """Let its task take the next step in the next turn of the loop; from anywhere, any number of times."""
-        if self._callback is not None:
-            self._loop.call_soon(self._callback, self, context=self._context)
+        while self._callbacks:
+            callback, context = self._callbacks[0]
+            self._loop.call_soon(callback, self, context=context)
             # After that: a signal handler may have raised before the loop knew of it, and then it is done again.
-            self._callback = None
+            del self._callbacks[0]
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self.outcome is NOTHING:
@@ -92,7 +92,7 @@ class Asked(Request):
         self, callback: Callable[[Asked], object], *, context: Context | None = None
     ) -> None:
         """Call back once it has an outcome."""
-        self._callback, self._context = callback, context
+        self._callbacks.append((callback, context))
         if self.outcome is not NOTHING:
             self.wake_soon()
 
@@ -131,7 +131,7 @@ class Mux(asyncio.Protocol):
         self._loop = loop
         self._on_wakeup = on_wakeup
         self._on_end = on_end
-        self.conn = Conn(partial(Asked, loop))
+        self.conn: Conn[Asked] = Conn(partial(Asked, loop))
         self._out: list[bytes] = []
         # Whether tasks go on at present, so that what they send goes out in one write.
         self._waking = False

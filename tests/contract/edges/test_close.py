@@ -288,13 +288,14 @@ async def test_a_close_that_is_cancelled_while_it_ends_an_attempt_to_connect_is_
             asked.set()
             await may_end.wait()
 
-    runtime._connecting = asyncio.create_task(slow_attempt())
+    attempt = asyncio.create_task(slow_attempt())
+    runtime._opening = {None: attempt}
     await asyncio.sleep(0)
     closing = asyncio.create_task(runtime.shut_down())
     await asked.wait()
     closing.cancel()
     await asyncio.wait([closing], timeout=5)
     may_end.set()
-    await asyncio.wait([runtime._connecting], timeout=5)
+    await asyncio.wait([attempt], timeout=5)
     assert closing.cancelled()
     await client.close()

@@ -129,7 +129,9 @@ def test_no_text_shows_a_token(
     with Proxy(valkey) as proxy:
         client, other = pawlock.connect(proxy.url), pawlock.connect(valkey.url)
         lease = note(client.lock("texts", ttl=1.0).acquire())
-        fails(client.lock("texts").acquire)
+        fails(lambda: client.lock("texts").acquire(timeout=0.05))
+        with client.lock("in a block"):
+            fails(client.lock("in a block").acquire)
         fails(lambda: other.lock("texts").acquire(timeout=0.05))
         texts.append(repr(other.inspect("texts")))
         with started_threads(lambda: fails(lambda: other.lock("texts").acquire(timeout=0.3))):

@@ -161,15 +161,12 @@ def test_a_resend_is_not_taken_for_an_acknowledgement(pair: Pair, api: Api) -> N
         token = "stuck@test:1/x"
         pair.master.command("SET", key("n"), token, "PX", 60_000)
         pair.master.command("HSET", "{pawlock:n}:fence", "last", 5, "cur", 5, "v", 1)
-        caller_and_token, engine.runtime.caller_and_token = (
-            engine.runtime.caller_and_token,
-            lambda: (engine.runtime.who(), token),
-        )
+        new_token, engine.runtime.new_token = engine.runtime.new_token, lambda: token
         try:
             with pytest.raises(pawlock.NotReplicated):
                 client.lock(replicas=2, ttl=1.0, handover=0).acquire()
         finally:
-            engine.runtime.caller_and_token = caller_and_token
+            engine.runtime.new_token = new_token
         assert pair.master.command("GET", key("n")) is None, "undone by its token"
 
 

@@ -133,6 +133,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "a token that was taken back is used by the next": lambda: [patch.object(wait, "_begin_try", _nothing)],
     "a slow master is another holder": lambda: [
         patch.object(GrantVotes, "held_by", _held_by_the_silent),
+        patch.object(GrantVotes, "worth_a_wait", property(lambda _: False)),
         patch.object(GrantVotes, "lacking", property(lambda _: False)),
     ],
     "each loop knows by itself": lambda: [patch.object(QuorumSimRuntime, "__init__", _of_its_own)],

@@ -83,7 +83,7 @@ async def acquire(
     # A single try waits for its answer as long as any request.
     until = None if timeout is None else began + (timeout or plan.options.request_timeout)
     attempt = Attempt(engine.runtime.who(), began, until, stop, wait=timeout != 0)
-    calls = engine.activity.calls
+    calls, waits = engine.activity.calls, engine.queues.waits
     try:
         if not engine.activity.maintenance_runs:
             engine.need_maintenance(plan.primitive.name)
@@ -112,8 +112,11 @@ async def acquire(
             engine.refused(plan.primitive, began, error)
         raise
     finally:
-        calls.pop(attempt, None)
-        engine.queues.waits.pop(attempt, None)
+        # Without a call, after which a signal handler may run: what its exception keeps would have the lease.
+        if attempt in calls:
+            del calls[attempt]
+        if attempt in waits:
+            del waits[attempt]
 
 
 async def _take(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:

@@ -60,6 +60,8 @@ async def _serve(engine: Engine) -> None:
         )
         # What is due already is served next: then it does not sleep.
         if not await background.idle(None if until == inf else min(until, background.now() + _LOOK_AGAIN)):
+            # Where the close was broken off, for instance by the end of its loop, there is something left.
+            await send_due(engine, background.now())
             return
 
 
