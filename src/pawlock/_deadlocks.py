@@ -315,8 +315,8 @@ def _holds_of(engine: Engine, waiting: set[object]) -> _Holds:
 
 def _holder_of(server_lease: ServerLease) -> object:
     # Of what is passed on inside the client, the present owner; of permits, the one that is in their block.
-    owner = server_lease.owner
-    return owner.who if owner.user is None or server_lease.primitive.transferable else owner.user
+    known = server_lease.user is not None and not server_lease.primitive.transferable
+    return server_lease.user if known else server_lease.who
 
 
 def _in_the_way(look: Look, mode: str) -> tuple[int, str]:

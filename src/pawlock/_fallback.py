@@ -269,9 +269,6 @@ class _Nowhere:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runtime, name)
 
-    def connection(self) -> None:
-        return None
-
     async def call(self, call: Outcome, timeout: float) -> Outcome:
         del timeout
         return call
@@ -301,8 +298,8 @@ def _degrade(engine: Engine, plan: Plan, why: str, began: float) -> HeldLease | 
     primitive = cast("Primitive", _Alone(plan.primitive))
     server_lease = _Lease(primitive, plan.options, runtime.new_token(), 0, inf, runtime.now())
     server_lease.degraded = policy
-    who = server_lease.owner.who = runtime.who()
-    server_lease.owner.epoch = here.epoch
+    who = server_lease.who = runtime.who()
+    server_lease.epoch = here.epoch
     with _guard:
         others = [lease.server_lease for lease in _without_server(engine, key)]
         if not _fits(plan, [*others, *_by_server(engine, key)]):

@@ -221,7 +221,7 @@ class Oracle:
         for key, beliefs in self.beliefs.items():
             for belief in beliefs:
                 server_lease = belief.lease.server_lease
-                since = belief.process.clock.boot() - server_lease.owner.granted_at
+                since = belief.process.clock.boot() - server_lease.granted_at
                 if server_lease.token == token and belief.holds() and since > within:
                     self.world.fail(
                         f"force: {_show(belief)} of {key!r} goes on after {since:.3f} s of its own, though an operator"

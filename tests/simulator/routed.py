@@ -136,8 +136,10 @@ class RoutedSimRuntime(SimRuntime):
 
     # Calls ------------------------------------------------------------------------------------------------------
 
-    def connection(self) -> None:
-        """See ``Runtime``: which it is, the call says."""
+    @property
+    def several(self) -> bool:
+        """See ``Carrier``."""
+        return True
 
     def _post(
         self,

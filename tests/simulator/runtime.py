@@ -33,21 +33,6 @@ _TOLD_AGAIN = 0.1
 _SHARE = 0.75
 
 
-class _Connection:
-    """See ``pawlock.core.protocol.runtime.Connection``."""
-
-    __slots__ = ("_link", "_runtime", "channel")
-
-    def __init__(self, runtime: SimRuntime, link: Link, channel: str) -> None:
-        self._runtime = runtime
-        self._link = link
-        self.channel: str = channel
-
-    def ask(self, call: Call, timeout: float) -> Outcome | Awaitable[Outcome]:
-        """Run one script."""
-        return self._runtime._ask(self._link, call, timeout)
-
-
 class SimRuntime:
     """See ``pawlock.core.protocol.runtime.Runtime``.
 
@@ -109,10 +94,6 @@ class SimRuntime:
         task = self._world.current
         name = task.name if task is not None else "loop"
         return f"{self._tokens:022}@{self._process.name}:{self._process.life}/{name}"
-
-    def caller_and_token(self) -> tuple[Hashable, str]:
-        """See ``Runtime``."""
-        return self._world.current, self.new_token()
 
     def who(self) -> Hashable:
         """See ``Runtime``."""
@@ -274,10 +255,10 @@ class SimRuntime:
                 return False
         return True
 
-    def connection(self) -> _Connection | None:
-        """See ``Runtime``."""
-        link = self._link()
-        return None if link is None else _Connection(self, link, DEAF if self._deaf else link.channel)
+    @property
+    def several(self) -> bool:
+        """See ``Carrier``."""
+        return False
 
     @waits
     def call(self, call: Call, timeout: float) -> Generator[None, Any, Outcome]:
@@ -286,10 +267,6 @@ class SimRuntime:
         if link is None:
             link = yield from self._connect(timeout).__await__()
         return (yield from self._answer(link, call, timeout))
-
-    @waits
-    def _ask(self, link: Link, call: Call, timeout: float) -> Generator[None, Any, Outcome]:
-        return self._answer(link, call, timeout)
 
     def _answer(self, link: Link, call: Call, timeout: float) -> Generator[None, Any, Outcome]:
         task = self._me()

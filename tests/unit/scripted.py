@@ -16,7 +16,6 @@ from pawlock.core.protocol.outcomes import Look, Outcome
 from pawlock.core.protocol.runtime import (
     Acknowledged,
     Call,
-    Connection,
     Fault,
     FaultKind,
     Parker,
@@ -127,15 +126,6 @@ class _Parker:
         self.woken += 1
 
 
-class _Line:
-    def __init__(self, runtime: Scripted) -> None:
-        self.channel = runtime.channel()
-        self._runtime = runtime
-
-    def ask(self, call: Call, timeout: float) -> Outcome:
-        return run(self._runtime.call(call, timeout))
-
-
 class Scripted:
     """See ``pawlock.core.protocol.runtime.Runtime``. Answers in order; a request too many fails the test."""
 
@@ -158,6 +148,8 @@ class Scripted:
     def now(self) -> float:
         return self.clock
 
+    several = False
+
     def random(self) -> float:
         return 0.5
 
@@ -167,9 +159,6 @@ class Scripted:
     def new_token(self) -> str:
         self._tokens += 1
         return f"t{self._tokens}@host:1/{self.me}"
-
-    def caller_and_token(self) -> tuple[Hashable, str]:
-        return self.who(), self.new_token()
 
     def who(self) -> Hashable:
         return self.me
@@ -189,9 +178,6 @@ class Scripted:
     def _note(self, call: Call, timeout: float) -> Sent:
         words = [word.decode() for word in call.words()]
         return Sent(call.script.name, words[call.script.numkeys :], self.clock, timeout)
-
-    def connection(self) -> Connection | None:
-        return _Line(self)
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         if call.script.name == "inspect":

@@ -67,7 +67,7 @@ def test_a_grant_by_hand_over_is_confirmed_soon_or_at_once() -> None:
             server_lease = server_lease_of(rig)
             rig.engine.leases.schedule.discard(server_lease)
             server_lease.valid_until = START + left
-            rig.engine.plan_service(server_lease, server_lease.owner.granted_at, confirmed=False)
+            rig.engine.plan_service(server_lease, server_lease.granted_at, confirmed=False)
             assert due_of(server_lease) == START if at_once else START < due_of(server_lease) < START + left
 
 

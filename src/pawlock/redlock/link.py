@@ -184,8 +184,10 @@ class MastersRuntime(ABC):
         """See ``Runtime``."""
         return "quorum" if self._incarnations.remembers() else "best_effort"
 
-    def connection(self) -> None:  # noqa: B027 - there is nothing to do in any of them
-        """See ``Runtime``: there is not one."""
+    @property
+    def several(self) -> bool:
+        """See ``Carrier``: nothing is asked of one of them alone."""
+        return True
 
     def channel(self) -> str:
         """See ``Runtime``: nobody is woken here, since nobody queues."""

@@ -13,6 +13,7 @@ node with these, and that node mints above it. This holds while nodes keep their
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeVar
 

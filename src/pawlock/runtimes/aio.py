@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
-from pawlock.runtimes.shared import Identity, locate, now, secret, stock
+from pawlock.runtimes.shared import Identity, locate, now, secret
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.mux import Mux, ask_async, open_mux, retrieve
@@ -133,12 +133,6 @@ class AsyncioRuntime:
         task = asyncio.current_task()
         return secret() + self._suffix(task.get_name() if task is not None else "loop")
 
-    def caller_and_token(self) -> tuple[Hashable, str]:
-        """See ``Runtime``."""
-        task = asyncio.current_task(self.loop)
-        word = stock.pop() if stock else secret()
-        return task, word + self._suffix(task.get_name() if task is not None else "loop")
-
     def mutex(self) -> AbstractContextManager[object]:
         """See ``Runtime``."""
         # One loop is one thread; a lock of C costs less than a context that does nothing in Python.
@@ -224,15 +218,17 @@ class AsyncioRuntime:
             for waiter in self._waiters.values():
                 waiter.unpark(False)
 
-    def connection(self) -> Mux | None:
-        """See ``Runtime``."""
-        mux = self._mux
-        return None if mux is None or mux.dead or self._route.several else mux
+    @property
+    def several(self) -> bool:
+        """See ``Carrier``."""
+        return self._route.several
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
-        mux = self.connection()
-        return await (self._route.call(call, timeout) if mux is None else mux.ask(call, timeout))
+        mux = self._mux
+        if mux is None or mux.dead or self._route.several:
+            return await self._route.call(call, timeout)
+        return await mux.ask(call, timeout)
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""

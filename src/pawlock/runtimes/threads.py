@@ -17,7 +17,16 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary, ref
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
+from pawlock.core.protocol.runtime import (
+    DEAF,
+    Acknowledged,
+    Call,
+    Fault,
+    FaultKind,
+    Parker,
+    Wakeup,
+    suspended,
+)
 from pawlock.core.protocol.runtime import run as finish
 from pawlock.errors import Reentered
 from pawlock.runtimes.shared import (
@@ -28,7 +37,6 @@ from pawlock.runtimes.shared import (
     now,
     secret,
     start_thread,
-    stock,
 )
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
@@ -72,10 +80,14 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
         raise Reentered("called from a signal handler on top of a pawlock call: set an event, or raise")
     _gate.operation = operation
     try:
-        return finish(operation)
+        operation.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
     finally:
         # One that was interrupted before its first step would keep what it is to work on.
         _gate.operation = None
+    raise suspended(operation)
 
 
 def run_aside(work: Callable[[], object], timeout: float) -> bool:
@@ -206,18 +218,6 @@ class ThreadRuntime:
             here.suffix = self._identity.suffix(threading.current_thread().name)
         return secret() + here.suffix
 
-    def caller_and_token(self) -> tuple[Hashable, str]:
-        """See ``Runtime``."""
-        here = self._local.here
-        who, suffix = here.who, here.suffix
-        if who is None or not suffix or not stock:
-            return self.who(), self.new_token()
-        try:
-            # What ``secret`` does, nearly always; see there.
-            return who, stock.pop() + suffix
-        except IndexError:
-            return who, secret() + suffix
-
     def who(self) -> Hashable:
         """See ``Runtime``."""
         here = self._local.here
@@ -286,15 +286,17 @@ class ThreadRuntime:
         text = f"all {MAX_CONNECTIONS} connections of this client are in use by waiting threads"
         raise Fault(FaultKind.UNREACHABLE, text)
 
-    def connection(self) -> Link | None:
-        """See ``Runtime``."""
-        link = self._local.here.link
-        return None if link is None or link.dead or self._route.several else link
+    @property
+    def several(self) -> bool:
+        """See ``Carrier``."""
+        return self._route.several
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
-        link = self.connection()
-        return await self._route.call(call, timeout) if link is None else link.ask(call, timeout)
+        link = self._local.here.link
+        if link is None or link.dead or self._route.several:
+            return await self._route.call(call, timeout)
+        return link.ask(call, timeout)
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""

@@ -108,14 +108,17 @@ class Conn(Generic[R]):
     def feed(self, data: bytes) -> list[R]:
         """Take what came; returns ``answered``. Whatever it raises, ``fail`` returns all that anybody waits for."""
         self._feed(data)
-        pending = self.pending
+        pending, answered = self.pending, self.answered
         while (reply := self._gets()) is not NOTHING:
-            call = pending[0].call if pending else None
-            if type(reply) is PushNotification:
+            if type(reply) is list and pending and not self._errors and reply[1:2] == [pending[0].word]:
+                # Nearly always: the same as below, in fewer steps.
+                request = pending[0]
+                if request.outcome is NOTHING:
+                    request.outcome = reply if request.call is None else request.call.answer(reply)
+                    answered.append(request)
+                pending.popleft()
+            elif type(reply) is PushNotification:
                 self._push(reply)
-            elif call and not self._errors and word_of(reply) == pending[0].word:
-                # Nearly always: the same as ``_match``, in fewer steps.
-                self._answer(call.answer(reply))
             elif isinstance(reply, ReplyError):
                 self._errors.append(reply)
                 if len(self._errors) >= len(pending):

@@ -16,7 +16,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from pawlock.core.protocol.faults import classify, or_raise
+from pawlock.core.protocol.faults import classify
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.topology.endpoint import Endpoint
@@ -94,15 +94,31 @@ class Stream:
 
     def talk(self, sent: Sequence[tuple[Request, bytes]], end: float) -> None:
         """Send requests in one write, and read until ``end`` until all of them are answered."""
-        self.put(sent[0][1] if len(sent) == 1 else b"".join([data for _, data in sent]), end)
+        self._limit(end)
+        self._talk(sent, b"".join([data for _, data in sent]), end)
+
+    def _talk(self, sent: Sequence[tuple[Request, bytes]], data: bytes, end: float) -> None:
+        """The same, where the limit is set, and what is to be sent is joined."""
+        gone = self._send(data)
+        if gone < len(data):
+            self.put(data[gone:], end)
+        # The write took no time, nearly always: its limit serves for the answer, too.
+        self._take(end)
+        if sent[-1][0].outcome is NOTHING or len(sent) > 1:
+            self._finish(sent, end)
+
+    def _finish(self, sent: Sequence[tuple[Request, bytes]], end: float) -> None:
+        """Read until ``end`` until all of them are answered."""
         for request, _ in sent:
             while request.outcome is NOTHING:
-                self._read(end)
+                self._limit(end)
+                self._take(end)
 
     def pushes(self, end: float) -> Iterator[Any]:
         """What the server sent without being asked; waits for it until ``end``."""
         while not self.conn.messages:
-            self._read(end)
+            self._limit(end)
+            self._take(end)
         while self.conn.messages:
             yield self.conn.messages.popleft()
 
@@ -121,16 +137,17 @@ class Stream:
             # For the steps that follow soon as well.
             self._set_timeout(left + _SLACK / 2)
 
-    def _read(self, end: float) -> None:
+    def _take(self, end: float) -> None:
         """Take what comes next."""
-        self._limit(end)
         chunk = self._receive(_CHUNK)
         if not chunk:
             raise ConnectionResetError(errno.ECONNRESET, "the server closed the connection")
-        self.conn.feed(chunk).clear()
-        if self.conn.resend:
-            self.put(b"".join(self.conn.resend), end)
-            self.conn.resend.clear()
+        conn = self.conn
+        conn.feed(chunk)
+        conn.answered.clear()
+        if conn.resend:
+            self.put(b"".join(conn.resend), end)
+            conn.resend.clear()
 
     # A time-out that Python counts has no number: such a socket never blocks, and is polled.
 
@@ -225,19 +242,23 @@ class Link(Stream):
         self.put(b"".join([data for _, data in sent]), end)
         for check, (request, _) in zip(self._handshake.checks, sent, strict=True):
             # One by one: what is no server that can be used may not answer all of them.
-            self.talk([(request, b"")], end)
+            self._finish([(request, b"")], end)
             check(request.outcome)
 
     # Requests ---------------------------------------------------------------------------------------------------
 
     def ask(self, call: Call, timeout: float) -> Outcome:
         """Run one script. Raises ``Fault``; the link is dead afterwards unless the server itself refused."""
-        sent = [self.conn.send(call)]
-        self.exchange(sent, timeout)
-        if type(sent[0][0].outcome) is not Fault:
-            return sent[0][0].outcome
-        # Taken out: the fault has this frame, and what holds the fault here would keep both alive.
-        return or_raise(sent.pop()[0].outcome)
+        sent = self.conn.send(call)
+        self._exchange((sent,), sent[1], timeout)
+        outcome = sent[0].outcome
+        if type(outcome) is not Fault:
+            return outcome
+        try:
+            raise outcome
+        finally:
+            # The fault has this frame: the two would keep each other alive, and what the callers' frames hold.
+            del outcome, sent
 
     def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """Run several scripts in one write; one outcome each."""
@@ -247,10 +268,14 @@ class Link(Stream):
 
     def exchange(self, sent: Sequence[tuple[Request, bytes]], timeout: float) -> None:
         """Send requests in one write, and wait until each has an outcome, which may be a ``Fault``."""
-        end = monotonic() + timeout
+        self._exchange(sent, b"".join([data for _, data in sent]), timeout)
+
+    def _exchange(self, sent: Sequence[tuple[Request, bytes]], data: bytes, timeout: float) -> None:
         self.busy = True
         try:
-            self.talk(sent, end)
+            if not timeout <= self._timeout <= timeout + _SLACK:
+                self._set_timeout(timeout + _SLACK / 2)
+            self._talk(sent, data, monotonic() + timeout)
             if self.conn.over is not None:
                 self.close()
         except BaseException as error:
@@ -312,7 +337,7 @@ class Link(Stream):
                     return None
                 if self._readable(left):
                     # What is there is read at once, so the limit of the last step serves as well as any.
-                    self._read(monotonic() + self._timeout)
+                    self._take(end)
         except BaseException as error:
             self.close()
             if not is_own(error):

@@ -153,7 +153,6 @@ def tokens(make: Callable[[], str]) -> Callable[[Any, Any], Any]:
     def around(client: Any, lock: Any) -> Any:
         runtime = client._engine().runtime if isinstance(lock, AsyncLock) else client._runtime
         runtime.new_token = lambda: f"{make()}@host:1/thread"
-        runtime.caller_and_token = lambda: (runtime.who(), runtime.new_token())
         return lock
 
     return around

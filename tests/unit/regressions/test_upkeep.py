@@ -183,7 +183,7 @@ async def test_blocks_inside_a_reentered_lease_leave_no_watcher_behind(valkey: S
             for _ in range(10):
                 async with lock:
                     pass
-            assert len(outer._record.server_lease.owner.watchers or ()) == 1
+            assert len(outer._record.server_lease.watchers or ()) == 1
 
 
 async def test_an_inner_block_that_was_interrupted_before_it_began_cancels_nothing(

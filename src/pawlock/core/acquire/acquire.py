@@ -89,16 +89,11 @@ async def acquire(
             engine.need_maintenance(plan.primitive.name)
         calls[attempt] = attempt.who
         # Checked after registering: a concurrent close either saw this call or has set ``closed``.
-        engine.check_open(plan.primitive.name)
-        mine = None if plan.counted else engine.leases.held.get((attempt.who, plan.primitive.key))
-        lease = None if mine is None else taken_again(engine, plan, mine, attempt)
-        if lease is None and (mine is None or attempt.wait or not mine.live):
-            lease = await _take(engine, plan, attempt)
+        if engine.activity.closed:
+            engine.check_open(plan.primitive.name)
+        lease = await _take(engine, plan, attempt)
         if lease is None:
-            if not or_none:
-                raise await timed_out(engine, plan, began, attempt.last)
-            if not nested:
-                engine.refused(plan.primitive, began, None)
+            await _refuse(engine, plan, attempt, or_none=or_none, nested=nested)
             return None
         if engine.activity.closed or engine.epoch != epoch:
             what = "process was forked" if engine.epoch != epoch else "client was closed"
@@ -119,8 +114,25 @@ async def acquire(
             del waits[attempt]
 
 
+async def _refuse(engine: Engine, plan: Plan, attempt: Attempt, *, or_none: bool, nested: bool) -> None:
+    """Report an acquisition whose time is up.
+
+    Raises:
+        AcquireTimeout: Unless ``or_none`` is set.
+    """
+    if not or_none:
+        raise await timed_out(engine, plan, attempt.began, attempt.last)
+    if not nested:
+        engine.refused(plan.primitive, attempt.began, None)
+
+
 async def _take(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:
-    """Get it from another caller of this client, or from the server; None: the time is up."""
+    """Get it once more, from another caller of this client, or from the server; None: the time is up."""
+    mine = None if plan.counted else engine.leases.held.get((attempt.who, plan.primitive.key))
+    if mine is not None:
+        again = taken_again(engine, plan, mine, attempt)
+        if again is not None or not (attempt.wait or not mine.live):
+            return again
     if not _begin(engine, plan, attempt) and not await sleep(engine, plan, attempt):
         return None
     given = attempt.given
@@ -128,12 +140,13 @@ async def _take(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | Non
         lease = own_given(engine, plan, given, attempt)
         # Lost between the hand-over and now: it queues again, for the time that remains.
         return lease if lease is not None else await _take(engine, plan, attempt)
-    attempt.waiter = given if isinstance(given, Waiter) else Waiter(plan.shown(engine.runtime.new_token()))
+    waiter = given if isinstance(given, Waiter) else Waiter(plan.shown(engine.runtime.new_token()))
+    attempt.waiter = waiter
     grant = await win(engine, plan, attempt)
     if grant is None:
         await end_wait(engine, plan, attempt)
         return None
-    return own_grant(engine, plan, attempt.waiter, grant, attempt)
+    return own_grant(engine, plan, waiter, grant, attempt)
 
 
 def _begin(engine: Engine, plan: Plan, attempt: Attempt) -> bool:

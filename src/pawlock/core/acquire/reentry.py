@@ -28,11 +28,11 @@ __all__ = ["holds", "taken_again", "waits_for_itself"]
 def taken_again(engine: Engine, plan: Plan, mine: ServerLease, attempt: Attempt) -> HeldLease | None:
     """What an owner that holds it already gets: its lease once more, or nothing."""
     name = plan.primitive.name
-    lease = cast("HeldLease | None", mine.owner.lease() if mine.owner.lease is not None else None)
+    lease = cast("HeldLease | None", mine.lease() if mine.lease is not None else None)
     if lease is None:
         # Dropped without release, so it belongs to nobody. Its ttl or the maintenance ends it, so a caller may wait.
         return None
-    if not mine.live or mine.owner.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
+    if not mine.live or mine.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
         if plan.reentrant and not lease.released and mine.state is LeaseState.LOST:
             # The outer section lost its lease: counting on would hide it from the inner one.
             raise lease.lost_error()
@@ -82,9 +82,9 @@ def holds(engine: Engine, plan: Plan) -> bool:
     return (
         mine is not None
         and mine.live
-        and mine.owner.epoch == engine.epoch
+        and mine.epoch == engine.epoch
         and not engine.expired(mine, engine.runtime.now())
-        and mine.owner.lease is not None
-        and mine.owner.lease() is not None
+        and mine.lease is not None
+        and mine.lease() is not None
         and mine.primitive.covers(plan.primitive)
     )

@@ -107,27 +107,47 @@ async def win(engine: Engine, plan: Plan, attempt: Attempt) -> Grant | None:
     Returns:
         The grant, or None if somebody else holds the name and the time is up.
     """
-    waiter = attempt.waiter or Waiter("")
-    attempt.channel = engine.runtime.channel()
+    runtime, options, waiter = engine.runtime, plan.options, attempt.waiter or Waiter("")
     if attempt.parker is not None and plan.primitive.polls:
         # Another of this client had it just now: who asks at once would always be sooner than those who poll.
-        await _poll(engine, plan, attempt, waiter, share=engine.runtime.random())
+        await _poll(engine, plan, attempt, waiter, share=runtime.random())
+    before = waiter.state
     while True:
-        answer = await _ask(engine, plan, attempt, waiter)
-        if answer is None:
-            return None
-        grant = _read(engine, plan, waiter, *answer)
-        if grant is not None:
-            return grant
-        if attempt.wait_error is not None:
-            raise attempt.wait_error
-        if waiter.busy:
-            if not await _poll(engine, plan, attempt, waiter, share=1 + engine.runtime.random()):
+        asked_at, call = runtime.now(), None
+        if waiter.state is WaiterState.BUSY:
+            _begin_try(engine, plan.primitive, waiter)
+        try:
+            budget = patience(asked_at, options, attempt.until)
+            attempt.channel = runtime.channel() or await _connected(engine, budget)
+            call = _next_call(plan, attempt, waiter)
+            sent_at = runtime.now()
+            if not options.replicas:
+                outcome = await runtime.call(call, budget)
+            else:
+                outcome = await ask_with_replicas(engine, plan.primitive, options, waiter, call, budget)
+        except Fault as fault:
+            if not await _go_on(engine, plan, attempt, waiter, fault, call, asked_at, before):
                 return None
-        elif waiter.queued:
-            grant = await _listen(engine, plan, attempt, waiter)
-            if grant is not None or engine.runtime.now() >= (attempt.until or inf):
-                return grant
+            continue
+        if engine.health.down_since is not None:
+            engine.note_answer()
+        waiter.retry = None
+        grant = _read(engine, plan, waiter, outcome, sent_at) or await _wait(engine, plan, attempt, waiter)
+        if grant is not True:
+            return grant or None
+        before = waiter.state
+
+
+async def _wait(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> Grant | bool:
+    """Wait for a grant, or until it is time to ask again; False: the time is up, and somebody else holds it."""
+    if attempt.wait_error is not None:
+        raise attempt.wait_error
+    if waiter.state is WaiterState.BUSY:
+        return await _poll(engine, plan, attempt, waiter, share=1 + engine.runtime.random())
+    if waiter.state is WaiterState.QUEUED:
+        grant = await _listen(engine, plan, attempt, waiter)
+        return grant or engine.runtime.now() < (attempt.until or inf)
+    return True
 
 
 async def _poll(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter, *, share: float) -> bool:
@@ -161,53 +181,48 @@ async def _poll(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter, *,
     return tries
 
 
-def _next_call(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> Request:
-    options, channel = plan.options, engine.runtime.channel()
-    if waiter.queued or waiter.late_grants:
-        return plan.primitive.renew(waiter.token, options.ttl_ms, options.ticket_ms, channel)
+def _next_call(plan: Plan, attempt: Attempt, waiter: Waiter) -> Request:
+    """What is to be sent next, and note that it leaves."""
+    options, queued = plan.options, waiter.state is WaiterState.QUEUED
+    if not queued:
+        waiter.state = WaiterState.ASKED
+    if queued or waiter.late_grants:
+        return plan.primitive.renew(waiter.token, options.ttl_ms, options.ticket_ms, attempt.channel)
     return plan.primitive.acquire(
         waiter.token, options.ttl_ms, options.ticket_ms,
-        wait=attempt.wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
+        wait=attempt.wait, block=options.block, channel=attempt.channel, max_waiters=options.max_waiters,
     )  # fmt: skip
 
 
-async def _ask(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> tuple[Outcome, float] | None:
-    """Ask until there is an answer, and say when it was asked; None: the time is up, and it was held before."""
-    runtime, primitive, options, until = engine.runtime, plan.primitive, plan.options, attempt.until
-    was_held, retry = waiter.busy or waiter.queued, waiter.retry
-    if waiter.busy:
-        _begin_try(engine, primitive, waiter)
-    if retry is not None:
-        retry.attempt = 0
-    call: Request | None = None
-    while True:
-        asked_at = runtime.now()
-        budget = patience(asked_at, options, until)
-        try:
-            if not runtime.channel():
-                await runtime.ready(budget)
-            call = _next_call(engine, plan, attempt, waiter)
-            waiter.asks()
-            sent_at = runtime.now()
-            if not options.replicas:
-                outcome = await runtime.call(call, budget)
-            else:
-                outcome = await ask_with_replicas(engine, primitive, options, waiter, call, budget)
-        except Fault as fault:
-            _note_fault(waiter, fault)
-            if was_held and fault.maybe_applied and until is not None and until - asked_at < NO_SIGN_WITHIN:
-                # It was held a moment ago, and the time is up before an answer can be expected: no outage.
-                await rest(engine, max(0.0, until - runtime.now()), primitive.name, "acquire")
-                return None
-            why = await explained(engine, call, fault) if call is not None else fault
-            retry, doing = waiter.failing(), f"acquire {primitive.kind}"
-            pause = pause_after(engine, why, retry, options, until, doing, primitive.name, asked_at)
-        else:
-            engine.note_answer()
-            if retry is not None:
-                retry.over()
-            return outcome, sent_at
-        await rest(engine, pause, primitive.name, "acquire")
+async def _connected(engine: Engine, budget: float) -> str:
+    """Connect, and say on which channel the server is heard."""
+    await engine.runtime.ready(budget)
+    return engine.runtime.channel()
+
+
+async def _go_on(
+    engine: Engine,
+    plan: Plan,
+    attempt: Attempt,
+    waiter: Waiter,
+    fault: Fault,
+    call: Request | None,
+    asked_at: float,
+    before: WaiterState,
+) -> bool:
+    """Rest after a question without an answer; False: it was held ``before``, and there is no time for another."""
+    primitive, until = plan.primitive, attempt.until
+    _note_fault(waiter, fault)
+    was_held = before is WaiterState.BUSY or before is WaiterState.QUEUED
+    if was_held and fault.maybe_applied and until is not None and until - asked_at < NO_SIGN_WITHIN:
+        # It was held a moment ago, and the time is up before an answer can be expected: no outage.
+        await rest(engine, max(0.0, until - engine.runtime.now()), primitive.name, "acquire")
+        return False
+    why = await explained(engine, call, fault) if call is not None else fault
+    retry, doing = waiter.failing(), f"acquire {primitive.kind}"
+    pause = pause_after(engine, why, retry, plan.options, until, doing, primitive.name, asked_at)
+    await rest(engine, pause, primitive.name, "acquire")
+    return True
 
 
 def _begin_try(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:

@@ -222,7 +222,7 @@ class Engine:
         """Go on in the background with a release that was cancelled or interrupted; safe to repeat."""
         server_lease = lease.server_lease
         self.forget_holder(server_lease, lease.who)
-        if server_lease.owner.epoch == self.epoch and server_lease.used == lease.number:
+        if server_lease.epoch == self.epoch and server_lease.used == lease.number:
             self.end(server_lease)
             self.detach_local_queue(server_lease)
             self.leave_in_background(server_lease, server_lease.close_ms(self.runtime.now()), barred=True)
@@ -265,7 +265,7 @@ class Engine:
     def count_end(self, server_lease: ServerLease, outcome: str) -> None:
         """Notify observers that an owner is done with a server lease."""
         if self.reports.observer is not None:
-            self.reports.observer.released(server_lease.primitive, server_lease.owner.granted_at, outcome)
+            self.reports.observer.released(server_lease.primitive, server_lease.granted_at, outcome)
 
     def refused(self, primitive: Primitive, began: float, error: BaseException | None) -> None:
         """Notify observers that an acquisition came to nothing; see ``Observers.refused``."""
@@ -288,11 +288,11 @@ class Engine:
         self.end_turn(queue, server_lease)
 
     def _notify_loss(self, server_lease: ServerLease) -> None:
-        watchers, server_lease.owner.watchers = server_lease.owner.watchers, None
+        watchers, server_lease.watchers = server_lease.watchers, None
         for watcher in watchers or ():
             watcher()
         lease: LeaseRecord | None = (
-            server_lease.owner.lease() if server_lease.owner.lease is not None else None
+            server_lease.lease() if server_lease.lease is not None else None
         )
         if lease is not None:
             lease.wake()

@@ -29,21 +29,21 @@ def make_lease(
 
     Args:
         engine: The client's engine.
-        server_lease: What was granted; its owner says to whom.
+        server_lease: What was granted; it says to whom.
         began: When the acquisition began.
         counted: Whether each acquisition counts for itself, and is not its thread's or task's.
         confirmed: False for a hand-off, which lives on its ticket's expiry until it is renewed.
         contended: Whether the acquisition had to wait for somebody.
     """
-    owner, leases, rhythm = server_lease.owner, engine.leases, server_lease.rhythm
-    owner.epoch = engine.epoch
+    who, leases, rhythm = server_lease.who, engine.leases, server_lease.rhythm
+    server_lease.epoch = engine.epoch
     if not counted:
-        leases.held[owner.who, server_lease.primitive.key] = server_lease
-    lease = HeldLease(engine, server_lease, server_lease.fence, owner.who)
+        leases.held[who, server_lease.primitive.key] = server_lease
+    lease = HeldLease(engine, server_lease, server_lease.fence, who)
     if confirmed and rhythm is server_lease.options.renewed:
-        late = leases.schedule.add(server_lease, rhythm.every, owner.granted_at + rhythm.every)
+        late = leases.schedule.add(server_lease, rhythm.every, server_lease.granted_at + rhythm.every)
     else:
-        late = engine.plan_service(server_lease, owner.granted_at, confirmed=confirmed)
+        late = engine.plan_service(server_lease, server_lease.granted_at, confirmed=confirmed)
     if late:
         engine.background.nudge()
     if engine.reports.observer is not None:
@@ -58,7 +58,7 @@ def own_grant(engine: Engine, plan: Plan, waiter: Waiter, grant: Grant, attempt:
     hold.unanswered = waiter.unanswered
     hold.quorum = grant.quorum
     hold.uncontended = waiter.ticket is None
-    hold.owner.who = attempt.who
+    hold.who = attempt.who
     attempt.hold = hold
     if queue is not None and plan.capacity == 1:
         with engine.guard:
@@ -75,10 +75,10 @@ def own_grant(engine: Engine, plan: Plan, waiter: Waiter, grant: Grant, attempt:
 
 def own_given(engine: Engine, plan: Plan, hold: ServerLease, attempt: Attempt) -> HeldLease | None:
     """Own what another caller of this client passed on; None: it was lost on the way."""
-    now, lease, owner = engine.runtime.now(), cast("HeldLease", attempt.lease), hold.owner
+    now, lease = engine.runtime.now(), cast("HeldLease", attempt.lease)
     lease.server_lease, lease.number, lease.fence = hold, attempt.number, hold.fence + attempt.number
     # From here on this plan says who may re-enter and who is notified of a loss.
-    hold.primitive, hold.options, owner.who = plan.primitive, plan.options, attempt.who
+    hold.primitive, hold.options, hold.who = plan.primitive, plan.options, attempt.who
     engine.leases.held[attempt.who, plan.primitive.key] = hold
     # In this order: a loss from here on finds the lease.
     lease.released = False

@@ -94,7 +94,7 @@ class HeldLease(LeaseRecord):
         if server_lease is not None:
             self.server_lease: ServerLease = server_lease
             self.number: int = server_lease.used
-            server_lease.owner.lease = mine
+            server_lease.lease = mine
 
     @property
     def name(self) -> str:
@@ -140,14 +140,14 @@ class HeldLease(LeaseRecord):
         with self.engine.guard:
             held = server_lease.state is LeaseState.HELD or server_lease.state is LeaseState.SUSPECT
             # Released, and its token held still: it is about to be handed on.
-            alone = server_lease.used == number and (server_lease.owner.shown or not (self.released and held))
+            alone = server_lease.used == number and (server_lease.shown or not (self.released and held))
             if alone:
-                server_lease.owner.shown = True
+                server_lease.shown = True
         return server_lease.token if alone else f"{server_lease.token}{UNSHOWN}{number}"
 
     def inert(self) -> bool:
         """Whether it belongs to the parent of this process."""
-        return self.server_lease.owner.epoch != self.engine.epoch
+        return self.server_lease.epoch != self.engine.epoch
 
     def is_held(self) -> bool:
         """Whether its owner still holds it, by the local clock."""
@@ -165,7 +165,7 @@ class HeldLease(LeaseRecord):
         if (
             server_lease.state is LeaseState.HELD
             and not self.released
-            and server_lease.owner.epoch == self.engine.epoch
+            and server_lease.epoch == self.engine.epoch
             and self.engine.runtime.now() < server_lease.valid_until
         ):
             return
@@ -187,7 +187,7 @@ class HeldLease(LeaseRecord):
             block: What ends with the block; None if the interpreter knows of none, as in an ``ExitStack``.
         """
         if not self.server_lease.primitive.transferable:
-            self.server_lease.owner.user = self.engine.runtime.who()
+            self.server_lease.user = self.engine.runtime.who()
         if block is not None and self.levels == 1:
             self.block = ref(block)
 
@@ -216,13 +216,13 @@ class HeldLease(LeaseRecord):
     def watch(self, watcher: Callable[[], object]) -> None:
         """Have a function called when it is lost."""
         server_lease = self.server_lease
-        if server_lease.owner.watchers is None:
-            server_lease.owner.watchers = []
-        server_lease.owner.watchers.append(watcher)
+        if server_lease.watchers is None:
+            server_lease.watchers = []
+        server_lease.watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[], object]) -> None:
         """Have it called no more."""
-        watchers = self.server_lease.owner.watchers
+        watchers = self.server_lease.watchers
         if watchers is not None and watcher in watchers:
             watchers.remove(watcher)
 
@@ -259,7 +259,7 @@ class HeldLease(LeaseRecord):
             server_lease, engine = self.server_lease, self.engine
         except AttributeError:
             return
-        if server_lease.owner.epoch != engine.epoch or engine.activity.closed:
+        if server_lease.epoch != engine.epoch or engine.activity.closed:
             return
         engine.outbox.abandoned.append(server_lease)
         engine.background.nudge()

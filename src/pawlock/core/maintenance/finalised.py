@@ -29,9 +29,9 @@ def forget_finalised(engine: Engine) -> None:
 
 def _forget(engine: Engine, server_lease: ServerLease) -> None:
     # It goes on until it runs out, and is nobody's until then.
-    who, server_lease.owner.who = server_lease.owner.who, None
+    who, server_lease.who = server_lease.who, None
     engine.forget_holder(server_lease, who)
-    if server_lease.live and server_lease.owner.epoch == engine.epoch:
+    if server_lease.live and server_lease.epoch == engine.epoch:
         engine.end(server_lease)
         engine.count("abandoned")
         engine.count_end(server_lease, "abandoned")

@@ -34,7 +34,7 @@ _OF_ALL = frozenset(
 
 def may_share(engine: Engine) -> bool:
     """Whether several names may be keys of one script here."""
-    return engine.reports.observer is None and engine.background.connection() is not None
+    return engine.reports.observer is None and not engine.background.several
 
 
 def share(batch: Sequence[ServerLease]) -> tuple[list[list[ServerLease]], list[ServerLease]]:

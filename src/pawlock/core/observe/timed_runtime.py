@@ -32,9 +32,6 @@ class _Timed:
             self.__dict__[name] = found
         return found
 
-    def connection(self) -> None:
-        """None: only ``call`` will do, since only that is timed."""
-
     async def call(self, call: Request, timeout: float) -> Outcome:
         """Run one script; see ``Runtime``."""
         since = self._runtime.now()

@@ -6,13 +6,13 @@ of the records of ``outcomes``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from pawlock.core.protocol.outcomes import Outcome
 
-__all__ = ["DEAF", "Acknowledged", "Carrier", "Connection", "Fault", "FaultKind", "Request", "Wakeup"]
+__all__ = ["DEAF", "Acknowledged", "Carrier", "Fault", "FaultKind", "Request", "Wakeup"]
 
 Request: TypeAlias = Any
 """What an engine's primitives make and its carrier takes: opaque to everybody between the two.
@@ -91,17 +91,6 @@ Acknowledged: TypeAlias = "tuple[Outcome | Fault, int]"
 """An outcome, and how many replicas have what its request wrote."""
 
 
-class Connection(Protocol):
-    """A connection, for a question without a coroutine between it and the socket."""
-
-    channel: str
-    """The channel on which its user hears hand-offs, or ``DEAF``."""
-
-    def ask(self, call: Request, timeout: float) -> Outcome | Awaitable[Outcome]:
-        """Send one request: its answer where a call blocks its thread, else what brings that. Both may ``Fault``."""
-        ...
-
-
 class Carrier(Protocol):
     """The connections of a client to its server. All times are seconds.
 
@@ -116,8 +105,9 @@ class Carrier(Protocol):
         """The channel on which the present caller hears hand-offs; ``""`` before ``ready``, else maybe ``DEAF``."""
         ...
 
-    def connection(self) -> Connection | None:
-        """The connection of the present caller, if it is there and free; None where only ``call`` will do."""
+    @property
+    def several(self) -> bool:
+        """Whether there are several servers, and the key of a request says which one it is for."""
         ...
 
     async def call(self, call: Request, timeout: float) -> Outcome:

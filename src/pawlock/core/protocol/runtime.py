@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from pawlock.core.protocol.carrier import DEAF, Acknowledged, Carrier, Connection, Fault, FaultKind, Wakeup
+from pawlock.core.protocol.carrier import DEAF, Acknowledged, Carrier, Fault, FaultKind, Wakeup
 from pawlock.core.protocol.outcomes import Outcome, Unexpected
 from pawlock.core.protocol.scripts import Script
 
@@ -22,7 +22,6 @@ __all__ = [
     "Acknowledged",
     "Background",
     "Call",
-    "Connection",
     "Fault",
     "FaultKind",
     "Parker",
@@ -32,6 +31,7 @@ __all__ = [
     "Wakeup",
     "make_call",
     "run",
+    "suspended",
 ]
 
 T = TypeVar("T")
@@ -134,10 +134,6 @@ class Runtime(Carrier, Protocol):
         """A token that was never used before: 128 random bits, and who asks."""
         ...
 
-    def caller_and_token(self) -> tuple[Hashable, str]:
-        """``who`` and ``new_token`` in one step."""
-        ...
-
     def who(self) -> Hashable:
         """The present thread or task; never reused while anything refers to it."""
         ...
@@ -228,8 +224,13 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+    raise suspended(operation)
+
+
+def suspended(operation: Coroutine[Any, Any, object]) -> RuntimeError:
+    """The error of an operation that is suspended on a runtime that never suspends; it ends."""
     operation.close()
-    raise RuntimeError(
+    return RuntimeError(
         "an operation of pawlock awaited something that is not of its runtime; please report this"
     )
 

@@ -13,7 +13,7 @@ from pawlock.core.release.outcome import not_ours
 from pawlock.core.retry import pause_after, rest
 from pawlock.core.state.records import Retry, ServerLease
 from pawlock.errors import BackendError, ClientClosed, LeaseLost, NotHeld, NotSupported
-from pawlock.model import LossReason, Release
+from pawlock.model import LeaseState, LossReason, Release
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
         NotHeld: It was released before, or belongs to the parent of this process.
     """
     hold, levels, observer = lease.server_lease, lease.levels, engine.reports.observer
-    granted_at, calls, call = hold.owner.granted_at, engine.activity.calls, object()
+    granted_at, calls, call = hold.granted_at, engine.activity.calls, object()
     # The outcome for observers; None: nothing has ended.
     ended: Release | str | None = None
     try:
@@ -59,7 +59,8 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
                 ended = await leave(engine, hold)
             finally:
                 # Not before: who asked sooner would queue behind its own client.
-                engine.detach_local_queue(hold)
+                if hold.queue is not None:
+                    engine.detach_local_queue(hold)
         lease.lost = ended is Release.LOST
         return ended
     except NotHeld:
@@ -72,7 +73,8 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
             abandon(lease)
         raise
     finally:
-        calls.pop(call, None)
+        if call in calls:
+            del calls[call]
         if observer is not None and ended is not None:
             observer.released(hold.primitive, granted_at, str(ended))
 
@@ -101,18 +103,15 @@ def _end_here(engine: Engine, lease: HeldLease) -> Release | None:
     woken: Sequence[Place] = ()
     with engine.guard:
         # The hold may go on under another owner, so this one must no longer be notified of its loss.
-        hold.owner.watchers = None
+        hold.watchers = None
         if engine.leases.held.get(held) is hold:
             del engine.leases.held[held]
         lost = hold.lost or (hold.live and now >= hold.valid_until)
         if not lost:
-            queue = hold.queue
-            woken = () if queue is None else queue.pass_on(hold, now)
+            if hold.queue is not None and hold.queue.sleepers:
+                woken = hold.queue.pass_on(hold, now)
             if not woken:
-                engine.end(hold)
-                if queue is not None and not queue.sleepers:
-                    queue.end(hold)
-                    hold.queue = None
+                _end_hold(engine, hold)
     if lease.parked:
         lease.wake()
     for place in woken:
@@ -123,6 +122,18 @@ def _end_here(engine: Engine, lease: HeldLease) -> Release | None:
             engine.leave_in_background(hold, hold.close_ms(now))
         return Release.LOST
     return Release.RELEASED if woken else None
+
+
+def _end_hold(engine: Engine, hold: ServerLease) -> None:
+    """Nobody of this client goes on with what is held: it is renewed no more, and is to be left on the server."""
+    if hold.live:
+        hold.state = LeaseState.RELEASED
+    engine.leases.schedule.discard(hold)
+    queue = hold.queue
+    if queue is not None and not queue.sleepers:
+        # Whoever sleeps there asks once it is left.
+        queue.end(hold)
+        hold.queue = None
 
 
 def abandon(lease: HeldLease) -> None:
@@ -199,7 +210,7 @@ async def leave(engine: Engine, server_lease: ServerLease) -> Release:
     """Give the name back on the server, trying again with the same token until the lease would have expired."""
     began, options = engine.runtime.now(), server_lease.options
     close_ms = server_lease.close_ms(began) if options.min_hold else 0
-    unanswered, retry = False, Retry(holds=True)
+    unanswered, retry = False, None
     try:
         while True:
             asked_at = engine.runtime.now()
@@ -207,12 +218,12 @@ async def leave(engine: Engine, server_lease: ServerLease) -> Release:
                 tomb_ms = TOMB_MS if unanswered or server_lease.unanswered else 0
                 call = server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms)
                 answer = await engine.runtime.call(call, options.request_timeout)
-                if isinstance(answer, Released):
+                if type(answer) is Released:
                     return Release.RELEASED
-                return await not_ours(
-                    engine, server_lease, answer, unanswered=unanswered, again=retry.since is not None
-                )
+                again = retry is not None and retry.since is not None
+                return await not_ours(engine, server_lease, answer, unanswered=unanswered, again=again)
             except Fault as fault:
+                retry = retry or Retry(holds=True)
                 unanswered |= fault.maybe_applied
                 until = _until(server_lease, began, fault)
                 name = server_lease.primitive.name

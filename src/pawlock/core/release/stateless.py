@@ -109,8 +109,8 @@ def _lease_here(engine: Engine, plan: Plan, token: str) -> HeldLease | None:
     """The lease of that token, if this client holds it."""
     # A list in one step: other threads acquire meanwhile.
     for (_, key), server_lease in list(engine.leases.held.items()):
-        if key == plan.primitive.key and server_lease.token == token and server_lease.owner.lease is not None:
-            return cast("HeldLease | None", server_lease.owner.lease())
+        if key == plan.primitive.key and server_lease.token == token and server_lease.lease is not None:
+            return cast("HeldLease | None", server_lease.lease())
     return None
 
 

@@ -70,7 +70,7 @@ def detach(engine: Engine, lease: HeldLease) -> str:
             raise lease.not_held("detach")
         lease.wake()
         # It goes on elsewhere, and is nobody's here.
-        server_lease.owner.who = None
+        server_lease.who = None
         engine.forget_holder(server_lease, lease.who)
         engine.detach_local_queue(server_lease)
         engine.end(server_lease)

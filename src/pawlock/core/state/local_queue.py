@@ -161,9 +161,11 @@ class LocalQueue:
         Returns:
             Who is to be woken; None: nobody sleeps, and what was to be given is still the owner's.
         """
-        before = len(self.turns)
-        self.turns = [turn for turn in self.turns if turn() is not owner]
-        return self._serve(given) if len(self.turns) < before else []
+        for index, turn in enumerate(self.turns):
+            if turn() is owner:
+                del self.turns[index]
+                return self._serve(given)
+        return []
 
     def leave(self, place: Place) -> bool:
         """Take a caller out of the queue; False if it was given something first, and then it must use or return it."""

@@ -93,7 +93,7 @@ class Observers:
         """A server lease has a new owner, who asked for it at ``began``."""
         waited = self._now() - began
         p = server_lease.primitive
-        server_lease.owner.seen = self._notify(
+        server_lease.seen = self._notify(
             lambda o: o.acquired(
                 p.kind, p.name, waited=waited, contended=contended, degraded=server_lease.degraded
             )
@@ -116,9 +116,9 @@ class Observers:
 
     def lost(self, server_lease: ServerLease, reason: LossReason) -> None:
         """A server lease was lost."""
-        held = self._now() - server_lease.owner.granted_at
+        held = self._now() - server_lease.granted_at
         # Each gets what it returned itself; who came later, nothing.
-        p, seen = server_lease.primitive, iter(server_lease.owner.seen)
+        p, seen = server_lease.primitive, iter(server_lease.seen)
         self._notify(lambda o: o.lost(p.kind, p.name, held=held, reason=reason, acquired=next(seen, None)))
 
     def counted(self, what: str) -> None:

@@ -37,7 +37,6 @@ __all__ = [
     "Attempt",
     "Blocker",
     "LeaseRecord",
-    "Owner",
     "Retry",
     "ServerLease",
     "Ticket",
@@ -88,33 +87,6 @@ class LeaseRecord:
             parker.unpark()
 
 
-class Owner:
-    """Who has a server lease now: handed over inside the client, it gets another one.
-
-    Attributes:
-        who: The thread or task; None: nobody, until one that was woken takes it.
-        granted_at: When it got it.
-        lease: What it holds.
-        user: The thread or task inside a ``with`` block that ends it; None if it is not known to be in one.
-        watchers: Called once when it is lost.
-        shown: True once its token was read; it then passes to nobody else of this client.
-        seen: What the observers want back when it is lost.
-        epoch: The client's epoch in which it was granted: one of an older epoch is the parent's of a fork.
-    """
-
-    # As attributes of the class, so that a short hold sets only what differs.
-    who: object = None
-    lease: ref[LeaseRecord] | None = None
-    user: object = None
-    watchers: list[Callable[[], object]] | None = None
-    shown: bool = False
-    seen: tuple[object, ...] = ()
-    epoch: int = 0
-
-    def __init__(self, granted_at: float) -> None:
-        self.granted_at: float = granted_at
-
-
 class ServerLease:
     """A token that holds a name on the server.
 
@@ -128,7 +100,14 @@ class ServerLease:
         valid_until: End of validity on the runtime's clock.
         state: Where it stands.
         reason: Why it was lost.
-        owner: Who has it.
+        who: The thread or task that has it; None: nobody, until one that was woken takes it.
+        granted_at: When that got it.
+        lease: What that holds.
+        user: The thread or task inside a ``with`` block that ends it; None if it is not known to be in one.
+        watchers: Called once when it is lost.
+        shown: True once its token was read; it then passes to nobody else of this client.
+        seen: What the observers want back when it is lost.
+        epoch: The client's epoch in which it was granted: one of an older epoch is the parent's of a fork.
         rhythm: When it is renewed, and for how long.
         failures: How many renewals in a row got no answer.
         queue: The local queue in which it has a turn; None: in none.
@@ -146,6 +125,13 @@ class ServerLease:
     bucket: OrderedDict[ServerLease, float] | None = None
     unsure: tuple[type[PawlockError], str] = (BackendUnavailable, "")
     failures: int = 0
+    who: object = None
+    lease: ref[LeaseRecord] | None = None
+    user: object = None
+    watchers: list[Callable[[], object]] | None = None
+    shown: bool = False
+    seen: tuple[object, ...] = ()
+    epoch: int = 0
 
     def __init__(
         self,
@@ -160,7 +146,7 @@ class ServerLease:
         self.options: Terms = options
         self.token: str = token
         self.fence: int = fence
-        self.owner: Owner = Owner(now)
+        self.granted_at: float = now
         self.rhythm: Rhythm = options.rhythm
         self.valid_until: float = valid_until
         if options.max_hold is not None:
@@ -188,7 +174,7 @@ class ServerLease:
             self.state is LeaseState.HELD
             and not self.failures
             and not self.unanswered
-            and not self.owner.shown
+            and not self.shown
         )
 
     def give_to(self, place: Place, now: float) -> None:
@@ -196,12 +182,12 @@ class ServerLease:
         self.used += 1
         place.given, place.number = self, self.used
         # Nobody's, until the one that was woken takes it: the last holder may wait for something else by then.
-        self.owner.granted_at, self.owner.who, self.owner.lease = now, None, ref(place.lease)
+        self.granted_at, self.who, self.lease = now, None, ref(place.lease)
 
     @property
     def is_dropped(self) -> bool:
         """Whether the lease that it belongs to is gone without a release: nothing of it is renewed any more."""
-        lease = self.owner.lease
+        lease = self.lease
         return lease is not None and lease() is None
 
     @property
@@ -237,7 +223,7 @@ class ServerLease:
         """How long the name must stay closed after a release now, in ms: what is left of ``min_hold``."""
         if self.options.min_hold <= 0:
             return 0
-        return max(0, int((self.owner.granted_at + self.options.min_hold - now) * 1000) + 1)
+        return max(0, int((self.granted_at + self.options.min_hold - now) * 1000) + 1)
 
 
 def loss_from(outcome: Outcome) -> LossReason:
