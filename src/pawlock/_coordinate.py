@@ -21,16 +21,17 @@ from pawlock._factory import (
     unfilled,
 )
 from pawlock._inside import origin_of, preparer_of
-from pawlock.core.coordinate.barrier import MAX_PARTIES
-from pawlock.core.coordinate.election import Leadership, check_after
-from pawlock.core.coordinate.latch import MAX_COUNT
-from pawlock.core.protocol.engine import BarrierCalls, LatchCalls
 from pawlock.core.protocol.options import LockOptions, Renew, Seconds, check_choice, check_count
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.protocol.validity import to_ms
 from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError
 from pawlock.model import LeaseState
+from pawlock.primitives.barrier import Barrier
+from pawlock.primitives.barrier.operation import MAX_PARTIES
+from pawlock.primitives.election.operation import Leadership, check_after
+from pawlock.primitives.latch import Latch
+from pawlock.primitives.latch.operation import MAX_COUNT
 
 __all__ = [
     "BarrierKwargs",
@@ -94,7 +95,7 @@ class BarrierKwargs(TypedDict, total=False):
 class LatchPlan:
     """One latch as the operations see it."""
 
-    primitive: LatchCalls
+    primitive: Latch
     options: Terms
 
 
@@ -102,7 +103,7 @@ class LatchPlan:
 class BarrierPlan:
     """One barrier as the operations see it."""
 
-    primitive: BarrierCalls
+    primitive: Barrier
     options: Terms
 
 

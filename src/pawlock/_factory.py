@@ -16,7 +16,7 @@ from pawlock._environment import from_environment, unknown_options
 from pawlock._inside import after_fork, is_closed
 from pawlock._service import digest_of
 from pawlock._template import Template, Unfilled, escape, make, plain
-from pawlock.core.protocol.engine import Namespace, ServerEngine
+from pawlock.core.protocol.engine import Namespace
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.names import check_namespace, key_of, wake_prefix
 from pawlock.core.protocol.options import (
@@ -35,7 +35,7 @@ from pawlock.core.release.transfer import Ticket, read_ticket
 from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.found import Finder
-from pawlock.primitives.redis import REDIS
+from pawlock.primitives.redis import REDIS, RedisEngine
 from pawlock.primitives.registry import REGISTRY, Entry
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Settings:
         self.wake_prefix = wake_prefix(self.namespace)
         self.redlock: RedlockOptions | None = None
         self.incarnations: Incarnations | None = None
-        self.engine: ServerEngine = REDIS
+        self.engine: RedisEngine = REDIS
 
     def names(self) -> Namespace | None:
         """What the namespace as a whole is asked with; None where no server has all of it."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from pawlock._factory import Origin, Settings, description, plan_of, plan_of_key, shared_client
-from pawlock.core.coordinate.multi_lease import MultiPlan
 from pawlock.core.protocol.key import Key
 from pawlock.core.state.plan import Plan
 from pawlock.errors import ConfigurationError
+from pawlock.primitives.multi.lease import MultiPlan
 
 __all__ = ["describe_multi", "multi_plan", "revive_multi"]
 

@@ -20,7 +20,7 @@ from pawlock.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.engine import PermitCalls
+    from pawlock.primitives.permits import Permits
 
 __all__ = [
     "PermitKwargs",
@@ -105,7 +105,7 @@ def plan_for_permits(plan: Plan, n: object) -> Plan:
     """
     if type(n) is int and n == 1:
         return plan
-    primitive = cast("PermitCalls", plan.primitive)
+    primitive = cast("Permits", plan.primitive)
     check_count(n, "n", 1, primitive.permits)
     return replace(plan, primitive=primitive.of(primitive.kind, str(n)))
 
@@ -113,7 +113,7 @@ def plan_for_permits(plan: Plan, n: object) -> Plan:
 async def change_limit(engine: Engine, plan: Plan, permits: object) -> None:
     """Change how many permits there are; see ``Semaphore.set_limit``."""
     limit = check_permits(permits)
-    primitive = cast("PermitCalls", plan.primitive)
+    primitive = cast("Permits", plan.primitive)
     engine.check_open(primitive.name)
     await query(engine, primitive.limit(limit), plan.options, primitive.name, "set_limit")
 

@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pawlock.core.coordinate import election, once
 from pawlock.core.lease.base import record_of
 from pawlock.errors import AcquireTimeout, NotHeld, PawlockError
 from pawlock.model import Leader
+from pawlock.primitives.election import operation as election
+from pawlock.primitives.once import operation as once
 from tests.simulator.world import Cancelled, Violation
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from pawlock._service import Book
 from pawlock.aio.client import AsyncClient
 from pawlock.aio.multi import shown_any
 from pawlock.core import close
-from pawlock.core.coordinate.multi_lease import BaseMultiLease, members_of
 from pawlock.core.keep.engine import Engine
 from pawlock.core.lease.base import BaseLease
 from pawlock.core.maintenance.loop import maintain
 from pawlock.core.protocol.terms import Terms
+from pawlock.primitives.multi.lease import BaseMultiLease, members_of
 from pawlock.redlock.options import RedlockOptions
 from tests.simulator.runtime import SimRuntime
 

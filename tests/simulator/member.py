@@ -7,8 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pawlock.core.client import weak_suspect_all
-from pawlock.core.coordinate import multi
-from pawlock.core.coordinate.multi_lease import BaseMultiLease, MultiPlan, members_of, record_of_all
 from pawlock.core.keep.engine import Engine
 from pawlock.core.lease.base import BaseLease, record_of
 from pawlock.core.protocol.validity import drift
@@ -24,6 +22,8 @@ from pawlock.errors import (
     WrongKey,
 )
 from pawlock.model import LeaseState, LossReason
+from pawlock.primitives.multi import operation as multi
+from pawlock.primitives.multi.lease import BaseMultiLease, MultiPlan, members_of, record_of_all
 from pawlock.primitives.registry import REGISTRY
 from pawlock.redlock.nodes import Incarnations
 from pawlock.redlock.options import RedlockOptions

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from pawlock.core.coordinate import once
 from pawlock.core.lease.base import record_of
 from pawlock.errors import BackendOutOfMemory, LeaseLost, NotHeld, PawlockError
 from pawlock.model import Done, Running
+from pawlock.primitives.once import operation as once
 from tests.simulator import acts
 from tests.simulator.world import Cancelled
 

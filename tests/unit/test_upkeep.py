@@ -11,9 +11,6 @@ from unittest.mock import patch
 import pytest
 
 from pawlock.core.client import weak_suspect_all
-from pawlock.core.coordinate.election import ENDED, Watch
-from pawlock.core.coordinate.gate_wait import unexpected
-from pawlock.core.coordinate.multi_lease import HeldMultiLease
 from pawlock.core.keep.engine import Engine
 from pawlock.core.maintenance.renewals import _put_back
 from pawlock.core.protocol.options import LockOptions
@@ -26,6 +23,9 @@ from pawlock.core.state.observers import Observers
 from pawlock.core.state.records import Attempt, ServerLease
 from pawlock.errors import BackendUnavailable, ScriptError
 from pawlock.model import LeaseState, LossReason
+from pawlock.primitives.election.operation import ENDED, Watch
+from pawlock.primitives.gate_wait import unexpected
+from pawlock.primitives.multi.lease import HeldMultiLease
 from tests.support.refusal import case
 from tests.unit.scripted import RELEASED, START, Rig, absent, held, queued, run, unanswered, unknown
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pawlock._coordinate import Described
 from pawlock._inside import engine_here
 from pawlock._unset import UNSET, Unset
-from pawlock.core.coordinate import barrier
 from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.primitives.barrier import operation as barrier
 
 __all__ = ["AsyncBarrier"]
 

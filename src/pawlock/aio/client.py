@@ -17,12 +17,12 @@ from pawlock.aio.multi import AsyncMultiLock
 from pawlock.aio.rwlock import AsyncRWLock
 from pawlock.aio.semaphore import AsyncSemaphore
 from pawlock.aio.service import AsyncLockService
-from pawlock.core.coordinate.trial import with_trial
 from pawlock.core.observe import operator
 from pawlock.core.observe.inspect import ping
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.options import Seconds
 from pawlock.core.release import stateless, transfer
+from pawlock.core.trial import with_trial
 from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
 
 __all__ = ["AsyncClient"]

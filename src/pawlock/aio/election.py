@@ -15,11 +15,11 @@ from pawlock.aio.acquiring import Acquiring
 from pawlock.aio.block import check_home
 from pawlock.aio.leading import clock, lead, pause
 from pawlock.aio.lease import AsyncLease, given
-from pawlock.core.coordinate import election
 from pawlock.core.protocol.options import Seconds, check_timeout
 from pawlock.core.protocol.runtime import StopSignal
 from pawlock.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawlock.model import Leader
+from pawlock.primitives.election import operation as election
 
 if TYPE_CHECKING:
     from pawlock.core.state.plan import Plan

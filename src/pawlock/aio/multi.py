@@ -13,12 +13,12 @@ from pawlock.aio.acquiring import Acquiring
 from pawlock.aio.block import Entered, OwnBlock, check_home, enter_block, leave_block
 from pawlock.aio.lease import AsyncLease, AsyncLost, shown
 from pawlock.core.acquire.reentry import holds
-from pawlock.core.coordinate import multi
-from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
+from pawlock.primitives.multi import operation as multi
+from pawlock.primitives.multi.lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
 
 if TYPE_CHECKING:
     from pawlock.aio.context import AsyncContext

@@ -12,11 +12,11 @@ from pawlock._inside import engine_here
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.block import Entered, check_home, enter_block, leave_block
 from pawlock.aio.lease import AsyncLease, shown
-from pawlock.core.coordinate import once
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
 from pawlock.model import Done, Running
+from pawlock.primitives.once import operation as once
 
 if TYPE_CHECKING:
     from pawlock.core.state.plan import Plan

@@ -116,7 +116,7 @@ def _turn(given: Mapping[str, Any]) -> type[Turn]:
     """What is done once, under a lease."""
     from pawlock import Done, Running, Started
     from pawlock.cli._wrapper import Turn
-    from pawlock.core.coordinate.once import running
+    from pawlock.primitives.once.operation import running
 
     class OnceTurn(Turn):
         _started: Started

@@ -27,7 +27,7 @@ from pawlock.cli.exits import Exit
 
 if TYPE_CHECKING:
     from pawlock import AuditEntry, Client, LockInfo
-    from pawlock.core.coordinate.once import Recorded
+    from pawlock.primitives.once.operation import Recorded
 
 __all__ = ["find", "show"]
 
@@ -110,7 +110,7 @@ def _audited(client: Client, name: str) -> list[AuditEntry]:
 def _done(client: Client, name: str) -> Recorded | None:
     """What is recorded of a `once` with this name; None if it is not done, or where the server has no `once`."""
     from pawlock import BackendDenied, NotSupported
-    from pawlock.core.coordinate.once import look
+    from pawlock.primitives.once.operation import look
     from pawlock.runtimes.threads import run
 
     try:

@@ -13,9 +13,9 @@ from pawlock.primitives.registry import REGISTRY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pawlock.core.protocol.engine import ServerEngine
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.terms import Terms
+    from pawlock.primitives.redis import RedisEngine
     from pawlock.primitives.registry import Entry
 
 __all__ = ["Finder"]
@@ -41,7 +41,7 @@ class Finder:
         everywhere: Whether to accept keys of any namespace: the text before the first colon.
     """
 
-    def __init__(self, engine: ServerEngine, namespace: str, options: Terms, *, everywhere: bool) -> None:
+    def __init__(self, engine: RedisEngine, namespace: str, options: Terms, *, everywhere: bool) -> None:
         self._engine = engine
         self._namespace = namespace
         self._options = options

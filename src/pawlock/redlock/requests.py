@@ -203,13 +203,13 @@ class RedlockEngine(RedisEngine):
         self._options = options
 
     def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
-        """See ``ServerEngine``."""
+        """See ``RedisEngine``."""
         return RedlockMutex(kind, name, key, self._options, options.fence_ms)
 
     def mutex_at(self, kind: str, key: Key, options: Terms, *, sharded: bool) -> Primitive:
-        """See ``ServerEngine``: only plain keys have a form in common with others there."""
+        """See ``RedisEngine``: only plain keys have a form in common with others there."""
         return RedlockMutex(kind, key.name, key.key, self._options, options.fence_ms)
 
     def names(self, namespace: str) -> None:
-        """See ``ServerEngine``: no two clients would read the same record."""
+        """See ``RedisEngine``: no two clients would read the same record."""
         return

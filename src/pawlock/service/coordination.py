@@ -9,8 +9,9 @@ from fastapi import APIRouter, Request, Response
 from pawlock._inside import plan_behind
 from pawlock._template import escape
 from pawlock.aio import AsyncBarrier, AsyncLatch
-from pawlock.core.coordinate import barrier, latch
 from pawlock.core.protocol.outcomes import LookAtBarrier, LookAtLatch
+from pawlock.primitives.barrier import operation as barrier
+from pawlock.primitives.latch import operation as latch
 from pawlock.runtimes.shared import secret
 from pawlock.service import leases, schemas
 from pawlock.service.requests import MOST_WAIT, Attempt, RequestContext, answer, segment

@@ -10,13 +10,13 @@ from fastapi import APIRouter, Request, Response
 
 from pawlock._inside import plan_behind
 from pawlock._template import escape
-from pawlock.core.coordinate.once import Recorded
-from pawlock.core.coordinate.once import look as recorded
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.key_text import read_key
 from pawlock.core.protocol.primitive import Primitive
 from pawlock.model import LockInfo
+from pawlock.primitives.once.operation import Recorded
+from pawlock.primitives.once.operation import look as recorded
 from pawlock.service import schemas
 from pawlock.service.leases import LeaseSpec
 from pawlock.service.problems import Problem

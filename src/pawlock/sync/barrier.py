@@ -6,8 +6,8 @@ from __future__ import annotations
 from pawlock._coordinate import Described
 from pawlock._inside import engine_of
 from pawlock._unset import UNSET, Unset
-from pawlock.core.coordinate import barrier
 from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.primitives.barrier import operation as barrier
 from pawlock.runtimes.threads import run
 
 __all__ = ["Barrier"]

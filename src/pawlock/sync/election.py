@@ -12,11 +12,11 @@ from pawlock._coordinate import Described, guard
 from pawlock._decorate import Guarding, Skipping
 from pawlock._inside import engine_of, is_closed
 from pawlock._unset import UNSET, Unset
-from pawlock.core.coordinate import election
 from pawlock.core.protocol.options import Seconds, check_timeout
 from pawlock.core.protocol.runtime import StopSignal
 from pawlock.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawlock.model import Leader
+from pawlock.primitives.election import operation as election
 from pawlock.runtimes.threads import run
 from pawlock.sync.leading import clock, lead, pause
 from pawlock.sync.lease import Lease, given

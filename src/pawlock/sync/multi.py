@@ -11,12 +11,12 @@ from pawlock._inside import engine_of, origin_of, preparer_of
 from pawlock._multi import describe_multi, revive_multi
 from pawlock._unset import UNSET, Unset
 from pawlock.core.acquire.reentry import holds
-from pawlock.core.coordinate import multi
-from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
+from pawlock.primitives.multi import operation as multi
+from pawlock.primitives.multi.lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
 from pawlock.runtimes.threads import run
 from pawlock.sync.block import Entered, OwnBlock, enter_block, leave_block
 from pawlock.sync.lease import Lease, Lost, shown

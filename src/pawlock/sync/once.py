@@ -11,11 +11,11 @@ from pawlock._coordinate import Described
 from pawlock._decorate import decorated_once
 from pawlock._inside import engine_of
 from pawlock._unset import UNSET, Unset
-from pawlock.core.coordinate import once
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
 from pawlock.model import Done, Running
+from pawlock.primitives.once import operation as once
 from pawlock.runtimes.threads import run
 from pawlock.sync.block import Entered, enter_block, leave_block
 from pawlock.sync.lease import Lease, shown

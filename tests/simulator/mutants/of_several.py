@@ -9,10 +9,10 @@ from typing import Any
 from unittest.mock import patch
 
 from pawlock.core.acquire import wait
-from pawlock.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, members_of
 from pawlock.core.keep import engine
 from pawlock.core.protocol.outcomes import Busy
 from pawlock.core.protocol.runtime import Call, Fault
+from pawlock.primitives.multi.lease import BaseMultiLease, HeldMultiLease, members_of
 from pawlock.primitives.mutex import Mutex
 from pawlock.redlock.nodes import Incarnation, Incarnations
 from pawlock.redlock.options import RedlockOptions

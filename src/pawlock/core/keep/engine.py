@@ -291,9 +291,7 @@ class Engine:
         watchers, server_lease.watchers = server_lease.watchers, None
         for watcher in watchers or ():
             watcher()
-        lease: LeaseRecord | None = (
-            server_lease.lease() if server_lease.lease is not None else None
-        )
+        lease: LeaseRecord | None = server_lease.lease() if server_lease.lease is not None else None
         if lease is not None:
             lease.wake()
         callback = server_lease.options.given.on_lost

@@ -170,12 +170,7 @@ class ServerLease:
 
     def may_be_given(self) -> bool:
         """Whether another caller of this client may go on with it."""
-        return (
-            self.state is LeaseState.HELD
-            and not self.failures
-            and not self.unanswered
-            and not self.shown
-        )
+        return self.state is LeaseState.HELD and not self.failures and not self.unanswered and not self.shown
 
     def give_to(self, place: Place, now: float) -> None:
         """Make a caller of this client its next owner, with the next fence of its block."""

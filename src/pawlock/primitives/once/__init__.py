@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pawlock.core.coordinate.once import AlreadyDone, Result
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key, key_of
 from pawlock.core.protocol.options import FENCE_MS
 from pawlock.core.protocol.outcomes import Finished, Outcome
@@ -13,6 +12,7 @@ from pawlock.core.protocol.runtime import Call
 from pawlock.core.protocol.scripts import Script, load, pack_words
 from pawlock.errors import PawlockError
 from pawlock.primitives.mutex import Mutex
+from pawlock.primitives.once.operation import AlreadyDone, Result
 from pawlock.primitives.replies import BEGIN, FINISH, LOOK_AT_RESULT
 
 __all__ = ["Finishing", "OnceMutex", "once_key"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pawlock.core.coordinate.gate_wait import GateWait, disagreement, unexpected
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.outcomes import (
     Arrived,
@@ -20,10 +19,11 @@ from pawlock.core.protocol.terms import Terms
 from pawlock.core.retry import query
 from pawlock.errors import LeaseLost
 from pawlock.model import LossReason
+from pawlock.primitives.gate_wait import GateWait, disagreement, unexpected
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.engine import BarrierCalls
+    from pawlock.primitives.barrier import Barrier
 
 __all__ = ["MAX_PARTIES", "arrived", "wait"]
 
@@ -31,7 +31,7 @@ MAX_PARTIES = 1000
 """The largest number of parties: the last one lets all of them pass in one run of a script."""
 
 
-async def arrived(engine: Engine, barrier: BarrierCalls, options: Terms) -> int:
+async def arrived(engine: Engine, barrier: Barrier, options: Terms) -> int:
     """How many parties wait now.
 
     Raises:
@@ -44,7 +44,7 @@ async def arrived(engine: Engine, barrier: BarrierCalls, options: Terms) -> int:
 
 async def wait(
     engine: Engine,
-    barrier: BarrierCalls,
+    barrier: Barrier,
     options: Terms,
     timeout: float | None,
     token: str | None = None,
@@ -83,7 +83,7 @@ class _Waiting(GateWait):
     def __init__(
         self,
         engine: Engine,
-        barrier: BarrierCalls,
+        barrier: Barrier,
         options: Terms,
         timeout: float | None,
         token: str | None,

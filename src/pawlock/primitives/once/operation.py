@@ -17,9 +17,9 @@ from pawlock.model import Done, Release, Running
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.engine import OnceCalls
     from pawlock.core.protocol.runtime import StopSignal
     from pawlock.core.state.plan import Plan
+    from pawlock.primitives.once import OnceMutex
 
 __all__ = [
     "MAX_VALUE",
@@ -187,7 +187,7 @@ async def finish(start: Start, value: Any, keep: float) -> None:
     """
     lease = start.lease
     server_lease, name = lease.server_lease, lease.name
-    primitive = cast("OnceCalls", server_lease.primitive)
+    primitive = cast("OnceMutex", server_lease.primitive)
     result = Result.of(value, name)
     if lease.released:
         raise NotHeld(f"finish {name!r}: it was finished or abandoned before", name=name, operation="finish")
@@ -243,7 +243,7 @@ async def forget(engine: Engine, plan: Plan) -> bool:
         BackendError: The server could not be asked.
     """
     engine.check_open(plan.primitive.name)
-    once = cast("OnceCalls", plan.primitive)
+    once = cast("OnceMutex", plan.primitive)
     forgotten: Forgotten = (await query(engine, once.forget(), plan.options, once.name, "forget"))[0]
     return forgotten.deleted
 
@@ -254,7 +254,7 @@ async def look(engine: Engine, plan: Plan) -> Recorded | None:
     Raises:
         BackendError: The server could not be asked.
     """
-    once = cast("OnceCalls", plan.primitive)
+    once = cast("OnceMutex", plan.primitive)
     found: LookAtResult = (await query(engine, once.look(), plan.options, once.name, "read"))[0]
     if not found.type:
         return None

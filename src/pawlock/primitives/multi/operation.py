@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from pawlock.core.acquire import acquire
 from pawlock.core.acquire.giving_up import timed_out
-from pawlock.core.coordinate.multi_lease import HeldMultiLease, MultiPlan
 from pawlock.core.release import extend, release
 from pawlock.core.retry import check_stop
 from pawlock.errors import AcquireTimeout, NotAcquired, NotHeld, PawlockError
 from pawlock.model import Release
+from pawlock.primitives.multi.lease import HeldMultiLease, MultiPlan
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, cast
 from weakref import ref
 
 from pawlock.core.acquire import acquire
-from pawlock.core.coordinate.gate_wait import GateWait, unexpected
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.outcomes import Full, Leading, Outcome
@@ -15,12 +14,13 @@ from pawlock.core.release import release
 from pawlock.core.retry import query
 from pawlock.errors import ClientClosed, NotHeld, QueueFull
 from pawlock.model import Leader, LeaseState
+from pawlock.primitives.gate_wait import GateWait, unexpected
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.engine import BallotCalls
     from pawlock.core.protocol.terms import Terms
     from pawlock.core.state.plan import Plan
+    from pawlock.primitives.election import Ballot
 
 __all__ = ["ENDED", "Ended", "Leadership", "Watch", "campaign", "check_after", "leader", "resign"]
 
@@ -100,7 +100,7 @@ async def leader(engine: Engine, plan: Plan) -> Leader | None:
         BackendError: The server could not be asked.
     """
     engine.check_open(plan.primitive.name)
-    ballot = cast("BallotCalls", plan.primitive)
+    ballot = cast("Ballot", plan.primitive)
     outcome, _ = await query(engine, ballot.observe("-", 0, "-", ""), plan.options, ballot.name, "ask")
     return _read(outcome, ballot.name)
 
@@ -132,7 +132,7 @@ class Watch:
         self._engine = engine
         # As a lease does: the client lives as long as somebody observes.
         self._client = engine.client()
-        self._ballot: BallotCalls = cast("BallotCalls", plan.primitive)
+        self._ballot: Ballot = cast("Ballot", plan.primitive)
         self._options: Terms = plan.options
         self._wait = GateWait(engine, plan.options, self._ballot.name, "observe election", None)
         self._reported: Leader | Ended | None = ENDED

@@ -1,1 +1,0 @@
-"""What is built on acquire and release: several names at once, latches, barriers, elections."""

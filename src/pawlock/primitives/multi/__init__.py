@@ -1,0 +1,1 @@
+"""Several names at once."""
