@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.engine import Namespace
     from pawlock.core.protocol.outcomes import Look, Outcome
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.state.client import ClientState
     from pawlock.core.state.records import Attempt, ServerLease
 
 __all__ = ["DeadlockWatch"]
@@ -131,7 +130,7 @@ class DeadlockWatch:
         self._built_ms: int = 0
         self._next: float = -inf
 
-    def leave(self, engine: ClientState) -> None:
+    def leave(self, engine: Engine) -> None:
         """Take the record away, because the client closes."""
         if self._published:
             engine.post(self._names.calls.write_waits(self._process, self._client, ""), _RETRY)

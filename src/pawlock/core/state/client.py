@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pawlock.core.protocol.carrier import Request
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
-    from contextlib import AbstractContextManager
 
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.runtime import Runtime
     from pawlock.core.state.local_queue import LocalQueue
     from pawlock.core.state.records import Attempt, LeaseRecord, ServerLease
     from pawlock.core.state.schedule import Schedule
 
-__all__ = ["Activity", "ClientState", "Leases", "Outbox", "OutboxEntry", "Queues"]
+__all__ = ["Activity", "Leases", "Outbox", "OutboxEntry", "Queues"]
 
 
 class OutboxEntry:
@@ -87,22 +85,3 @@ class Activity:
         self.calls: dict[object, object] = {}
         self.closed: bool = False
         self.maintenance_runs: bool = False
-
-
-class ClientState(Protocol):
-    """What ``Engine`` keeps, and what it does when it is asked to; its attributes are described there."""
-
-    runtime: Runtime
-    guard: AbstractContextManager[object]
-    leases: Leases
-    queues: Queues
-    outbox: Outbox
-    activity: Activity
-
-    def wake_maintenance(self) -> None:
-        """Have the maintenance look for what is due."""
-        ...
-
-    def post(self, call: Request, seconds: float = ...) -> None:
-        """Send a call in the background, until it is answered."""
-        ...

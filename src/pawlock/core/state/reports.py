@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.carrier import Request
     from pawlock.core.protocol.engine import Namespace
     from pawlock.core.protocol.outcomes import Outcome
-    from pawlock.core.state.client import ClientState
     from pawlock.core.state.observers import Observers
 
 __all__ = ["Health", "KeyExplainer", "Reports", "Watcher"]
@@ -82,7 +81,7 @@ class Watcher(Protocol):
         """Begin anew, in the child of a fork."""
         ...
 
-    def leave(self, engine: ClientState) -> None:
+    def leave(self, engine: Any) -> None:
         """Take away what it has on the server, because the client closes."""
         ...
 
