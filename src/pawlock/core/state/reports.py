@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Health", "KeyExplainer", "Reports", "Watcher"]
 
 KeyExplainer: TypeAlias = "Callable[[Request], Sequence[tuple[Request, Callable[[Outcome], str]]]]"
-"""See ``ServerEngine.explain_keys``."""
+"""See ``RedisEngine.explain_keys``."""
 
 
 _FORGOTTEN = 60.0
@@ -32,8 +32,8 @@ class Health:
         down_since: When a request first got no answer, with no answer to any since then; None: it answers.
         failed_at: When the last request got none.
         reported: Whether somebody gave up on it since then.
-        probe: Makes what asks it what it is (``ServerEngine.probe``); None: nobody wants to know.
-        explain_keys: What a refused request found at its keys, for errors (``ServerEngine.explain_keys``); or None.
+        probe: Makes what asks it what it is (``RedisEngine.probe``); None: nobody wants to know.
+        explain_keys: What a refused request found at its keys, for errors (``RedisEngine.explain_keys``); or None.
         look_at: When the maintenance is to ask.
         looked: Whether it did.
     """
