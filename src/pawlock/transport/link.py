@@ -268,7 +268,8 @@ class Link(Stream):
 
     def exchange(self, sent: Sequence[tuple[Request, bytes]], timeout: float) -> None:
         """Send requests in one write, and wait until each has an outcome, which may be a ``Fault``."""
-        self._exchange(sent, b"".join([data for _, data in sent]), timeout)
+        if sent:
+            self._exchange(sent, b"".join([data for _, data in sent]), timeout)
 
     def _exchange(self, sent: Sequence[tuple[Request, bytes]], data: bytes, timeout: float) -> None:
         self.busy = True
