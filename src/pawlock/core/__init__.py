@@ -9,5 +9,5 @@ Its layers, lowest first; a layer imports only those before it in this list:
 - ``lease``: the lease that a user holds.
 - ``acquire``, ``release``: getting a lease, and giving it back or passing it on; neither imports the other.
 - ``observe``: inspection and what an operator asks for.
-- ``maintenance``, ``client``, ``close``, ``trial``: what a client does in the background, how it begins, tries itself, and ends.
+- ``maintenance``, ``client``, ``close``, ``trial``: what a client does in the background, how it begins, tries itself, ends.
 """

@@ -142,10 +142,11 @@ class LocalQueue:
         Returns:
             Who is to be woken. None: it is not passed on; it must be left on the server, and its turn ended after that.
         """
-        if not self.sleepers or not self._has_turn(hold) or not self._may_pass_on(hold, now):
+        first = self._first()
+        if first is None or not self._has_turn(hold) or not self._may_pass_on(hold, now):
             return []
-        first = self.sleepers.popleft()
         hold.give_to(first, now)
+        self.sleepers.popleft()
         woken = [first]
         if hold.used >= self.most and not hold.uncontended:
             woken += self.end(hold)
@@ -179,14 +180,21 @@ class LocalQueue:
         return self._serve(ASK) if self._forget_gone() else []
 
     def _serve(self, given: object) -> list[Place]:
-        if self.sleepers:
-            first = self.sleepers.popleft()
+        first = self._first()
+        if first is not None:
             first.given = given
             self.turns.append(ref(first))
+            self.sleepers.popleft()
             return [first]
         if not self.turns and self.by_key.get(self.key) is self:
             del self.by_key[self.key]
         return []
+
+    def _first(self) -> Place | None:
+        """Who sleeps first. Whoever was given something is out of the queue, also where its giver was interrupted."""
+        while self.sleepers and self.sleepers[0].given is not None:
+            self.sleepers.popleft()
+        return self.sleepers[0] if self.sleepers else None
 
     def _forget_gone(self) -> bool:
         self.turns = [turn for turn in self.turns if not _is_gone(turn())]
