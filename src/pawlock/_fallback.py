@@ -29,7 +29,7 @@ from pawlock.core.protocol.faults import is_transient
 from pawlock.core.protocol.outcomes import Granted, Outcome, Released
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.retry import check_stop
-from pawlock.core.state.records import Attempt, ServerLease
+from pawlock.core.state.records import Attempt, ServerLease, Waiter
 from pawlock.errors import BackendUnavailable, QuorumNotReached
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def _degrade(engine: Engine, plan: Plan, why: str, began: float) -> HeldLease | 
     here.activity.maintenance_runs, here.epoch = True, engine.epoch
     here.reports, here.health.server = engine.reports, engine.health.server
     primitive = cast("Primitive", _Alone(plan.primitive))
-    server_lease = _Lease(primitive, plan.options, runtime.new_token(), 0, inf, runtime.now())
+    server_lease = _Lease(primitive, plan.options, Waiter(runtime.new_token()), 0, inf, runtime.now())
     server_lease.degraded = policy
     who = server_lease.who = runtime.who()
     server_lease.epoch = here.epoch
@@ -304,7 +304,7 @@ def _degrade(engine: Engine, plan: Plan, why: str, began: float) -> HeldLease | 
         others = [lease.server_lease for lease in _without_server(engine, key)]
         if not _fits(plan, [*others, *_by_server(engine, key)]):
             return None
-        lease = HeldLease(here, server_lease, 0, who)
+        lease = HeldLease(here, server_lease, who)
         _degraded.add(lease)
     engine.count(f"degraded_{policy}")
     _log_once(engine, plan, why)

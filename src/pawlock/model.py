@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 __all__ = [
     "AuditEntry",
     "Done",
     "Finding",
     "Forced",
-    "Grant",
     "HolderInfo",
     "Leader",
     "LeaseState",
@@ -56,22 +55,6 @@ class Release(StrEnum):
     RELEASED = "released"
     LOST = "lost"
     UNKNOWN = "unknown"
-
-
-class Grant(NamedTuple):
-    """The server's grant to one token (a tuple, because one is made for every acquisition).
-
-    Attributes:
-        fence: First fence of the block that came with it.
-        valid_until: Seconds on the client's clock until which the owner may rely on it.
-        confirmed: False for a hand-off that the waiter has not yet answered: its life is its ticket's.
-        quorum: How several independent masters voted; None with one.
-    """
-
-    fence: int
-    valid_until: float
-    confirmed: bool
-    quorum: Any = None
 
 
 @dataclass(frozen=True, slots=True)

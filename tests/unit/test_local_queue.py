@@ -99,7 +99,7 @@ class Model(RuleBasedStateMachine):
             return
         if self.capacity == 1:
             hold = Hold(uncontended=uncontended)
-            self.queue.granted(caller, hold)
+            self.queue.granted(hold)
             self.busy[0] = hold
         else:
             self.busy.remove(caller)

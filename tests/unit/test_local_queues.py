@@ -56,7 +56,8 @@ def test_s9_no_local_owner_has_the_token_of_another() -> None:
     hold = owner(rig)
     rig.release(lease)
     assert first.given is hold
-    later = HeldLease(rig.engine, hold, 101, "me")
+    later = HeldLease(rig.engine, hold, "me")
+    later.number = hold.used
     assert later.token == hold.token
     assert lease.token == f"{later.token}!0", "good for nothing: the one before was not read in time"
     later.released = True

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pawlock.core.protocol.options import LockOptions
 from pawlock.core.protocol.terms import Terms
-from pawlock.core.state.records import ServerLease
+from pawlock.core.state.records import ServerLease, Waiter
 from pawlock.core.state.schedule import Schedule
 from pawlock.model import LeaseState
 from pawlock.primitives.mutex import Mutex
@@ -20,7 +20,7 @@ MUTEX = Mutex("lock", "x", "pawlock:x")
 
 
 def server_lease(valid_until: float = 1e9) -> ServerLease:
-    return ServerLease(MUTEX, OPTIONS, "t@h", 1, valid_until, 0.0)
+    return ServerLease(MUTEX, OPTIONS, Waiter("t@h"), 1, valid_until, 0.0)
 
 
 def schedule() -> Schedule:

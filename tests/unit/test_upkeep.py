@@ -20,7 +20,7 @@ from pawlock.core.protocol.runtime import Call, Fault, Reply
 from pawlock.core.release.extend import extend
 from pawlock.core.state.client import OutboxEntry
 from pawlock.core.state.observers import Observers
-from pawlock.core.state.records import Attempt, ServerLease
+from pawlock.core.state.records import Attempt, ServerLease, Waiter
 from pawlock.errors import BackendUnavailable, ScriptError
 from pawlock.model import LeaseState, LossReason
 from pawlock.primitives.election.operation import ENDED, Watch
@@ -356,7 +356,7 @@ def test_the_end_of_a_lease_without_renewal_is_reported_in_time_where_it_is_plan
     early = lease.server_lease
     rig.runtime.clock += 5.0
     until = early.valid_until + 5.0
-    late = ServerLease(early.primitive, rig.options, "later", 101, until, rig.runtime.clock)
+    late = ServerLease(early.primitive, rig.options, Waiter("later"), 101, until, rig.runtime.clock)
     rig.engine.plan_service(late, rig.runtime.clock, confirmed=True)
     rig.engine.replan(early)
     rig.runtime.clock = early.valid_until

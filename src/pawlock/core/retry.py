@@ -141,8 +141,8 @@ def pause_after(
 
 def note_endless(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:
     """Log once a holder that nothing ends: another program's key without a ttl, or one whose ttl was taken off."""
-    if waiter.blocker.holder_ms == -1 and not waiter.blocker.endless:
-        waiter.blocker = waiter.blocker._replace(endless=True)
+    if waiter.holder_ms == -1 and not waiter.endless:
+        waiter.endless = True
         engine.count("endless")
         name = primitive.name
         log.warning("%r is held by %s", name, ENDLESS, extra={"pawlock_name": name})

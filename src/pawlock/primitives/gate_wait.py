@@ -14,7 +14,7 @@ from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import DEAF, Fault, Wakeup
 from pawlock.core.retry import patience, pause_after, rest
-from pawlock.core.state.records import Waiter
+from pawlock.core.state.records import Waiter, WaiterState
 from pawlock.errors import AcquireTimeout, LimitMismatch, ScriptError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class GateWait:
                     await runtime.ready(budget)
                 if runtime.channel() != self.channel:
                     self.former, self.channel = self.channel, runtime.channel()
-                waiter.asks()
+                waiter.state = WaiterState.ASKED
                 outcome = await runtime.call(make(), budget)
             except Fault as fault:
                 waiter.unanswered |= fault.maybe_applied

@@ -12,9 +12,8 @@ from pawlock.core.protocol.runtime import Fault
 from pawlock.core.protocol.terms import Terms
 from pawlock.core.state.plan import Plan
 from pawlock.core.state.records import Attempt as Asked
-from pawlock.core.state.records import Waiter
+from pawlock.core.state.records import ServerLease, Waiter, WaiterState
 from pawlock.errors import AcquireTimeout
-from pawlock.model import Grant
 from pawlock.service.leases import LeaseSpec, note
 from pawlock.service.requests import Attempt, RequestContext
 from pawlock.service.spaces import Space
@@ -58,7 +57,7 @@ class Acquisition:
 
     async def run(
         self, wait: float, waiting: Callable[[], AbstractAsyncContextManager[object]]
-    ) -> tuple[Grant, str]:
+    ) -> tuple[ServerLease, str]:
         """Acquire the lock.
 
         Args:
@@ -104,7 +103,7 @@ class Acquisition:
         await self._withdraw()
         raise self._timed_out(wait, began)
 
-    async def _win(self, until: float, *, wait: bool) -> Grant | None:
+    async def _win(self, until: float, *, wait: bool) -> ServerLease | None:
         engine, plan = self.space.engine, Plan(self.primitive, self.options, False, True, 1, "")
         asked = Asked(engine.runtime.who(), engine.runtime.now(), until, None, wait=wait)
         asked.waiter = self.waiter
@@ -114,7 +113,7 @@ class Acquisition:
             engine.queues.waits.pop(asked, None)
 
     def _timed_out(self, wait: float, began: float) -> AcquireTimeout:
-        name, holder = self.spec.name, self.waiter.blocker.holder
+        name, holder = self.spec.name, self.waiter.holder
         text = f"acquire {name!r}: still held after {wait:g} s" + (f" by {holder}" if holder else "")
         waited = round(self.space.engine.runtime.now() - began, 3)
         return AcquireTimeout(text, name=name, holder=holder, waited=waited, position=self.waiter.rank)
@@ -141,7 +140,7 @@ class Acquisition:
 
     async def _withdraw(self) -> None:
         engine, waiter = self.space.engine, self.waiter
-        if self._shared or (waiter.busy and not waiter.unanswered):
+        if self._shared or (waiter.state is WaiterState.BUSY and not waiter.unanswered):
             return
         if self._give_up is not None and not await self._give_up():
             return

@@ -17,7 +17,7 @@ from pawlock.core.protocol.validity import drift, valid_until
 from pawlock.core.release import outcome, release, transfer
 from pawlock.core.state.records import ServerLease, WaiterState
 from pawlock.errors import BackendUnavailable
-from pawlock.model import Grant, Release
+from pawlock.model import Release
 from tests.simulator.runtime import SimRuntime
 
 Edit = Callable[[str, bytes], bytes]
@@ -90,14 +90,17 @@ def _clock_of(reading: str) -> Any:
     return patch.object(SimRuntime, "__init__", init)
 
 
-def _no_second_look(*args: Any) -> Grant:
-    _, plan, _, granted, sent_at = args
-    return Grant(granted.fence, _formula(sent_at, granted.left_ms, plan.options.ttl_ms), True)
+def _no_second_look(*args: Any) -> ServerLease:
+    _, plan, waiter, granted, sent_at = args
+    until = _formula(sent_at, granted.left_ms, plan.options.ttl_ms)
+    return ServerLease(plan.primitive, plan.options, waiter, granted.fence, until, sent_at)
 
 
-def _trusting_check(_engine: Any, plan: Any, waiting: Any, wakeup: Any) -> Grant | None:
-    until = _Times.now() + plan.options.ticket_ttl * 0.98
-    return Grant(wakeup.fence, until, False) if plan.options.renewed else None
+def _trusting_check(engine: Any, plan: Any, waiting: Any, wakeup: Any) -> ServerLease | None:
+    until, now = _Times.now() + plan.options.ticket_ttl * 0.98, engine.runtime.now()
+    hold = ServerLease(plan.primitive, plan.options, waiting, wakeup.fence, until, now)
+    hold.confirmed = False
+    return hold if plan.options.renewed else None
 
 
 def _deaf_to_no(engine: Any, server_lease: Any, _: Any) -> None:
@@ -119,7 +122,7 @@ _next_call = wait._next_call
 
 
 def _new_token_each_time(plan: Any, attempt: Any, waiting: Any) -> Any:
-    if waiting.unanswered and not waiting.queued:
+    if waiting.unanswered and waiting.state is not WaiterState.QUEUED:
         secret, _, shown = waiting.token.partition("@")
         waiting.token = f"{int(secret) + 10**21:022}@{shown}"
     return _next_call(plan, attempt, waiting)
@@ -155,7 +158,8 @@ async def _unknown_is_held(engine: Any, plan: Any, attempt: Any) -> Any:
     try:
         return await _win(engine, plan, attempt)
     except BackendUnavailable:
-        return Grant(1, engine.runtime.now() + plan.options.ttl, True)
+        now = engine.runtime.now()
+        return ServerLease(plan.primitive, plan.options, attempt.waiter, 1, now + plan.options.ttl, now)
 
 
 _win = wait.win
@@ -207,7 +211,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "validity from the reply": lambda: [watching_time(), *_everywhere(_from_reply)],
     "no drift": lambda: _everywhere(_without_drift),
     "validity in whole seconds": lambda: _everywhere(_whole_seconds),
-    "no look at the time after the reply": lambda: [patch.object(wait, "_held", _no_second_look)],
+    "no look at the time after the reply": lambda: [patch.object(wait, "_granted", _no_second_look)],
     "the wall clock": lambda: [_clock_of("wall")],
     "a clock that stands in a suspend": lambda: [_clock_of("monotonic")],
     "the watchdog swallows a no": lambda: [patch.object(renewals, "_refused", _deaf_to_no)],

@@ -17,7 +17,7 @@ from tests.support.servers import Server
 from tests.unit.regressions.rig import between, until
 
 
-@pytest.mark.parametrize(("way", "state"), [("_take_end", LeaseState.HELD), ("pass_on", LeaseState.SUSPECT)])
+@pytest.mark.parametrize(("way", "state"), [("_end_here", LeaseState.HELD), ("pass_on", LeaseState.SUSPECT)])
 def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
     client: pawlock.Client, way: str, state: LeaseState
 ) -> None:

@@ -11,8 +11,7 @@ from pawlock.core.maintenance import loop
 from pawlock.core.protocol.outcomes import Granted
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.state.plan import Plan as LockPlan
-from pawlock.core.state.records import Waiter
-from pawlock.model import Grant
+from pawlock.core.state.records import ServerLease, Waiter
 from tests.simulator import Client, Fault, Operation, Plan, run
 from tests.simulator.mutants.of_cluster import CLIENTS
 from tests.simulator.mutants.of_one import edit, wrong
@@ -51,7 +50,7 @@ def test_a_grant_that_a_repeated_question_finds_lives_as_long_as_it_was_asked_fo
     plan = Plan.from_json((KEPT_IN / "found-grant-is-raised.json").read_text())
     with quiet():
         result = run(plan)
-        with patch.object(wait, "_held", _taken_as_found):
+        with patch.object(wait, "_granted", _taken_as_found):
             assert "before the ttl of 0.3 s is over" in run(plan).violation
     scripts = [event[3] for event in result.trace if event[1] == "n1"]
     assert not result.violation
@@ -74,10 +73,11 @@ def test_a_lost_holder_of_once_leaves_the_queue() -> None:
 
 
 def _taken_as_found(
-    engine: Engine, plan: LockPlan, _: Waiter, granted: Granted, sent_at: float
-) -> Grant | None:
-    valid = valid_until(sent_at, granted.left_ms, plan.options.ttl_ms)
-    return Grant(granted.fence, valid, True) if valid > engine.runtime.now() else None
+    engine: Engine, plan: LockPlan, waiter: Waiter, granted: Granted, sent_at: float
+) -> ServerLease | None:
+    valid, now = valid_until(sent_at, granted.left_ms, plan.options.ttl_ms), engine.runtime.now()
+    hold = ServerLease(plan.primitive, plan.options, waiter, granted.fence, valid, now)
+    return hold if valid > now else None
 
 
 def _excuses(*faults: Fault) -> list[float]:

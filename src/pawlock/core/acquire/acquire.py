@@ -79,23 +79,24 @@ async def acquire(
         NotAcquired: Somebody else holds it, and the time is up; or the wait would deadlock.
         BackendError: The server could not be asked.
     """
-    began, epoch = engine.runtime.now(), engine.epoch
+    runtime, activity, epoch = engine.runtime, engine.activity, engine.epoch
+    began = runtime.now()
     # A single try waits for its answer as long as any request.
     until = None if timeout is None else began + (timeout or plan.options.request_timeout)
-    attempt = Attempt(engine.runtime.who(), began, until, stop, wait=timeout != 0)
-    calls, waits = engine.activity.calls, engine.queues.waits
+    attempt = Attempt(runtime.who(), began, until, stop, wait=timeout != 0)
+    calls, waits = activity.calls, engine.queues.waits
     try:
-        if not engine.activity.maintenance_runs:
+        if not activity.maintenance_runs:
             engine.need_maintenance(plan.primitive.name)
         calls[attempt] = attempt.who
         # Checked after registering: a concurrent close either saw this call or has set ``closed``.
-        if engine.activity.closed:
+        if activity.closed:
             engine.check_open(plan.primitive.name)
         lease = await _take(engine, plan, attempt)
         if lease is None:
             await _refuse(engine, plan, attempt, or_none=or_none, nested=nested)
             return None
-        if engine.activity.closed or engine.epoch != epoch:
+        if activity.closed or engine.epoch != epoch:
             what = "process was forked" if engine.epoch != epoch else "client was closed"
             raise ClientClosed(f"the {what} during the call", name=plan.primitive.name)
         return lease if give is None else give(lease)
@@ -133,34 +134,37 @@ async def _take(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | Non
         again = taken_again(engine, plan, mine, attempt)
         if again is not None or not (attempt.wait or not mine.live):
             return again
-    if not _begin(engine, plan, attempt) and not await sleep(engine, plan, attempt):
-        return None
-    given = attempt.given
-    if isinstance(given, ServerLease):
-        lease = own_given(engine, plan, given, attempt)
-        # Lost between the hand-over and now: it queues again, for the time that remains.
-        return lease if lease is not None else await _take(engine, plan, attempt)
-    waiter = given if isinstance(given, Waiter) else Waiter(plan.shown(engine.runtime.new_token()))
-    attempt.waiter = waiter
-    grant = await win(engine, plan, attempt)
-    if grant is None:
+    while _begin(engine, plan, attempt) or await sleep(engine, plan, attempt):
+        given = attempt.given
+        if isinstance(given, ServerLease):
+            lease = own_given(engine, plan, given, attempt)
+            if lease is not None:
+                return lease
+            # Lost between the hand-over and now: it queues again, for the time that remains.
+            attempt.given = None
+            continue
+        attempt.waiter = (
+            given if isinstance(given, Waiter) else Waiter(plan.shown(engine.runtime.new_token()))
+        )
+        hold = await win(engine, plan, attempt)
+        if hold is not None:
+            return own_grant(engine, plan, hold, attempt)
         await end_wait(engine, plan, attempt)
         return None
-    return own_grant(engine, plan, waiter, grant, attempt)
+    return None
 
 
 def _begin(engine: Engine, plan: Plan, attempt: Attempt) -> bool:
     """Come to the local queue; False: the caller must sleep, or, if it does not wait, leave."""
-    queues = engine.queues.local
-    attempt.given = None
     with engine.guard:
-        queue = attempt.queue = queues.get(plan.queue_key) or LocalQueue(
-            plan.queue_key, queues, plan.capacity
-        )
+        queue = engine.queues.local.get(plan.queue_key)
+        if queue is None:
+            queue = LocalQueue(plan.queue_key, engine.queues.local, plan.capacity)
+        attempt.queue = queue
         if queue.begin(attempt):
             return True
         if attempt.wait:
             attempt.parker = engine.runtime.parker()
-            attempt.lease = HeldLease(engine, None, 0, attempt.who)
+            attempt.lease = HeldLease(engine, None, attempt.who)
             queue.sleepers.append(attempt)
         return False

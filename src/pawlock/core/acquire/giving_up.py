@@ -10,7 +10,7 @@ from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.retry import ENDLESS
 from pawlock.core.state.local_queue import ASK
-from pawlock.core.state.records import Attempt, ServerLease, Waiter
+from pawlock.core.state.records import Attempt, ServerLease, Waiter, WaiterState
 from pawlock.errors import AcquireTimeout
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _HOLDER_PATIENCE = 0.1
 
 async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | None) -> AcquireTimeout:
     """The error of one that has waited since ``began``, with who holds it and the place in the queue."""
-    holder = waiter.blocker.holder if waiter is not None else None
+    holder = waiter.holder if waiter is not None else None
     waited = engine.runtime.now() - began
     if holder is None:
         # Asked only now that it is needed: a waiter knows its place in the queue, not the holder.
@@ -40,7 +40,7 @@ async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | N
     engine.count("timeouts")
     name = plan.primitive.name
     text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")
-    if waiter is not None and waiter.blocker.endless:
+    if waiter is not None and waiter.endless:
         text += f"{',' if holder else ' by'} {ENDLESS}"
     own = waits_for_itself(engine, plan.primitive, engine.runtime.who())
     text += own and f"; {own}"
@@ -50,7 +50,7 @@ async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | N
         holder=holder,
         waited=waited,
         position=waiter.rank if waiter is not None else None,
-        outcomes=waiter.blocker.outcomes if waiter is not None else None,
+        outcomes=waiter.outcomes if waiter is not None else None,
     )
 
 
@@ -100,11 +100,11 @@ def _pass_turn(engine: Engine, attempt: Attempt) -> Waiter | None:
     """Give a turn to who sleeps first, with the ticket if there is one; else what is to be left on the server."""
     waiter = attempt.given if isinstance(attempt.given, Waiter) else attempt.waiter
     with engine.guard:
-        goes_on = waiter is not None and waiter.queued and not waiter.late_grants
+        goes_on = waiter is not None and waiter.state is WaiterState.QUEUED and not waiter.late_grants
         woken = [] if attempt.queue is None else attempt.queue.end(attempt, waiter if goes_on else ASK)
         attempt.last, attempt.queue, attempt.given, attempt.waiter = waiter, None, None, None
     for place in woken:
         place.unpark()
-    if waiter is None or (goes_on and woken) or (waiter.busy and not waiter.unanswered):
+    if waiter is None or (goes_on and woken) or (waiter.state is WaiterState.BUSY and not waiter.unanswered):
         return None
     return waiter if waiter.sent else None

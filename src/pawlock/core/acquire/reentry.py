@@ -8,7 +8,7 @@ halves of a generator in two threads: the call waits.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pawlock.errors import DeadlockDetected
 from pawlock.model import LeaseState
@@ -28,7 +28,7 @@ __all__ = ["holds", "taken_again", "waits_for_itself"]
 def taken_again(engine: Engine, plan: Plan, mine: ServerLease, attempt: Attempt) -> HeldLease | None:
     """What an owner that holds it already gets: its lease once more, or nothing."""
     name = plan.primitive.name
-    lease = cast("HeldLease | None", mine.lease() if mine.lease is not None else None)
+    lease = mine.lease() if mine.lease is not None else None
     if lease is None:
         # Dropped without release, so it belongs to nobody. Its ttl or the maintenance ends it, so a caller may wait.
         return None
@@ -56,7 +56,7 @@ def taken_again(engine: Engine, plan: Plan, mine: ServerLease, attempt: Attempt)
 
 def _in_block_of(lease: HeldLease) -> bool:
     """Whether the caller's stack has the frame of the block that ends a lease."""
-    block = lease.block() if hasattr(lease, "block") else None
+    block = lease.block() if lease.block is not None else None
     if block is None:
         # A later frame may have the ``id`` of the frame that it was in.
         return False

@@ -33,9 +33,8 @@ from pawlock.core.retry import (
     pause_after,
     rest,
 )
-from pawlock.core.state.records import Attempt, Blocker, Ticket, Waiter, WaiterState
+from pawlock.core.state.records import Attempt, ServerLease, Waiter, WaiterState
 from pawlock.errors import ClockDrift, QueueFull, ScriptError
-from pawlock.model import Grant
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
@@ -96,7 +95,7 @@ def _note_wait(engine: Engine, plan: Plan, attempt: Attempt) -> None:
         engine.watch()
 
 
-async def win(engine: Engine, plan: Plan, attempt: Attempt) -> Grant | None:
+async def win(engine: Engine, plan: Plan, attempt: Attempt) -> ServerLease | None:
     """Drive the waiter of an attempt to its grant.
 
     Args:
@@ -105,48 +104,52 @@ async def win(engine: Engine, plan: Plan, attempt: Attempt) -> Grant | None:
         attempt: Whose; with its waiter.
 
     Returns:
-        The grant, or None if somebody else holds the name and the time is up.
+        What was granted, or None if somebody else holds the name and the time is up.
     """
-    runtime, options, waiter = engine.runtime, plan.options, attempt.waiter or Waiter("")
+    runtime, options, waiter, until = (
+        engine.runtime,
+        plan.options,
+        attempt.waiter or Waiter(""),
+        attempt.until,
+    )
     if attempt.parker is not None and plan.primitive.polls:
         # Another of this client had it just now: who asks at once would always be sooner than those who poll.
         await _poll(engine, plan, attempt, waiter, share=runtime.random())
     before = waiter.state
     while True:
-        asked_at, call = runtime.now(), None
+        sent_at, call = runtime.now(), None
         if waiter.state is WaiterState.BUSY:
             _begin_try(engine, plan.primitive, waiter)
+        budget = options.request_timeout if until is None else patience(sent_at, options, until)
         try:
-            budget = patience(asked_at, options, attempt.until)
             attempt.channel = runtime.channel() or await _connected(engine, budget)
             call = _next_call(plan, attempt, waiter)
-            sent_at = runtime.now()
             if not options.replicas:
                 outcome = await runtime.call(call, budget)
             else:
                 outcome = await ask_with_replicas(engine, plan.primitive, options, waiter, call, budget)
         except Fault as fault:
-            if not await _go_on(engine, plan, attempt, waiter, fault, call, asked_at, before):
+            if not await _go_on(engine, plan, attempt, waiter, fault, call, sent_at, before):
                 return None
             continue
         if engine.health.down_since is not None:
             engine.note_answer()
         waiter.retry = None
-        grant = _read(engine, plan, waiter, outcome, sent_at) or await _wait(engine, plan, attempt, waiter)
-        if grant is not True:
-            return grant or None
+        hold = _read(engine, plan, waiter, outcome, sent_at) or await _wait(engine, plan, attempt, waiter)
+        if hold is not True:
+            return hold or None
         before = waiter.state
 
 
-async def _wait(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> Grant | bool:
+async def _wait(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> ServerLease | bool:
     """Wait for a grant, or until it is time to ask again; False: the time is up, and somebody else holds it."""
     if attempt.wait_error is not None:
         raise attempt.wait_error
     if waiter.state is WaiterState.BUSY:
         return await _poll(engine, plan, attempt, waiter, share=1 + engine.runtime.random())
     if waiter.state is WaiterState.QUEUED:
-        grant = await _listen(engine, plan, attempt, waiter)
-        return grant or engine.runtime.now() < (attempt.until or inf)
+        hold = await _listen(engine, plan, attempt, waiter)
+        return hold or engine.runtime.now() < (attempt.until or inf)
     return True
 
 
@@ -165,8 +168,8 @@ async def _poll(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter, *,
     if not (primitive.polls and attempt.wait) or left <= 0:
         return False
     _note_wait(engine, plan, attempt)
-    if waiter.blocker.holder_ms >= 0:
-        pause = min(pause, (waiter.blocker.holder_ms + 1) / 1000)
+    if waiter.holder_ms >= 0:
+        pause = min(pause, (waiter.holder_ms + 1) / 1000)
     tries = left > _FOREIGN_POLL
     # The last question comes early enough for its answer.
     pause = min(pause, left - _FOREIGN_POLL) if tries else left
@@ -235,36 +238,30 @@ def _begin_try(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:
 def _note_fault(waiter: Waiter, fault: Fault) -> None:
     if fault.maybe_applied:
         waiter.unanswered = True
-    elif fault.kind is FaultKind.WRONG_KEY and not waiter.unanswered and not waiter.queued:
+    elif fault.kind is FaultKind.WRONG_KEY and waiter.state is WaiterState.ASKED and not waiter.unanswered:
         # Types are checked before anything is written: there is nothing to take back.
-        waiter.become(WaiterState.NEW)
+        waiter.state = WaiterState.NEW
 
 
-def _read(engine: Engine, plan: Plan, waiter: Waiter, outcome: Outcome, sent_at: float) -> Grant | None:
-    primitive, options = plan.primitive, plan.options
+def _read(engine: Engine, plan: Plan, waiter: Waiter, outcome: Outcome, sent_at: float) -> ServerLease | None:
     if isinstance(outcome, Granted):
-        return _held(engine, plan, waiter, outcome, sent_at)
+        return _granted(engine, plan, waiter, outcome, sent_at)
+    primitive, options = plan.primitive, plan.options
     if isinstance(outcome, Queued):
-        if engine.reports.observer is not None and not waiter.queued:
+        if engine.reports.observer is not None and waiter.state is not WaiterState.QUEUED:
             engine.reports.observer.queued(primitive, outcome.rank)
-        waiter.become(WaiterState.QUEUED)
-        ticket_until = valid_until(sent_at, options.ticket_ms, options.ticket_ms)
-        waiter.ticket = Ticket(outcome.rank, outcome.expires_ms, ticket_until)
-        known = waiter.blocker
-        # Not ``_replace``: every wait on the server comes here, and it costs three calls.
-        waiter.blocker = Blocker(
-            known.holder, outcome.holder_ms, outcome.foreign, known.endless, known.outcomes
-        )
+        waiter.state, waiter.rank, waiter.expires_ms = WaiterState.QUEUED, outcome.rank, outcome.expires_ms
+        waiter.valid_until = valid_until(sent_at, options.ticket_ms, options.ticket_ms)
+        waiter.holder_ms, waiter.foreign = outcome.holder_ms, outcome.foreign
         note_endless(engine, primitive, waiter)
         return None
     if isinstance(outcome, Busy):
-        waiter.become(WaiterState.BUSY)
-        waiter.blocker = waiter.blocker._replace(
-            holder=outcome.holder or None,
-            holder_ms=outcome.holder_ms,
-            foreign=outcome.foreign,
-            outcomes=outcome.outcomes,
+        waiter.state, waiter.holder, waiter.outcomes = (
+            WaiterState.BUSY,
+            outcome.holder or None,
+            outcome.outcomes,
         )
+        waiter.holder_ms, waiter.foreign = outcome.holder_ms, outcome.foreign
         note_endless(engine, primitive, waiter)
         return None
     if isinstance(outcome, Full):
@@ -284,36 +281,44 @@ def _read(engine: Engine, plan: Plan, waiter: Waiter, outcome: Outcome, sent_at:
     if refusal is not None:
         if not waiter.unanswered:
             # The server stored nothing for it.
-            waiter.become(WaiterState.NEW)
+            waiter.state = WaiterState.NEW
         raise refusal
     raise ScriptError(
         f"acquire {primitive.name!r}: a reply that is not from a pawlock script: {outcome!r:.100}"
     )
 
 
-def _held(engine: Engine, plan: Plan, waiter: Waiter, granted: Granted, sent_at: float) -> Grant | None:
-    primitive, options = plan.primitive, plan.options
-    found = granted.left_ms <= options.ticket_ms or (waiter.unanswered and not options.given.renew)
+def _granted(
+    engine: Engine, plan: Plan, waiter: Waiter, granted: Granted, sent_at: float
+) -> ServerLease | None:
+    options, left_ms = plan.options, granted.left_ms
     if granted.fence <= 0:
         # The grant was made unseen, and its fence went with the server's fence key: nobody may own it.
-        engine.post(primitive.leave(waiter.token, TOMB_MS, 0))
+        engine.post(plan.primitive.leave(waiter.token, TOMB_MS, 0))
         waiter.restart(engine.runtime.new_token())
         return None
-    if found and granted.left_ms < options.ttl_ms and not waiter.late_grants:
+    if (
+        left_ms < options.ttl_ms
+        and (left_ms <= options.ticket_ms or (waiter.unanswered and not options.given.renew))
+        and not waiter.late_grants
+    ):
         # An earlier copy was granted, and lives as its ticket, or since then with nobody to renew it: raise it once.
         waiter.late_grants = 1
         return None
-    valid = engine.validity(sent_at, granted.left_ms, options.ttl_ms)
-    if valid > engine.runtime.now():
-        return Grant(granted.fence, valid, True, granted.quorum)
+    valid, now = engine.validity(sent_at, left_ms, options.ttl_ms), engine.runtime.now()
+    if valid > now:
+        hold = ServerLease(plan.primitive, options, waiter, granted.fence, valid, now)
+        if granted.quorum is not None:
+            hold.quorum = granted.quorum
+        return hold
     waiter.late_grants += 1
     if waiter.late_grants > _MOST_LATE_GRANTS:
         text = f"{waiter.late_grants} grants in a row had expired when they arrived"
-        raise ClockDrift(f"acquire {primitive.name!r}: {text}", name=primitive.name)
+        raise ClockDrift(f"acquire {plan.primitive.name!r}: {text}", name=plan.primitive.name)
     return None
 
 
-async def _listen(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> Grant | None:
+async def _listen(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> ServerLease | None:
     runtime, name, stop = engine.runtime, plan.primitive.name, attempt.stop
     _note_wait(engine, plan, attempt)
     timeout = _patience(engine, plan, waiter)
@@ -334,23 +339,24 @@ async def _listen(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) 
             return None
 
 
-def _check(engine: Engine, plan: Plan, waiter: Waiter, wakeup: Wakeup) -> Grant | None:
-    ticket, options = waiter.ticket, plan.options
-    if ticket is None or wakeup.expires_ms < ticket.expires_ms:
+def _check(engine: Engine, plan: Plan, waiter: Waiter, wakeup: Wakeup) -> ServerLease | None:
+    options, now = plan.options, engine.runtime.now()
+    # Asking raises the ticket's short life to the ttl, which without renewal nobody else would.
+    if options.confirms or wakeup.expires_ms < waiter.expires_ms:
         return None
-    margin = options.ticket_ttl / 4
-    if ticket.valid_until <= engine.runtime.now() + margin:
+    if waiter.valid_until <= now + options.ticket_ttl / 4:
         return None
-    # Asking now raises the ticket's short life to the ttl, which without renewal nobody else would.
-    return Grant(wakeup.fence, ticket.valid_until, False) if not options.confirms else None
+    hold = ServerLease(plan.primitive, options, waiter, wakeup.fence, waiter.valid_until, now)
+    hold.confirmed = False
+    return hold
 
 
 def _patience(engine: Engine, plan: Plan, waiter: Waiter) -> float:
     """How long to listen before asking: a third of the ticket; the head also wakes when the holder's lease ends."""
     timeout = plan.options.ticket_ttl / 3
     if waiter.rank == 0:
-        left_ms = waiter.blocker.holder_ms
-        if waiter.blocker.foreign:
+        left_ms = waiter.holder_ms
+        if waiter.foreign:
             timeout = min(timeout, _FOREIGN_POLL * (1 + engine.runtime.random()))
         if left_ms >= 0:
             timeout = min(timeout, (left_ms + 1) / 1000)

@@ -15,13 +15,14 @@ from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Background, Runtime
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
-from pawlock.core.state.records import LeaseRecord, ServerLease, Waiter
+from pawlock.core.state.records import ServerLease, Waiter
 from pawlock.core.state.reports import Health, Reports
 from pawlock.core.state.schedule import Schedule
 from pawlock.errors import BackendUnavailable, ClientClosed
 from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
+    from pawlock.core.lease.record import HeldLease
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.state.local_queue import LocalQueue
     from pawlock.core.state.records import Attempt
@@ -218,7 +219,7 @@ class Engine:
                 self.leave_in_background(hold)
             self.detach_local_queue(hold)
 
-    def finish_release(self, lease: LeaseRecord) -> None:
+    def finish_release(self, lease: HeldLease) -> None:
         """Go on in the background with a release that was cancelled or interrupted; safe to repeat."""
         server_lease = lease.server_lease
         self.forget_holder(server_lease, lease.who)
@@ -291,7 +292,7 @@ class Engine:
         watchers, server_lease.watchers = server_lease.watchers, None
         for watcher in watchers or ():
             watcher()
-        lease: LeaseRecord | None = server_lease.lease() if server_lease.lease is not None else None
+        lease = server_lease.lease() if server_lease.lease is not None else None
         if lease is not None:
             lease.wake()
         callback = server_lease.options.given.on_lost

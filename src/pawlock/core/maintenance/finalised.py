@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pawlock.core.release.release import abandon
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.lease.record import HeldLease
     from pawlock.core.state.records import ServerLease
 
 __all__ = ["forget_finalised"]
@@ -22,7 +21,7 @@ def forget_finalised(engine: Engine) -> None:
     """End what finalisers appended to the outbox: where the others wait who go on then."""
     outbox, run_in_owner = engine.outbox, engine.runtime.run_in_owner
     while outbox.levels:
-        run_in_owner(partial(abandon, cast("HeldLease", outbox.levels.popleft())))
+        run_in_owner(partial(abandon, outbox.levels.popleft()))
     while outbox.abandoned:
         run_in_owner(partial(_forget, engine, outbox.abandoned.popleft()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pawlock.core.lease.record import HeldLease
@@ -11,15 +12,13 @@ from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.core.release.outcome import not_ours
 from pawlock.core.retry import pause_after, rest
+from pawlock.core.state.local_queue import Place
 from pawlock.core.state.records import Retry, ServerLease
 from pawlock.errors import BackendError, ClientClosed, LeaseLost, NotHeld, NotSupported
 from pawlock.model import LeaseState, LossReason, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.state.local_queue import Place
 
 __all__ = [
     "abandon",
@@ -34,6 +33,8 @@ __all__ = [
 
 log: logging.Logger = logging.getLogger("pawlock.lease")
 
+_NOBODY: Sequence[Place] = ()
+
 
 async def release(engine: Engine, lease: HeldLease) -> Release:
     """End a lease, or one level of a re-entered one.
@@ -44,15 +45,14 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
     Raises:
         NotHeld: It was released before, or belongs to the parent of this process.
     """
-    hold, levels, observer = lease.server_lease, lease.levels, engine.reports.observer
-    granted_at, calls, call = hold.granted_at, engine.activity.calls, object()
+    if lease.levels > 1 and lease.take_level():
+        return Release.RELEASED if lease.is_held() else Release.LOST
+    hold, calls, call, observer = lease.server_lease, engine.activity.calls, object(), engine.reports.observer
+    granted_at = hold.granted_at
     # The outcome for observers; None: nothing has ended.
     ended: Release | str | None = None
     try:
-        calls[call] = engine.runtime.who()
-        if not _take_end(engine, lease):
-            lease.lost = not lease.is_held()
-            return Release.LOST if lease.lost else Release.RELEASED
+        calls[call] = lease.who
         ended = _end_here(engine, lease)
         if ended is None:
             try:
@@ -61,7 +61,8 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
                 # Not before: who asked sooner would queue behind its own client.
                 if hold.queue is not None:
                     engine.detach_local_queue(hold)
-        lease.lost = ended is Release.LOST
+        if ended is Release.LOST:
+            lease.lost = True
         return ended
     except NotHeld:
         raise
@@ -69,7 +70,7 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
         if lease.released:
             engine.finish_release(lease)
             ended = "background"
-        elif lease.levels == levels:
+        else:
             abandon(lease)
         raise
     finally:
@@ -79,61 +80,50 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
             observer.released(hold.primitive, granted_at, str(ended))
 
 
-def _take_end(engine: Engine, lease: HeldLease) -> bool:
-    """Mark a lease as ended by its owner; False if only one level of it ends.
+def _end_here(engine: Engine, lease: HeldLease) -> Release | None:
+    """End a lease inside the client: it was lost, or another caller goes on with what it held; None: neither.
 
     Raises:
         NotHeld: It was released before, or belongs to the parent of this process.
     """
+    hold, now, leases = lease.server_lease, engine.runtime.now(), engine.leases
+    held, queue, woken = (lease.who, hold.primitive.key), hold.queue, _NOBODY
     with engine.guard:
-        if lease.released:
-            raise NotHeld(f"release {lease.name!r}: the lease was already released", name=lease.name)
-        if lease.levels > 1:
-            lease.levels -= 1
-            return False
+        if lease.released or hold.epoch != engine.epoch:
+            why = "was already released" if lease.released else "belongs to the parent process"
+            lease.released = True
+            raise NotHeld(f"release {lease.name!r}: the lease {why}", name=lease.name)
         lease.released = True
-    if lease.inert():
-        raise NotHeld(f"release {lease.name!r}: the lease belongs to the parent process", name=lease.name)
-    return True
-
-
-def _end_here(engine: Engine, lease: HeldLease) -> Release | None:
-    """End a lease inside the client: it was lost, or another caller goes on with what it held; None: neither."""
-    hold, now, held = lease.server_lease, engine.runtime.now(), (lease.who, lease.server_lease.primitive.key)
-    woken: Sequence[Place] = ()
-    with engine.guard:
         # The hold may go on under another owner, so this one must no longer be notified of its loss.
         hold.watchers = None
-        if engine.leases.held.get(held) is hold:
-            del engine.leases.held[held]
-        lost = hold.lost or (hold.live and now >= hold.valid_until)
+        if leases.held.get(held) is hold:
+            del leases.held[held]
+        lost = hold.state is LeaseState.LOST or now >= hold.valid_until
         if not lost:
-            if hold.queue is not None and hold.queue.sleepers:
-                woken = hold.queue.pass_on(hold, now)
+            if queue is not None and queue.sleepers:
+                woken = queue.pass_on(hold, now)
             if not woken:
-                _end_hold(engine, hold)
+                # Renewed no more, and to be left on the server.
+                hold.state = LeaseState.RELEASED
+                leases.schedule.discard(hold)
+                if queue is not None and not queue.sleepers:
+                    # Whoever sleeps there asks once it is left.
+                    queue.end(hold)
+                    hold.queue = None
     if lease.parked:
         lease.wake()
     for place in woken:
         place.unpark()
     if lost:
-        engine.expired(hold, now)
-        if hold.reason is LossReason.MAX_HOLD:
-            engine.leave_in_background(hold, hold.close_ms(now))
-        return Release.LOST
+        return _end_lost(engine, hold, now)
     return Release.RELEASED if woken else None
 
 
-def _end_hold(engine: Engine, hold: ServerLease) -> None:
-    """Nobody of this client goes on with what is held: it is renewed no more, and is to be left on the server."""
-    if hold.live:
-        hold.state = LeaseState.RELEASED
-    engine.leases.schedule.discard(hold)
-    queue = hold.queue
-    if queue is not None and not queue.sleepers:
-        # Whoever sleeps there asks once it is left.
-        queue.end(hold)
-        hold.queue = None
+def _end_lost(engine: Engine, hold: ServerLease, now: float) -> Release:
+    engine.expired(hold, now)
+    if hold.reason is LossReason.MAX_HOLD:
+        engine.leave_in_background(hold, hold.close_ms(now))
+    return Release.LOST
 
 
 def abandon(lease: HeldLease) -> None:
@@ -208,27 +198,28 @@ def report_losses_at_exit(losses: Sequence[LeaseLost], on_exit: str, error: Base
 
 async def leave(engine: Engine, server_lease: ServerLease) -> Release:
     """Give the name back on the server, trying again with the same token until the lease would have expired."""
-    began, options = engine.runtime.now(), server_lease.options
+    began, options, runtime = engine.runtime.now(), server_lease.options, engine.runtime
     close_ms = server_lease.close_ms(began) if options.min_hold else 0
-    unanswered, retry = False, None
+    tomb_ms = TOMB_MS if server_lease.unanswered else 0
+    asked_at, unanswered, retry = began, False, None
     try:
         while True:
-            asked_at = engine.runtime.now()
+            call = server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms)
             try:
-                tomb_ms = TOMB_MS if unanswered or server_lease.unanswered else 0
-                call = server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms)
-                answer = await engine.runtime.call(call, options.request_timeout)
+                answer = await runtime.call(call, options.request_timeout)
                 if type(answer) is Released:
                     return Release.RELEASED
                 again = retry is not None and retry.since is not None
                 return await not_ours(engine, server_lease, answer, unanswered=unanswered, again=again)
             except Fault as fault:
                 retry = retry or Retry(holds=True)
-                unanswered |= fault.maybe_applied
+                if fault.maybe_applied:
+                    unanswered, tomb_ms = True, TOMB_MS
                 until = _until(server_lease, began, fault)
                 name = server_lease.primitive.name
                 pause = pause_after(engine, fault, retry, options, until, "release", name, asked_at)
             await rest(engine, pause, server_lease.primitive.name, "release")
+            asked_at = runtime.now()
     except (BackendError, NotSupported, ClientClosed) as error:
         return _unknown(engine, server_lease, error)
 

@@ -14,7 +14,7 @@ believes in more than the server has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pawlock.core.lease.record import UNSHOWN, HeldLease
 from pawlock.core.protocol.outcomes import Granted
@@ -110,7 +110,7 @@ def _lease_here(engine: Engine, plan: Plan, token: str) -> HeldLease | None:
     # A list in one step: other threads acquire meanwhile.
     for (_, key), server_lease in list(engine.leases.held.items()):
         if key == plan.primitive.key and server_lease.token == token and server_lease.lease is not None:
-            return cast("HeldLease | None", server_lease.lease())
+            return server_lease.lease()
     return None
 
 

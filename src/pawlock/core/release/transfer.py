@@ -19,9 +19,8 @@ from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.retry import query
-from pawlock.core.state.records import Attempt, Waiter
+from pawlock.core.state.records import Attempt, ServerLease, Waiter
 from pawlock.errors import ClientClosed, ConfigurationError, NotHeld, NotSupported
-from pawlock.model import Grant
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
@@ -155,7 +154,8 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
                 name=ticket.name,
                 operation="adopt",
             )
-        lease = own_grant(engine, plan, waiter, Grant(ticket.fence, until, True), attempt)
+        hold = ServerLease(plan.primitive, plan.options, waiter, ticket.fence, until, runtime.now())
+        lease = own_grant(engine, plan, hold, attempt)
         if engine.activity.closed or engine.epoch != epoch:
             what = "process was forked" if engine.epoch != epoch else "client was closed"
             raise ClientClosed(f"the {what} during the call", name=ticket.name)

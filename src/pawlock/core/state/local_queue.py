@@ -107,7 +107,8 @@ class LocalQueue:
         since: When the first of them did.
     """
 
-    __slots__ = ("by_key", "capacity", "key", "most", "since", "sleepers", "turns")
+    most: int = 0
+    since: float = 0.0
 
     def __init__(self, key: Hashable, by_key: dict[Hashable, LocalQueue], capacity: int) -> None:
         self.key: Hashable = key
@@ -115,8 +116,6 @@ class LocalQueue:
         self.capacity: int = capacity
         self.sleepers: deque[Place] = deque()
         self.turns: list[ref[Place | Holding]] = []
-        self.most: int = 0
-        self.since: float = 0.0
         by_key[key] = self
 
     def begin(self, place: Place) -> bool:
@@ -126,11 +125,9 @@ class LocalQueue:
         self.turns.append(ref(place))
         return True
 
-    def granted(self, place: Place, hold: Holding) -> None:
-        """What a caller was granted has its turn from here on."""
-        for index, turn in enumerate(self.turns):
-            if turn() is place:
-                self.turns[index] = ref(hold)
+    def granted(self, hold: Holding) -> None:
+        """What the only caller with a turn was granted has the turn from here on."""
+        self.turns = [ref(hold)]
 
     def pass_on(self, hold: Holding, now: float) -> list[Place]:
         """Give what is held to who sleeps first.
@@ -180,14 +177,14 @@ class LocalQueue:
         return self._serve(ASK) if self._forget_gone() else []
 
     def _serve(self, given: object) -> list[Place]:
-        first = self._first()
-        if first is not None:
+        if self.sleepers and (first := self._first()) is not None:
             first.given = given
             self.turns.append(ref(first))
             self.sleepers.popleft()
             return [first]
-        if not self.turns and self.by_key.get(self.key) is self:
-            del self.by_key[self.key]
+        if not self.turns:
+            # Once only: who has no turn any more ends none.
+            self.by_key.pop(self.key, None)
         return []
 
     def _first(self) -> Place | None:

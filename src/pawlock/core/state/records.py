@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from pawlock.core.protocol.outcomes import Outcome
@@ -27,64 +27,20 @@ from pawlock.model import LeaseState, LossReason, QuorumInfo
 if TYPE_CHECKING:
     from collections import OrderedDict
 
+    from pawlock.core.lease.record import HeldLease
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.runtime import Parker, StopSignal
+    from pawlock.core.protocol.runtime import StopSignal
     from pawlock.core.protocol.terms import Rhythm, Terms
     from pawlock.core.state.local_queue import LocalQueue
 
 __all__ = [
-    "NEXT",
     "Attempt",
-    "Blocker",
-    "LeaseRecord",
     "Retry",
     "ServerLease",
-    "Ticket",
     "Waiter",
     "WaiterState",
     "loss_from",
 ]
-
-
-class LeaseRecord:
-    """What a client knows of a lease that a user holds; ``lease.record.HeldLease`` has the steps that change it.
-
-    Attributes:
-        server_lease: What it holds on the server; others may have held that before.
-        number: Which of the server lease's owners it is.
-        fence: Its fencing token.
-        who: The thread or task that it was granted to.
-        levels: How many times it is held by re-entry.
-        released: True once its owner, or the end of the client, is done with it.
-        lost: True if it was found lost when it was released.
-        parked: Who sleeps until it ends; None while nobody ever did.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "fence",
-        "levels",
-        "lost",
-        "number",
-        "parked",
-        "released",
-        "server_lease",
-        "who",
-    )
-
-    fence: int
-    levels: int
-    lost: bool
-    number: int
-    released: bool
-    parked: list[Parker] | None
-    server_lease: ServerLease
-    who: object
-
-    def wake(self) -> None:
-        """Wake those that sleep until the lease ends."""
-        for parker in tuple(self.parked or ()):
-            parker.unpark()
 
 
 class ServerLease:
@@ -97,6 +53,7 @@ class ServerLease:
         fence: The first fence of its block.
         used: How many fences of the block are in use.
         uncontended: True if nobody was queued on the server when it was granted.
+        confirmed: False of a hand-off, which lives on its ticket's expiry until it is renewed.
         valid_until: End of validity on the runtime's clock.
         state: Where it stands.
         reason: Why it was lost.
@@ -119,14 +76,20 @@ class ServerLease:
     """
 
     # As attributes of the class, so that a short hold sets only what differs.
+    state: LeaseState = LeaseState.HELD
+    used: int = 0
     uncontended: bool = True
+    confirmed: bool = True
+    unanswered: bool = False
+    queue: LocalQueue | None = None
+    quorum: Callable[[], QuorumInfo] | None = None
     reason: LossReason | None = None
     degraded: str = ""
     bucket: OrderedDict[ServerLease, float] | None = None
     unsure: tuple[type[PawlockError], str] = (BackendUnavailable, "")
     failures: int = 0
     who: object = None
-    lease: ref[LeaseRecord] | None = None
+    lease: ref[HeldLease] | None = None
     user: object = None
     watchers: list[Callable[[], object]] | None = None
     shown: bool = False
@@ -137,26 +100,24 @@ class ServerLease:
         self,
         primitive: Primitive,
         options: Terms,
-        token: str,
+        waiter: Waiter,
         fence: int,
         valid_until: float,
         now: float,
     ) -> None:
         self.primitive: Primitive = primitive
         self.options: Terms = options
-        self.token: str = token
+        self.token: str = waiter.token
         self.fence: int = fence
         self.granted_at: float = now
         self.rhythm: Rhythm = options.rhythm
         self.valid_until: float = valid_until
         if options.max_hold is not None:
             self.limit_hold(now + options.max_hold)
-        # What each release reads: an attribute of the object is found at once, one of the class by a search.
-        self.state: LeaseState = LeaseState.HELD
-        self.queue: LocalQueue | None = None
-        self.quorum: Callable[[], QuorumInfo] | None = None
-        self.unanswered: bool = False
-        self.used: int = 0
+        if waiter.unanswered:
+            self.unanswered = True
+        if waiter.rank is not None or waiter.holder is not None:
+            self.uncontended = False
 
     @property
     def live(self) -> bool:
@@ -228,24 +189,12 @@ def loss_from(outcome: Outcome) -> LossReason:
 
 
 class WaiterState(Enum):
-    """What the server knows of a waiter's token. ``NEXT`` is the table of its steps."""
+    """What the server knows of a waiter's token."""
 
     NEW = "nothing: it was not asked for, or a refusal left nothing of it"
     ASKED = "a request went out; whether it queues or holds is in its answer, or not known"
     QUEUED = "it has a ticket in the queue"
     BUSY = "nothing: somebody else holds the name, and it did not queue"
-
-
-NEXT: dict[WaiterState, frozenset[WaiterState]] = {
-    # A request leaves.
-    WaiterState.NEW: frozenset({WaiterState.ASKED}),
-    # "queued", "busy", or an error that wrote nothing. A ticket that was dropped is a new waiter's beginning.
-    WaiterState.ASKED: frozenset({WaiterState.QUEUED, WaiterState.BUSY, WaiterState.NEW}),
-    # It asks again as what it is, until the ticket is dropped, or the wait is over.
-    WaiterState.QUEUED: frozenset({WaiterState.BUSY, WaiterState.NEW}),
-    # It tries again, or its caller leaves it.
-    WaiterState.BUSY: frozenset({WaiterState.ASKED, WaiterState.NEW}),
-}
 
 
 class Retry:
@@ -272,41 +221,6 @@ class Retry:
         self.attempt = 0
 
 
-class Blocker(NamedTuple):
-    """Who was in a waiter's way, as the server said it last.
-
-    Attributes:
-        holder: Who it is, for others to see; or None.
-        holder_ms: How long its lease lives at most; -1: it never ends.
-        foreign: Whether it is no pawlock.
-        endless: Whether it was logged that it never ends.
-        outcomes: What each of several servers answered; None with one.
-    """
-
-    holder: str | None = None
-    holder_ms: int = -2
-    foreign: bool = False
-    endless: bool = False
-    outcomes: dict[str, str] | None = None
-
-
-class Ticket:
-    """A waiter's ticket in the server's queue.
-
-    Attributes:
-        rank: How many wait before it.
-        expires_ms: When it ends, on the server's clock.
-        valid_until: The same on the runtime's clock, at the latest.
-    """
-
-    __slots__ = ("expires_ms", "rank", "valid_until")
-
-    def __init__(self, rank: int, expires_ms: int, valid_until: float) -> None:
-        self.rank: int = rank
-        self.expires_ms: int = expires_ms
-        self.valid_until: float = valid_until
-
-
 class Waiter:
     """A token that wants a name.
 
@@ -315,8 +229,14 @@ class Waiter:
         state: What the server knows of the token.
         unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
         late_grants: How often in a row its grant had to be asked for again: it came late, or had a ticket's life.
-        ticket: Its ticket, once it has had one; None before.
-        blocker: Who was in its way.
+        rank: How many wait before it in the server's queue; None: it never had a ticket.
+        expires_ms: When its ticket ends, on the server's clock.
+        valid_until: The same on the runtime's clock, at the latest.
+        holder: Who is in its way, for others to see; or None.
+        holder_ms: How long the lease of that one lives at most; -1: it never ends.
+        foreign: Whether that one is no pawlock.
+        endless: Whether it was logged that it never ends.
+        outcomes: What each of several servers answered; None with one.
         retry: Since when the server gives no answer; None: it never failed to.
     """
 
@@ -324,8 +244,14 @@ class Waiter:
     state: WaiterState = WaiterState.NEW
     unanswered: bool = False
     late_grants: int = 0
-    ticket: Ticket | None = None
-    blocker: Blocker = Blocker()
+    rank: int | None = None
+    expires_ms: int = 0
+    valid_until: float = 0.0
+    holder: str | None = None
+    holder_ms: int = -2
+    foreign: bool = False
+    endless: bool = False
+    outcomes: dict[str, str] | None = None
     retry: Retry | None = None
 
     def __init__(self, token: str) -> None:
@@ -335,39 +261,6 @@ class Waiter:
     def sent(self) -> bool:
         """Whether anything of the token may be on the server, or on its way there."""
         return self.state is not WaiterState.NEW
-
-    @property
-    def queued(self) -> bool:
-        """Whether the server has a ticket of it."""
-        return self.state is WaiterState.QUEUED
-
-    @property
-    def busy(self) -> bool:
-        """Whether somebody else holds the name, and it did not queue."""
-        return self.state is WaiterState.BUSY
-
-    @property
-    def rank(self) -> int | None:
-        """How many wait before it, as far as is known."""
-        return None if self.ticket is None else self.ticket.rank
-
-    @property
-    def contended(self) -> bool:
-        """Whether anybody was seen to be in the way."""
-        return self.ticket is not None or self.blocker.holder is not None
-
-    def become(self, state: WaiterState) -> None:
-        """Go to another state, as ``NEXT`` has it; to the same one is no step."""
-        if state is not self.state:
-            if state not in NEXT[self.state]:
-                raise AssertionError(f"a waiter goes from {self.state.name} to {state.name}")
-            self.state = state
-
-    def asks(self) -> None:
-        """A request of the token leaves."""
-        # Without ``become``: each acquisition comes here.
-        if self.state is not WaiterState.QUEUED:
-            self.state = WaiterState.ASKED
 
     def failing(self) -> Retry:
         """Since when and how often its questions have failed."""
@@ -381,13 +274,11 @@ class Waiter:
             self.unanswered = True
 
     def restart(self, token: str) -> None:
-        """Begin anew with a new token; only what concerns the wait as a whole is kept, and who is shown to wait."""
+        """Begin anew with a new token, shown as the old one was; who is in the way is known still."""
         secret, _, _ = token.partition("@")
         _, at, shown = self.token.partition("@")
-        blocker, retry = self.blocker, self.retry
-        self.__dict__.clear()
         self.token = f"{secret}@{shown}" if at else token
-        self.blocker, self.retry = blocker, retry
+        self.state, self.unanswered, self.late_grants, self.rank = WaiterState.NEW, False, 0, None
 
 
 class Attempt(Place):

@@ -67,12 +67,10 @@ class Schedule:
         Returns:
             True if the maintenance sleeps past ``due`` and must be nudged.
         """
-        buckets, key = self._buckets, (every, deadline)
-        bucket = buckets.get(key)
-        if bucket is None:
-            bucket = _Bucket()
         with self._guard:
-            bucket = buckets.setdefault(key, bucket)
+            bucket = self._buckets.get((every, deadline))
+            if bucket is None:
+                bucket = self._buckets[every, deadline] = _Bucket()
             bucket[server_lease] = bucket.last_due = due
             server_lease.bucket = bucket
             if self._once and server_lease in self._once and self._once[server_lease] > due:
