@@ -43,7 +43,7 @@ def generated() -> str:
     said = {name: re.sub(r"\s+", " ", text) for name, text in ARGUMENT.findall(text)}
     lines = [BEGIN, "", "| option | default | meaning |", "|---|---|---|"]
     for field in fields(LockOptions):
-        if field.init:
+        if field.name in LockOptions.known():
             name = field.name
             meaning = said[name].replace("``", "`").replace("|", "\\|")
             more = f" [More]({MORE[name]})." if name in MORE else ""

@@ -11,9 +11,8 @@ from pawlock.topology.credentials import Credentials
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from pawlock._factory import LockKwargs
     from pawlock.aio import AsyncClient
-    from pawlock.core.protocol.options import Seconds
+    from pawlock.core.protocol.options import LockKwargs, Seconds
     from pawlock.redlock.options import RedlockOptions
     from pawlock.sync import Client
     from pawlock.topology.credentials import CredentialProvider

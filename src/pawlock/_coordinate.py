@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Self, TypedDict, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from pawlock._cancel import CancelScope
 from pawlock._environment import unknown_options
@@ -21,8 +21,14 @@ from pawlock._factory import (
     unfilled,
 )
 from pawlock._inside import origin_of, preparer_of
-from pawlock.core.protocol.options import LockOptions, Renew, Seconds, check_choice, check_count
-from pawlock.core.protocol.terms import Terms
+from pawlock.core.protocol.options import (
+    BarrierKwargs,
+    LatchKwargs,
+    LockOptions,
+    OnceKwargs,
+    check_choice,
+    check_count,
+)
 from pawlock.core.protocol.validity import to_ms
 from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError
@@ -34,12 +40,9 @@ from pawlock.primitives.latch import Latch
 from pawlock.primitives.latch.operation import MAX_COUNT
 
 __all__ = [
-    "BarrierKwargs",
     "BarrierPlan",
     "Described",
-    "LatchKwargs",
     "LatchPlan",
-    "OnceKwargs",
     "barrier_plan",
     "election_plan",
     "guard",
@@ -60,43 +63,12 @@ _LATE = 120.0
 and a copy of it may be late on the wire."""
 
 
-class LatchKwargs(TypedDict, total=False):
-    """The options of a latch as keyword arguments."""
-
-    ttl: Seconds
-    timeout: Seconds | None
-    ticket_ttl: Seconds
-    unavailable_after: Seconds
-    max_waiters: int
-
-
-class OnceKwargs(TypedDict, total=False):
-    """The options of what is done once as keyword arguments; see ``LockOptions``."""
-
-    ttl: Seconds
-    renew: Renew
-    timeout: Seconds | None
-    unavailable_after: Seconds
-    max_hold: Seconds | None
-    ticket_ttl: Seconds | None
-    max_waiters: int
-    on_lost: Callable[[Any], object] | None
-
-
-class BarrierKwargs(TypedDict, total=False):
-    """The options of a barrier as keyword arguments."""
-
-    timeout: Seconds | None
-    ticket_ttl: Seconds
-    unavailable_after: Seconds
-
-
 @dataclass(frozen=True, slots=True)
 class LatchPlan:
     """One latch as the operations see it."""
 
     primitive: Latch
-    options: Terms
+    options: LockOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +76,7 @@ class BarrierPlan:
     """One barrier as the operations see it."""
 
     primitive: Barrier
-    options: Terms
+    options: LockOptions
 
 
 def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, Any]) -> LatchPlan:
@@ -116,7 +88,7 @@ def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, An
     check_count(count, "count", 1, MAX_COUNT)
     refuse_on_quorum(settings, "latch")
     options = _options(settings, LatchKwargs, {"ttl": _LATCH_TTL, **given})
-    remember_ms = to_ms(options.given.unavailable_after + _LATE)
+    remember_ms = to_ms(options.unavailable_after + _LATE)
     latch = settings.engine.latch(*_name_and_key(settings, name), count, options, remember_ms)
     return LatchPlan(latch, options)
 
@@ -159,7 +131,7 @@ def once_plan(settings: Settings, name: str, given: Mapping[str, Any]) -> Plan:
         ConfigurationError: A name or option that can never work.
         NotSupported: The client has independent masters.
     """
-    known = frozenset[str](OnceKwargs.__annotations__)
+    known = set(OnceKwargs.__annotations__)
     if unknown := sorted(set(given) - known):
         raise unknown_options(unknown, known)
     refuse_on_quorum(settings, "once")
@@ -181,7 +153,7 @@ def _name_and_key(settings: Settings, name: object) -> tuple[str, str]:
     return found
 
 
-def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> Terms:
+def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> LockOptions:
     names: set[str] = set(known.__annotations__)
     unknown = sorted(set(given) - names)
     if unknown:
@@ -189,9 +161,9 @@ def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> Terms
         raise ConfigurationError(text)
     defaults: dict[str, Any] = {
         "timeout": settings.options.timeout,
-        "unavailable_after": settings.options.given.unavailable_after,
+        "unavailable_after": settings.options.unavailable_after,
     }
-    return Terms(LockOptions(**{**defaults, **given}))
+    return LockOptions(**{**defaults, **given})
 
 
 class Described:
@@ -246,7 +218,7 @@ def _guard(
     on_follower: str,
     call_async: Callable[..., Any],
 ) -> Any:
-    check_choice(on_follower, "on_follower", "raise", "skip")
+    check_choice(on_follower, "on_follower", ("raise", "skip"))
     if function is None:
         return functools.partial(_guard, leadership, on_follower=on_follower, call_async=call_async)
     _check_function(function)

@@ -17,8 +17,7 @@ from pawlock._inside import client_of, source_of
 from pawlock._template import Template, escape, make, plain
 from pawlock._unset import Unset
 from pawlock.core.lease.base import BaseLease
-from pawlock.core.protocol.options import check_choice
-from pawlock.core.protocol.terms import Terms
+from pawlock.core.protocol.options import LockOptions, check_choice
 from pawlock.errors import ConfigurationError, NotHeld
 from pawlock.model import Done, Running
 from pawlock.primitives.once.operation import running
@@ -80,7 +79,9 @@ def current_lease() -> BaseLease:
     return cast("BaseLease", lease)
 
 
-def decorated(lock: Any, options: Terms, function: Callable[..., Any] | Unset, on_contended: str) -> Any:
+def decorated(
+    lock: Any, options: LockOptions, function: Callable[..., Any] | Unset, on_contended: str
+) -> Any:
     """The function, run under the lock by threads; without one, what decorates it.
 
     Args:
@@ -92,7 +93,7 @@ def decorated(lock: Any, options: Terms, function: Callable[..., Any] | Unset, o
     Raises:
         ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
     """
-    check_choice(on_contended, "on_contended", "wait", "raise", "skip")
+    check_choice(on_contended, "on_contended", ("wait", "raise", "skip"))
     if isinstance(function, Unset):
         return functools.partial(decorated, lock, options, on_contended=on_contended)
     _check_plain(function)
@@ -117,7 +118,7 @@ def decorated(lock: Any, options: Terms, function: Callable[..., Any] | Unset, o
 
 
 def decorated_async(
-    lock: Any, options: Terms, function: Callable[..., Any] | Unset, on_contended: str
+    lock: Any, options: LockOptions, function: Callable[..., Any] | Unset, on_contended: str
 ) -> Any:
     """The coroutine function, run under the lock by tasks; without one, what decorates it.
 
@@ -130,7 +131,7 @@ def decorated_async(
     Raises:
         ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
     """
-    check_choice(on_contended, "on_contended", "wait", "raise", "skip")
+    check_choice(on_contended, "on_contended", ("wait", "raise", "skip"))
     if isinstance(function, Unset):
         return functools.partial(decorated_async, lock, options, on_contended=on_contended)
     _check_coroutine(function)

@@ -1,19 +1,19 @@
-"""What the environment says of a client's locks: ``PAWLOCK_TTL`` and ``PAWLOCK_TIMEOUT``."""
+"""What the environment says of a client's locks, as in ``PAWLOCK_TTL``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pawlock._hints import words_for
-from pawlock.core.protocol.options import LockOptions, check_timeout, check_ttl
+from pawlock.core.protocol.options import LockOptions
 from pawlock.errors import ConfigurationError
 
 __all__ = ["VARIABLES", "from_environment", "unknown_options"]
 
-_CHECK: Mapping[str, Callable[[object, str], float | None]] = {"ttl": check_ttl, "timeout": check_timeout}
-
-VARIABLES: Mapping[str, str] = {option: f"PAWLOCK_{option.upper()}" for option in _CHECK}
+VARIABLES: Mapping[str, str] = {
+    option: f"PAWLOCK_{option.upper()}" for option in LockOptions.known("environment")
+}
 """The variable of each option that has one."""
 
 
@@ -35,8 +35,8 @@ def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> di
         ConfigurationError: A value that can never work; the text names the variable.
     """
     found: dict[str, Any] = {
-        option: check(_number(environ[VARIABLES[option]], VARIABLES[option]), VARIABLES[option])
-        for option, check in _CHECK.items()
+        option: about["check"](_number(environ[VARIABLES[option]], VARIABLES[option]), VARIABLES[option])
+        for option, about in LockOptions.known("environment").items()
         if option not in given and environ.get(VARIABLES[option])
     }
     if found:
@@ -51,7 +51,7 @@ def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> di
     return {**found, **given}
 
 
-def unknown_options(unknown: list[str], known: frozenset[str]) -> ConfigurationError:
+def unknown_options(unknown: list[str], known: Collection[str]) -> ConfigurationError:
     """The error for options that do not exist; it names pawlock's option for what other libraries call differently."""
     text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}"
     return ConfigurationError("; ".join([text, *words_for(unknown)]))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pawlock._deadlocks import DeadlockWatch
 from pawlock._environment import from_environment, unknown_options
@@ -20,17 +20,10 @@ from pawlock.core.protocol.engine import Namespace
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.names import check_namespace, key_of, wake_prefix
 from pawlock.core.protocol.options import (
-    FENCE_MS,
     LockOptions,
-    OnExit,
-    OnUnavailable,
-    Renew,
     Seconds,
     check_callback,
-    check_fence_ttl,
 )
-from pawlock.core.protocol.terms import Terms
-from pawlock.core.protocol.validity import to_ms
 from pawlock.core.release.transfer import Ticket, read_ticket
 from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError, NotSupported
@@ -46,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = [
     "TRIAL",
     "TRIED",
-    "LockKwargs",
     "Origin",
     "Settings",
     "check_for_quorum",
@@ -65,24 +57,6 @@ __all__ = [
     "strict_order",
     "unfilled",
 ]
-
-
-class LockKwargs(TypedDict, total=False):
-    """The options of a lock as keyword arguments; see ``LockOptions``."""
-
-    ttl: Seconds
-    renew: Renew
-    timeout: Seconds | None
-    unavailable_after: Seconds
-    max_hold: Seconds | None
-    min_hold: Seconds
-    handover: int
-    ticket_ttl: Seconds | None
-    max_waiters: int
-    replicas: int
-    on_lost: Callable[[Any], object] | None
-    on_exit: OnExit
-    on_unavailable: OnUnavailable
 
 
 _EXCLUSIVE = ("lock", "rlock", "fair_lock")
@@ -133,17 +107,15 @@ class Settings:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         given = {key: value for key, value in defaults.items() if value is not None}
-        unknown = sorted(set(given) - LockOptions.known() - _OF_THE_CLIENT)
+        unknown = sorted(set(given) - set(LockOptions.known()) - _OF_THE_CLIENT)
         if unknown:
-            raise unknown_options(unknown, LockOptions.known() | _OF_THE_CLIENT)
+            raise unknown_options(unknown, {*LockOptions.known(), *_OF_THE_CLIENT})
         given = from_environment(given, environ)
         self.deadlock_after: float = given.pop("deadlock_after", 1.0)
-        fence_ttl = given.pop("fence_ttl", None)
-        fence_ms = FENCE_MS if fence_ttl is None else to_ms(check_fence_ttl(fence_ttl))
         self.may_be_async = may_be_async
         check_callback(given.get("on_lost"), may_be_async=may_be_async)
-        self.options = Terms(LockOptions(**given), fence_ms)
-        self._found: dict[tuple[Any, ...], Terms] = {}
+        self.options = LockOptions(**given)
+        self._found: dict[tuple[Any, ...], LockOptions] = {}
         self.plans: dict[tuple[Any, ...], Plan] = {}
         if namespace is None:
             namespace = _namespace_of(environ)
@@ -197,7 +169,7 @@ class Settings:
         except (ConfigurationError, NotSupported):
             return None
 
-    def lock_options(self, given: Mapping[str, Any]) -> Terms:
+    def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
         """The options of one lock: the client's defaults, changed by what was given.
 
         Raises:
@@ -217,8 +189,8 @@ class Settings:
             self._found[key] = found
         return found
 
-    def _checked(self, given: Mapping[str, Any]) -> Terms:
-        unknown = sorted(set(given) - LockOptions.known())
+    def _checked(self, given: Mapping[str, Any]) -> LockOptions:
+        unknown = sorted(set(given) - set(LockOptions.known()))
         if unknown:
             raise unknown_options(unknown, LockOptions.known())
         if "on_lost" in given:
@@ -344,7 +316,7 @@ def _check_slots(settings: Settings, key: Key) -> None:
         )
 
 
-def exclusive_plan(primitive: Primitive, options: Terms) -> Plan:
+def exclusive_plan(primitive: Primitive, options: LockOptions) -> Plan:
     """The plan of a primitive that one owner holds at a time, whichever it is."""
     capacity = 1 if options.hands_over else ASKERS
     return Plan(
@@ -368,7 +340,7 @@ def refuse_on_quorum(settings: Settings, kind: str) -> None:
         raise NotSupported(f"{text}; concepts/redlock.md has the proof")
 
 
-def check_for_quorum(redlock: RedlockOptions, options: Terms) -> None:
+def check_for_quorum(redlock: RedlockOptions, options: LockOptions) -> None:
     """Refuse options that several independent masters cannot keep.
 
     Raises:
@@ -380,7 +352,7 @@ def check_for_quorum(redlock: RedlockOptions, options: Terms) -> None:
         raise NotSupported(
             "replicas cannot be used with independent masters (Redlock), which have no replicas"
         )
-    redlock.check_fence_ttl(options.fence_ms / 1000)
+    redlock.check_fence_ttl(options.fence_ttl)
 
 
 def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:
@@ -406,7 +378,7 @@ def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:
     return cast("str", literal), key_of(settings.namespace, literal)
 
 
-def unfilled(kind: str, name: str, options: Terms) -> Plan:
+def unfilled(kind: str, name: str, options: LockOptions) -> Plan:
     """The plan of a name with fields: a decorator takes it, and every other use raises ``ConfigurationError``."""
     return Plan(cast("Primitive", Unfilled(kind, name)), options, False, False, ASKERS, "")
 
@@ -422,7 +394,7 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**given, "handover": 0}
 
 
-def queue_key_of(primitive: Primitive, options: Terms, identity: str = "") -> str:
+def queue_key_of(primitive: Primitive, options: LockOptions, identity: str = "") -> str:
     """The key of the locks of which one waiter may go on for another."""
     shape = f"{getattr(primitive, 'mode', '')} {getattr(primitive, 'permits', '')}"
     return f"{primitive.key} {shape} {identity} {options.queue_group}"

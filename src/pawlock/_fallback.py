@@ -82,7 +82,7 @@ def acquire(
     give: Callable[[HeldLease], T],
 ) -> Coroutine[Any, Any, T | None]:
     """Acquire a lock as ``core.acquire`` does; where its ``on_unavailable`` allows it, without the server."""
-    if plan.options.given.on_unavailable == "raise":
+    if plan.options.on_unavailable == "raise":
         return from_server.acquire(engine, plan, timeout, stop, or_none=or_none, give=give)
     return _acquire(engine, plan, timeout, stop, or_none=or_none, give=give)
 
@@ -226,7 +226,7 @@ def _is_of(engine: Engine, lease: HeldLease) -> bool:
 
 def _fits(plan: Plan, others: Sequence[ServerLease]) -> bool:
     """Whether a lock may be held beside others of its key; where it is ``open``, beside all."""
-    if plan.options.given.on_unavailable == "open":
+    if plan.options.on_unavailable == "open":
         return True
     mode, limit = getattr(plan.primitive, "mode", "x"), getattr(plan.primitive, "permits", 0)
     modes = [getattr(other.primitive, "mode", "x") for other in others if other.degraded != "open"]
@@ -289,7 +289,7 @@ class _Lease(ServerLease):
 
 def _degrade(engine: Engine, plan: Plan, why: str, began: float) -> HeldLease | None:
     """Grant it without the server; None: somebody of this process holds it."""
-    runtime, policy, key = engine.runtime, plan.options.given.on_unavailable, plan.primitive.key
+    runtime, policy, key = engine.runtime, plan.options.on_unavailable, plan.primitive.key
     # An engine of its own, which nothing serves: whatever is done with the lease reaches no server.
     nowhere = cast("Runtime", _Nowhere(runtime))
     here = Engine(nowhere, engine.background, engine.client(), engine.maintenance)
@@ -314,7 +314,7 @@ def _degrade(engine: Engine, plan: Plan, why: str, began: float) -> HeldLease | 
 
 
 def _log_once(engine: Engine, plan: Plan, why: str) -> None:
-    name, policy = plan.primitive.name, plan.options.given.on_unavailable
+    name, policy = plan.primitive.name, plan.options.on_unavailable
     known = policy, engine.health.server, plan.primitive.key
     if known in _logged:
         return

@@ -46,7 +46,7 @@ def multi_plan(
     for name, key in zip(names, keys, strict=True):
         if names.count(name) > 1 or keys.count(key) > 1:
             raise ConfigurationError(f"multi_lock has {name!r} twice and would wait for itself: remove one")
-    if any(plan.options.given.on_unavailable != "raise" for plan in plans):
+    if any(plan.options.on_unavailable != "raise" for plan in plans):
         raise ConfigurationError("on_unavailable is not supported for a multi_lock: use it for single locks")
     return MultiPlan(tuple(plans), options), (several, given)
 

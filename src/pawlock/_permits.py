@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pawlock._factory import (
     Settings,
@@ -13,7 +13,7 @@ from pawlock._factory import (
     refuse_on_quorum,
     unfilled,
 )
-from pawlock.core.protocol.options import OnExit, OnUnavailable, Renew, Seconds, check_count
+from pawlock.core.protocol.options import check_count
 from pawlock.core.retry import query
 from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pawlock.primitives.permits import Permits
 
 __all__ = [
-    "PermitKwargs",
     "change_limit",
     "check_permits",
     "plan_for_permits",
@@ -32,23 +31,6 @@ __all__ = [
 ]
 
 _MOST_PERMITS = 1_000_000_000
-
-
-class PermitKwargs(TypedDict, total=False):
-    """The options of a semaphore or an rwlock as keyword arguments; see ``LockOptions``."""
-
-    ttl: Seconds
-    renew: Renew
-    timeout: Seconds | None
-    unavailable_after: Seconds
-    max_hold: Seconds | None
-    min_hold: Seconds
-    ticket_ttl: Seconds | None
-    max_waiters: int
-    replicas: int
-    on_lost: Callable[[Any], object] | None
-    on_exit: OnExit
-    on_unavailable: OnUnavailable
 
 
 def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mapping[str, Any]) -> Plan:

@@ -15,7 +15,7 @@ from pawlock.core import close
 from pawlock.core.keep.engine import Engine
 from pawlock.core.lease.base import BaseLease
 from pawlock.core.maintenance.loop import maintain
-from pawlock.core.protocol.terms import Terms
+from pawlock.core.protocol.options import LockOptions
 from pawlock.primitives.multi.lease import BaseMultiLease, members_of
 from pawlock.redlock.options import RedlockOptions
 from tests.simulator.runtime import SimRuntime
@@ -32,9 +32,9 @@ class _Settings(Settings):
 
     def __init__(self, defaults: Mapping[str, Any]) -> None:
         super().__init__(defaults, NAMESPACE, may_be_async=True)
-        self._found: dict[tuple[Any, ...], Terms] = {}
+        self._found: dict[tuple[Any, ...], LockOptions] = {}
 
-    def lock_options(self, given: Mapping[str, Any]) -> Terms:
+    def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
         """See ``Settings``."""
         # True is 1 to a dict, and no ttl: the types are part of what was given.
         key = tuple([(name, value.__class__, value) for name, value in given.items()])

@@ -172,7 +172,7 @@ class Liveness:
             server_lease.rhythm.hold_limit is None
             and self.patient
             and server_lease.rhythm.ttl >= self.least
-            and server_lease.options.given.renew
+            and server_lease.options.renew
             and quorum is not None
             and given - len(forgot) >= quorum.needed
             and self.calm(since)

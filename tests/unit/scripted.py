@@ -22,7 +22,6 @@ from pawlock.core.protocol.runtime import (
     Reply,
     Wakeup,
 )
-from pawlock.core.protocol.terms import Terms
 from pawlock.core.release.release import release
 from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.model import Release
@@ -273,7 +272,7 @@ class Rig:
             post(call, seconds)
 
         self.engine.post = noted  # type: ignore[method-assign]
-        self.options = Terms(LockOptions(**options))
+        self.options = LockOptions(**options)
         mutex = Mutex("lock", "x", "pawlock:x")
         self.plan = Plan(mutex, self.options, False, False, 1 if self.options.hands_over else ASKERS, "spot")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -41,11 +40,11 @@ WITH_VARIABLE = ("ttl", "timeout")
 
 
 def options_of(client: pawlock.Client | pawlock.AsyncClient) -> LockOptions:
-    return client.lock("n")._plan.options.given
+    return client.lock("n")._plan.options
 
 
 def test_every_option_is_tried() -> None:
-    assert set(VALUES) == {field.name for field in fields(LockOptions) if field.init}
+    assert set(VALUES) == set(LockOptions.known())
     assert all(value != getattr(LockOptions(), name) for name, value in VALUES.items())
 
 
@@ -110,7 +109,7 @@ def test_what_a_primitive_has_no_use_for_is_passed_over() -> None:
     for connect in CONNECTS:
         client = connect(URL, handover=3, on_unavailable="local")
         assert client.fair_lock("n")._plan.options.handover == 0
-        permits = client.semaphore("n", permits=2)._plan.options.given
+        permits = client.semaphore("n", permits=2)._plan.options
         assert permits.on_unavailable == "local"
         client.multi_lock(["a", "b"])
         with pytest.raises(pawlock.ConfigurationError, match="on_unavailable"):

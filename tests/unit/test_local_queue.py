@@ -32,7 +32,7 @@ class Hold:
         self.uncontended = uncontended
         self.used = 0
         self.valid_until = 1000.0
-        self.options: Any = SimpleNamespace(handover=HANDOVER, ticket_ttl=TICKET_TTL, hand_over_for=RUN)
+        self.options: Any = SimpleNamespace(handover=HANDOVER, ticket=TICKET_TTL, hand_over_for=RUN)
         self.good, self.lost = True, False
         self.owner: Place | None = None
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import weakref
 from datetime import timedelta
 from math import inf, nan
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pawlock
+from pawlock._environment import VARIABLES
 from pawlock._factory import Settings
+from pawlock.cli.once import once
+from pawlock.cli.run import run
 from pawlock.core.protocol.options import (
+    LockKwargs,
     LockOptions,
+    OnceKwargs,
     check_callback,
     check_count,
     check_timeout,
     check_ttl,
     seconds,
 )
-from pawlock.core.protocol.terms import Terms
 from tests.support.refusal import case
 
 OK, BAD = True, False
@@ -74,15 +80,55 @@ def test_each_option_with_each_value() -> None:
 
 
 def test_the_table_has_every_option() -> None:
-    assert set(TABLE) == LockOptions.known()
+    assert set(TABLE) == set(LockOptions.known())
+
+
+def test_an_option_is_stated_once() -> None:
+    """A new one needs its file, where it acts, and its test: no other file of pawlock lists options."""
+    known = LockOptions.known()
+    assert set(LockKwargs.__annotations__) == set(known)
+    for path in Path(pawlock.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                fields = [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
+                words = {one.id for one in fields if isinstance(one, ast.Name)}
+            elif isinstance(node, ast.Dict | ast.List | ast.Tuple | ast.Set):
+                words = {
+                    str(one.value) for one in ast.iter_child_nodes(node) if isinstance(one, ast.Constant)
+                }
+            else:
+                continue
+            assert len(words & set(known)) < 5 or path.name == "options.py", path
+
+
+def test_what_follows_from_the_metadata_of_an_option() -> None:
+    told: dict[str, Any] = {
+        "ttl": 8,
+        "renew": 1,
+        "max_hold": 9,
+        "min_hold": 1,
+        "handover": 2,
+        "ticket_ttl": 2,
+    }
+    told |= {"replicas": 1, "on_lost": print, "on_exit": "warn", "on_unavailable": "open"}
+    own: dict[str, Any] = {"timeout": 1, "unavailable_after": 1, "max_waiters": 1}
+    assert told.keys() | own.keys() == LockOptions.known().keys()
+    group = LockOptions().queue_group
+    for name, value in told.items():
+        assert LockOptions(**{name: value}).queue_group != group, name
+    assert LockOptions(**own).queue_group == group
+    assert {option: f"PAWLOCK_{option.upper()}" for option in LockOptions.known("environment")} == VARIABLES
+    for command, kinds in ((run, LockKwargs), (once, OnceKwargs)):
+        # --on-lost says what becomes of the command.
+        flags = {parameter.name for parameter in command.params} & LockOptions.known().keys() - {"on_lost"}
+        assert flags == LockOptions.known("flag").keys() & kinds.__annotations__.keys()
 
 
 def test_defaults() -> None:
     options = LockOptions()
-    terms = Terms(options)
-    assert (options.ttl, options.renew, options.interval, options.timeout) == (30.0, True, 10.0, None)
-    assert (options.handover, options.ticket_ttl, options.max_waiters) == (64, 3.0, 10_000)
-    assert (terms.ttl_ms, terms.ticket_ms, terms.block) == (30_000, 3_000, 65)
+    assert (options.ttl, options.renew, options.rhythm.every, options.timeout) == (30.0, True, 10.0, None)
+    assert (options.handover, options.ticket, options.max_waiters) == (64, 3.0, 10_000)
+    assert (options.ttl_ms, options.ticket_ms, options.block) == (30_000, 3_000, 65)
     assert (options.unavailable_after, options.min_hold, options.max_hold) == (10.0, 0.0, None)
     assert options.on_exit == "raise"
 
@@ -92,12 +138,11 @@ def test_what_follows_from_a_ttl() -> None:
     for ttl in ttls:
         with case(ttl):
             options = LockOptions(ttl=ttl)
-            terms = Terms(options)
             assert isinstance(options.ttl, float)
-            assert terms.rhythm.every == options.ttl / 3
-            assert options.ticket_ttl == min(3.0, options.ttl)
-            assert terms.request_timeout <= terms.ticket_ttl / 3, "two tries fit into a ticket"
-            assert terms.ttl_ms >= options.ttl * 1000, "the server keeps it no shorter"
+            assert options.rhythm.every == options.ttl / 3
+            assert options.ticket == min(3.0, options.ttl)
+            assert options.request_timeout <= options.ticket / 3, "two tries fit into a ticket"
+            assert options.ttl_ms >= options.ttl * 1000, "the server keeps it no shorter"
 
 
 def test_ttls_out_of_bounds() -> None:
@@ -124,7 +169,7 @@ def test_renewal_must_come_twice_in_a_ttl() -> None:
         with case(every, ttl, good):
             if good:
                 options = LockOptions(ttl=ttl, renew=timedelta(seconds=every))
-                assert options.renew == options.interval == Terms(options).rhythm.every == every
+                assert options.renew == options.rhythm.every == every
             else:
                 with pytest.raises(pawlock.ConfigurationError, match="half the TTL"):
                     LockOptions(ttl=ttl, renew=every)
@@ -133,7 +178,7 @@ def test_renewal_must_come_twice_in_a_ttl() -> None:
 def test_a_ticket_is_a_lease_too() -> None:
     with pytest.raises(pawlock.ConfigurationError, match="at most ttl"):
         LockOptions(ttl=2.0, ticket_ttl=2.1)
-    assert Terms(LockOptions(ttl=2.0, ticket_ttl=2.0)).ticket_ms == 2000
+    assert LockOptions(ttl=2.0, ticket_ttl=2.0).ticket_ms == 2000
 
 
 def test_max_hold_needs_renewal() -> None:
@@ -150,7 +195,7 @@ def test_who_hands_over() -> None:
     ]
     for options, hands in cases:
         with case(options, hands):
-            made = Terms(LockOptions(**options))
+            made = LockOptions(**options)
             assert made.hands_over is hands
             assert made.block == (65 if hands else 1)
 
@@ -158,8 +203,8 @@ def test_who_hands_over() -> None:
 def test_a_changed_ttl_brings_its_own_rhythm() -> None:
     changed = LockOptions(ttl=30.0, renew=5.0, ticket_ttl=2.0).but(ttl=1.0)
     assert changed.renew is True
-    assert changed.interval == pytest.approx(1 / 3)
-    assert changed.ticket_ttl == 1.0
+    assert changed.rhythm.every == pytest.approx(1 / 3)
+    assert changed.ticket == 1.0
     assert LockOptions(ttl=30.0, renew=5.0).but(timeout=1.0).renew == 5.0
     assert LockOptions(renew=False).but(ttl=1.0).renew is False
     assert LockOptions().but(ttl=1.0, renew=0.2).renew == 0.2
@@ -228,7 +273,7 @@ def test_what_is_remembered_of_options_is_little_and_keeps_nothing_alive() -> No
         """Told of a loss."""
 
     alive = weakref.ref(told)
-    assert settings.lock_options({"ttl": 1, "on_lost": told}).given.on_lost is told
+    assert settings.lock_options({"ttl": 1, "on_lost": told}).on_lost is told
     del told
     gc.collect()
     assert alive() is None
@@ -285,7 +330,7 @@ def test_what_is_remembered_of_plans_is_little_and_keeps_nothing_alive() -> None
 
     with pawlock.connect("redis://127.0.0.1:1/0") as client:
         alive = weakref.ref(told)
-        assert client.lock("n", on_lost=told)._plan.options.given.on_lost is told
+        assert client.lock("n", on_lost=told)._plan.options.on_lost is told
         del told
         gc.collect()
         assert alive() is None

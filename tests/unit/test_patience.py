@@ -80,7 +80,7 @@ def test_a_release_that_began_in_time_is_repeated_for_one_request_longer() -> No
 
 def test_the_time_for_a_server_that_is_down_is_counted_from_the_first_failure_of_the_client() -> None:
     rig = Rig()
-    given = rig.options.given.unavailable_after
+    given = rig.options.unavailable_after
 
     def fails(retry: Retry, sent_at: float, fault: Fault = GONE) -> bool:
         try:

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.terms import Terms
 from pawlock.core.state.records import ServerLease, Waiter
 from pawlock.core.state.schedule import Schedule
 from pawlock.model import LeaseState
 from pawlock.primitives.mutex import Mutex
 
-OPTIONS = Terms(LockOptions())
+OPTIONS = LockOptions()
 MUTEX = Mutex("lock", "x", "pawlock:x")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, Unpack
 
-from pawlock._factory import TRIAL, TRIED, LockKwargs, plan_of
+from pawlock._factory import TRIAL, TRIED, plan_of
 from pawlock._inside import engine_here
 from pawlock._multi import multi_plan
-from pawlock._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
+from pawlock._permits import plan_of_semaphore, plans_of_rwlock
 from pawlock.aio.coordination import AsyncCoordination
 from pawlock.aio.lease import AsyncLease, given
 from pawlock.aio.lifecycle import AsyncClientLifecycle
@@ -20,7 +20,7 @@ from pawlock.aio.service import AsyncLockService
 from pawlock.core.observe import operator
 from pawlock.core.observe.inspect import ping
 from pawlock.core.protocol.key import Key
-from pawlock.core.protocol.options import Seconds
+from pawlock.core.protocol.options import LockKwargs, PermitKwargs, Seconds
 from pawlock.core.release import stateless, transfer
 from pawlock.core.trial import with_trial
 from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport

@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import Unpack
 
 from pawlock._coordinate import (
-    BarrierKwargs,
-    LatchKwargs,
-    OnceKwargs,
     barrier_plan,
     election_plan,
     latch_plan,
     once_plan,
 )
-from pawlock._factory import LockKwargs, Settings
+from pawlock._factory import Settings
 from pawlock.aio.barrier import AsyncBarrier
 from pawlock.aio.election import AsyncElection
 from pawlock.aio.latch import AsyncLatch
 from pawlock.aio.once import AsyncOnce
-from pawlock.core.protocol.options import Seconds, check_flag, check_ttl
+from pawlock.core.protocol.options import (
+    BarrierKwargs,
+    LatchKwargs,
+    LockKwargs,
+    OnceKwargs,
+    Seconds,
+    check_flag,
+    check_ttl,
+)
 
 __all__ = ["AsyncCoordination"]
 

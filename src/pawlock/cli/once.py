@@ -11,6 +11,7 @@ import click
 from pawlock.cli._common import SETTINGS, client_of
 from pawlock.cli.exits import Exit, say, use_json
 from pawlock.cli.run import RunCommand, carry_out, job_options
+from pawlock.core.protocol.options import OnceKwargs
 
 if TYPE_CHECKING:
     import pawlock
@@ -97,7 +98,7 @@ class _Once(RunCommand):
 @click.option("--skip", is_flag=True, help="If it was done, exit with 0 whatever was recorded.")
 @click.option("--keep-failures", is_flag=True, help="Also record an exit code other than 0.")
 @click.option("--forget", is_flag=True, help="Delete the recorded result of KEY, and run nothing.")
-@job_options
+@job_options(OnceKwargs)
 @click.pass_context
 def once(ctx: click.Context, /, **given: Any) -> int:
     """Run a command once for KEY; a later call exits with the same code.

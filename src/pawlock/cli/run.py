@@ -12,10 +12,13 @@ import click
 
 from pawlock.cli._common import SETTINGS, json_option, name_argument, seconds, server_options
 from pawlock.cli.exits import Exit, say, use_json
+from pawlock.core.protocol.options import LockKwargs, LockOptions
 
 __all__ = ["RunCommand", "carry_out", "job_options", "run", "seconds_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_FLAGS = LockOptions.known("flag")
 
 _EXAMPLES = """\b
 Examples:
@@ -65,21 +68,30 @@ def seconds_option(*names: str, help: str) -> Callable[[F], F]:  # noqa: A002  #
     return click.option(*names, type=float, metavar="S", callback=seconds, help=help)
 
 
-def job_options(function: F) -> F:
-    """Add what all commands share that run another command under a lease."""
-    for option in (
-        json_option("Print what happens to standard error as JSON lines."),
-        click.option("-v", "--verbose", is_flag=True, help="Print what happens."),
-        click.option("-q", "--quiet", is_flag=True, help="Only print errors."),
-        server_options,
-        seconds_option(
-            "--kill-after", help="Seconds from SIGTERM to SIGKILL (default: a sixth of the TTL, or 5)."
-        ),
-        seconds_option("--max-hold", help="End the command after S seconds (exit 76)."),
-        seconds_option("--ttl", help="Lease TTL: how many seconds it remains after a crash (default: 30)."),
-    ):
-        function = option(function)
-    return function
+def job_options(known: type) -> Callable[[F], F]:
+    """Add what all commands share that run another command under a lease.
+
+    Args:
+        known: The options that such a lease may have, as ``LockKwargs``.
+    """
+
+    def add(function: F) -> F:
+        for option in (
+            json_option("Print what happens to standard error as JSON lines."),
+            click.option("-v", "--verbose", is_flag=True, help="Print what happens."),
+            click.option("-q", "--quiet", is_flag=True, help="Only print errors."),
+            server_options,
+            seconds_option(
+                "--kill-after", help="Seconds from SIGTERM to SIGKILL (default: a sixth of the TTL, or 5)."
+            ),
+        ):
+            function = option(function)
+        for name, about in reversed(_FLAGS.items()):
+            if name in known.__annotations__:
+                function = seconds_option(f"--{name.replace('_', '-')}", help=about["flag"])(function)
+        return function
+
+    return add
 
 
 @click.command(cls=RunCommand, epilog=_EXAMPLES, options_metavar="[OPTIONS]", context_settings=SETTINGS)
@@ -92,12 +104,11 @@ def job_options(function: F) -> F:
     help="Exit code if the lock is held by another client (default: 75).",
 )  # fmt: skip
 @click.option("--elect", is_flag=True, help="Run it while leading the election NAME, again and again.")
-@seconds_option("--min-hold", help="Keep the lock for at least S seconds, even if the command exits sooner.")
 @click.option(
     "--on-lost", type=click.Choice(["kill", "warn"]), default="kill",
     help="When the lock is lost: end the command, or only print a warning (default: kill).",
 )  # fmt: skip
-@job_options
+@job_options(LockKwargs)
 @click.pass_context
 def run(ctx: click.Context, /, **given: Any) -> int:
     """Run a command while holding the lock NAME.
@@ -137,7 +148,7 @@ def carry_out(
         command=command,
         url=given["url"],
         client={"namespace": given["namespace"]},
-        options={k: given[k] for k in ("ttl", "max_hold", "min_hold", "keep") if given.get(k) is not None},
+        options={k: given[k] for k in (*_FLAGS, "keep") if given.get(k) is not None},
         limit={} if wait is None else {"timeout": wait},
         kill_after=given["kill_after"],
         quiet=given["quiet"],

@@ -15,9 +15,9 @@ from pawlock.errors import NotAcquired
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.runtime import StopSignal
-    from pawlock.core.protocol.terms import Terms
     from pawlock.core.state.records import Waiter
 
 __all__ = [
@@ -85,7 +85,7 @@ def pause_after(
     engine: Engine,
     fault: Fault,
     retry: Retry,
-    options: Terms,
+    options: LockOptions,
     until: float | None,
     doing: str,
     name: str,
@@ -113,7 +113,7 @@ def pause_after(
     # A holder has its own time; a waiter shares the client's, so that a server that is down costs it one try.
     down_since = now if retry.holds else note_failure(engine, fault, sent_at, until)
     retry.since = down_since if retry.since is None else min(retry.since, down_since)
-    limit = retry.since + options.given.unavailable_after
+    limit = retry.since + options.unavailable_after
     if until is not None and until < limit:
         limit = until
     # The first failure is often a connection that died while idle: a new one serves at once.
@@ -148,7 +148,7 @@ def note_endless(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:
         log.warning("%r is held by %s", name, ENDLESS, extra={"pawlock_name": name})
 
 
-def patience(now: float, options: Terms, until: float | None) -> float:
+def patience(now: float, options: LockOptions, until: float | None) -> float:
     """How long one question may wait for its answer, in seconds: no longer than the caller wants to wait in all."""
     if until is None:
         return options.request_timeout
@@ -174,7 +174,7 @@ async def explained(engine: Engine, call: Request, fault: Fault) -> Fault:
 
 
 async def query(
-    engine: Engine, call: Request, options: Terms, name: str, doing: str
+    engine: Engine, call: Request, options: LockOptions, name: str, doing: str
 ) -> tuple[Outcome, float]:
     """Run an idempotent call, again after transient faults, for at most ``unavailable_after``.
 

@@ -13,8 +13,8 @@ from pawlock.primitives.registry import REGISTRY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.terms import Terms
     from pawlock.primitives.redis import RedisEngine
     from pawlock.primitives.registry import Entry
 
@@ -41,7 +41,9 @@ class Finder:
         everywhere: Whether to accept keys of any namespace: the text before the first colon.
     """
 
-    def __init__(self, engine: RedisEngine, namespace: str, options: Terms, *, everywhere: bool) -> None:
+    def __init__(
+        self, engine: RedisEngine, namespace: str, options: LockOptions, *, everywhere: bool
+    ) -> None:
         self._engine = engine
         self._namespace = namespace
         self._options = options

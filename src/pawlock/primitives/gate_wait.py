@@ -19,7 +19,7 @@ from pawlock.errors import AcquireTimeout, LimitMismatch, ScriptError
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.terms import Terms
+    from pawlock.core.protocol.options import LockOptions
 
 __all__ = ["GateWait", "disagreement", "unexpected"]
 
@@ -47,14 +47,14 @@ class GateWait:
     def __init__(
         self,
         engine: Engine,
-        options: Terms,
+        options: LockOptions,
         name: str,
         doing: str,
         timeout: float | None,
         token: str | None = None,
     ) -> None:
         self.engine: Engine = engine
-        self.options: Terms = options
+        self.options: LockOptions = options
         self.name: str = name
         self.doing: str = doing
         self.began: float = engine.runtime.now()
@@ -143,7 +143,7 @@ class GateWait:
         if self.once:
             return None
         runtime = self.engine.runtime
-        pause = self.options.ticket_ttl / 3
+        pause = self.options.ticket / 3
         if most is not None:
             pause = min(pause, most)
         if self.until is not None:

@@ -19,10 +19,10 @@ from pawlock.primitives.probe import keys_to_look_at, kind_of, probe, words_for
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.key import Key
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.outcomes import Outcome
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.runtime import Call
-    from pawlock.core.protocol.terms import Terms
 
 __all__ = ["REDIS", "RedisEngine"]
 
@@ -35,36 +35,36 @@ class RedisEngine:
 
     __slots__ = ()
 
-    def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
+    def mutex(self, kind: str, name: str, key: str, options: LockOptions) -> Primitive:
         """A ``lock``, ``rlock`` or ``fair_lock``: one holder at a time, and a queue."""
         return Mutex(kind, name, key, options.fence_ms)
 
-    def mutex_at(self, kind: str, key: Key, options: Terms, *, sharded: bool) -> Primitive:
+    def mutex_at(self, kind: str, key: Key, options: LockOptions, *, sharded: bool) -> Primitive:
         """The same for a key that programs of other libraries lock too."""
         return KeyMutex(kind, key, options.fence_ms, sharded=sharded)
 
-    def semaphore(self, name: str, key: str, permits: int, options: Terms) -> Permits:
+    def semaphore(self, name: str, key: str, permits: int, options: LockOptions) -> Permits:
         """A number of permits, of which each acquisition takes one; ``ANY_LIMIT``: as many as the server knows of."""
         return Permits("semaphore", name, key, "permits", SHARED, permits, fence_ms=options.fence_ms)
 
-    def rwlock(self, name: str, key: str, options: Terms) -> tuple[Permits, Permits]:
+    def rwlock(self, name: str, key: str, options: LockOptions) -> tuple[Permits, Permits]:
         """The two sides of a read-write lock: to read and to write."""
         reader = Permits("rwlock.read", name, key, "rwlock", SHARED, fence_ms=options.fence_ms)
         return reader, reader.of("rwlock.write", EXCLUSIVE)
 
-    def election(self, name: str, namespace: str, options: Terms) -> Ballot:
+    def election(self, name: str, namespace: str, options: LockOptions) -> Ballot:
         """An election, which has nothing in common with a lock of that name."""
         return Ballot(name, ballot_key(namespace, name), options.max_waiters, options.fence_ms)
 
-    def once(self, name: str, namespace: str, options: Terms) -> OnceMutex:
+    def once(self, name: str, namespace: str, options: LockOptions) -> OnceMutex:
         """What is done once, which has nothing in common with a lock of that name."""
         return OnceMutex(name, once_key(namespace, name), options.fence_ms)
 
-    def latch(self, name: str, key: str, count: int, options: Terms, remember_ms: int) -> Latch:
+    def latch(self, name: str, key: str, count: int, options: LockOptions, remember_ms: int) -> Latch:
         """A latch; requests that were seen are remembered for so long."""
         return Latch(name, key, count, options.ttl_ms, options.ticket_ms, remember_ms, options.max_waiters)
 
-    def barrier(self, name: str, key: str, parties: int, options: Terms) -> Barrier:
+    def barrier(self, name: str, key: str, parties: int, options: LockOptions) -> Barrier:
         """A barrier."""
         return Barrier(name, key, parties, options.ticket_ms)
 

@@ -17,8 +17,8 @@ from pawlock.core.protocol.names import key_of
 from pawlock.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.terms import Terms
     from pawlock.primitives.redis import RedisEngine
 
 __all__ = ["REGISTRY", "Entry", "register", "unregister"]
@@ -71,7 +71,7 @@ class Entry:
     refuses: bool = True
     adopt: bool = False
     inspects: bool = False
-    record: Callable[[RedisEngine, str, str, Terms], Primitive] | None = field(default=None, hash=False)
+    record: Callable[[RedisEngine, str, str, LockOptions], Primitive] | None = field(default=None, hash=False)
     redlock: bool = False
     scripts: str = ""
     page: str = ""
@@ -141,27 +141,27 @@ def unregister(kind: str) -> None:
     REGISTRY.pop(kind, None)
 
 
-def _mutex(kind: str) -> Callable[[RedisEngine, str, str, Terms], Primitive]:
+def _mutex(kind: str) -> Callable[[RedisEngine, str, str, LockOptions], Primitive]:
     # By the primitive's own name, which needs no escaping: a record shows what it was made with.
     return lambda engine, namespace, name, options: engine.mutex(kind, name, key_of(namespace, name), options)
 
 
-def _semaphore(engine: RedisEngine, namespace: str, name: str, options: Terms) -> Primitive:
+def _semaphore(engine: RedisEngine, namespace: str, name: str, options: LockOptions) -> Primitive:
     return engine.semaphore(name, key_of(namespace, name), ANY_LIMIT, options)
 
 
-def _rwlock(side: int) -> Callable[[RedisEngine, str, str, Terms], Primitive]:
-    def made(engine: RedisEngine, namespace: str, name: str, options: Terms) -> Primitive:
+def _rwlock(side: int) -> Callable[[RedisEngine, str, str, LockOptions], Primitive]:
+    def made(engine: RedisEngine, namespace: str, name: str, options: LockOptions) -> Primitive:
         return engine.rwlock(name, key_of(namespace, name), options)[side]
 
     return made
 
 
-def _election(engine: RedisEngine, namespace: str, name: str, options: Terms) -> Primitive:
+def _election(engine: RedisEngine, namespace: str, name: str, options: LockOptions) -> Primitive:
     return engine.election(name, namespace, options)
 
 
-def _once(engine: RedisEngine, namespace: str, name: str, options: Terms) -> Primitive:
+def _once(engine: RedisEngine, namespace: str, name: str, options: LockOptions) -> Primitive:
     return engine.once(name, namespace, options)
 
 

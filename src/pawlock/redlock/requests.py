@@ -24,7 +24,7 @@ from pawlock.primitives.replies import LEAVE, LOOK, VOTE
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.key import Key
-    from pawlock.core.protocol.terms import Terms
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.redlock.options import RedlockOptions
 
 __all__ = ["SCRIPTS", "RedlockEngine", "RedlockMutex", "Vote"]
@@ -202,11 +202,11 @@ class RedlockEngine(RedisEngine):
     def __init__(self, options: RedlockOptions) -> None:
         self._options = options
 
-    def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
+    def mutex(self, kind: str, name: str, key: str, options: LockOptions) -> Primitive:
         """See ``RedisEngine``."""
         return RedlockMutex(kind, name, key, self._options, options.fence_ms)
 
-    def mutex_at(self, kind: str, key: Key, options: Terms, *, sharded: bool) -> Primitive:
+    def mutex_at(self, kind: str, key: Key, options: LockOptions, *, sharded: bool) -> Primitive:
         """See ``RedisEngine``: only plain keys have a form in common with others there."""
         return RedlockMutex(kind, key.name, key.key, self._options, options.fence_ms)
 

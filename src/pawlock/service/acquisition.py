@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
 from pawlock.core.acquire.wait import win
+from pawlock.core.protocol.options import LockOptions
 from pawlock.core.protocol.primitive import TOMB_MS, Primitive
 from pawlock.core.protocol.runtime import Fault
-from pawlock.core.protocol.terms import Terms
 from pawlock.core.state.plan import Plan
 from pawlock.core.state.records import Attempt as Asked
 from pawlock.core.state.records import ServerLease, Waiter, WaiterState
@@ -49,7 +49,7 @@ class Acquisition:
         self.space: Space = ctx.space
         self.spec: LeaseSpec = spec
         self.primitive: Primitive = spec.primitive(ctx.space)
-        self.options: Terms = options_for(ttl_ms, waits=True)
+        self.options: LockOptions = options_for(ttl_ms, waits=True)
         self.waiter: Waiter = Waiter(token)
         self._give_up = attempt.give_up
         self._shared = shared

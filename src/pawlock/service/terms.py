@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.terms import Terms
 
 __all__ = ["RETRY_FOR", "RETRY_WAITING_FOR", "options_for"]
 
-_TICKET_TTL = 3.0
 RETRY_FOR = 1.5
 """Seconds that a request keeps retrying an unreachable server, before its client is asked to retry."""
 RETRY_WAITING_FOR = 10.0
@@ -17,13 +15,7 @@ RETRY_WAITING_FOR = 10.0
 
 
 @lru_cache(maxsize=1024)
-def options_for(ttl_ms: int, *, waits: bool = False) -> Terms:
+def options_for(ttl_ms: int, *, waits: bool = False) -> LockOptions:
     """How a lease of this ttl is taken. The service renews nothing by itself: that is its client's sign of life."""
-    ttl = ttl_ms / 1000
     unavailable_after = RETRY_WAITING_FOR if waits else RETRY_FOR
-    ticket_ttl = min(_TICKET_TTL, ttl)
-    return Terms(
-        LockOptions(
-            ttl=ttl, renew=False, handover=0, ticket_ttl=ticket_ttl, unavailable_after=unavailable_after
-        )
-    )
+    return LockOptions(ttl=ttl_ms / 1000, renew=False, handover=0, unavailable_after=unavailable_after)

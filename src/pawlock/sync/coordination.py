@@ -6,16 +6,21 @@ from __future__ import annotations
 from typing import Unpack
 
 from pawlock._coordinate import (
-    BarrierKwargs,
-    LatchKwargs,
-    OnceKwargs,
     barrier_plan,
     election_plan,
     latch_plan,
     once_plan,
 )
-from pawlock._factory import LockKwargs, Settings
-from pawlock.core.protocol.options import Seconds, check_flag, check_ttl
+from pawlock._factory import Settings
+from pawlock.core.protocol.options import (
+    BarrierKwargs,
+    LatchKwargs,
+    LockKwargs,
+    OnceKwargs,
+    Seconds,
+    check_flag,
+    check_ttl,
+)
 from pawlock.sync.barrier import Barrier
 from pawlock.sync.election import Election
 from pawlock.sync.latch import Latch

@@ -17,7 +17,7 @@ from pawlock.primitives.registry import Entry, register, unregister
 from pawlock.sync.lock import Lock
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.terms import Terms
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.primitives.redis import RedisEngine
 
 __all__ = ["ENTRY", "forget", "know"]
@@ -32,7 +32,7 @@ class Turnstile(Mutex):
     __slots__ = ()
 
 
-def _requests(engine: RedisEngine, namespace: str, name: str, options: Terms) -> Turnstile:
+def _requests(engine: RedisEngine, namespace: str, name: str, options: LockOptions) -> Turnstile:
     del engine
     return Turnstile("turnstile", name, f"{key_of(namespace, name)}%turnstile", options.fence_ms)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.terms import Terms
 from pawlock.primitives.found import Finder
 from pawlock.primitives.redis import REDIS
 from tests.support.refusal import case
@@ -100,7 +99,7 @@ BY_FENCE = {
 
 def test_a_key_tells_of_a_name_and_its_kind() -> None:
     for everywhere, expected in ((False, FOUND), (True, BY_FENCE)):
-        find = Finder(REDIS, "pawlock", Terms(LockOptions()), everywhere=everywhere)
+        find = Finder(REDIS, "pawlock", LockOptions(), everywhere=everywhere)
         for key, wanted in expected.items():
             with case(key):
                 found = find(key)

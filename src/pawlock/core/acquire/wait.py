@@ -299,7 +299,7 @@ def _granted(
         return None
     if (
         left_ms < options.ttl_ms
-        and (left_ms <= options.ticket_ms or (waiter.unanswered and not options.given.renew))
+        and (left_ms <= options.ticket_ms or (waiter.unanswered and not options.renew))
         and not waiter.late_grants
     ):
         # An earlier copy was granted, and lives as its ticket, or since then with nobody to renew it: raise it once.
@@ -344,7 +344,7 @@ def _check(engine: Engine, plan: Plan, waiter: Waiter, wakeup: Wakeup) -> Server
     # Asking raises the ticket's short life to the ttl, which without renewal nobody else would.
     if options.confirms or wakeup.expires_ms < waiter.expires_ms:
         return None
-    if waiter.valid_until <= now + options.ticket_ttl / 4:
+    if waiter.valid_until <= now + options.ticket / 4:
         return None
     hold = ServerLease(plan.primitive, options, waiter, wakeup.fence, waiter.valid_until, now)
     hold.confirmed = False
@@ -353,7 +353,7 @@ def _check(engine: Engine, plan: Plan, waiter: Waiter, wakeup: Wakeup) -> Server
 
 def _patience(engine: Engine, plan: Plan, waiter: Waiter) -> float:
     """How long to listen before asking: a third of the ticket; the head also wakes when the holder's lease ends."""
-    timeout = plan.options.ticket_ttl / 3
+    timeout = plan.options.ticket / 3
     if waiter.rank == 0:
         left_ms = waiter.holder_ms
         if waiter.foreign:

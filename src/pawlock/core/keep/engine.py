@@ -155,7 +155,7 @@ class Engine:
 
     def plan_service(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
         """Plan the next renewal of a server lease, or the look at its end; True if that is sooner than all others."""
-        if not server_lease.options.given.renew:
+        if not server_lease.options.renew:
             return self.leases.schedule.add(
                 server_lease, server_lease.rhythm.ttl, server_lease.valid_until, deadline=True
             )
@@ -173,7 +173,7 @@ class Engine:
         schedule = self.leases.schedule
         schedule.discard(server_lease, once=False)
         end = server_lease.valid_until
-        if server_lease.options.given.renew or schedule.ends_last(server_lease.rhythm.ttl, end):
+        if server_lease.options.renew or schedule.ends_last(server_lease.rhythm.ttl, end):
             sooner = self.plan_service(server_lease, self.runtime.now(), confirmed=True)
         else:
             # Those of its ttl that were granted after it end later: in their rhythm it would come behind them.
@@ -295,7 +295,7 @@ class Engine:
         lease = server_lease.lease() if server_lease.lease is not None else None
         if lease is not None:
             lease.wake()
-        callback = server_lease.options.given.on_lost
+        callback = server_lease.options.on_lost
         if callback is not None and lease is not None and not lease.released:
             self.report_loss(callback, lease)
 

@@ -25,15 +25,15 @@ from pawlock.errors import NotReplicated
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.protocol.carrier import Carrier
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.terms import Terms
     from pawlock.core.state.records import ServerLease, Waiter
 
 __all__ = ["ask_with_replicas", "confirm", "renew_one", "renew_with_replicas"]
 
 
 async def ask_with_replicas(
-    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, call: Request, budget: float
+    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, call: Request, budget: float
 ) -> Outcome:
     """Ask for a waiter; a grant among the answers has reached the replicas.
 
@@ -80,7 +80,7 @@ async def renew_one(engine: Engine, server_lease: ServerLease, call: Request) ->
     return or_raise((await renew_with_replicas(engine.runtime, [server_lease], [call], timeout))[0])
 
 
-async def confirm(engine: Engine, primitive: Primitive, options: Terms, token: str) -> None:
+async def confirm(engine: Engine, primitive: Primitive, options: LockOptions, token: str) -> None:
     """Renew what a token adopted just now, and wait until the replicas have it: on whichever server that is by now.
 
     Raises:
@@ -100,12 +100,14 @@ async def confirm(engine: Engine, primitive: Primitive, options: Terms, token: s
         raise _too_few("adopt", primitive, options, count)
 
 
-def _too_few(doing: str, primitive: Primitive, options: Terms, count: int, and_so: str = "") -> NotReplicated:
+def _too_few(
+    doing: str, primitive: Primitive, options: LockOptions, count: int, and_so: str = ""
+) -> NotReplicated:
     text = f"{doing} {primitive.name!r}: {count} of {options.replicas} replicas acknowledged{and_so}"
     return NotReplicated(text, name=primitive.name, acknowledged=count, wanted=options.replicas)
 
 
-async def _undo(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter) -> None:
+async def _undo(engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter) -> None:
     token, tomb_ms = waiter.token, TOMB_MS if waiter.unanswered else 0
     # From here on the token is dead: the waiter goes on with another.
     waiter.restart(engine.runtime.new_token())

@@ -79,7 +79,7 @@ def renewal_call(server_lease: ServerLease) -> Request:
     if server_lease.rhythm is options.renewed:
         return server_lease.primitive.renew(server_lease.token, options.ttl_ms, options.ticket_ms, "")
     # What is only to be confirmed is asked for one millisecond, which raises nothing.
-    confirmed = server_lease.at_limit or not options.given.renew
+    confirmed = server_lease.at_limit or not options.renew
     ttl_ms = 1 if confirmed else server_lease.rhythm.ttl_ms
     ticket_ms = min(options.ticket_ms, server_lease.rhythm.ttl_ms)
     return server_lease.primitive.renew(server_lease.token, ttl_ms, ticket_ms, "")

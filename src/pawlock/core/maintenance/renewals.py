@@ -92,7 +92,7 @@ def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[Serv
         if server_lease.is_dropped:
             engine.outbox.abandoned.append(server_lease)
             continue
-        renewed = server_lease.options.given.renew or server_lease.state is LeaseState.SUSPECT
+        renewed = server_lease.options.renew or server_lease.state is LeaseState.SUSPECT
         if not renewed:
             engine.replan(server_lease)
         else:

@@ -13,8 +13,8 @@ from pawlock.model import HolderInfo, LockInfo, WaiterInfo
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.terms import Terms
 
 __all__ = ["MOST_LISTED", "inspect", "ping", "read_info", "text_of"]
 
@@ -22,7 +22,7 @@ MOST_LISTED = 100_000
 """Waiters in one record: more would stop the server for long."""
 
 
-async def inspect(engine: Engine, primitive: Primitive, options: Terms, limit: int) -> LockInfo:
+async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, limit: int) -> LockInfo:
     """What the server knows of a name: holder, fence, queue. Changes nothing."""
     check_count(limit, "waiters", 0, MOST_LISTED)
     engine.check_open(primitive.name)
@@ -30,7 +30,7 @@ async def inspect(engine: Engine, primitive: Primitive, options: Terms, limit: i
     return read_info(primitive, look)
 
 
-async def ping(engine: Engine, primitive: Primitive, options: Terms) -> float:
+async def ping(engine: Engine, primitive: Primitive, options: LockOptions) -> float:
     """How many seconds one question about a name takes."""
     began = engine.runtime.now()
     await inspect(engine, primitive, options, 0)

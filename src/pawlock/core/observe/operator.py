@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.protocol.carrier import Request
     from pawlock.core.protocol.engine import Forceable, Found, Namespace, NamespaceCalls
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.outcomes import Outcome
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.terms import Terms
     from pawlock.model import LockInfo
 
 __all__ = ["Progress", "audit", "force_release", "held", "inspect", "locks", "namespace_of", "states"]
@@ -72,13 +72,13 @@ def namespace_of(engine: Engine, what: str) -> Namespace:
 # All held names -----------------------------------------------------------------------------------------------------
 
 
-async def locks(engine: Engine, options: Terms, progress: Progress | None = None) -> list[LockInfo]:
+async def locks(engine: Engine, options: LockOptions, progress: Progress | None = None) -> list[LockInfo]:
     """List the held names of the namespace, in order."""
     return [info for _, info in await held(engine, options, progress)]
 
 
 async def held(
-    engine: Engine, options: Terms, progress: Progress | None = None, *, everywhere: bool = False
+    engine: Engine, options: LockOptions, progress: Progress | None = None, *, everywhere: bool = False
 ) -> list[tuple[str, LockInfo]]:
     """List the held names with their namespaces, in order, by scanning the keys of the server.
 
@@ -114,7 +114,7 @@ async def held(
     return sorted(infos, key=lambda one: (one[0], one[1].name, one[1].kind))
 
 
-async def _held(engine: Engine, found: Sequence[Found], options: Terms) -> list[tuple[str, LockInfo]]:
+async def _held(engine: Engine, found: Sequence[Found], options: LockOptions) -> list[tuple[str, LockInfo]]:
     infos: list[tuple[str, LockInfo]] = []
     calls = [one.primitive.inspect(0) for one in found]
     replies = await _ask(engine, calls, options, "locks", WrongKey)
@@ -128,7 +128,7 @@ async def _held(engine: Engine, found: Sequence[Found], options: Terms) -> list[
 
 
 async def _ask(
-    engine: Engine, calls: Sequence[Request], options: Terms, doing: str, *skipped: type[BackendError]
+    engine: Engine, calls: Sequence[Request], options: LockOptions, doing: str, *skipped: type[BackendError]
 ) -> list[Outcome]:
     """Send all requests; the outcome of one that fails with a skipped error is None."""
     answers: list[Outcome] = []
@@ -149,7 +149,7 @@ async def _ask(
     return answers
 
 
-async def states(engine: Engine, primitive: Primitive, options: Terms, waiters: int) -> list[LockInfo]:
+async def states(engine: Engine, primitive: Primitive, options: LockOptions, waiters: int) -> list[LockInfo]:
     """The state of every kind that is held or waited for under one name; of its mutex if none is."""
     check_count(waiters, "waiters", 0, MOST_LISTED)
     engine.check_open(primitive.name)
@@ -159,13 +159,13 @@ async def states(engine: Engine, primitive: Primitive, options: Terms, waiters: 
     return [info for info in infos if info.held or info.queue_length] or infos[:1]
 
 
-async def inspect(engine: Engine, primitive: Primitive, options: Terms, waiters: int) -> LockInfo:
+async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, waiters: int) -> LockInfo:
     """The state of a lock; if it is free, also the other kind that holds its name."""
     info = await info_of(engine, primitive, options, waiters)
     return info if info.held else replace(info, held_as=await _held_as(engine, primitive, options))
 
 
-async def _held_as(engine: Engine, primitive: Primitive, options: Terms) -> str:
+async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -> str:
     """The kind of a semaphore, rwlock, election or once that holds the name; ``""`` if there is none."""
     looks = _other_kinds(engine, primitive)
     calls = [one.inspect(0) for one in looks.values()]
@@ -203,7 +203,7 @@ def _check_reason(reason: object) -> str:
 
 
 async def force_release(
-    engine: Engine, mutex: Primitive, options: Terms, kind: object, reason: object, holder: object
+    engine: Engine, mutex: Primitive, options: LockOptions, kind: object, reason: object, holder: object
 ) -> Forced:
     """End the lease of a holder; see ``Client.force_release``."""
     text = _check_reason(reason)
@@ -242,7 +242,7 @@ async def force_release(
 
 
 async def _take(
-    engine: Engine, held: Forceable, options: Terms, name: str, holder: str
+    engine: Engine, held: Forceable, options: LockOptions, name: str, holder: str
 ) -> tuple[list[outcomes.Forced], list[str]]:
     """What was taken from one holder, or from all; and who held the name."""
     taken: list[outcomes.Forced] = []
@@ -280,13 +280,13 @@ def _listed(holders: Sequence[str]) -> str:
 
 
 async def _note(
-    engine: Engine, calls: NamespaceCalls, options: Terms, line: str, data: Mapping[str, object]
+    engine: Engine, calls: NamespaceCalls, options: LockOptions, line: str, data: Mapping[str, object]
 ) -> None:
     call = calls.note(line, json.dumps(data), _AUDIT_LINES, _AUDIT_LIFE_MS)
     await query(engine, call, options, str(data["name"]), "write the audit log for")
 
 
-async def audit(engine: Engine, options: Terms, limit: int) -> list[AuditEntry]:
+async def audit(engine: Engine, options: LockOptions, limit: int) -> list[AuditEntry]:
     """The newest entries of the audit log, the newest first."""
     check_count(limit, "limit", 1, _AUDIT_LINES)
     calls = namespace_of(engine, "audit").calls

@@ -47,8 +47,8 @@ class Key:
         if isinstance(cast("object", self.key), Key):
             raise ConfigurationError("a Key must be made of text, and this is a Key already: use it as it is")
         key_of("", self.key)
-        check_choice(self.wire, "wire", "plain", "redisson")
-        check_choice(self.fence, "fence", "own", "redisson")
+        check_choice(self.wire, "wire", ("plain", "redisson"))
+        check_choice(self.fence, "fence", ("own", "redisson"))
         if self.wire == "plain" and self.fence != "own":
             raise ConfigurationError(
                 "fence='redisson' needs wire='redisson': use Key.redisson(name, fenced=True)"

@@ -1,30 +1,46 @@
-"""The options of a lock: validated once, at construction, in seconds."""
+"""The options of a lock: each stated once, checked when it is given, in seconds.
+
+A new option is a field of ``LockOptions``, with its text, and a key of the narrowest ``…Kwargs`` that may have it. What the
+environment, the command, the table of the documentation and the local queue make of it follows from its metadata:
+
+* ``check``: what a value must be; given the value and the option's name. None is let through where it is the default.
+* ``caller``: it is its caller's own, so waiters that differ in it may go on for each other; else they may not.
+* ``environment``: it has a variable, ``PAWLOCK_`` and its name.
+* ``flag``: it is a flag of the command, in seconds, with this help.
+* ``client``: only a client has it.
+"""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any, Literal
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal, NamedTuple, TypedDict, get_args
 
+from pawlock.core.protocol.validity import to_ms
 from pawlock.errors import ConfigurationError
 
 __all__ = [
     "FENCE_MS",
     "MAX_TTL",
-    "MIN_TTL",
+    "BarrierKwargs",
+    "LatchKwargs",
+    "LockKwargs",
     "LockOptions",
     "OnExit",
     "OnUnavailable",
+    "OnceKwargs",
+    "PermitKwargs",
     "Renew",
+    "Rhythm",
     "Seconds",
     "check_callback",
     "check_choice",
     "check_count",
     "check_deadlock_after",
-    "check_fence_ttl",
     "check_flag",
     "check_timeout",
     "check_ttl",
@@ -47,8 +63,6 @@ MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
 FENCE_MS = 3_600_000
 _LEAST_DEADLOCK_AFTER = 0.02
-_MOST_LOCAL_GRANTS = 64
-_MOST_REPLICAS = 100
 
 
 def seconds(value: object, what: str) -> float:
@@ -120,27 +134,26 @@ def check_deadlock_after(value: object) -> float:
     return after
 
 
-def check_fence_ttl(value: object) -> float:
-    """How many seconds a name's fence is kept after its last use; 0 no longer than its lease.
-
-    Raises:
-        ConfigurationError: It is no duration, negative, above 0 and below 50 ms, or more than 366 days.
-    """
-    kept = _positive(value, "fence_ttl")
+def _check_fence_ttl(value: object, what: str) -> float:
+    kept = _positive(value, what)
     if 0 < kept < MIN_TTL or kept > MAX_TTL:
-        raise ConfigurationError(f"fence_ttl must be 0, or {MIN_TTL} s to 366 days, got {kept:g} s")
+        raise ConfigurationError(f"{what} must be 0, or {MIN_TTL} s to 366 days, got {kept:g} s")
     return kept
 
 
+def _check_renew(value: object, what: str) -> Renew:
+    return value if isinstance(value, bool) else _positive(value, what, zero=False)
+
+
 def check_callback(
-    value: object, *, may_be_async: bool, what: str = "on_lost"
+    value: object, what: str = "on_lost", *, may_be_async: bool = True
 ) -> Callable[[Any], object] | None:
     """A callback that takes the lease, or None.
 
     Args:
         value: What the user gave.
-        may_be_async: True in an asyncio client, where a coroutine function may be given too.
         what: The option's name, for the error.
+        may_be_async: True in an asyncio client, where a coroutine function may be given too.
 
     Raises:
         ConfigurationError: It is not callable, or a coroutine function in a client of threads.
@@ -158,7 +171,7 @@ def check_callback(
     return value
 
 
-def check_choice(value: object, what: str, *choices: str) -> None:
+def check_choice(value: object, what: str, choices: Sequence[str]) -> object:
     """One of several words.
 
     Raises:
@@ -167,6 +180,7 @@ def check_choice(value: object, what: str, *choices: str) -> None:
     if value not in choices:
         *most, last = map(repr, choices)
         raise ConfigurationError(f"{what} must be {', '.join(most)} or {last}, got {value!r:.40}")
+    return value
 
 
 def check_flag(value: object, what: str) -> bool:
@@ -203,7 +217,61 @@ def check_count(value: object, what: str, least: int, most: int) -> int:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class BarrierKwargs(TypedDict, total=False):
+    """The options of a barrier as keyword arguments; see ``LockOptions``."""
+
+    timeout: Seconds | None
+    ticket_ttl: Seconds | None
+    unavailable_after: Seconds
+
+
+class LatchKwargs(BarrierKwargs, total=False):
+    """The options of a latch as keyword arguments."""
+
+    ttl: Seconds
+    max_waiters: int
+
+
+class OnceKwargs(LatchKwargs, total=False):
+    """The options of what is done once as keyword arguments."""
+
+    renew: Renew
+    max_hold: Seconds | None
+    on_lost: Callable[[Any], object] | None
+
+
+class PermitKwargs(OnceKwargs, total=False):
+    """The options of a semaphore or an rwlock as keyword arguments."""
+
+    min_hold: Seconds
+    replicas: int
+    on_exit: OnExit
+    on_unavailable: OnUnavailable
+
+
+class LockKwargs(PermitKwargs, total=False):
+    """The options of a lock as keyword arguments."""
+
+    handover: int
+
+
+class Rhythm(NamedTuple):
+    """When a lease is renewed, and for how long; of a lease that was extended it is another than its lock's."""
+
+    ttl: float
+    """Seconds asked for at each renewal."""
+    every: float
+    """Seconds between renewals."""
+    hold_limit: float | None = None
+    """When ``max_hold`` ends it, or None."""
+
+    @property
+    def ttl_ms(self) -> int:
+        """The ttl in whole milliseconds."""
+        return to_ms(self.ttl)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LockOptions:
     """How a lock behaves. Each value is checked when the object is made.
 
@@ -237,60 +305,136 @@ class LockOptions:
             end of ``timeout``): ``"raise"`` (default) ``BackendUnavailable``; ``"local"`` locks among the threads and
             tasks of this process only; ``"open"`` continues without any lock. Both return a lease with ``degraded`` set
             and fence 0.
+        fence_ttl: Of a client alone: how long a fence is kept after its last use; default 3600, 0 no longer than its lease.
 
     Raises:
         ConfigurationError: A value that can never work.
     """
 
-    ttl: float = 30.0
-    renew: Renew = True
-    timeout: float | None = None
-    unavailable_after: float = 10.0
-    max_hold: float | None = None
-    min_hold: float = 0.0
-    handover: int = 64
-    ticket_ttl: float | None = None
-    max_waiters: int = 10_000
-    replicas: int = 0
-    on_lost: Callable[[Any], object] | None = None
-    on_exit: OnExit = "raise"
-    on_unavailable: OnUnavailable = "raise"
+    ttl: float = field(
+        default=30.0,
+        metadata={
+            "check": check_ttl,
+            "environment": True,
+            "flag": "Lease TTL: how many seconds it remains after a crash (default: 30).",
+        },
+    )
+    renew: Renew = field(default=True, metadata={"check": _check_renew})
+    timeout: float | None = field(
+        default=None, metadata={"check": check_timeout, "environment": True, "caller": True}
+    )
+    unavailable_after: float = field(default=10.0, metadata={"check": _positive, "caller": True})
+    max_hold: float | None = field(
+        default=None,
+        metadata={
+            "check": partial(_positive, zero=False),
+            "flag": "End the command after S seconds (exit 76).",
+        },
+    )
+    min_hold: float = field(
+        default=0.0,
+        metadata={
+            "check": partial(_positive, most=MAX_TTL),
+            "flag": "Keep the lock for at least S seconds, even if the command exits sooner.",
+        },
+    )
+    handover: int = field(default=64, metadata={"check": partial(check_count, least=0, most=64)})
+    ticket_ttl: float | None = field(default=None, metadata={"check": check_ttl})
+    max_waiters: int = field(
+        default=10_000, metadata={"check": partial(check_count, least=1, most=10_000_000), "caller": True}
+    )
+    replicas: int = field(default=0, metadata={"check": partial(check_count, least=0, most=100)})
+    on_lost: Callable[[Any], object] | None = field(default=None, metadata={"check": check_callback})
+    on_exit: OnExit = field(
+        default="raise", metadata={"check": partial(check_choice, choices=get_args(OnExit))}
+    )
+    on_unavailable: OnUnavailable = field(
+        default="raise", metadata={"check": partial(check_choice, choices=get_args(OnUnavailable))}
+    )
+    fence_ttl: float = field(
+        default=FENCE_MS / 1000, metadata={"check": _check_fence_ttl, "caller": True, "client": True}
+    )
+
+    hand_over_for: ClassVar[float] = 0.02
+    """Seconds that a run of local grants may last, so that other clients wait no longer than that."""
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
-        ttl = check_ttl(self.ttl)
-        put(self, "ttl", ttl)
-        put(self, "timeout", check_timeout(self.timeout))
-        put(self, "unavailable_after", _positive(self.unavailable_after, "unavailable_after"))
-        put(self, "min_hold", _positive(self.min_hold, "min_hold", most=MAX_TTL))
-        put(self, "handover", check_count(self.handover, "handover", 0, _MOST_LOCAL_GRANTS))
-        put(self, "max_waiters", check_count(self.max_waiters, "max_waiters", 1, 10_000_000))
-        ticket_ttl = min(3.0, ttl) if self.ticket_ttl is None else check_ttl(self.ticket_ttl, "ticket_ttl")
-        if ticket_ttl > ttl:
-            raise ConfigurationError(f"ticket_ttl must be at most ttl ({ttl:g} s), got {ticket_ttl:g}")
-        put(self, "ticket_ttl", ticket_ttl)
-        self._check_renewal(ttl)
-        check_callback(self.on_lost, may_be_async=True)
-        put(self, "replicas", check_count(self.replicas, "replicas", 0, _MOST_REPLICAS))
-        check_choice(self.on_exit, "on_exit", "raise", "warn")
-        check_choice(self.on_unavailable, "on_unavailable", "raise", "local", "open")
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value is not None or one.default is not None:
+                object.__setattr__(self, one.name, one.metadata["check"](value, one.name))
+        if self.ticket > self.ttl:
+            raise ConfigurationError(f"ticket_ttl must be at most ttl ({self.ttl:g} s), got {self.ticket:g}")
+        if not isinstance(self.renew, bool) and self.rhythm.every >= self.ttl / 2:
+            raise ConfigurationError(
+                f"renew must be below half the TTL ({self.ttl / 2:g} s), got {self.renew}"
+            )
+        if self.max_hold is not None and not self.renew:
+            raise ConfigurationError("max_hold has no effect with renew=False: set ttl instead")
 
-    def _check_renewal(self, ttl: float) -> None:
-        put = object.__setattr__
-        if not isinstance(self.renew, bool):
-            every = _positive(self.renew, "renew", zero=False)
-            if every >= ttl / 2:
-                raise ConfigurationError(f"renew must be below half the TTL ({ttl / 2:g} s), got {every:g}")
-            put(self, "renew", every)
-        if self.max_hold is not None:
-            put(self, "max_hold", _positive(self.max_hold, "max_hold", zero=False))
-            if not self.renew:
-                raise ConfigurationError("max_hold has no effect with renew=False: set ttl instead")
+    # What the steps of a lock read, each worked out once.
+
+    @cached_property
+    def ttl_ms(self) -> int:
+        """The ttl in whole milliseconds."""
+        return to_ms(self.ttl)
+
+    @cached_property
+    def ticket(self) -> float:
+        """Seconds that a ticket lives."""
+        return min(3.0, self.ttl) if self.ticket_ttl is None else self.ticket_ttl
+
+    @cached_property
+    def ticket_ms(self) -> int:
+        """The same in whole milliseconds."""
+        return to_ms(self.ticket)
+
+    @cached_property
+    def request_timeout(self) -> float:
+        """Seconds that one question may take: a third of a ticket's life, so that two tries fit in it."""
+        return min(1.0, self.ticket / 3)
+
+    @cached_property
+    def rhythm(self) -> Rhythm:
+        """When a lease is renewed; without renewal, when it would be."""
+        every = self.ttl / 3 if isinstance(self.renew, bool) else seconds(self.renew, "renew")
+        return Rhythm(self.ttl, every)
+
+    @cached_property
+    def renewed(self) -> Rhythm | None:
+        """The same of a lease whose renewals are plain: it is renewed, with the ttl of its lock, and without an end."""
+        return self.rhythm if self.renew else None
+
+    @cached_property
+    def block(self) -> int:
+        """How many fences a grant reserves."""
+        return self.handover + 1 if self.hands_over else 1
+
+    @cached_property
+    def fence_ms(self) -> int:
+        """How long the server keeps a fence after its last use."""
+        return to_ms(self.fence_ttl)
+
+    @cached_property
+    def queue_group(self) -> str:
+        """All that must be the same for one waiter to go on for another; text, because its hash is worked out once."""
+        values = [getattr(self, one.name) for one in fields(self) if "caller" not in one.metadata]
+        # The callback's id cannot come again while its lock is alive.
+        return " ".join(str(id(value) if callable(value) else value) for value in values)
 
     @property
-    def interval(self) -> float:
-        """Seconds between two renewals; without renewal, what they would be."""
-        return self.ttl / 3 if isinstance(self.renew, bool) else seconds(self.renew, "renew")
+    def confirms(self) -> bool:
+        """Whether a lease that was handed on by another client is asked for once more before it counts."""
+        # A hand-off lives on its ticket's expiry, on one server: too little where more was asked for.
+        return not self.renew or self.replicas > 0
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether grants may pass from waiter to waiter inside the client.
+
+        Not without renewal and not with ``min_hold``: there the lease belongs to one holder alone.
+        """
+        return self.handover > 0 and bool(self.renew) and self.min_hold == 0
 
     def but(self, **changes: Any) -> LockOptions:
         """These options with some changed, checked again; a changed ttl brings its own renewal and ticket defaults."""
@@ -303,6 +447,7 @@ class LockOptions:
         return replace(self, **changes)
 
     @classmethod
-    def known(cls) -> frozenset[str]:
-        """The names of all options."""
-        return frozenset(f.name for f in fields(cls) if f.init)
+    def known(cls, note: str = "") -> dict[str, Any]:
+        """The options of a lock with their metadata: all, or those that have this note there."""
+        of_locks = {one.name: one.metadata for one in fields(cls) if "client" not in one.metadata}
+        return {name: about for name, about in of_locks.items() if not note or note in about}

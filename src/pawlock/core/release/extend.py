@@ -34,7 +34,7 @@ async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
     shorter = end <= server_lease.valid_until
     if not shorter:
         await _raise_life(engine, lease, ttl, "extend")
-    every = min(server_lease.options.given.interval, ttl / 3)
+    every = min(server_lease.options.rhythm.every, ttl / 3)
     rhythm = server_lease.rhythm._replace(ttl=ttl, every=every)
     with engine.guard:
         mine = not lease.released

@@ -179,7 +179,7 @@ async def end_block(lease: HeldLease, error: BaseException | None) -> None:
 
 def report_loss_at_exit(lease: HeldLease, error: BaseException | None) -> None:
     """Report to a ``with`` block at its end that its lease was lost; see ``end_block``."""
-    report_losses_at_exit([lease.loss()], lease.server_lease.options.given.on_exit, error)
+    report_losses_at_exit([lease.loss()], lease.server_lease.options.on_exit, error)
 
 
 def report_losses_at_exit(losses: Sequence[LeaseLost], on_exit: str, error: BaseException | None) -> None:
@@ -229,7 +229,7 @@ def _until(server_lease: ServerLease, began: float, fault: Fault) -> float:
     # During a slot migration the node rejects requests that it accepts moments later, and a handed-off lease may be
     # shorter than that: so retry for ``unavailable_after``.
     patient = fault.kind is FaultKind.NOT_READY
-    least = server_lease.options.given.unavailable_after if patient else server_lease.options.request_timeout
+    least = server_lease.options.unavailable_after if patient else server_lease.options.request_timeout
     return max(server_lease.valid_until, began + least)
 
 

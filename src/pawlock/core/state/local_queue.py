@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from weakref import ref
 
 if TYPE_CHECKING:
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.runtime import Parker
-    from pawlock.core.protocol.terms import Terms
 
 __all__ = ["ASK", "Ask", "Holding", "LocalQueue", "Place"]
 
@@ -76,7 +76,7 @@ class Holding(Protocol):
     used: int
     valid_until: float
     uncontended: bool
-    options: Terms
+    options: LockOptions
 
     @property
     def lost(self) -> bool:
@@ -209,7 +209,7 @@ class LocalQueue:
         return (
             hold.used < options.handover
             and hold.may_be_given()
-            and hold.valid_until - now >= options.ticket_ttl / 2
+            and hold.valid_until - now >= options.ticket / 2
             and (hold.used == 0 or now - self.since < options.hand_over_for)
         )
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.options import Seconds
+    from pawlock.core.protocol.options import LockOptions, Seconds
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.terms import Terms
 
 __all__ = ["ASKERS", "Plan", "Prepare"]
 
@@ -32,7 +31,7 @@ class Plan:
     """
 
     primitive: Primitive
-    options: Terms
+    options: LockOptions
     reentrant: bool
     counted: bool
     capacity: int

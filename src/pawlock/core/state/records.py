@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections import OrderedDict
 
     from pawlock.core.lease.record import HeldLease
+    from pawlock.core.protocol.options import LockOptions, Rhythm
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.protocol.runtime import StopSignal
-    from pawlock.core.protocol.terms import Rhythm, Terms
     from pawlock.core.state.local_queue import LocalQueue
 
 __all__ = [
@@ -99,14 +99,14 @@ class ServerLease:
     def __init__(
         self,
         primitive: Primitive,
-        options: Terms,
+        options: LockOptions,
         waiter: Waiter,
         fence: int,
         valid_until: float,
         now: float,
     ) -> None:
         self.primitive: Primitive = primitive
-        self.options: Terms = options
+        self.options: LockOptions = options
         self.token: str = waiter.token
         self.fence: int = fence
         self.granted_at: float = now

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pawlock.core.protocol.carrier import Request
+from pawlock.core.protocol.options import LockOptions
 from pawlock.core.protocol.outcomes import (
     Arrived,
     Dead,
@@ -15,7 +16,6 @@ from pawlock.core.protocol.outcomes import (
     Passed,
 )
 from pawlock.core.protocol.primitive import TOMB_MS
-from pawlock.core.protocol.terms import Terms
 from pawlock.core.retry import query
 from pawlock.errors import LeaseLost
 from pawlock.model import LossReason
@@ -31,7 +31,7 @@ MAX_PARTIES = 1000
 """The largest number of parties: the last one lets all of them pass in one run of a script."""
 
 
-async def arrived(engine: Engine, barrier: Barrier, options: Terms) -> int:
+async def arrived(engine: Engine, barrier: Barrier, options: LockOptions) -> int:
     """How many parties wait now.
 
     Raises:
@@ -45,7 +45,7 @@ async def arrived(engine: Engine, barrier: Barrier, options: Terms) -> int:
 async def wait(
     engine: Engine,
     barrier: Barrier,
-    options: Terms,
+    options: LockOptions,
     timeout: float | None,
     token: str | None = None,
 ) -> int:
@@ -84,7 +84,7 @@ class _Waiting(GateWait):
         self,
         engine: Engine,
         barrier: Barrier,
-        options: Terms,
+        options: LockOptions,
         timeout: float | None,
         token: str | None,
     ) -> None:

@@ -18,7 +18,7 @@ from pawlock.primitives.gate_wait import GateWait, unexpected
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.terms import Terms
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.state.plan import Plan
     from pawlock.primitives.election import Ballot
 
@@ -133,7 +133,7 @@ class Watch:
         # As a lease does: the client lives as long as somebody observes.
         self._client = engine.client()
         self._ballot: Ballot = cast("Ballot", plan.primitive)
-        self._options: Terms = plan.options
+        self._options: LockOptions = plan.options
         self._wait = GateWait(engine, plan.options, self._ballot.name, "observe election", None)
         self._reported: Leader | Ended | None = ENDED
         self._closed = False

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.names import check_text
-from pawlock.core.protocol.options import check_count
+from pawlock.core.protocol.options import LockOptions, check_count
 from pawlock.core.protocol.outcomes import Disagreed, Full, LatchLost, LookAtLatch, Open, Outcome, Shut
-from pawlock.core.protocol.terms import Terms
 from pawlock.core.retry import query
 from pawlock.errors import (
     BackendReadOnly,
@@ -45,7 +44,7 @@ def check_part(part: object) -> str:
 
 
 async def count_down(
-    engine: Engine, latch: Latch, options: Terms, n: int, part: str, token: str | None = None
+    engine: Engine, latch: Latch, options: LockOptions, n: int, part: str, token: str | None = None
 ) -> None:
     """Count down, once, however often the request must be sent: by ``token``, or by a new one.
 
@@ -58,7 +57,7 @@ async def count_down(
     await _change(engine, latch, options, call, "count down latch")
 
 
-async def reset(engine: Engine, latch: Latch, options: Terms, token: str | None = None) -> None:
+async def reset(engine: Engine, latch: Latch, options: LockOptions, token: str | None = None) -> None:
     """Begin a new round, once, however often the request must be sent: by ``token``, or by a new one.
 
     Raises:
@@ -67,7 +66,7 @@ async def reset(engine: Engine, latch: Latch, options: Terms, token: str | None 
     await _change(engine, latch, options, latch.reset(token or engine.runtime.new_token()), "reset latch")
 
 
-async def _change(engine: Engine, latch: Latch, options: Terms, call: Request, doing: str) -> None:
+async def _change(engine: Engine, latch: Latch, options: LockOptions, call: Request, doing: str) -> None:
     engine.check_open(latch.name)
     calls, change = engine.activity.calls, object()
     calls[change] = engine.runtime.who()
@@ -84,7 +83,7 @@ async def _change(engine: Engine, latch: Latch, options: Terms, call: Request, d
         raise disagreement("latch", latch.name, "count", outcome.declared, latch.count)
 
 
-async def remaining(engine: Engine, latch: Latch, options: Terms) -> int:
+async def remaining(engine: Engine, latch: Latch, options: LockOptions) -> int:
     """How much is left to count down; the whole count where nobody used the latch yet.
 
     Raises:
@@ -98,7 +97,7 @@ async def remaining(engine: Engine, latch: Latch, options: Terms) -> int:
     return look.left if look.initial else latch.count
 
 
-async def wait(engine: Engine, latch: Latch, options: Terms, timeout: float | None) -> None:
+async def wait(engine: Engine, latch: Latch, options: LockOptions, timeout: float | None) -> None:
     """Wait until the latch opens.
 
     Raises:
@@ -116,7 +115,7 @@ async def wait(engine: Engine, latch: Latch, options: Terms, timeout: float | No
 class _Waiting(GateWait):
     """One wait: it learns which round it is in, then has itself noted for that round, then sleeps and asks."""
 
-    def __init__(self, engine: Engine, latch: Latch, options: Terms, timeout: float | None) -> None:
+    def __init__(self, engine: Engine, latch: Latch, options: LockOptions, timeout: float | None) -> None:
         super().__init__(engine, options, latch.name, "wait at latch", timeout)
         self.latch = latch
         self.round = 0

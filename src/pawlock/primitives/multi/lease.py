@@ -14,8 +14,8 @@ from pawlock.model import LeaseState, LossReason
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.lease.record import HeldLease
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.runtime import Parker
-    from pawlock.core.protocol.terms import Terms
     from pawlock.core.state.plan import Plan
 
 __all__ = ["BaseMultiLease", "HeldMultiLease", "MultiPlan", "members_of", "record_of_all"]
@@ -31,7 +31,7 @@ class MultiPlan:
     """
 
     members: tuple[Plan, ...]
-    options: Terms
+    options: LockOptions
 
     @property
     def name(self) -> str:
@@ -277,6 +277,6 @@ def _report(multi: HeldMultiLease | None) -> None:
     for watcher in tuple(multi.watchers):
         watcher()
     multi.wake()
-    callback = multi.plan.options.given.on_lost
+    callback = multi.plan.options.on_lost
     if callback is not None:
         multi.engine.report_loss(callback, multi)

@@ -189,7 +189,7 @@ async def end_all(multi: HeldMultiLease, error: BaseException | None) -> None:
     outcomes = await release_all(multi.engine, multi)
     losses = [lease.loss() for lease, outcome in outcomes if outcome is Release.LOST]
     if losses:
-        release.report_losses_at_exit(losses, multi.plan.options.given.on_exit, error)
+        release.report_losses_at_exit(losses, multi.plan.options.on_exit, error)
 
 
 async def extend_all(engine: Engine, multi: HeldMultiLease, ttl: float) -> None:
