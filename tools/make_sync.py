@@ -8,8 +8,6 @@ stay; ruff drops the imports that threads do not need, sorts and formats.
 
 What truly differs is written by hand, and is in no list of this tool:
 
-- `__init__.py`: the public names.
-- `context.py`: of asyncio, an engine for each event loop is asked for by a call.
 - `lifecycle.py`: a client of asyncio has an engine for each event loop, and they end with it; one of threads has one
   engine, ended by the process, a fork or the garbage collector, and it warns where it blocks an event loop.
 - `block.py`: a loss cancels the task in its block, and leaving it has to tell that cancel from others; a thread is
@@ -36,17 +34,14 @@ PACKAGE = ROOT / "src" / "pawlock"
 BIN = Path(sys.executable).parent
 
 GENERATED = (
-    "barrier",
     "client",
-    "coordination",
     "election",
-    "latch",
+    "gates",
     "lease",
     "lock",
     "multi",
     "once",
-    "rwlock",
-    "semaphore",
+    "permits",
     "service",
 )
 """The modules of `sync/` that this writes."""
@@ -57,7 +52,6 @@ NAMES = (
     (r"\b(Base)?Async(?=[A-Z])", r"\1"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
-    (r"\bMultiAcquiring\b", "MultiLease"),
     (r"\bpawlock\.aio\b", "pawlock.sync"),
     (r"\bengine_here\b", "engine_of"),
     (r"\b(connect|decorated|decorated_once|guard)_async\b", r"\1"),
@@ -69,7 +63,6 @@ WORDS = (
     (r"\basync with\b", "with"),
     (r"\b([Aa])n async context manager\b", r"\1 context manager"),
     (r"\b([Aa])n async iterator\b", r"\1n iterator"),
-    (r"\bthe async client\b", "the sync client"),
     (r"\bDecorate a coroutine function\b", "Decorate a function"),
     (r"\btask(s?)\b", r"thread\1"),
     (r"\b(for|of) asyncio\b", r"\1 threads"),
@@ -85,17 +78,17 @@ SENTENCES = (
 )
 """What only asyncio has to say in a docstring."""
 
-AT_ONCE = {"acquired": "given", "acquired_to_write": "given_to_write"}
-"""`Acquiring(acquired(…))`, an acquisition to await or to enter, is made at once by threads: `run(acquire(…, give=given))`.
+AT_ONCE = "acquired"
+"""`Acquiring(acquired(…))`, an acquisition to await or to enter, is made at once by threads: `run(_fallback.acquire(…))`.
 So is that of any other call, under its own name."""
 
-LATER = ("Acquiring", "MultiAcquiring")
+LATER = "Acquiring"
 LATER_TYPES = ("Acquiring", "Awaitable", "Coroutine")
 
-ONLY_ASYNCIO = ("MultiAcquiring", "check_home")
-"""What threads have nothing like: the classes are left out, and so are calls that are statements."""
+ONLY_ASYNCIO = "check_home"
+"""What threads have nothing like: a call of it is left out."""
 
-CORE = ("self._wait", "self._watch.next")
+CORE = ("self._wait", "self._watch.next", "self._book.acquire", "self._book.release", "self._book.renew")
 """Coroutines of the core that are methods; those that are functions are known by their imports."""
 
 IMPORTS = ("from pawlock import _fallback\n", "from pawlock.runtimes.threads import run\n")
@@ -153,50 +146,23 @@ class Converter(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         """What is made to be awaited or entered is made at once."""
-        if isinstance(node.func, ast.Name) and node.func.id in LATER:
+        if isinstance(node.func, ast.Name) and node.func.id == LATER:
             begun = node.args[0]
-            given = AT_ONCE.get(ast.unparse(begun.func)) if isinstance(begun, ast.Call) else None
-            if isinstance(begun, ast.Call) and given is not None:
+            if isinstance(begun, ast.Call) and ast.unparse(begun.func) == AT_ONCE:
                 self._replace(node.func, "run")
                 self._replace(begun.func, "_fallback.acquire")
                 # What is awaited later keeps its client.
                 self._replace(begun.args[0], f"engine_of({ast.unparse(begun.args[0])})")
-                self.edits.append((self._end(begun) - 1, self._end(begun) - 1, f", give={given}"))
             else:
                 self._keep(node, begun)
         self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> None:
         """Leave out a call that only asyncio needs."""
-        if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in ONLY_ASYNCIO:
+        if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == ONLY_ASYNCIO:
             self._drop(node)
         else:
             self.generic_visit(node)
-
-    def visit_Try(self, node: ast.Try) -> None:
-        """Leave out one that only asyncio needs."""
-        calls = [part.value for part in node.body if isinstance(part, ast.Expr)]
-        if (
-            all(isinstance(call, ast.Call) and ast.unparse(call.func) in ONLY_ASYNCIO for call in calls)
-            and calls
-        ):
-            self._drop(node)
-        else:
-            self.generic_visit(node)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """Leave out what only asyncio has."""
-        if node.name in ONLY_ASYNCIO:
-            self._drop(node)
-        else:
-            self.generic_visit(node)
-
-    def visit_List(self, node: ast.List) -> None:
-        """Leave its name out of `__all__`."""
-        for index, item in enumerate(node.elts):
-            if isinstance(item, ast.Constant) and item.value in ONLY_ASYNCIO:
-                end = self._start(node.elts[index + 1]) if index + 1 < len(node.elts) else self._end(node) - 1
-                self.edits.append((self._start(item), end, ""))
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         """`Acquiring[X]`, `Awaitable[X]` and `Coroutine[Any, Any, X]` are an X."""

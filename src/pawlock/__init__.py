@@ -13,23 +13,15 @@ if TYPE_CHECKING:
     from pawlock._connect import connect, connect_async
     from pawlock._decorate import current_lease
     from pawlock._service import ServiceOptions
-    from pawlock.aio import (
-        AsyncBarrier,
-        AsyncClient,
-        AsyncElection,
-        AsyncLatch,
-        AsyncLease,
-        AsyncLock,
-        AsyncLockService,
-        AsyncMultiLease,
-        AsyncMultiLock,
-        AsyncOnce,
-        AsyncRWLock,
-        AsyncSemaphore,
-        AsyncStarted,
-        AsyncWriteLease,
-        AsyncWriteLock,
-    )
+    from pawlock.aio.client import AsyncClient
+    from pawlock.aio.election import AsyncElection
+    from pawlock.aio.gates import AsyncBarrier, AsyncLatch
+    from pawlock.aio.lease import AsyncLease, AsyncWriteLease
+    from pawlock.aio.lock import AsyncLock
+    from pawlock.aio.multi import AsyncMultiLease, AsyncMultiLock
+    from pawlock.aio.once import AsyncOnce, AsyncStarted
+    from pawlock.aio.permits import AsyncRWLock, AsyncSemaphore, AsyncWriteLock
+    from pawlock.aio.service import AsyncLockService
     from pawlock.core.protocol.key import Key
     from pawlock.core.protocol.options import LockOptions
     from pawlock.errors import (
@@ -77,23 +69,15 @@ if TYPE_CHECKING:
         WaiterInfo,
     )
     from pawlock.redlock.options import RedlockOptions
-    from pawlock.sync import (
-        Barrier,
-        Client,
-        Election,
-        Latch,
-        Lease,
-        Lock,
-        LockService,
-        MultiLease,
-        MultiLock,
-        Once,
-        RWLock,
-        Semaphore,
-        Started,
-        WriteLease,
-        WriteLock,
-    )
+    from pawlock.sync.client import Client
+    from pawlock.sync.election import Election
+    from pawlock.sync.gates import Barrier, Latch
+    from pawlock.sync.lease import Lease, WriteLease
+    from pawlock.sync.lock import Lock
+    from pawlock.sync.multi import MultiLease, MultiLock
+    from pawlock.sync.once import Once, Started
+    from pawlock.sync.permits import RWLock, Semaphore, WriteLock
+    from pawlock.sync.service import LockService
     from pawlock.topology.credentials import CredentialProvider
 
 __version__ = "0.1.0"
@@ -184,23 +168,15 @@ __all__ = [
 _HOMES = {
     "pawlock._connect": ("connect", "connect_async"),
     "pawlock._decorate": ("current_lease",),
-    "pawlock.aio": (
-        "AsyncBarrier",
-        "AsyncClient",
-        "AsyncElection",
-        "AsyncLatch",
-        "AsyncLease",
-        "AsyncLock",
-        "AsyncLockService",
-        "AsyncMultiLease",
-        "AsyncMultiLock",
-        "AsyncOnce",
-        "AsyncRWLock",
-        "AsyncSemaphore",
-        "AsyncStarted",
-        "AsyncWriteLease",
-        "AsyncWriteLock",
-    ),
+    "pawlock.aio.client": ("AsyncClient",),
+    "pawlock.aio.election": ("AsyncElection",),
+    "pawlock.aio.gates": ("AsyncBarrier", "AsyncLatch"),
+    "pawlock.aio.lease": ("AsyncLease", "AsyncWriteLease"),
+    "pawlock.aio.lock": ("AsyncLock",),
+    "pawlock.aio.multi": ("AsyncMultiLease", "AsyncMultiLock"),
+    "pawlock.aio.once": ("AsyncOnce", "AsyncStarted"),
+    "pawlock.aio.permits": ("AsyncRWLock", "AsyncSemaphore", "AsyncWriteLock"),
+    "pawlock.aio.service": ("AsyncLockService",),
     "pawlock.core.protocol.key": ("Key",),
     "pawlock.core.protocol.options": ("LockOptions",),
     "pawlock.topology.credentials": ("CredentialProvider",),
@@ -250,23 +226,15 @@ _HOMES = {
         "Severity",
         "WaiterInfo",
     ),
-    "pawlock.sync": (
-        "Barrier",
-        "Client",
-        "Election",
-        "Latch",
-        "Lease",
-        "Lock",
-        "LockService",
-        "MultiLease",
-        "MultiLock",
-        "Once",
-        "RWLock",
-        "Semaphore",
-        "Started",
-        "WriteLease",
-        "WriteLock",
-    ),
+    "pawlock.sync.client": ("Client",),
+    "pawlock.sync.election": ("Election",),
+    "pawlock.sync.gates": ("Barrier", "Latch"),
+    "pawlock.sync.lease": ("Lease", "WriteLease"),
+    "pawlock.sync.lock": ("Lock",),
+    "pawlock.sync.multi": ("MultiLease", "MultiLock"),
+    "pawlock.sync.once": ("Once", "Started"),
+    "pawlock.sync.permits": ("RWLock", "Semaphore", "WriteLock"),
+    "pawlock.sync.service": ("LockService",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -11,10 +11,10 @@ from pawlock.topology.credentials import Credentials
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from pawlock.aio import AsyncClient
+    from pawlock.aio.client import AsyncClient
     from pawlock.core.protocol.options import LockKwargs, Seconds
     from pawlock.redlock.options import RedlockOptions
-    from pawlock.sync import Client
+    from pawlock.sync.client import Client
     from pawlock.topology.credentials import CredentialProvider
 
 __all__ = ["connect", "connect_async"]
@@ -63,7 +63,7 @@ def connect(
         NotSupported: A topology that this version does not have.
     """
     # Each loads what it needs: half of the time to start is the other one's.
-    from pawlock.sync import Client
+    from pawlock.sync.client import Client
 
     credentials = Credentials(username, password, credential_provider)
     return Client(
@@ -104,7 +104,7 @@ def connect_async(
         ConfigurationError: A value that can never work; nothing was sent.
         NotSupported: A topology that this version does not have.
     """
-    from pawlock.aio import AsyncClient
+    from pawlock.aio.client import AsyncClient
 
     credentials = Credentials(username, password, credential_provider)
     return AsyncClient(

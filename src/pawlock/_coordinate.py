@@ -6,28 +6,28 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any
 
 from pawlock._cancel import CancelScope
 from pawlock._environment import unknown_options
 from pawlock._factory import (
     Settings,
     check_word,
-    description,
     name_and_key,
     queue_key_of,
     refuse_on_quorum,
-    shared_client,
     unfilled,
 )
-from pawlock._inside import origin_of, preparer_of
 from pawlock.core.protocol.options import (
     BarrierKwargs,
     LatchKwargs,
     LockOptions,
     OnceKwargs,
+    Seconds,
     check_choice,
     check_count,
+    check_flag,
+    check_ttl,
 )
 from pawlock.core.protocol.validity import to_ms
 from pawlock.core.state.plan import ASKERS, Plan
@@ -41,7 +41,6 @@ from pawlock.primitives.latch.operation import MAX_COUNT
 
 __all__ = [
     "BarrierPlan",
-    "Described",
     "LatchPlan",
     "barrier_plan",
     "election_plan",
@@ -50,9 +49,6 @@ __all__ = [
     "latch_plan",
     "once_plan",
 ]
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _NOT_OF_ONCE: dict[str, Any] = {
     "handover": 0, "min_hold": 0, "on_unavailable": "raise", "replicas": 0,
@@ -124,7 +120,7 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
     return Plan(ballot, options, False, False, ASKERS, queue_key_of(ballot, options, shown), shown)
 
 
-def once_plan(settings: Settings, name: str, given: Mapping[str, Any]) -> Plan:
+def once_plan(settings: Settings, name: str, keep: Seconds, wait: object, given: Mapping[str, Any]) -> Plan:
     """The plan of a ``once``.
 
     Raises:
@@ -137,6 +133,8 @@ def once_plan(settings: Settings, name: str, given: Mapping[str, Any]) -> Plan:
     refuse_on_quorum(settings, "once")
     # The client's defaults for locks do not apply here.
     options = settings.lock_options({**given, **_NOT_OF_ONCE})
+    check_ttl(keep, "keep")
+    check_flag(wait, "wait")
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("once", name, options)
@@ -164,39 +162,6 @@ def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> LockO
         "unavailable_after": settings.options.unavailable_after,
     }
     return LockOptions(**{**defaults, **given})
-
-
-class Described:
-    """The description of a latch, a barrier or an election: immutable, picklable, shared by all threads and tasks."""
-
-    __slots__ = ("__weakref__", "_client", "_plan", "_prepare", "_source")
-
-    def __init__(self, client: Any, plan: Any, source: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
-        self._client = client
-        self._prepare = preparer_of(client)
-        self._plan = plan
-        self._source = source
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return str(self._plan.primitive.name)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _revive, (type(self._client), description(origin_of(self._client)), *self._source)
-
-
-def _revive(client_class: type, origin: Any, kind: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    return getattr(shared_client(client_class, origin), kind)(*args, **given)
 
 
 # What only the leader may do ----------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def decorated(
     if isinstance(function, Unset):
         return functools.partial(decorated, lock, options, on_contended=on_contended)
     _check_plain(function)
-    choose = _chooser(lock, source_of(lock)[1], function)
+    choose = _chooser(lock, function)
     timeout = options.timeout if on_contended == "wait" else 0
 
     @functools.wraps(function)
@@ -135,7 +135,7 @@ def decorated_async(
     if isinstance(function, Unset):
         return functools.partial(decorated_async, lock, options, on_contended=on_contended)
     _check_coroutine(function)
-    choose = _chooser(lock, source_of(lock)[1], function)
+    choose = _chooser(lock, function)
     timeout = options.timeout if on_contended == "wait" else 0
 
     @functools.wraps(function)
@@ -169,7 +169,7 @@ def decorated_once(once: Any, function: Callable[P, R]) -> Callable[P, R]:
         ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
     """
     _check_plain(function)
-    choose = _chooser(once, source_of(once)[1][0], function)
+    choose = _chooser(once, function)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -203,7 +203,7 @@ def decorated_once_async(
         ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
     """
     _check_coroutine(function)
-    choose = _chooser(once, source_of(once)[1][0], function)
+    choose = _chooser(once, function)
 
     @functools.wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -230,10 +230,9 @@ def _skipped(name: str, function: Callable[..., Any]) -> None:
     log.info(text, name, _word(function), extra={"pawlock_name": name})
 
 
-def _chooser(
-    lock: Any, text: str, function: Callable[..., Any]
-) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
+def _chooser(lock: Any, function: Callable[..., Any]) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
     """What picks the lock of one call: always the same one, or the one that the arguments name."""
+    kind, (text,), options = source_of(lock)
     if plain(text) is not None:
         return lambda _args, _kwargs: lock
     template = Template(text)
@@ -246,8 +245,7 @@ def _chooser(
         arguments = bound.arguments
         if extra is not None:
             arguments = {**arguments[extra], **arguments}
-        kind, _, options = source_of(lock)
-        return make(client_of(lock), kind, escape(template.fill(arguments)), options)
+        return make(client_of(lock), kind, (escape(template.fill(arguments)),), options)
 
     return choose
 

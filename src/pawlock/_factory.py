@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pawlock._deadlocks import DeadlockWatch
 from pawlock._environment import from_environment, unknown_options
-from pawlock._inside import after_fork, is_closed
-from pawlock._service import digest_of
-from pawlock._template import Template, Unfilled, escape, make, plain
+from pawlock._inside import after_fork
+from pawlock._template import Template, Unfilled, escape, plain
 from pawlock.core.protocol.engine import Namespace
 from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.names import check_namespace, key_of, wake_prefix
@@ -39,21 +38,16 @@ if TYPE_CHECKING:
 __all__ = [
     "TRIAL",
     "TRIED",
-    "Origin",
     "Settings",
     "check_for_quorum",
     "check_word",
-    "description",
     "exclusive_plan",
     "live_clients",
     "name_and_key",
     "plan_of",
     "plan_of_key",
-    "plan_of_service",
     "queue_key_of",
     "refuse_on_quorum",
-    "revive",
-    "shared_client",
     "strict_order",
     "unfilled",
 ]
@@ -264,20 +258,6 @@ def _new_plan(settings: Settings, kind: str, name: str | Key, given: Mapping[str
     return exclusive_plan(settings.engine.mutex(kind, name, key, options), options)
 
 
-def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], identifier: str) -> Plan:
-    """The plan of a lock that an identifier of the lock service holds.
-
-    Raises:
-        ConfigurationError: A name, identifier or option that can never work.
-    """
-    refuse_on_quorum(settings, "service")
-    shown = digest_of(check_word(identifier, "identifier"))
-    plan = plan_of(settings, "lock", name, given)
-    # A hold is the identifier's, and not the thread's or task's that asks for it.
-    queue_key = queue_key_of(plan.primitive, plan.options, shown)
-    return replace(plan, counted=True, capacity=ASKERS, queue_key=queue_key, identity=shown)
-
-
 def plan_of_key(settings: Settings, kind: str, key: Key, given: Mapping[str, Any]) -> Plan:
     """The plan of a lock whose key is given, whatever the namespace.
 
@@ -431,43 +411,3 @@ def _reset_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_after_fork)
-
-
-# Pickling a lock ----------------------------------------------------------------------------------------------------
-
-Origin = tuple[object, dict[str, Any]]
-_revived: dict[tuple[Any, ...], Any] = {}
-
-
-class _NotPicklable(NotSupported, TypeError):
-    """A lock whose client cannot be made again elsewhere."""
-
-
-def description(origin: Origin) -> Origin:
-    """How to make a client like this one in another process.
-
-    Raises:
-        NotSupported: It was made from a client object, which cannot travel; also a TypeError.
-    """
-    target, defaults = origin
-    if target is not None and not isinstance(target, str):
-        raise _NotPicklable(
-            "cannot pickle this lock: only locks of a client that was connected by URL can be pickled"
-        )
-    return target, defaults
-
-
-def shared_client(client_class: type, origin: Origin) -> Any:
-    """The client that all unpickled objects of one origin share in this process."""
-    target, defaults = origin
-    # The text of the whole shows no credentials.
-    key = (client_class, repr(origin), defaults.get("credentials"))
-    client = _revived.get(key)
-    if client is None or is_closed(client):
-        client = _revived[key] = client_class(target, **defaults)
-    return client
-
-
-def revive(client_class: type, origin: Origin, kind: str, name: str, given: dict[str, Any]) -> Any:
-    """The lock again, on a client that all revived locks of the same origin share."""
-    return make(shared_client(client_class, origin), kind, name, given)

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from pawlock._factory import Origin, Settings, description, plan_of, plan_of_key, shared_client
+from pawlock._described import Source
+from pawlock._factory import Settings, plan_of, plan_of_key
 from pawlock.core.protocol.key import Key
 from pawlock.core.state.plan import Plan
 from pawlock.errors import ConfigurationError
 from pawlock.primitives.multi.lease import MultiPlan
 
-__all__ = ["describe_multi", "multi_plan", "revive_multi"]
+__all__ = ["multi_plan"]
 
 _MOST_NAMES = 1000
 
 
 def multi_plan(
     settings: Settings, client: object, members: object, given: Mapping[str, Any]
-) -> tuple[MultiPlan, tuple[object, Mapping[str, Any]]]:
+) -> tuple[MultiPlan, Source]:
     """The plan of a ``multi_lock``, and what it was made from.
 
     Args:
@@ -48,7 +49,7 @@ def multi_plan(
             raise ConfigurationError(f"multi_lock has {name!r} twice and would wait for itself: remove one")
     if any(plan.options.on_unavailable != "raise" for plan in plans):
         raise ConfigurationError("on_unavailable is not supported for a multi_lock: use it for single locks")
-    return MultiPlan(tuple(plans), options), (several, given)
+    return MultiPlan(tuple(plans), options), ("multi_lock", (several,), given)
 
 
 def _plan_of_member(settings: Settings, client: object, member: object, given: Mapping[str, Any]) -> Plan:
@@ -68,17 +69,3 @@ def _plan_of_member(settings: Settings, client: object, member: object, given: M
             f"the lock of {plan.primitive.name!r} belongs to another client than the multi_lock"
         )
     return plan
-
-
-def describe_multi(origin: Origin, members: Iterable[object], given: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What ``revive_multi`` makes it again from.
-
-    Raises:
-        NotSupported: Its client was made from a client object, which cannot travel; also a TypeError.
-    """
-    return description(origin), tuple(members), dict(given)
-
-
-def revive_multi(client_class: type, origin: Origin, members: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """The multi-lock again, on the client that revived locks of its origin share."""
-    return shared_client(client_class, origin).multi_lock(members, **given)

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pawlock import embedded
-from pawlock._factory import Origin, Settings, check_for_quorum
+from pawlock._described import Origin
+from pawlock._factory import Settings, check_for_quorum
 from pawlock._target import find_target
 from pawlock._warn import warn
 from pawlock.errors import ConfigurationError

@@ -1,4 +1,4 @@
-"""The state of the lock service in this process: its holds and counters."""
+"""The lock service in this process: what identifiers hold, and how often. Once for both APIs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
+from pawlock import _fallback
+from pawlock._factory import Settings, check_word, plan_of, queue_key_of, refuse_on_quorum
+from pawlock._inside import preparer_of, settings_of
+from pawlock.core.keep.engine import Engine
+from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.options import Seconds, check_count, check_timeout, check_ttl, seconds
 from pawlock.core.protocol.runtime import StopSignal
-from pawlock.errors import ConfigurationError, NotHeld, PawlockError
+from pawlock.core.release.extend import extend
+from pawlock.core.release.release import release_or_raise
+from pawlock.core.state.plan import ASKERS, Plan
+from pawlock.errors import ConfigurationError, NotAcquired, NotHeld, NotSupported, PawlockError
 from pawlock.model import LockInfo, ServiceMetrics, ServiceStats
+from pawlock.runtimes.shared import secret
 
-__all__ = ["Book", "ServiceOptions", "digest_of", "service_options"]
+__all__ = ["Book", "ServiceOptions"]
 
 _MOST_NAMES = 10_000
 """Names whose counters are kept; the one that was asked for longest ago goes first."""
-
-L = TypeVar("L")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +72,7 @@ class ServiceOptions:
         return check_timeout(self.wait, "wait")
 
 
-def service_options(given: object) -> ServiceOptions:
-    """Options as ``ServiceOptions``, from one, from a mapping, or from None.
-
-    Raises:
-        ConfigurationError: It is none of these, or has an option that is not known.
-    """
+def _options(given: object) -> ServiceOptions:
     if given is None:
         return ServiceOptions()
     if isinstance(given, ServiceOptions):
@@ -85,7 +87,29 @@ def service_options(given: object) -> ServiceOptions:
     return ServiceOptions(**options)
 
 
-def digest_of(identifier: str) -> str:
+def _plan(settings: Settings, name: str, asked: ServiceOptions, identifier: str) -> Plan:
+    """The plan of a lock that an identifier holds."""
+    refuse_on_quorum(settings, "service")
+    shown = _digest_of(check_word(identifier, "identifier"))
+    renew = True if asked.renewal_interval is None else asked.renewal_interval
+    plan = plan_of(settings, "lock", name, {"ttl": asked.ttl, "max_hold": asked.max_hold, "renew": renew})
+    # A hold is the identifier's, and not the thread's or task's that asks for it.
+    queue_key = queue_key_of(plan.primitive, plan.options, shown)
+    return replace(plan, counted=True, capacity=ASKERS, queue_key=queue_key, identity=shown)
+
+
+def _itself(lease: HeldLease) -> HeldLease:
+    return lease
+
+
+def _check_home(engine: Engine, lease: HeldLease, doing: str) -> None:
+    """Refuse another event loop than the lease's; a lease without the server has an engine, and not reports, of its own."""
+    if lease.engine.reports is not engine.reports:
+        text = f"{doing} {lease.name!r}: it was acquired in another event loop: call it there"
+        raise NotSupported(f"{text} (asyncio.run_coroutine_threadsafe)", name=lease.name)
+
+
+def _digest_of(identifier: str) -> str:
     """What everybody may see of an identifier, in place of host, process and thread: it lets nobody in."""
     return f"service:{hashlib.sha256(f'pawlock service{chr(0)}{identifier}'.encode()).hexdigest()[:12]}"
 
@@ -95,7 +119,7 @@ class _Entered:
 
     __slots__ = ("_book", "_key", "_stop")
 
-    def __init__(self, book: Book[Any], key: tuple[str, str], stop: StopSignal | None) -> None:
+    def __init__(self, book: Book, key: tuple[str, str], stop: StopSignal | None) -> None:
         self._book = book
         self._key = key
         self._stop = stop
@@ -105,12 +129,12 @@ class _Entered:
         return (self._stop is not None and self._stop.is_set()) or self._book.held(*self._key)
 
 
-class Book(Generic[L]):
+class Book:
     """The holds of one client's service, and its counters by name."""
 
     def __init__(self) -> None:
         self._guard = threading.RLock()
-        self._held: dict[tuple[str, str], tuple[L, ...]] = {}
+        self._held: dict[tuple[str, str], tuple[HeldLease, ...]] = {}
         self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
         self._totals: Counter[str] = Counter(released=0)
         # Never forgotten for another name: only names that are waited for are in it.
@@ -121,7 +145,51 @@ class Book(Generic[L]):
         self._guard = threading.RLock()
         self._held, self._waiting = {}, {}
 
-    def put(self, name: str, identifier: str, lease: L) -> None:
+    async def acquire(
+        self, engine: Engine, name: str, options: object, identifier: str | None, stop: StopSignal | None
+    ) -> str:
+        """Acquire a lock, or re-enter it; see ``LockService.acquire``."""
+        client, asked = engine.client(), _options(options)
+        who = secret() if identifier is None else identifier
+        plan = preparer_of(client)(_plan(settings_of(client), name, asked, who), None)
+        until = None if asked.patience is None else engine.runtime.now() + asked.patience
+        # Nobody else knows of an identifier that was made here.
+        stops = stop if identifier is None else _Entered(self, (name, who), stop)
+        with self.watching(plan.primitive.name):
+            while not self.again(name, who):
+                left = None if until is None else max(0, until - engine.runtime.now())
+                try:
+                    lease = await _fallback.acquire(engine, plan, left, stops, give=_itself)
+                except NotAcquired as error:
+                    if type(error) is not NotAcquired or (stop is not None and stop.is_set()):
+                        raise
+                else:
+                    self.put(name, who, lease)
+                    break
+        return who
+
+    async def renew(self, engine: Engine, name: str, identifier: str, ttl: Seconds | None) -> None:
+        """Set the remaining life of an identifier's holds; see ``LockService.renew``."""
+        for lease in self.holds(name, identifier):
+            _check_home(engine, lease, "extend")
+            await extend(lease.engine, lease, lease.ttl if ttl is None else check_ttl(ttl))
+
+    async def release(self, engine: Engine, name: str, identifier: str) -> None:
+        """Release one hold; see ``LockService.release``."""
+        lease = self.take(name, identifier)
+        if lease is None:
+            return
+        try:
+            _check_home(engine, lease, "release")
+            await release_or_raise(lease.engine, lease)
+        except BaseException:
+            if lease.is_held():
+                # Interrupted, or refused in another event loop, before anything was touched.
+                self._add(name, identifier, lease)
+                self._totals["released"] -= 1
+            raise
+
+    def put(self, name: str, identifier: str, lease: HeldLease) -> None:
         """Note a hold."""
         self._add(name, identifier, lease)
         self.count(name, "acquired")
@@ -129,7 +197,7 @@ class Book(Generic[L]):
     def held(self, name: str, identifier: str) -> bool:
         """Whether an identifier holds a name here, as far as this client knows."""
         holds = self._held.get((name, identifier), ())
-        return bool(holds and holds[-1])
+        return bool(holds) and holds[-1].is_held()
 
     def again(self, name: str, identifier: str) -> bool:
         """Count a hold more of an identifier that holds a name; False if it does not."""
@@ -140,21 +208,12 @@ class Book(Generic[L]):
         self.count(name, "acquired")
         return True
 
-    def entered(self, name: str, identifier: str, stop: StopSignal | None) -> StopSignal:
-        """What ends the wait of a caller whose identifier another thread or task has brought in meanwhile."""
-        return _Entered(self, (name, identifier), stop)
-
-    def restore(self, name: str, identifier: str, lease: L) -> None:
-        """Note a hold again that was taken, and not released."""
-        self._add(name, identifier, lease)
-        self._totals["released"] -= 1
-
-    def _add(self, name: str, identifier: str, lease: L) -> None:
+    def _add(self, name: str, identifier: str, lease: HeldLease) -> None:
         key, fresh = (name, identifier), (lease,)
         with self._guard:
             self._held[key] = self._held[key] + fresh if key in self._held else fresh
 
-    def take(self, name: str, identifier: str) -> L | None:
+    def take(self, name: str, identifier: str) -> HeldLease | None:
         """The newest hold, which is noted no more; None if others are left of its lease.
 
         Raises:
@@ -169,13 +228,13 @@ class Book(Generic[L]):
             else:
                 self._held.pop(key, None)
         more = len(holds) > 1 and holds[-2] is holds[-1]
-        if not holds or (more and not holds[-1]):
+        if not holds or (more and not holds[-1].is_held()):
             self.count(name, "failures")
-            raise NotHeld(f"release {name!r}: {digest_of(identifier)} does not hold it", name=name)
+            raise NotHeld(f"release {name!r}: {_digest_of(identifier)} does not hold it", name=name)
         self._totals["released"] += 1
         return None if more else holds[-1]
 
-    def holds(self, name: str, identifier: str) -> tuple[L, ...]:
+    def holds(self, name: str, identifier: str) -> tuple[HeldLease, ...]:
         """All leases of an identifier.
 
         Raises:
@@ -185,7 +244,7 @@ class Book(Generic[L]):
         if not holds:
             self.count(name, "failures")
             raise NotHeld(
-                f"renew {name!r}: {digest_of(identifier)} does not hold it",
+                f"renew {name!r}: {_digest_of(identifier)} does not hold it",
                 name=name,
                 operation="extend",
             )
@@ -225,7 +284,7 @@ class Book(Generic[L]):
             name=info.name,
             holder=info.holder,
             ttl_left=info.ttl_left,
-            count=sum(map(bool, mine)) or info.count,
+            count=sum(lease.is_held() for lease in mine) or info.count,
             queue_length=info.queue_length,
             acquired=counts["acquired"],
             waits=counts["waits"],

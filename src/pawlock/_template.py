@@ -99,10 +99,10 @@ class _Formatter(Formatter):
 _FORMATTER = _Formatter()
 
 
-def make(client: Any, kind: str, name: str, given: Mapping[str, Any]) -> Any:
+def make(client: Any, kind: str, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
     """What a client's factory method gives; of kind ``"rwlock.read"``, that part of it."""
     factory, _, part = kind.partition(".")
-    made = getattr(client, factory)(name, **given)
+    made = getattr(client, factory)(*args, **given)
     return getattr(made, part) if part else made
 
 

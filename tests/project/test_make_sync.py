@@ -34,7 +34,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copytree(MAKE.PACKAGE / folder, tmp_path / folder)
     monkeypatch.setattr(MAKE, "PACKAGE", tmp_path)
     # Two of them will do: each is formatted by programs of its own.
-    monkeypatch.setattr(MAKE, "GENERATED", ("barrier", "latch"))
+    monkeypatch.setattr(MAKE, "GENERATED", ("gates", "multi"))
     return tmp_path
 
 
@@ -53,13 +53,13 @@ def test_a_shell_that_was_changed_without_its_other_fails(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert MAKE.main(["--check"]) == 0
-    change(copy / "aio/latch.py", "n: int = 1", "n: int = 2")
+    change(copy / "aio/gates.py", "n: int = 1", "n: int = 2")
     assert MAKE.main(["--check"]) == 1
     said = capsys.readouterr().out
-    assert "not what src/pawlock/aio/ gives: latch\n" in said
+    assert "not what src/pawlock/aio/ gives: gates\n" in said
     assert "run `.venv/bin/python tools/make_sync.py`" in said
     assert "+    def count_down(self, n: int = 2" in said
-    assert "n: int = 1" in (copy / "sync/latch.py").read_text(encoding="utf-8"), "a check writes nothing"
+    assert "n: int = 1" in (copy / "sync/gates.py").read_text(encoding="utf-8"), "a check writes nothing"
     assert MAKE.main([]) == 0
     assert MAKE.main(["--check"]) == 0
 
@@ -67,14 +67,14 @@ def test_a_shell_that_was_changed_without_its_other_fails(
 def test_a_generated_shell_that_was_changed_by_hand_fails(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change(copy / "sync/barrier.py", "def arrived", "def came")
+    change(copy / "sync/gates.py", "def arrived", "def came")
     assert MAKE.main(["--check"]) == 1
-    assert "gives: barrier\n" in capsys.readouterr().out
+    assert "gives: gates\n" in capsys.readouterr().out
 
 
 def test_what_uses_asyncio_itself_is_refused(copy: Path) -> None:
-    change(copy / "aio/latch.py", "from pawlock._coordinate", "import asyncio\nfrom pawlock._coordinate")
-    change(copy / "aio/latch.py", "text = latch.check_part(part)", "text = asyncio.sleep(0)")
+    change(copy / "aio/gates.py", "from pawlock._described", "import asyncio\nfrom pawlock._described")
+    change(copy / "aio/gates.py", "text = latch.check_part(part)", "text = asyncio.sleep(0)")
     with pytest.raises(SystemExit, match="uses asyncio itself"):
         MAKE.main(["--check"])
 
@@ -104,7 +104,7 @@ def test_each_rule_is_needed() -> None:
     texts = [(MAKE.PACKAGE / f"aio/{name}.py").read_text(encoding="utf-8") for name in MAKE.GENERATED]
     told = re.sub(r"\s+", " ", "".join(texts))
     rules = [pattern for pattern, _ in (*MAKE.NAMES, *MAKE.WORDS)]
-    rules += [*MAKE.SENTENCES, *map(re.escape, (*MAKE.AT_ONCE, *MAKE.ONLY_ASYNCIO, *MAKE.CORE))]
+    rules += [*MAKE.SENTENCES, *map(re.escape, (MAKE.AT_ONCE, MAKE.LATER, MAKE.ONLY_ASYNCIO, *MAKE.CORE))]
     assert [rule for rule in rules if not re.search(rule, told)] == []
 
 
@@ -131,7 +131,7 @@ class AsyncDoor:
 
     def acquire(self) -> Acquiring[AsyncLease]:
         """Open it. Await it, or enter it with ``async with``."""
-        return Acquiring(acquired(self, 1))  # the task's own
+        return Acquiring(acquired(self, 1, give=given))  # the task's own
 
     async def opened(self, other: Any) -> bool:
         """Whether this task opened it; ``await door.opened()`` asks."""

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
 
 from pawlock import _fallback
 from pawlock._block import Block, begun
 from pawlock._inside import engine_here
 from pawlock.aio.block import Ended, OwnBlock, enter_block
-from pawlock.aio.lease import AsyncLease, AsyncWriteLease, given, given_to_write
+from pawlock.core.lease.record import HeldLease
+from pawlock.core.protocol.runtime import StopSignal
+from pawlock.core.state.plan import Plan
 
-if TYPE_CHECKING:
-    from pawlock.core.protocol.runtime import StopSignal
-    from pawlock.core.state.plan import Plan
+__all__ = ["Acquiring", "acquired"]
 
-__all__ = ["Acquiring", "acquired", "acquired_to_write"]
-
-
+L = TypeVar("L")
 L_co = TypeVar("L_co", bound=OwnBlock, covariant=True)
 
 
@@ -57,13 +55,8 @@ class Acquiring(Ended, Coroutine[Any, Any, L_co]):
             await self._lease._leave(block, error)  # noqa: SLF001 - its block is this one's
 
 
-async def acquired(client: object, plan: Plan, wait: float | None, stop: StopSignal | None) -> AsyncLease:
+async def acquired(
+    client: object, plan: Plan, wait: float | None, stop: StopSignal | None, *, give: Callable[[HeldLease], L]
+) -> L:
     """Acquire it for the caller, with its client, which nothing else may refer to; see ``core.acquire``."""
-    return await _fallback.acquire(engine_here(client), plan, wait, stop, give=given)
-
-
-async def acquired_to_write(
-    client: object, plan: Plan, wait: float | None, stop: StopSignal | None
-) -> AsyncWriteLease:
-    """The same for a writer."""
-    return await _fallback.acquire(engine_here(client), plan, wait, stop, give=given_to_write)
+    return await _fallback.acquire(engine_here(client), plan, wait, stop, give=give)

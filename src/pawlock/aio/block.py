@@ -16,9 +16,6 @@ from pawlock.core.lease.record import HeldLease, Losable
 from pawlock.core.release import release
 from pawlock.errors import NotSupported
 
-if TYPE_CHECKING:
-    from pawlock.aio.context import AsyncContext
-
 __all__ = [
     "Ended",
     "Entered",
@@ -82,7 +79,7 @@ class Entered(Ended, Shared[E]):
     """A shared object, in whose blocks tasks are."""
 
     __slots__ = ()
-    _client: AsyncContext
+    _client: Any
 
     def _who(self) -> object:
         return engine_here(self._client).runtime.who()

@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, Unpack
 
+from pawlock._coordinate import barrier_plan, election_plan, latch_plan, once_plan
 from pawlock._factory import TRIAL, TRIED, plan_of
 from pawlock._inside import engine_here
 from pawlock._multi import multi_plan
 from pawlock._permits import plan_of_semaphore, plans_of_rwlock
-from pawlock.aio.coordination import AsyncCoordination
+from pawlock.aio.election import AsyncElection
+from pawlock.aio.gates import AsyncBarrier, AsyncLatch
 from pawlock.aio.lease import AsyncLease, given
 from pawlock.aio.lifecycle import AsyncClientLifecycle
 from pawlock.aio.lock import AsyncLock, BaseAsyncLock
 from pawlock.aio.multi import AsyncMultiLock
-from pawlock.aio.rwlock import AsyncRWLock
-from pawlock.aio.semaphore import AsyncSemaphore
+from pawlock.aio.once import AsyncOnce
+from pawlock.aio.permits import AsyncRWLock, AsyncSemaphore
 from pawlock.aio.service import AsyncLockService
 from pawlock.core.observe import operator
 from pawlock.core.observe.inspect import ping
 from pawlock.core.protocol.key import Key
-from pawlock.core.protocol.options import LockKwargs, PermitKwargs, Seconds
+from pawlock.core.protocol.options import (
+    BarrierKwargs,
+    LatchKwargs,
+    LockKwargs,
+    OnceKwargs,
+    PermitKwargs,
+    Seconds,
+)
 from pawlock.core.release import stateless, transfer
 from pawlock.core.trial import with_trial
 from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
@@ -28,7 +37,7 @@ from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
 __all__ = ["AsyncClient"]
 
 
-class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
+class AsyncClient(AsyncClientLifecycle):
     """A client for the locks of one server, for asyncio; made by ``pawlock.connect_async``. Shared by any number of tasks.
 
     It sends nothing before its first use. Used in several event loops, it keeps one connection for each. An async
@@ -46,7 +55,7 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return AsyncLock(self, plan_of(self._settings, "lock", name, options), ("lock", name, options))
+        return AsyncLock(self, plan_of(self._settings, "lock", name, options), ("lock", (name,), options))
 
     def rlock(self, name: str | Key, **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that its task may acquire again: it is free after as many releases as acquisitions.
@@ -60,7 +69,7 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return AsyncLock(self, plan_of(self._settings, "rlock", name, options), ("rlock", name, options))
+        return AsyncLock(self, plan_of(self._settings, "rlock", name, options), ("rlock", (name,), options))
 
     def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that is granted in strict FIFO order across all clients.
@@ -74,9 +83,8 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return AsyncLock(
-            self, plan_of(self._settings, "fair_lock", name, options), ("fair_lock", name, options)
-        )
+        plan = plan_of(self._settings, "fair_lock", name, options)
+        return AsyncLock(self, plan, ("fair_lock", (name,), options))
 
     def semaphore(self, name: str, *, permits: int, **options: Unpack[PermitKwargs]) -> AsyncSemaphore:
         """A limited number of permits; each holder has its own lease.
@@ -90,7 +98,7 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
             ConfigurationError: A name, number or option that can never work.
         """
         plan = plan_of_semaphore(self._settings, name, permits, options)
-        return AsyncSemaphore(self, plan, ("semaphore", name, {"permits": permits, **options}))
+        return AsyncSemaphore(self, plan, ("semaphore", (name,), {"permits": permits, **options}))
 
     def rwlock(self, name: str, **options: Unpack[PermitKwargs]) -> AsyncRWLock:
         """A read-write lock, many readers or one writer: ``rwlock(name).read`` and ``rwlock(name).write``.
@@ -103,7 +111,7 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
             ConfigurationError: A name or option that can never work.
         """
         plans = plans_of_rwlock(self._settings, name, options)
-        return AsyncRWLock(self, plans, ("rwlock", name, options))
+        return AsyncRWLock(self, plans, ("rwlock", (name,), options))
 
     def multi_lock(
         self, members: Iterable[str | BaseAsyncLock | Key], **options: Unpack[LockKwargs]
@@ -121,6 +129,78 @@ class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
                 never work.
         """
         return AsyncMultiLock(self, *multi_plan(self._settings, self, members, options))
+
+    def latch(self, name: str, count: int, **options: Unpack[LatchKwargs]) -> AsyncLatch:
+        """A count that goes down to 0, and clients that wait for that.
+
+        Args:
+            name: 1 to 200 bytes of text; ``{{`` stands for a brace.
+            count: The initial count, 1 to 1,000,000,000. The first use of the latch sets it; another count is an
+                error.
+            options: ttl: seconds after its last use until the latch expires, default one day; waiters keep it alive.
+                timeout: seconds to wait, default the client's. ticket_ttl: seconds that a dead waiter is remembered,
+                default 3; a lost wake-up costs a third of it. unavailable_after: seconds to keep retrying an
+                unreachable server, default 10. max_waiters: default 10,000.
+
+        Raises:
+            ConfigurationError: A name, count or option that can never work.
+        """
+        plan = latch_plan(self._settings, name, count, options)
+        return AsyncLatch(self, plan, ("latch", (name, count), options))
+
+    def barrier(self, name: str, parties: int, **options: Unpack[BarrierKwargs]) -> AsyncBarrier:
+        """Several parties wait until all have arrived; reusable.
+
+        Args:
+            name: As for ``latch``.
+            parties: How many pass together, 1 to 1,000; the same for all that wait at the same time.
+            options: timeout: seconds to wait, default the client's. ticket_ttl: seconds that a party counts after it
+                died, default 3; a lost wake-up costs a third of it. unavailable_after: seconds to keep retrying an
+                unreachable server, default 10.
+
+        Raises:
+            ConfigurationError: A name, number of parties or option that can never work.
+        """
+        plan = barrier_plan(self._settings, name, parties, options)
+        return AsyncBarrier(self, plan, ("barrier", (name, parties), options))
+
+    def election(
+        self, name: str, *, identity: str | None = None, **options: Unpack[LockKwargs]
+    ) -> AsyncElection:
+        """One of several candidates leads, and every client can see which one.
+
+        Args:
+            name: As for ``latch``. An election is independent of a lock with the same name.
+            identity: The name of this candidate, as 1 to 200 bytes of text without white space; default
+                ``host:pid/task``.
+            options: As for ``lock``, but no handover. ttl is the longest time without a leader after a leader died.
+
+        Raises:
+            ConfigurationError: A name, identity or option that can never work.
+        """
+        plan = election_plan(self._settings, name, identity, options)
+        return AsyncElection(self, plan, ("election", (name,), {"identity": identity, **options}))
+
+    def once(
+        self, name: str, *, keep: Seconds = 86400, wait: bool = False, **options: Unpack[OnceKwargs]
+    ) -> AsyncOnce:
+        """Something that is to be done once: the first caller does it, everybody else gets its result.
+
+        Args:
+            name: As for ``lock``. It is independent of a lock with the same name.
+            keep: Seconds for which a result is kept, from 0.05 to 366 days; default a day. Once it is over, it can be
+                done again.
+            wait: Whether ``begin`` waits while another client runs it; default False.
+            options: ttl, renew, max_hold, timeout, ticket_ttl, max_waiters, unavailable_after
+                and on_lost, as for ``lock``. When the client that runs it dies, the next may start after at most ttl.
+                ``replicas`` of the client does not apply.
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+            NotSupported: The client has independent masters (Redlock).
+        """
+        plan = once_plan(self._settings, name, keep, wait, options)
+        return AsyncOnce(self, plan, ("once", (name,), {"keep": keep, "wait": wait, **options}))
 
     def service(self) -> AsyncLockService:
         """The lock service in this process: names and identifiers instead of leases, for callers that keep no objects.

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawlock._candidacy import Candidacy
-from pawlock._coordinate import Described, guard_async
+from pawlock._coordinate import guard_async
 from pawlock._decorate import Guarding, Skipping
+from pawlock._described import Described, Source
 from pawlock._inside import engine_here, is_closed
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.acquiring import Acquiring
 from pawlock.aio.block import check_home
 from pawlock.aio.leading import clock, lead, pause
 from pawlock.aio.lease import AsyncLease, given
-from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.core.protocol.options import Seconds
 from pawlock.core.protocol.runtime import StopSignal
+from pawlock.core.state.plan import Plan
 from pawlock.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawlock.model import Leader
 from pawlock.primitives.election import operation as election
-
-if TYPE_CHECKING:
-    from pawlock.core.state.plan import Plan
 
 __all__ = ["AsyncElection", "AsyncLeaders"]
 
@@ -58,9 +56,7 @@ class AsyncLeaders:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
 
@@ -79,7 +75,7 @@ class AsyncElection(Described):
 
     __slots__ = ("_leadership",)
 
-    def __init__(self, client: Any, plan: Plan, source: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
+    def __init__(self, client: object, plan: Plan, source: Source) -> None:
         super().__init__(client, plan, source)
         self._leadership = election.Leadership(plan.primitive.name)
 
@@ -105,8 +101,7 @@ class AsyncElection(Described):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
-        wait = self._plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        plan = self._prepare(self._plan, None)
+        plan, wait = self._asked(self._plan, timeout)
         return Acquiring(_elected(self._client, plan, self._leadership, wait, stop))
 
     async def run(

@@ -13,7 +13,6 @@ from pawlock._factory import Settings, live_clients
 from pawlock._quorum import Destination, explain_keys_for, for_loop, for_threads, probe_for
 from pawlock._service import Book
 from pawlock._target import shown_of
-from pawlock.aio.lease import AsyncLease
 from pawlock.aio.multi import shown_any
 from pawlock.core.client import make_engine, weak_suspect_all
 from pawlock.core.close import close, end_leases
@@ -58,7 +57,7 @@ class AsyncClientLifecycle:
         self._observers: list[Observer] = []
         self._last: tuple[asyncio.AbstractEventLoop, Engine] | None = None
         self._closed = False
-        self._book: Book[AsyncLease] = Book()
+        self._book: Book = Book()
         live_clients.add(self)
 
     async def close(self, timeout: Seconds | None = 5.0) -> None:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, Self, TypeVar, overload
+from typing import Any, Literal, Never, ParamSpec, TypeVar, overload
 
 from pawlock import _fallback
 from pawlock._decorate import Guarding, OnContended, Skipping, decorated_async
-from pawlock._factory import description, revive
+from pawlock._described import Described
 from pawlock._hints import Hinting, refuse_words
-from pawlock._inside import engine_here, origin_of, preparer_of
+from pawlock._inside import engine_here
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.acquiring import Acquiring, acquired
 from pawlock.aio.block import LockBlock
 from pawlock.aio.lease import AsyncLease, given
-from pawlock.core.lease.record import HeldLease
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout
 from pawlock.core.protocol.runtime import StopSignal
-
-if TYPE_CHECKING:
-    from pawlock.aio.context import AsyncContext
-    from pawlock.core.state.plan import Plan, Prepare
+from pawlock.core.state.plan import Plan
 
 __all__ = ["AsyncLock", "BaseAsyncLock"]
 
@@ -29,22 +25,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class BaseAsyncLock(Hinting, LockBlock[AsyncLease]):
+class BaseAsyncLock(Hinting, Described, LockBlock[AsyncLease]):
     """A lock of any kind: immutable, picklable, shared by any number of tasks."""
 
-    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
-
-    def __init__(self, client: AsyncContext, plan: Plan, source: tuple[Any, ...]) -> None:
-        self._client = client
-        self._prepare: Prepare = preparer_of(client)
-        self._plan = plan
-        self._source = source
-        self._entered: list[tuple[object, HeldLease]] = []
-
-    @property
-    def name(self) -> str:
-        """The lock's name."""
-        return self._plan.primitive.name
+    __slots__ = ()
+    _plan: Plan
 
     @overload
     def __call__(
@@ -77,15 +62,6 @@ class BaseAsyncLock(Hinting, LockBlock[AsyncLease]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._plan.primitive.kind} {self.name!r} ttl={self._plan.options.ttl:g}>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return revive, (type(self._client), description(origin_of(self._client)), *self._source)
 
 
 class AsyncLock(BaseAsyncLock):
@@ -124,7 +100,7 @@ class AsyncLock(BaseAsyncLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return Acquiring(acquired(self._client, plan, wait, stop))
+        return Acquiring(acquired(self._client, plan, wait, stop, give=given))
 
     async def try_acquire(self) -> AsyncLease | None:
         """Acquire the lock if it is free now; None if it is held, also by this task itself.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Never, Self
+from typing import Never
 
 from pawlock._block import Block, begun
+from pawlock._described import Described
 from pawlock._hints import Hinting, refuse_words
-from pawlock._inside import engine_here, origin_of, preparer_of
-from pawlock._multi import describe_multi, revive_multi
+from pawlock._inside import engine_here
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.acquiring import Acquiring
 from pawlock.aio.block import Entered, OwnBlock, check_home, enter_block, leave_block
@@ -20,11 +20,7 @@ from pawlock.core.protocol.runtime import StopSignal
 from pawlock.primitives.multi import operation as multi
 from pawlock.primitives.multi.lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
 
-if TYPE_CHECKING:
-    from pawlock.aio.context import AsyncContext
-    from pawlock.core.state.plan import Prepare
-
-__all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring", "shown_all", "shown_any"]
+__all__ = ["AsyncMultiLease", "AsyncMultiLock", "shown_any"]
 
 
 class AsyncMultiLease(BaseMultiLease, OwnBlock):
@@ -71,7 +67,7 @@ class AsyncMultiLease(BaseMultiLease, OwnBlock):
         await leave_block(self._record, error, multi.end_all)
 
 
-def shown_all(record: HeldMultiLease) -> AsyncMultiLease:
+def _shown(record: HeldMultiLease) -> AsyncMultiLease:
     """What the user sees of a lease of several names: the same object each time."""
     known: AsyncMultiLease | None = None if record.shown_as is None else record.shown_as()
     return AsyncMultiLease(record) if known is None else known
@@ -83,34 +79,22 @@ async def _acquired_all(
     record = await multi.acquire_all(engine_here(client), plan, wait, stop)
     if record is None:
         raise AssertionError("a wait ends with a lease or an error")
-    return shown_all(record)
+    return _shown(record)
 
 
 def shown_any(record: HeldLease | HeldMultiLease) -> AsyncLease | AsyncMultiLease:
     """What the user sees of a lease of one name or of several."""
-    return shown(record) if isinstance(record, HeldLease) else shown_all(record)
+    return shown(record) if isinstance(record, HeldLease) else _shown(record)
 
 
-class MultiAcquiring(Acquiring[AsyncMultiLease]):
-    """An acquisition of several names, as ``Acquiring`` is one of a single name."""
-
-    __slots__ = ()
-
-
-class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
+class AsyncMultiLock(Hinting, Described, Entered[HeldMultiLease]):
     """Several locks that are acquired together: immutable, picklable, shared by any number of tasks.
 
     ``async with lock as lease:`` acquires all of them or none, and releases all; made by ``AsyncClient.multi_lock``.
     """
 
-    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
-
-    def __init__(self, client: AsyncContext, plan: MultiPlan, source: tuple[Any, ...]) -> None:
-        self._client = client
-        self._prepare: Prepare = preparer_of(client)
-        self._plan = plan
-        self._source = source
-        self._entered: list[tuple[object, HeldMultiLease]] = []
+    __slots__ = ()
+    _plan: MultiPlan
 
     @property
     def name(self) -> str:
@@ -129,7 +113,7 @@ class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
         **unknown: Never,
-    ) -> MultiAcquiring:
+    ) -> Acquiring[AsyncMultiLease]:
         """Acquire all members, waiting in the queue of each that is held; on failure, release all.
 
         Await it, or enter it with ``async with``.
@@ -153,7 +137,7 @@ class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
             refuse_words("acquire", unknown)
         plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return MultiAcquiring(_acquired_all(self._client, plan, wait, stop))
+        return Acquiring(_acquired_all(self._client, plan, wait, stop))
 
     async def try_acquire(self) -> AsyncMultiLease | None:
         """Acquire all members if all are free now; None if one is held, also by this task itself.
@@ -163,7 +147,7 @@ class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
         """
         plan = self._plan.with_members(lambda member: self._prepare(member, None))
         record = await multi.acquire_all(engine_here(self._client), plan, 0, raises=False)
-        return None if record is None else shown_all(record)
+        return None if record is None else _shown(record)
 
     def held_by_me(self) -> bool:
         """Whether this task holds every member now by this client's leases. No server is asked."""
@@ -188,15 +172,3 @@ class AsyncMultiLock(Hinting, Entered[HeldMultiLease]):
 
     async def _end(self, held: HeldMultiLease, error: BaseException | None) -> None:
         await leave_block(held, error, multi.end_all)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r:.200}>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return revive_multi, (type(self._client), *describe_multi(origin_of(self._client), *self._source))

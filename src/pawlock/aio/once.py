@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pawlock._block import begun
-from pawlock._coordinate import Described
 from pawlock._decorate import decorated_once_async
+from pawlock._described import Described
 from pawlock._inside import engine_here
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.block import Entered, check_home, enter_block, leave_block
 from pawlock.aio.lease import AsyncLease, shown
 from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
+from pawlock.core.protocol.options import Seconds, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
 from pawlock.model import Done, Running
 from pawlock.primitives.once import operation as once
-
-if TYPE_CHECKING:
-    from pawlock.core.state.plan import Plan
 
 __all__ = ["AsyncOnce", "AsyncStarted"]
 
@@ -89,21 +86,7 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
     as a decorator it runs a function once, and returns its result to every other caller.
     """
 
-    __slots__ = ("_entered", "_keep", "_wait")
-
-    def __init__(
-        self,
-        client: Any,
-        plan: Plan,
-        source: tuple[str, tuple[Any, ...], dict[str, Any]],
-        keep: float,
-        *,
-        wait: bool,
-    ) -> None:
-        super().__init__(client, plan, source)
-        self._keep = keep
-        self._wait = wait
-        self._entered: list[tuple[object, once.Start | None]] = []
+    __slots__ = ()
 
     async def begin(
         self,
@@ -131,19 +114,13 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
-        found = await self._start(wait=wait, timeout=timeout, stop=stop)
-        if not isinstance(found, once.Start):
-            return found
-        return AsyncStarted(found)
-
-    async def _start(
-        self, *, wait: bool | None, timeout: Seconds | Unset | None, stop: StopSignal | None
-    ) -> once.Start | Running | Done:
-        plan = self._prepare(self._plan, None)
-        limit = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        waits = self._wait if wait is None else wait
+        plan, limit = self._asked(self._plan, timeout)
+        given = self._source[2]
+        waits = given["wait"] if wait is None else wait
         found = await once.begin(engine_here(self._client), plan, limit if waits else 0, stop)
-        return once.Start(plan, found, self._keep) if isinstance(found, HeldLease) else found
+        if isinstance(found, HeldLease):
+            return AsyncStarted(once.Start(plan, found, check_ttl(given["keep"])))
+        return found
 
     async def forget(self) -> bool:
         """Delete the recorded result, so that it can be done once more. A client that runs it now is not affected.
@@ -158,14 +135,12 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
 
     async def __aenter__(self) -> AsyncStarted | Running | Done:
         block = begun(self)
-        found = await self._start(wait=None, timeout=UNSET, stop=None)
-        if not isinstance(found, once.Start):
-            self._begin(block, None)
-            return found
-        started = AsyncStarted(found)
-        self._begin(block, found)
-        enter_block(found.lease, block)
-        return started
+        found = await self.begin()
+        start = found._start if isinstance(found, AsyncStarted) else None  # noqa: SLF001 - its block ends it
+        self._begin(block, start)
+        if start is not None:
+            enter_block(start.lease, block)
+        return found
 
     async def _end(self, held: once.Start | None, error: BaseException | None) -> None:
         if held is not None:

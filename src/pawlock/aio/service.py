@@ -1,23 +1,15 @@
-"""The lock service of asyncio. A thin shell over locks whose holds belong to an identifier."""
+"""The lock service of asyncio. A thin shell: what happens is decided in ``pawlock._service``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pawlock._factory import plan_of_service
-from pawlock._inside import settings_of
-from pawlock._service import Book, ServiceOptions, service_options
-from pawlock.aio.lease import AsyncLease
-from pawlock.aio.lock import AsyncLock
-from pawlock.core.protocol.options import Seconds, check_ttl
+from pawlock._inside import engine_here
+from pawlock._service import Book, ServiceOptions
+from pawlock.core.protocol.options import Seconds
 from pawlock.core.protocol.runtime import StopSignal
-from pawlock.errors import NotAcquired
 from pawlock.model import ServiceMetrics, ServiceStats
-from pawlock.runtimes.shared import now, secret
-
-if TYPE_CHECKING:
-    from pawlock.aio.context import AsyncContext
 
 __all__ = ["AsyncLockService"]
 
@@ -31,7 +23,7 @@ class AsyncLockService:
 
     __slots__ = ("_book", "_client")
 
-    def __init__(self, client: AsyncContext, book: Book[AsyncLease]) -> None:
+    def __init__(self, client: Any, book: Book) -> None:
         self._client = client
         self._book = book
 
@@ -62,28 +54,8 @@ class AsyncLockService:
             ConfigurationError: A name, option or identifier that can never work.
             BackendError: The server could not be asked, or refused.
         """
-        asked = service_options(options)
-        who = secret() if identifier is None else identifier
-        renew = True if asked.renewal_interval is None else asked.renewal_interval
-        given = {"ttl": asked.ttl, "max_hold": asked.max_hold, "renew": renew}
-        plan = plan_of_service(settings_of(self._client), name, given, who)
-        lock = AsyncLock(self._client, plan, ("lock", name, given))
-        until = None if asked.patience is None else now() + asked.patience
-        # Nobody else knows of an identifier that was made here.
-        stops = stop if identifier is None else self._book.entered(name, who, stop)
-        with self._book.watching(lock.name):
-            while not self._book.again(name, who):
-                try:
-                    lease = await lock.acquire(
-                        timeout=None if until is None else max(0, until - now()), stop=stops
-                    )
-                except NotAcquired as error:
-                    if type(error) is not NotAcquired or (stop is not None and stop.is_set()):
-                        raise
-                else:
-                    self._book.put(name, who, lease)
-                    break
-        return who
+        engine = engine_here(self._client)
+        return await self._book.acquire(engine, name, options, identifier, stop)
 
     async def renew(self, name: str, identifier: str, ttl: Seconds | None = None) -> None:
         """Set the remaining life of an identifier's holds; they are renewed anyway.
@@ -96,8 +68,7 @@ class AsyncLockService:
         Raises:
             NotHeld: The identifier does not hold the lock here, or lost it.
         """
-        for lease in self._book.holds(name, identifier):
-            await lease.extend(lease.ttl if ttl is None else check_ttl(ttl))
+        await self._book.renew(engine_here(self._client), name, identifier, ttl)
 
     async def release(self, name: str, identifier: str) -> None:
         """Release one hold: the lock is free after as many releases as acquisitions.
@@ -110,16 +81,7 @@ class AsyncLockService:
             NotHeld: The identifier does not hold the lock here, or lost it; nothing was changed.
             BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
         """
-        lease = self._book.take(name, identifier)
-        if lease is None:
-            return
-        try:
-            await lease.release()
-        except BaseException:
-            if lease:
-                # Interrupted, or refused in another event loop, before anything was touched.
-                self._book.restore(name, identifier, lease)
-            raise
+        await self._book.release(engine_here(self._client), name, identifier)
 
     async def metrics(self, name: str) -> ServiceMetrics:
         """The holder of a lock, its remaining life and holds, the waiters, and this client's counters.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pawlock._inside import engine_here, plan_behind, settings_of
 from pawlock._template import escape
-from pawlock.aio import AsyncClient
+from pawlock.aio.client import AsyncClient
 from pawlock.core.keep.engine import Engine
 from pawlock.core.protocol.key_text import read_key
 from pawlock.core.protocol.names import check_namespace

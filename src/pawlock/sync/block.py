@@ -15,9 +15,6 @@ from pawlock.core.release import release
 from pawlock.model import Release
 from pawlock.runtimes.threads import run
 
-if TYPE_CHECKING:
-    from pawlock.sync.context import Context
-
 __all__ = ["Ended", "Entered", "LeaseBlock", "LockBlock", "OwnBlock", "enter_block", "leave_block"]
 
 L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
@@ -57,7 +54,7 @@ class Entered(Ended, Shared[X]):
     """A shared object, in whose blocks threads are."""
 
     __slots__ = ()
-    _client: Context
+    _client: Any
 
     def _who(self) -> object:
         return engine_of(self._client).runtime.who()

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, Unpack
 
+from pawlock._coordinate import barrier_plan, election_plan, latch_plan, once_plan
 from pawlock._factory import TRIAL, TRIED, plan_of
 from pawlock._inside import engine_of
 from pawlock._multi import multi_plan
@@ -13,24 +14,32 @@ from pawlock._permits import plan_of_semaphore, plans_of_rwlock
 from pawlock.core.observe import operator
 from pawlock.core.observe.inspect import ping
 from pawlock.core.protocol.key import Key
-from pawlock.core.protocol.options import LockKwargs, PermitKwargs, Seconds
+from pawlock.core.protocol.options import (
+    BarrierKwargs,
+    LatchKwargs,
+    LockKwargs,
+    OnceKwargs,
+    PermitKwargs,
+    Seconds,
+)
 from pawlock.core.release import stateless, transfer
 from pawlock.core.trial import with_trial
 from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
 from pawlock.runtimes.threads import run
-from pawlock.sync.coordination import Coordination
+from pawlock.sync.election import Election
+from pawlock.sync.gates import Barrier, Latch
 from pawlock.sync.lease import Lease, given
 from pawlock.sync.lifecycle import ClientLifecycle
 from pawlock.sync.lock import BaseLock, Lock
 from pawlock.sync.multi import MultiLock
-from pawlock.sync.rwlock import RWLock
-from pawlock.sync.semaphore import Semaphore
+from pawlock.sync.once import Once
+from pawlock.sync.permits import RWLock, Semaphore
 from pawlock.sync.service import LockService
 
 __all__ = ["Client"]
 
 
-class Client(ClientLifecycle, Coordination):
+class Client(ClientLifecycle):
     """A client for the locks of one server, for threads; made by ``pawlock.connect``. Shared by any number of threads.
 
     It sends nothing before its first use. A context manager that closes at its end.
@@ -47,7 +56,7 @@ class Client(ClientLifecycle, Coordination):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return Lock(self, plan_of(self._settings, "lock", name, options), ("lock", name, options))
+        return Lock(self, plan_of(self._settings, "lock", name, options), ("lock", (name,), options))
 
     def rlock(self, name: str | Key, **options: Unpack[LockKwargs]) -> Lock:
         """A lock that its thread may acquire again: it is free after as many releases as acquisitions.
@@ -61,7 +70,7 @@ class Client(ClientLifecycle, Coordination):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return Lock(self, plan_of(self._settings, "rlock", name, options), ("rlock", name, options))
+        return Lock(self, plan_of(self._settings, "rlock", name, options), ("rlock", (name,), options))
 
     def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock:
         """A lock that is granted in strict FIFO order across all clients.
@@ -75,7 +84,8 @@ class Client(ClientLifecycle, Coordination):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return Lock(self, plan_of(self._settings, "fair_lock", name, options), ("fair_lock", name, options))
+        plan = plan_of(self._settings, "fair_lock", name, options)
+        return Lock(self, plan, ("fair_lock", (name,), options))
 
     def semaphore(self, name: str, *, permits: int, **options: Unpack[PermitKwargs]) -> Semaphore:
         """A limited number of permits; each holder has its own lease.
@@ -89,7 +99,7 @@ class Client(ClientLifecycle, Coordination):
             ConfigurationError: A name, number or option that can never work.
         """
         plan = plan_of_semaphore(self._settings, name, permits, options)
-        return Semaphore(self, plan, ("semaphore", name, {"permits": permits, **options}))
+        return Semaphore(self, plan, ("semaphore", (name,), {"permits": permits, **options}))
 
     def rwlock(self, name: str, **options: Unpack[PermitKwargs]) -> RWLock:
         """A read-write lock, many readers or one writer: ``rwlock(name).read`` and ``rwlock(name).write``.
@@ -102,7 +112,7 @@ class Client(ClientLifecycle, Coordination):
             ConfigurationError: A name or option that can never work.
         """
         plans = plans_of_rwlock(self._settings, name, options)
-        return RWLock(self, plans, ("rwlock", name, options))
+        return RWLock(self, plans, ("rwlock", (name,), options))
 
     def multi_lock(self, members: Iterable[str | BaseLock | Key], **options: Unpack[LockKwargs]) -> MultiLock:
         """Several locks as one: all are acquired or none, always in the same order; losing one loses all.
@@ -118,6 +128,76 @@ class Client(ClientLifecycle, Coordination):
                 never work.
         """
         return MultiLock(self, *multi_plan(self._settings, self, members, options))
+
+    def latch(self, name: str, count: int, **options: Unpack[LatchKwargs]) -> Latch:
+        """A count that goes down to 0, and clients that wait for that.
+
+        Args:
+            name: 1 to 200 bytes of text; ``{{`` stands for a brace.
+            count: The initial count, 1 to 1,000,000,000. The first use of the latch sets it; another count is an
+                error.
+            options: ttl: seconds after its last use until the latch expires, default one day; waiters keep it alive.
+                timeout: seconds to wait, default the client's. ticket_ttl: seconds that a dead waiter is remembered,
+                default 3; a lost wake-up costs a third of it. unavailable_after: seconds to keep retrying an
+                unreachable server, default 10. max_waiters: default 10,000.
+
+        Raises:
+            ConfigurationError: A name, count or option that can never work.
+        """
+        plan = latch_plan(self._settings, name, count, options)
+        return Latch(self, plan, ("latch", (name, count), options))
+
+    def barrier(self, name: str, parties: int, **options: Unpack[BarrierKwargs]) -> Barrier:
+        """Several parties wait until all have arrived; reusable.
+
+        Args:
+            name: As for ``latch``.
+            parties: How many pass together, 1 to 1,000; the same for all that wait at the same time.
+            options: timeout: seconds to wait, default the client's. ticket_ttl: seconds that a party counts after it
+                died, default 3; a lost wake-up costs a third of it. unavailable_after: seconds to keep retrying an
+                unreachable server, default 10.
+
+        Raises:
+            ConfigurationError: A name, number of parties or option that can never work.
+        """
+        plan = barrier_plan(self._settings, name, parties, options)
+        return Barrier(self, plan, ("barrier", (name, parties), options))
+
+    def election(self, name: str, *, identity: str | None = None, **options: Unpack[LockKwargs]) -> Election:
+        """One of several candidates leads, and every client can see which one.
+
+        Args:
+            name: As for ``latch``. An election is independent of a lock with the same name.
+            identity: The name of this candidate, as 1 to 200 bytes of text without white space; default
+                ``host:pid/thread``.
+            options: As for ``lock``, but no handover. ttl is the longest time without a leader after a leader died.
+
+        Raises:
+            ConfigurationError: A name, identity or option that can never work.
+        """
+        plan = election_plan(self._settings, name, identity, options)
+        return Election(self, plan, ("election", (name,), {"identity": identity, **options}))
+
+    def once(
+        self, name: str, *, keep: Seconds = 86400, wait: bool = False, **options: Unpack[OnceKwargs]
+    ) -> Once:
+        """Something that is to be done once: the first caller does it, everybody else gets its result.
+
+        Args:
+            name: As for ``lock``. It is independent of a lock with the same name.
+            keep: Seconds for which a result is kept, from 0.05 to 366 days; default a day. Once it is over, it can be
+                done again.
+            wait: Whether ``begin`` waits while another client runs it; default False.
+            options: ttl, renew, max_hold, timeout, ticket_ttl, max_waiters, unavailable_after
+                and on_lost, as for ``lock``. When the client that runs it dies, the next may start after at most ttl.
+                ``replicas`` of the client does not apply.
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+            NotSupported: The client has independent masters (Redlock).
+        """
+        plan = once_plan(self._settings, name, keep, wait, options)
+        return Once(self, plan, ("once", (name,), {"keep": keep, "wait": wait, **options}))
 
     def service(self) -> LockService:
         """The lock service in this process: names and identifiers instead of leases, for callers that keep no objects.

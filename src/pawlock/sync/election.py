@@ -4,25 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawlock._candidacy import Candidacy
-from pawlock._coordinate import Described, guard
+from pawlock._coordinate import guard
 from pawlock._decorate import Guarding, Skipping
+from pawlock._described import Described, Source
 from pawlock._inside import engine_of, is_closed
 from pawlock._unset import UNSET, Unset
-from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.core.protocol.options import Seconds
 from pawlock.core.protocol.runtime import StopSignal
+from pawlock.core.state.plan import Plan
 from pawlock.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawlock.model import Leader
 from pawlock.primitives.election import operation as election
 from pawlock.runtimes.threads import run
 from pawlock.sync.leading import clock, lead, pause
 from pawlock.sync.lease import Lease, given
-
-if TYPE_CHECKING:
-    from pawlock.core.state.plan import Plan
 
 __all__ = ["Election", "Leaders"]
 
@@ -58,9 +56,7 @@ class Leaders:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -79,7 +75,7 @@ class Election(Described):
 
     __slots__ = ("_leadership",)
 
-    def __init__(self, client: Any, plan: Plan, source: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
+    def __init__(self, client: object, plan: Plan, source: Source) -> None:
         super().__init__(client, plan, source)
         self._leadership = election.Leadership(plan.primitive.name)
 
@@ -101,8 +97,7 @@ class Election(Described):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
-        wait = self._plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        plan = self._prepare(self._plan, None)
+        plan, wait = self._asked(self._plan, timeout)
         return _elected(self._client, plan, self._leadership, wait, stop)
 
     def run(

@@ -27,7 +27,6 @@ from pawlock.core.state.observers import Observer
 from pawlock.errors import PawlockError
 from pawlock.model import ServerReport
 from pawlock.runtimes.threads import ThreadRuntime, run, run_aside
-from pawlock.sync.lease import Lease
 from pawlock.sync.multi import shown_any
 from pawlock.topology.credentials import Credentials
 
@@ -67,7 +66,7 @@ class ClientLifecycle:
         self._observers: list[Observer] = []
         self._ended = False
         self._warned = False
-        self._book: Book[Lease] = Book()
+        self._book: Book = Book()
         live_clients.add(self)
 
     def close(self, timeout: Seconds | None = 5.0) -> None:

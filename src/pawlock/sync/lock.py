@@ -4,25 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, Self, TypeVar, overload
+from typing import Any, Literal, Never, ParamSpec, TypeVar, overload
 
 from pawlock import _fallback
 from pawlock._decorate import Guarding, OnContended, Skipping, decorated
-from pawlock._factory import description, revive
+from pawlock._described import Described
 from pawlock._hints import Hinting, refuse_words
-from pawlock._inside import engine_of, origin_of, preparer_of
+from pawlock._inside import engine_of
 from pawlock._unset import UNSET, Unset
-from pawlock.core.lease.record import HeldLease
 from pawlock.core.observe.inspect import inspect
 from pawlock.core.protocol.options import Seconds, check_timeout
 from pawlock.core.protocol.runtime import StopSignal
+from pawlock.core.state.plan import Plan
 from pawlock.runtimes.threads import run
 from pawlock.sync.block import LockBlock
 from pawlock.sync.lease import Lease, given
-
-if TYPE_CHECKING:
-    from pawlock.core.state.plan import Plan, Prepare
-    from pawlock.sync.context import Context
 
 __all__ = ["BaseLock", "Lock"]
 
@@ -30,22 +26,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class BaseLock(Hinting, LockBlock[Lease]):
+class BaseLock(Hinting, Described, LockBlock[Lease]):
     """A lock of any kind: immutable, picklable, shared by any number of threads."""
 
-    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
-
-    def __init__(self, client: Context, plan: Plan, source: tuple[Any, ...]) -> None:
-        self._client = client
-        self._prepare: Prepare = preparer_of(client)
-        self._plan = plan
-        self._source = source
-        self._entered: list[tuple[object, HeldLease]] = []
-
-    @property
-    def name(self) -> str:
-        """The lock's name."""
-        return self._plan.primitive.name
+    __slots__ = ()
+    _plan: Plan
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]: ...
@@ -76,15 +61,6 @@ class BaseLock(Hinting, LockBlock[Lease]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._plan.primitive.kind} {self.name!r} ttl={self._plan.options.ttl:g}>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return revive, (type(self._client), description(origin_of(self._client)), *self._source)
 
 
 class Lock(BaseLock):

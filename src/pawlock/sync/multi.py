@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Never, Self
+from typing import Never
 
 from pawlock._block import Block, begun
+from pawlock._described import Described
 from pawlock._hints import Hinting, refuse_words
-from pawlock._inside import engine_of, origin_of, preparer_of
-from pawlock._multi import describe_multi, revive_multi
+from pawlock._inside import engine_of
 from pawlock._unset import UNSET, Unset
 from pawlock.core.acquire.reentry import holds
 from pawlock.core.lease.record import HeldLease
@@ -21,11 +21,7 @@ from pawlock.runtimes.threads import run
 from pawlock.sync.block import Entered, OwnBlock, enter_block, leave_block
 from pawlock.sync.lease import Lease, Lost, shown
 
-if TYPE_CHECKING:
-    from pawlock.core.state.plan import Prepare
-    from pawlock.sync.context import Context
-
-__all__ = ["MultiLease", "MultiLock", "shown_all", "shown_any"]
+__all__ = ["MultiLease", "MultiLock", "shown_any"]
 
 
 class MultiLease(BaseMultiLease, OwnBlock):
@@ -64,7 +60,7 @@ class MultiLease(BaseMultiLease, OwnBlock):
         leave_block(self._record, error, multi.end_all)
 
 
-def shown_all(record: HeldMultiLease) -> MultiLease:
+def _shown(record: HeldMultiLease) -> MultiLease:
     """What the user sees of a lease of several names: the same object each time."""
     known: MultiLease | None = None if record.shown_as is None else record.shown_as()
     return MultiLease(record) if known is None else known
@@ -74,28 +70,22 @@ def _acquired_all(client: object, plan: MultiPlan, wait: float | None, stop: Sto
     record = run(multi.acquire_all(engine_of(client), plan, wait, stop))
     if record is None:
         raise AssertionError("a wait ends with a lease or an error")
-    return shown_all(record)
+    return _shown(record)
 
 
 def shown_any(record: HeldLease | HeldMultiLease) -> Lease | MultiLease:
     """What the user sees of a lease of one name or of several."""
-    return shown(record) if isinstance(record, HeldLease) else shown_all(record)
+    return shown(record) if isinstance(record, HeldLease) else _shown(record)
 
 
-class MultiLock(Hinting, Entered[HeldMultiLease]):
+class MultiLock(Hinting, Described, Entered[HeldMultiLease]):
     """Several locks that are acquired together: immutable, picklable, shared by any number of threads.
 
     ``with lock as lease:`` acquires all of them or none, and releases all; made by ``Client.multi_lock``.
     """
 
-    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
-
-    def __init__(self, client: Context, plan: MultiPlan, source: tuple[Any, ...]) -> None:
-        self._client = client
-        self._prepare: Prepare = preparer_of(client)
-        self._plan = plan
-        self._source = source
-        self._entered: list[tuple[object, HeldMultiLease]] = []
+    __slots__ = ()
+    _plan: MultiPlan
 
     @property
     def name(self) -> str:
@@ -146,7 +136,7 @@ class MultiLock(Hinting, Entered[HeldMultiLease]):
         """
         plan = self._plan.with_members(lambda member: self._prepare(member, None))
         record = run(multi.acquire_all(engine_of(self._client), plan, 0, raises=False))
-        return None if record is None else shown_all(record)
+        return None if record is None else _shown(record)
 
     def held_by_me(self) -> bool:
         """Whether this thread holds every member now by this client's leases. No server is asked."""
@@ -171,15 +161,3 @@ class MultiLock(Hinting, Entered[HeldMultiLease]):
 
     def _end(self, held: HeldMultiLease, error: BaseException | None) -> None:
         leave_block(held, error, multi.end_all)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r:.200}>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return revive_multi, (type(self._client), *describe_multi(origin_of(self._client), *self._source))

@@ -4,24 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pawlock._block import begun
-from pawlock._coordinate import Described
 from pawlock._decorate import decorated_once
+from pawlock._described import Described
 from pawlock._inside import engine_of
 from pawlock._unset import UNSET, Unset
 from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
+from pawlock.core.protocol.options import Seconds, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
 from pawlock.model import Done, Running
 from pawlock.primitives.once import operation as once
 from pawlock.runtimes.threads import run
 from pawlock.sync.block import Entered, enter_block, leave_block
 from pawlock.sync.lease import Lease, shown
-
-if TYPE_CHECKING:
-    from pawlock.core.state.plan import Plan
 
 __all__ = ["Once", "Started"]
 
@@ -87,21 +84,7 @@ class Once(Described, Entered["once.Start | None"]):
     as a decorator it runs a function once, and returns its result to every other caller.
     """
 
-    __slots__ = ("_entered", "_keep", "_wait")
-
-    def __init__(
-        self,
-        client: Any,
-        plan: Plan,
-        source: tuple[str, tuple[Any, ...], dict[str, Any]],
-        keep: float,
-        *,
-        wait: bool,
-    ) -> None:
-        super().__init__(client, plan, source)
-        self._keep = keep
-        self._wait = wait
-        self._entered: list[tuple[object, once.Start | None]] = []
+    __slots__ = ()
 
     def begin(
         self,
@@ -129,19 +112,13 @@ class Once(Described, Entered["once.Start | None"]):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
-        found = self._start(wait=wait, timeout=timeout, stop=stop)
-        if not isinstance(found, once.Start):
-            return found
-        return Started(found)
-
-    def _start(
-        self, *, wait: bool | None, timeout: Seconds | Unset | None, stop: StopSignal | None
-    ) -> once.Start | Running | Done:
-        plan = self._prepare(self._plan, None)
-        limit = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        waits = self._wait if wait is None else wait
+        plan, limit = self._asked(self._plan, timeout)
+        given = self._source[2]
+        waits = given["wait"] if wait is None else wait
         found = run(once.begin(engine_of(self._client), plan, limit if waits else 0, stop))
-        return once.Start(plan, found, self._keep) if isinstance(found, HeldLease) else found
+        if isinstance(found, HeldLease):
+            return Started(once.Start(plan, found, check_ttl(given["keep"])))
+        return found
 
     def forget(self) -> bool:
         """Delete the recorded result, so that it can be done once more. A client that runs it now is not affected.
@@ -156,14 +133,12 @@ class Once(Described, Entered["once.Start | None"]):
 
     def __enter__(self) -> Started | Running | Done:
         block = begun(self)
-        found = self._start(wait=None, timeout=UNSET, stop=None)
-        if not isinstance(found, once.Start):
-            self._begin(block, None)
-            return found
-        started = Started(found)
-        self._begin(block, found)
-        enter_block(found.lease, block)
-        return started
+        found = self.begin()
+        start = found._start if isinstance(found, Started) else None  # noqa: SLF001 - its block ends it
+        self._begin(block, start)
+        if start is not None:
+            enter_block(start.lease, block)
+        return found
 
     def _end(self, held: once.Start | None, error: BaseException | None) -> None:
         if held is not None:

@@ -1,24 +1,17 @@
 # Written by tools/make_sync.py from aio/service.py: change that, and run it.
-"""The lock service of threads. A thin shell over locks whose holds belong to an identifier."""
+"""The lock service of threads. A thin shell: what happens is decided in ``pawlock._service``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pawlock._factory import plan_of_service
-from pawlock._inside import settings_of
-from pawlock._service import Book, ServiceOptions, service_options
-from pawlock.core.protocol.options import Seconds, check_ttl
+from pawlock._inside import engine_of
+from pawlock._service import Book, ServiceOptions
+from pawlock.core.protocol.options import Seconds
 from pawlock.core.protocol.runtime import StopSignal
-from pawlock.errors import NotAcquired
 from pawlock.model import ServiceMetrics, ServiceStats
-from pawlock.runtimes.shared import now, secret
-from pawlock.sync.lease import Lease
-from pawlock.sync.lock import Lock
-
-if TYPE_CHECKING:
-    from pawlock.sync.context import Context
+from pawlock.runtimes.threads import run
 
 __all__ = ["LockService"]
 
@@ -32,7 +25,7 @@ class LockService:
 
     __slots__ = ("_book", "_client")
 
-    def __init__(self, client: Context, book: Book[Lease]) -> None:
+    def __init__(self, client: Any, book: Book) -> None:
         self._client = client
         self._book = book
 
@@ -63,26 +56,8 @@ class LockService:
             ConfigurationError: A name, option or identifier that can never work.
             BackendError: The server could not be asked, or refused.
         """
-        asked = service_options(options)
-        who = secret() if identifier is None else identifier
-        renew = True if asked.renewal_interval is None else asked.renewal_interval
-        given = {"ttl": asked.ttl, "max_hold": asked.max_hold, "renew": renew}
-        plan = plan_of_service(settings_of(self._client), name, given, who)
-        lock = Lock(self._client, plan, ("lock", name, given))
-        until = None if asked.patience is None else now() + asked.patience
-        # Nobody else knows of an identifier that was made here.
-        stops = stop if identifier is None else self._book.entered(name, who, stop)
-        with self._book.watching(lock.name):
-            while not self._book.again(name, who):
-                try:
-                    lease = lock.acquire(timeout=None if until is None else max(0, until - now()), stop=stops)
-                except NotAcquired as error:
-                    if type(error) is not NotAcquired or (stop is not None and stop.is_set()):
-                        raise
-                else:
-                    self._book.put(name, who, lease)
-                    break
-        return who
+        engine = engine_of(self._client)
+        return run(self._book.acquire(engine, name, options, identifier, stop))
 
     def renew(self, name: str, identifier: str, ttl: Seconds | None = None) -> None:
         """Set the remaining life of an identifier's holds; they are renewed anyway.
@@ -95,8 +70,7 @@ class LockService:
         Raises:
             NotHeld: The identifier does not hold the lock here, or lost it.
         """
-        for lease in self._book.holds(name, identifier):
-            lease.extend(lease.ttl if ttl is None else check_ttl(ttl))
+        run(self._book.renew(engine_of(self._client), name, identifier, ttl))
 
     def release(self, name: str, identifier: str) -> None:
         """Release one hold: the lock is free after as many releases as acquisitions.
@@ -109,16 +83,7 @@ class LockService:
             NotHeld: The identifier does not hold the lock here, or lost it; nothing was changed.
             BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
         """
-        lease = self._book.take(name, identifier)
-        if lease is None:
-            return
-        try:
-            lease.release()
-        except BaseException:
-            if lease:
-                # Interrupted, or refused in another event loop, before anything was touched.
-                self._book.restore(name, identifier, lease)
-            raise
+        run(self._book.release(engine_of(self._client), name, identifier))
 
     def metrics(self, name: str) -> ServiceMetrics:
         """The holder of a lock, its remaining life and holds, the waiters, and this client's counters.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pawlock._factory import live_clients
-from pawlock.sync import Client
+from pawlock.sync.client import Client
 
 __all__ = ["redirected"]
 

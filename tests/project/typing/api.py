@@ -10,8 +10,9 @@ from datetime import timedelta
 from typing import assert_type
 
 import pawlock
-from pawlock.aio import Acquiring, AsyncLost
-from pawlock.sync import Lost
+from pawlock.aio.acquiring import Acquiring
+from pawlock.aio.lease import AsyncLost
+from pawlock.sync.lease import Lost
 
 
 def threads(client: pawlock.Client) -> None:

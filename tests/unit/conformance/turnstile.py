@@ -46,7 +46,7 @@ def turnstile(client: Any, name: str, **given: Any) -> Any:
     options = settings.lock_options(given)
     plan = exclusive_plan(_requests(settings.engine, settings.namespace, name, options), options)
     shell: Any = Lock if isinstance(client, pawlock.Client) else AsyncLock
-    return shell(client, plan, ("turnstile", name, given, None))
+    return shell(client, plan, ("turnstile", (name,), given))
 
 
 # 3. Its entry.

@@ -9,11 +9,11 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
-from pawlock.aio import AsyncClient
+from pawlock.aio.client import AsyncClient
 from pawlock.core.lease.base import BaseLease
 from pawlock.core.protocol.runtime import Call, Fault
 from pawlock.primitives.multi.lease import BaseMultiLease, members_of
-from pawlock.sync import Client
+from pawlock.sync.client import Client
 from pawlock.testing.clock import VirtualClock
 from pawlock.testing.memory.loops import bend
 from pawlock.testing.memory.node import MemoryNode

@@ -1,27 +1,26 @@
-# Written by tools/make_sync.py from aio/semaphore.py: change that, and run it.
-"""The semaphore of threads. A thin shell: what happens is decided in ``pawlock.core``."""
+# Written by tools/make_sync.py from aio/permits.py: change that, and run it.
+"""The semaphore and the read-write lock of threads. Thin shells: what happens is decided in ``pawlock.core``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Never, cast
 
 from pawlock import _fallback
-from pawlock._hints import refuse_words
+from pawlock._described import Described, Source
 from pawlock._inside import engine_of
 from pawlock._permits import change_limit, plan_for_permits
 from pawlock._unset import UNSET, Unset
 from pawlock.core.observe.inspect import inspect
-from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.core.protocol.options import Seconds
 from pawlock.core.protocol.runtime import StopSignal
+from pawlock.core.state.plan import Plan
 from pawlock.model import LockInfo
+from pawlock.primitives.permits import Permits
 from pawlock.runtimes.threads import run
-from pawlock.sync.lease import Lease, given
-from pawlock.sync.lock import BaseLock
+from pawlock.sync.lease import Lease, WriteLease, given, given_to_write
+from pawlock.sync.lock import BaseLock, Lock
 
-if TYPE_CHECKING:
-    from pawlock.primitives.permits import Permits
-
-__all__ = ["Semaphore"]
+__all__ = ["RWLock", "Semaphore", "WriteLock"]
 
 
 class Semaphore(BaseLock):
@@ -65,10 +64,7 @@ class Semaphore(BaseLock):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
-        if unknown:
-            refuse_words("acquire", unknown)
-        plan = self._prepare(plan_for_permits(self._plan, n), ttl)
-        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
+        plan, wait = self._asked(plan_for_permits(self._plan, n), timeout, ttl, unknown)
         return run(_fallback.acquire(engine_of(self._client), plan, wait, stop, give=given))
 
     def try_acquire(self, n: int = 1) -> Lease | None:
@@ -121,3 +117,75 @@ class Semaphore(BaseLock):
             BackendError: The server could not be asked.
         """
         run(change_limit(engine_of(self._client), self._plan, permits))
+
+
+class WriteLock(Lock):
+    """The write side of a read-write lock; made by ``Client.rwlock``."""
+
+    __slots__ = ()
+
+    def acquire(
+        self,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+        **unknown: Never,
+    ) -> WriteLease:
+        """Acquire the write lock; wait until nobody else holds it.
+
+        Args:
+            timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the lock's own ``timeout``.
+            ttl: The TTL of this lease in seconds; default: the lock's own.
+            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawlock's.
+
+        Raises:
+            AcquireTimeout: It was still held at the end of ``timeout``.
+            DeadlockDetected: A block around this call reads it: a reader never becomes a writer.
+            QueueFull: More than ``max_waiters`` wait.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan, wait = self._asked(self._plan, timeout, ttl, unknown)
+        return run(_fallback.acquire(engine_of(self._client), plan, wait, stop, give=given_to_write))
+
+    def try_acquire(self) -> WriteLease | None:
+        """Acquire the write lock if nobody else reads, writes or waits; else None.
+
+        Raises:
+            BackendError: The server could not be asked, or refused; the result is never None then.
+        """
+        plan = self._prepare(self._plan, None)
+        return run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True, give=given_to_write))
+
+    if TYPE_CHECKING:
+        # That of its class, which gives what ``acquire`` gives.
+        def __enter__(self) -> WriteLease: ...
+
+
+class RWLock(Described):
+    """The description of a read-write lock: many may read at a time, or one may write. It holds nothing itself.
+
+    Made by ``Client.rwlock``; ``read`` and ``write`` are its two locks.
+    """
+
+    __slots__ = ("read", "write")
+
+    def __init__(self, client: object, plans: tuple[Plan, Plan], source: Source) -> None:
+        super().__init__(client, plans[0], source)
+        self.read: Lock = Lock(client, plans[0], ("rwlock.read", *source[1:]))
+        self.write: WriteLock = WriteLock(client, plans[1], ("rwlock.write", *source[1:]))
+
+    def inspect(self, *, waiters: int = 100) -> LockInfo:
+        """The readers or the writer, and the waiters. Changes nothing.
+
+        Args:
+            waiters: Maximum number of holders and of waiters to list, from 0 to 100,000; default 100.
+
+        Raises:
+            ConfigurationError: A number that can never work.
+            BackendError: The server could not be asked.
+            ClientClosed: The client was closed.
+        """
+        return run(inspect(engine_of(self._client), self._plan.primitive, self._plan.options, waiters))

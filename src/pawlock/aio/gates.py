@@ -1,14 +1,15 @@
-"""The latch of asyncio. A thin shell: what happens is decided in ``pawlock.core``."""
+"""The latch and the barrier of asyncio. Thin shells: what happens is decided in ``pawlock.core``."""
 
 from __future__ import annotations
 
-from pawlock._coordinate import Described
+from pawlock._described import Described
 from pawlock._inside import engine_here
 from pawlock._unset import UNSET, Unset
-from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.core.protocol.options import Seconds
+from pawlock.primitives.barrier import operation as barrier
 from pawlock.primitives.latch import operation as latch
 
-__all__ = ["AsyncLatch"]
+__all__ = ["AsyncBarrier", "AsyncLatch"]
 
 
 class AsyncLatch(Described):
@@ -59,9 +60,8 @@ class AsyncLatch(Described):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
-        options = self._plan.options
-        most = options.timeout if timeout is UNSET else check_timeout(timeout)
-        await latch.wait(engine_here(self._client), self._plan.primitive, options, most)
+        plan, most = self._asked(self._plan, timeout)
+        await latch.wait(engine_here(self._client), plan.primitive, plan.options, most)
 
     async def remaining(self) -> int:
         """The remaining count; 0 once it is open. It may change at any time.
@@ -80,3 +80,48 @@ class AsyncLatch(Described):
             BackendError: The server refused.
         """
         await latch.reset(engine_here(self._client), self._plan.primitive, self._plan.options)
+
+
+class AsyncBarrier(Described):
+    """A point where several parties wait until all have arrived, round after round. Made by ``AsyncClient.barrier``.
+
+    Immutable, picklable, shared by any number of tasks and processes that give the same name and parties.
+    """
+
+    __slots__ = ()
+
+    @property
+    def parties(self) -> int:
+        """The number of parties that pass together."""
+        return int(self._plan.primitive.parties)
+
+    async def wait(self, timeout: Seconds | Unset | None = UNSET) -> int:
+        """Arrive, and wait for all parties. Then they pass together, and the barrier is ready again.
+
+        A wait that ends in another way withdraws its arrival; the others keep waiting.
+
+        Args:
+            timeout: Seconds to wait; None waits indefinitely, 0 passes only as the last party; default: the
+                barrier's own ``timeout``.
+
+        Returns:
+            How many were still missing at the arrival: ``parties - 1`` for the first, 0 for the last. Each of those
+            that pass together gets another one.
+
+        Raises:
+            AcquireTimeout: Somebody was still missing at the end of ``timeout``; also a TimeoutError.
+            LeaseLost: This party was paused past its ticket, and whether it passed with the others is not known.
+            LimitMismatch: Others wait here for another number of parties.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan, most = self._asked(self._plan, timeout)
+        return await barrier.wait(engine_here(self._client), plan.primitive, plan.options, most)
+
+    async def arrived(self) -> int:
+        """The number of parties that wait now. It may change at any time.
+
+        Raises:
+            BackendError: The server could not be asked, or refused.
+        """
+        return await barrier.arrived(engine_here(self._client), self._plan.primitive, self._plan.options)
