@@ -1,26 +1,7 @@
 -- What latches, barriers and elections share: text of numbers, keys that only live longer, whom to wake.
 -- Who is to be woken stands in a sorted set, `token channel` by expiry in server time. One that died lapses there;
 -- what is published to it until then is heard by nobody.
-local WIRE, SLACK_MS, CHUNK = '1', 10000, 1000
-
--- Lua would write large numbers as 1.7e+15.
-local function digits(number)
-  return string.format('%.0f', number)
-end
-
--- A second wire version is left alone.
-local function wire_refusal(version)
-  if version and version ~= WIRE then
-    return redis.error_reply('PAWLOCKWIRE this name is used by pawlock wire version ' .. version)
-  end
-end
-
--- Raises the life of a key; it never falls. The slack is far more than the clock can move between TIME and PTTL.
-local function outlive(key, expiry_ms)
-  if call('PTTL', key) < expiry_ms - now_ms then
-    call('PEXPIREAT', key, digits(expiry_ms + SLACK_MS))
-  end
-end
+--@include _lives
 
 -- Until when a token is noted under a channel; 0: it is not.
 local function noted_until(key, token, channel)

@@ -40,11 +40,11 @@ end
 -- Carries out a plan while the name is free, or its holder goes: gives the name to the first live ticket. Whoever calls
 -- it takes `found.drop` out of the queue afterwards. Its first write is SET, which a server without memory refuses.
 -- A hand-off changes the role of a lease, never its expiry: the holder's expiry is the ticket's.
-local function pump(found, fence, own)
+local function pump(found, own)
   if not found.token then
     return
   end
-  found.cur = grant(found.token, found.expiry, found.block, fence)
+  found.cur = grant(found.token, found.expiry, found.block)
   if found.token ~= own and found.channel ~= '-' then
     local words = {found.token, digits(found.cur), digits(found.expiry), digits(now_ms)}
     outbox = {found.channel, table.concat(words, ' ')}

@@ -1,6 +1,6 @@
 -- Tickets: what every queue is made of. A primitive's own include says what a ticket is granted, and what
 -- `queued_reply` tells a waiter.
-local BATCH, CHUNK, SLACK_MS, SAMPLE = 16, 1000, 10000, 64
+local BATCH, SAMPLE = 16, 64
 local outbox, queued_reply = {}, nil
 
 --@include _foreign
@@ -27,14 +27,6 @@ local function write_ticket(token, expiry_ms, ttl_ms, block, channel, asked)
   call('HSET', TICKETS, token, table.concat({digits(expiry_ms), ttl_ms, block, channel, asked}, ' '))
 end
 
--- A key of the queue lives at least as long as its longest ticket, and is never cut short: the slack is far more
--- than the clock can move between TIME and PTTL.
-local function outlive(key, expiry_ms)
-  if call('PTTL', key) < expiry_ms - now_ms then
-    call('PEXPIREAT', key, digits(expiry_ms + SLACK_MS))
-  end
-end
-
 -- Takes members out of the queue: among the last that a script writes, since a key that loses its last member is gone,
 -- and in a slot that moves to another node of a cluster it cannot be written anew.
 local function remove(members)
@@ -46,11 +38,6 @@ local function remove(members)
     call('ZREM', QUEUE, unpack(members, from, to))
     call('HDEL', TICKETS, unpack(members, from, to))
   end
-end
-
--- Whether a token has a ticket; a queue entry without one is dead and goes with the next pump.
-local function has_ticket(token)
-  return call('HEXISTS', TICKETS, token) == 1
 end
 
 -- The last act of a script; a user without the right to publish must not turn a done release into an error.
@@ -72,11 +59,6 @@ local function bury(key, tomb_ms, mark)
     redis.pcall('HDEL', FENCE, '')
     redis.pcall('SET', key, mark or '1', 'PXAT', digits(now_ms + tomb_ms))
   end
-end
-
--- The refusal of a channel that no ticket can hold; to be checked before the first write.
-local function bad_channel(channel)
-  return string.find(channel, '%s') and redis.error_reply('PAWLOCKARG a channel must not contain white space')
 end
 
 -- Dead tickets behind a live head, found by sampling, so that a full queue stays cheap, and how many of them have an
@@ -123,7 +105,7 @@ local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, asked, max_
     remove(others)
     return queued_reply(call('ZRANK', QUEUE, token), math.max(expiry, had), value)
   end
-  channel = channel == '' and '-' or channel
+  channel = string.match(channel, '^%S+$') or '-'
   local entries, dead = call('ZCARD', QUEUE), {}
   local waiters = entries - #gone
   if waiters >= max_waiters and waiters > 0 then
@@ -157,5 +139,5 @@ local function raise_ticket(token, expiry_ms, queue_expiry_ms, ttl_ms, channel, 
   local _, _, block, ticket_channel, asked = parse(ticket)
   call('PEXPIREAT', QUEUE, digits(math.max(expiry_ms, queue_expiry_ms)))
   outlive(TICKETS, expiry_ms)
-  write_ticket(token, expiry_ms, digits(ttl_ms), block, channel == '' and ticket_channel or channel, asked)
+  write_ticket(token, expiry_ms, digits(ttl_ms), block, string.match(channel, '^%S+$') or ticket_channel, asked)
 end

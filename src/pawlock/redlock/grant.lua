@@ -9,9 +9,6 @@
 --   this node knows for the name, and a late copy gets the same reply and changes nothing.
 local token, ttl_ms, proposal, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[3] + 0, KEYS[3]
 --@include _token
-if is_guessable(token) then
-  return redis.error_reply(GUESSABLE)
-end
 -- Nothing is there: what `grant` does, with the fewest calls and before any function is built.
 if call('EXISTS', NAME, DEAD) == 0 then
   local known, promised_ms = call('HMGET', FENCE, 'last', 'v', 'x'), ARGV[5] + 0
@@ -27,13 +24,9 @@ local left_ms = call('PTTL', NAME)
 local value = call('GET', NAME)
 local barred = value ~= token and call('EXISTS', DEAD) == 1
 --@include _fence
-local fence, refusal = read_fence()
 --@include _clock
-if refusal then
-  return refusal
-end
 if value == token then
-  return {'H', RID, present_fence(fence), left_ms, now_us}
+  return {'H', RID, present_fence(), left_ms, now_us}
 end
 if barred then
   return {'X', RID, now_us}
@@ -44,7 +37,7 @@ if value then
   return {'B', RID, left_ms, foreign, foreign == 0 and string.match(value, '@(.*)$') or '', now_us}
 end
 -- A proposal from far ahead of this clock comes from a clock that is wrong: it would drag every later fence along.
-if proposal > now_us and proposal <= now_us + HOUR_MS * 1000 then
+if proposal > now_us and proposal <= now_us + 3600000000 then
   fence[1] = math.max(tonumber(fence[1] or '0'), proposal - 1)
 end
-return {'H', RID, grant(token, now_ms + ttl_ms, ARGV[4] - proposal + 1, fence), ttl_ms, now_us}
+return {'H', RID, grant(token, now_ms + ttl_ms, ARGV[4] - proposal + 1), ttl_ms, now_us}

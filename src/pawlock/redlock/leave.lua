@@ -6,9 +6,6 @@
 --   vote counts.
 local token, tomb_ms, close_ms, DEAD = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), KEYS[2]
 --@include _token
-if is_guessable(token) then
-  return redis.error_reply(GUESSABLE)
-end
 local value = call('GET', NAME)
 if tomb_ms > 0 or close_ms > 0 then
 --@include _clock

@@ -6,26 +6,19 @@
 --   that both count share a node that knows the fence of the first when it issues that of the second.
 local token, wanted, block = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 --@include _token
-if is_guessable(token) then
-  return redis.error_reply(GUESSABLE)
-end
 local left_ms = call('PTTL', NAME)
 local value = call('GET', NAME)
 --@include _fence
-local fence, refusal = read_fence()
 --@include _clock
-if refusal then
-  return refusal
-end
 if value ~= token then
   return {'U', RID, value and 'other' or 'none', now_us}
 end
-if present_fence(fence) < wanted then
+if present_fence() < wanted then
   local last = math.max(tonumber(fence[1] or '0'), wanted + math.max(block, 1) - 1)
-  local promised, _, until_ms = term(fence, last, now_ms + left_ms)
+  local promised, _, until_ms = term(last, now_ms + left_ms)
   call('HSET', FENCE, 'last', digits(last), 'cur', digits(wanted), 'v', WIRE, 'x', digits(promised))
   if until_ms then
-    prolong(fence, until_ms)
+    prolong(until_ms)
   end
 end
-return {'H', RID, math.max(present_fence(fence), wanted), left_ms, now_us}
+return {'H', RID, math.max(present_fence(), wanted), left_ms, now_us}

@@ -5,17 +5,10 @@
 -- invariant: an expiry is only ever raised, and a name that is gone or held by another token is never acquired.
 local token, ttl_ms = ARGV[1], tonumber(ARGV[2])
 --@include _token
-if is_guessable(token) then
-  return redis.error_reply(GUESSABLE)
-end
 local left_ms = call('PTTL', NAME)
 local value = call('GET', NAME)
 --@include _fence
-local fence, refusal = read_fence()
 --@include _clock
-if refusal then
-  return refusal
-end
 if value ~= token then
 --@include _foreign
   return {'U', RID, not value and 'none' or is_foreign(value) == 1 and 'foreign' or 'other', now_us}
@@ -25,5 +18,5 @@ if left_ms < ttl_ms then
   call('PEXPIREAT', NAME, digits(now_ms + ttl_ms))
   left_ms = ttl_ms
 end
-keep_fence(fence, now_ms + left_ms)
+keep_fence(now_ms + left_ms)
 return {'H', RID, 0, left_ms, now_us}

@@ -120,10 +120,10 @@ SCRIPTS: dict[str, tuple[str, str]] = {
         ),
     ),
     "dead holders go before others are in": (
-        "  local cur = mint(#grants, fence, longest)\n",
+        "  local cur = mint(#grants, longest)\n",
         (
             "  for _, member in ipairs(state.dead) do\n    call('ZREM', NAME, member)\n  end\n"
-            "  local cur = mint(#grants, fence, longest)\n"
+            "  local cur = mint(#grants, longest)\n"
         ),
     ),
 }

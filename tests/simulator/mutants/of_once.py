@@ -5,16 +5,16 @@ from __future__ import annotations
 from tests.unit.scripts.test_fuzz import MUTANTS as FUZZED
 
 _RESENT = "if finisher == token or tomb == 'done' then\n  return {'R', RID}\nend\n"
-_NOT_MINE = "if value ~= token then\n  local waiting"
+_NOT_MINE = "if value ~= token then\n  bury(DEAD, tomb_ms, tomb)"
 
 SCRIPTS: dict[str, tuple[str, str]] = {
     "once: finish does not compare the token": (
         _NOT_MINE,
-        "if false then\n  local waiting",
+        "if false then\n  bury(DEAD, tomb_ms, tomb)",
     ),
     "once: finish does not free the name": (
-        "call('DEL', NAME)\ntrim_fence(fence)\nbury(DEAD, tomb_ms, 'done')",
-        "trim_fence(fence)\nbury(DEAD, tomb_ms, 'done')",
+        "call('DEL', NAME)\ntrim_fence()\nbury(DEAD, tomb_ms, 'done')",
+        "trim_fence()\nbury(DEAD, tomb_ms, 'done')",
     ),
     "once: finish records nothing": (
         "call('HSET', DONE, 'token', token, 'type', ARGV[3],",

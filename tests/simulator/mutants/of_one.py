@@ -262,12 +262,12 @@ _GIVE = "call('SET', NAME, head, 'PXAT', expiry)\n"
 
 SCRIPTS: dict[str, tuple[str, str]] = {
     "a resend mints another fence": (
-        "return {'H', RID, present_fence(fence), call('PTTL', NAME), now_ms}",
-        "return {'H', RID, mint(1, fence, 0), call('PTTL', NAME), now_ms}",
+        "return {'H', RID, present_fence(), call('PTTL', NAME), now_ms}",
+        "return {'H', RID, mint(1, 0), call('PTTL', NAME), now_ms}",
     ),
     "renew takes a name that is free": (
         "  reply = {'U', RID, present(value)}\nend\nannounce()",
-        "  reply = {'H', RID, grant(token, now_ms + ttl_ms, 1, fence), ttl_ms, now_ms}\nend\nannounce()",
+        "  reply = {'H', RID, grant(token, now_ms + ttl_ms, 1), ttl_ms, now_ms}\nend\nannounce()",
     ),
     "a hand-off needs memory": (f"{_DROP}      {_GIVE}", f"      {_GIVE}{_DROP}"),
     "S8 a release passes its waiters by": (

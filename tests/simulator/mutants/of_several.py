@@ -186,7 +186,7 @@ SCRIPTS: dict[str, tuple[str, str]] = {
         "proposal > 0 and",
     ),
     "a grant mints no fence": (
-        "  return mint(block, fence, expiry_ms)\nend",
+        "  return mint(block, expiry_ms)\nend",
         "  return tonumber(fence[1] or '1')\nend",
     ),
     "the fence ends with the lease": ("promised = from + FENCE_TTL", "promised = from + 1000"),
@@ -203,10 +203,10 @@ SCRIPTS: dict[str, tuple[str, str]] = {
         "if holding and waiting == nil then\n",
     ),
     "a release writes before it deletes": (
-        "local waiting, tomb = has_ticket(token), not holding and call('GET', DEAD)\nlocal closing",
+        "local waiting, tomb = call('HEXISTS', TICKETS, token) == 1, not holding and call('GET', DEAD)\nlocal closing",
         (
             "if tomb_ms > 0 then\n  call('SET', DEAD, '1', 'PXAT', digits(now_ms + tomb_ms))\nend\n"
-            "local waiting, tomb = has_ticket(token), not holding and call('GET', DEAD)\nlocal closing"
+            "local waiting, tomb = call('HEXISTS', TICKETS, token) == 1, not holding and call('GET', DEAD)\nlocal closing"
         ),
     ),
     "all readers share one ttl": (

@@ -25,8 +25,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "acquire ignores the tombstone": ("call('EXISTS', DEAD) == 1", "false"),
     "leave sets no tombstone": ("if tomb_ms > 0 then", "if false then"),
     "a hand-off raises to the full ttl": (
-        "grant(found.token, found.expiry, found.block, fence)",
-        "grant(found.token, now_ms + 3000, found.block, fence)",
+        "grant(found.token, found.expiry, found.block)",
+        "grant(found.token, now_ms + 3000, found.block)",
     ),
     "renew creates a ticket": (
         "  reply = {'U', RID, present(value)}\n",
@@ -79,8 +79,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "call('ZRANGE', QUEUE, 0, 0, 'REV')",
     ),
     "a granted ticket stays": (
-        "pump(found, fence, token)\n  remove(found.drop)",
-        "pump(found, fence, token)",
+        "pump(found, token)\n  remove(found.drop)",
+        "pump(found, token)",
     ),
     "acquire again lowers its ticket": ("    if expiry > had then\n", "    if true then had = 0\n"),
     "renew lowers a ticket": (
@@ -95,7 +95,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "if call('PTTL', key) < expiry_ms - now_ms then\n    call('PEXPIREAT', key, digits(expiry_ms + S",
         "if true then\n    call('PEXPIREAT', key, digits(expiry_ms + 0 * S",
     ),
-    "leave keeps the ticket": ("if waiting and not known then\n  found.drop", "if false then\n  found.drop"),
+    "leave keeps the ticket": ("if waiting then\n  found.drop", "if false then\n  found.drop"),
     "a message carries another expiry": (
         "digits(found.cur), digits(found.expiry), digits(now_ms)",
         "digits(found.cur), digits(found.expiry + 300), digits(now_ms)",

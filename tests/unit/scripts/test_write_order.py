@@ -20,13 +20,12 @@ EITHER = {
     "latch/count_down": "a latch that is there is counted down; a new one is refused",
     "latch/reset": "a latch that is there is reset; a new one is refused",
     "latch/wait": "who waits goes on; who comes anew, or to a new latch, is refused",
-    "once/finish": "a result is refused; a holder that lost leaves the queue, and the next is granted the name",
 }
 """What some calls of a script meet, and others do not."""
 
 REFUSED = frozenset(
     {
-        "election/acquire", "mutex/acquire", "once/begin",
+        "election/acquire", "mutex/acquire", "once/begin", "once/finish",
         "permits/acquire", "permits/limit", "redlock/grant", "redlock/ratify",
         "namespace/waits", "store/hold", "store/once", "store/open",
     }
@@ -48,8 +47,8 @@ PLANTED = {
     ),
     "the dead go before others hold": (
         "permits/leave",
-        "local stale = settle(state, found, fence)\n",
-        "bury_holders(state, found, {})\nlocal stale = settle(state, found, fence)\n",
+        "local stale = settle(state, found)\n",
+        "bury_holders(state, found, {})\nlocal stale = settle(state, found)\n",
     ),
     "a dead ticket goes before the new one comes": (
         "mutex/acquire",
@@ -66,7 +65,11 @@ PLANTED = {
         "remove(found.drop)\n",
         "remove(found.drop)\nlocal left = call('ZCARD', QUEUE)\n",
     ),
-    "a channel is looked at too late": ("mutex/acquire", "refusal = bad_channel(ARGV[6])\n", "mint(1, fence, 0)\n"),
+    "the wire version is looked at too late": (
+        "mutex/force",
+        "local version = fence[2]\n",
+        "local version = fence[2]\ncall('PEXPIREAT', FENCE, 1)\n",
+    ),
     "a name that was told to go is asked for together with others": (
         "mutex/force",
         "remove(found.drop)\n",
@@ -75,11 +78,11 @@ PLANTED = {
 }  # fmt: skip
 
 SPARED = {
-    "a dead ticket goes first": ("mutex/acquire", "  pump(found, fence, token)\n", "  remove(found.drop)\n"),
+    "a dead ticket goes first": ("mutex/acquire", "  pump(found, token)\n", "  remove(found.drop)\n"),
     "the dead go first": (
         "permits/acquire",
-        "local stale = settle(state, found, fence, token)\n",
-        "go_on()\nlocal stale = settle(state, found, fence, token)\n",
+        "local stale = settle(state, found, token)\n",
+        "go_on()\nlocal stale = settle(state, found, token)\n",
     ),
 }
 
@@ -106,7 +109,7 @@ def test_a_script_of_a_name_that_is_a_hash_keeps_the_same_order() -> None:
 
 
 def test_a_name_that_such_a_script_deletes_too_early_is_found() -> None:
-    pump = "function pump(found, fence, own)\n"
+    pump = "function pump(found, own)\n"
     assert pump in assembled(FILES["key/leave"], variant="redisson")
     early = f"{pump}  call('DEL', NAME)\n"
     assert examine(FILES["key/leave"], lambda source: source.replace(pump, early), "redisson").wrong

@@ -9,10 +9,6 @@ local token, mode, parties = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ticket_ttl_ms, keep_ms, channel = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 --@include _gate
 --@include _barrier
-local barrier, refusal = read_barrier(token)
-if refusal then
-  return refusal
-end
 if barrier.passed then
   return {'P', RID, barrier.index, barrier.passed}
 end

@@ -3,10 +3,7 @@
 -- args: rid
 -- returns: {'I', rid, arrived, parties (0: none has arrived yet)}
 -- invariant: it writes nothing.
+local token = ''
 --@include _gate
 --@include _barrier
-local barrier, refusal = read_barrier('')
-if refusal then
-  return refusal
-end
 return {'I', RID, call('ZCOUNT', WAITING, '(' .. digits(now_ms), '+inf'), barrier.parties}

@@ -7,10 +7,6 @@
 local token, tomb_ms = ARGV[1], tonumber(ARGV[2])
 --@include _gate
 --@include _barrier
-local barrier, refusal = read_barrier(token)
-if refusal then
-  return refusal
-end
 if not barrier.passed then
   drop(WAITING, {token})
 end

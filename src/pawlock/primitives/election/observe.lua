@@ -11,10 +11,7 @@ local max_observers, OBSERVERS = tonumber(ARGV[5]), KEYS[3]
 --@include _clock
 local leader, left_ms = call('GET', NAME), call('PTTL', NAME)
 local version, fence = unpack(call('HMGET', FENCE, 'v', 'cur'))
-local refusal = wire_refusal(version)
-if refusal then
-  return refusal
-end
+--@include _wire
 call('ZCARD', OBSERVERS)
 -- Who observes already goes on on a server without memory; who comes anew is refused.
 if ticket_ttl_ms > 0 and noted_until(OBSERVERS, token, channel) + noted_until(OBSERVERS, token, former) > 0 then

@@ -2,17 +2,17 @@
 -- last round whose count reached 0. A waiter that began in round r is released once `opened` is r or more.
 local LATCH, WAITERS, SEEN = KEYS[1], KEYS[2], KEYS[3]
 
--- Reads all three keys, so that one of a wrong type stops the script before its first write. PTTL comes before TIME.
-local function read_latch()
-  local left_ms = call('PTTL', LATCH)
+-- All three keys are read, so that one of a wrong type stops the script before its first write. PTTL comes before TIME.
+local left_ms = call('PTTL', LATCH)
 --@include _clock
-  local f = call('HMGET', LATCH, 'v', 'count', 'left', 'round', 'opened', 'born')
-  call('ZCARD', WAITERS)
-  call('ZCARD', SEEN)
-  local latch = {there = f[1], expiry_ms = now_ms + math.max(left_ms, 0)}
-  latch.count, latch.left = tonumber(f[2] or '0'), tonumber(f[3] or '0')
-  latch.round, latch.opened, latch.born = tonumber(f[4] or '0'), tonumber(f[5] or '0'), tonumber(f[6] or '0')
-  return latch, wire_refusal(f[1])
+local record = call('HMGET', LATCH, 'v', 'count', 'left', 'round', 'opened', 'born')
+local version = record[1]
+--@include _wire
+call('ZCARD', WAITERS)
+call('ZCARD', SEEN)
+local latch = {there = version, expiry_ms = now_ms + math.max(left_ms, 0)}
+for i, name in ipairs({'count', 'left', 'round', 'opened', 'born'}) do
+  latch[name] = tonumber(record[i + 1] or '0')
 end
 
 -- Makes the latch if there is none, else keeps it alive. The first write is HSET for a new one, which a server out

@@ -8,10 +8,6 @@ local token, part, n, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV
 local ttl_ms, remember_ms = tonumber(ARGV[5]), tonumber(ARGV[6])
 --@include _gate
 --@include _latch
-local latch, refusal = read_latch()
-if refusal then
-  return refusal
-end
 if is_seen(token, part) then
   return {'D', RID, latch.left}
 end

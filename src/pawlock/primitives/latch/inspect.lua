@@ -5,8 +5,4 @@
 -- invariant: it writes nothing.
 --@include _gate
 --@include _latch
-local latch, refusal = read_latch()
-if refusal then
-  return refusal
-end
 return {'I', RID, latch.count, latch.left, latch.round, call('ZCOUNT', WAITERS, digits(now_ms), '+inf')}

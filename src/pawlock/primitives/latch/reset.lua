@@ -7,10 +7,6 @@
 local token, count, ttl_ms, remember_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 --@include _gate
 --@include _latch
-local latch, refusal = read_latch()
-if refusal then
-  return refusal
-end
 if is_seen(token, '') then
   return {'R', RID, latch.left}
 end

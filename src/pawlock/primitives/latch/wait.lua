@@ -11,10 +11,6 @@ local ttl_ms, ticket_ttl_ms, channel, former = tonumber(ARGV[4]), tonumber(ARGV[
 local max_waiters = tonumber(ARGV[8])
 --@include _gate
 --@include _latch
-local latch, refusal = read_latch()
-if refusal then
-  return refusal
-end
 if round == 0 then
   if latch.there and latch.count ~= count then
     return {'C', RID, latch.count}

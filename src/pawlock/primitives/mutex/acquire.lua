@@ -8,9 +8,6 @@
 --   token holding, queued or dead, and lowers no expiry.
 local token, ttl_ms, mode, block, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[4], tonumber(ARGV[5]), KEYS[5]
 --@include _token
-if is_guessable(token) then
-  return redis.error_reply(GUESSABLE)
-end
 -- Nothing is there: what `grant` does, with the fewest calls, before any function is built. A whole number below
 -- 10^17 reaches a command as `digits` would write it.
 if call('EXISTS', NAME, QUEUE, DEAD) == 0 then
@@ -57,29 +54,21 @@ if value ~= token and call('EXISTS', DEAD) == 1 then
   return {'X', RID}
 end
 local queued = not value and call('ZRANGE', QUEUE, 0, 0)[1]
-local fence, refusal = read_fence()
-if refusal then
-  return refusal
-end
 if value == token then
-  return {'H', RID, present_fence(fence), call('PTTL', NAME), now_ms}
+  return {'H', RID, present_fence(), call('PTTL', NAME), now_ms}
 end
 if not value and not queued then
-  return {'H', RID, grant(token, now_ms + ttl_ms, block, fence), ttl_ms, now_ms}
+  return {'H', RID, grant(token, now_ms + ttl_ms, block), ttl_ms, now_ms}
 end
 --@include _queue
-refusal = bad_channel(ARGV[6])
-if refusal then
-  return refusal
-end
 local gone = {}
 if not value then
   local found = plan(queued)
-  pump(found, fence, token)
+  pump(found, token)
   gone, value = found.drop, found.token
   local cur = found.token == token and found.cur
   if not found.token then
-    found.expiry, cur = now_ms + ttl_ms, grant(token, now_ms + ttl_ms, block, fence)
+    found.expiry, cur = now_ms + ttl_ms, grant(token, now_ms + ttl_ms, block)
   end
   if cur then
     remove(gone)
@@ -90,7 +79,7 @@ local reply
 if mode == '1' then
   local ticket_ttl_ms, channel, max_waiters = tonumber(ARGV[3]), ARGV[6], tonumber(ARGV[7])
   reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value, gone)
-  keep_fence(fence, 0)
+  keep_fence(0)
 else
   remove(gone)
   reply = {'B', RID, call('PTTL', NAME), is_foreign(value), public(value)}

@@ -7,32 +7,26 @@
 --   dead.
 local token, old, ttl_ms, DEAD = ARGV[1], ARGV[2], tonumber(ARGV[3]), KEYS[5]
 --@include _token
-if is_guessable(token) or is_guessable(old) then
-  return redis.error_reply(GUESSABLE)
-end
 local value, left = call('GET', NAME), call('PTTL', NAME)
 --@include _clock
 --@include _fence
 --@include _queue
-local fence, refusal = read_fence()
-if refusal then
-  return refusal
-end
 if call('EXISTS', DEAD) == 1 then
   return {'X', RID}
 end
 if not value then
   local found = plan()
   go_on()
-  pump(found, fence)
+  pump(found)
   remove(found.drop)
   announce()
 end
-if value ~= old and value ~= token then
+-- A name that is kept closed is nobody's to give away.
+if value ~= token and (value ~= old or old == CLOSED) then
   return {'U', RID, present(value)}
 end
 left = value == old and ttl_ms or math.max(left, ttl_ms)
 go_on()
 call('SET', NAME, token, 'PXAT', digits(now_ms + left))
-keep_fence(fence, now_ms + left)
-return {'H', RID, present_fence(fence), left, now_ms}
+keep_fence(now_ms + left)
+return {'H', RID, present_fence(), left, now_ms}

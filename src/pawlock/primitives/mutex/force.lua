@@ -10,10 +10,6 @@ local value, left = call('GET', NAME), call('PTTL', NAME)
 --@include _fence
 --@include _queue
 local head = call('ZRANGE', QUEUE, 0, 0)[1]
-local fence, refusal = read_fence()
-if refusal then
-  return refusal
-end
 if value ~= expected then
   if call('GET', DEAD) == 'forced' then
     return {'R', RID, tonumber(fence[1] or '0'), public(expected)}
@@ -23,8 +19,8 @@ end
 call('HLEN', TICKETS)
 local found = head and plan(head) or {drop = {}}
 go_on()
-local last = mint(1, fence, now_ms + tomb_ms)
-pump(found, fence)
+local last = mint(1, now_ms + tomb_ms)
+pump(found)
 if not found.token then
   call('DEL', NAME)
 end

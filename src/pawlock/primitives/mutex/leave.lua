@@ -6,9 +6,6 @@
 --   queued; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
 local token, DEAD = ARGV[1], KEYS[5]
 --@include _token
-if is_guessable(token) then
-  return redis.error_reply(GUESSABLE)
-end
 local value = call('GET', NAME)
 local holding = value == token
 local head = call('ZRANGE', QUEUE, 0, 0)[1]
@@ -45,31 +42,24 @@ end
 local tomb_ms, close_ms = tonumber(ARGV[2]), tonumber(ARGV[3])
 --@include _fence
 --@include _queue
-local fence, refusal = read_fence()
-if refusal and head then
-  return refusal
-end
-local waiting, tomb = has_ticket(token), not holding and call('GET', DEAD)
+local waiting, tomb = call('HEXISTS', TICKETS, token) == 1, not holding and call('GET', DEAD)
 local closing = holding and close_ms > 0
 local serves = head and not closing and (holding or not value)
-local found, known = serves and plan(head, token, 0) or {drop = {}}, false
-for _, member in ipairs(found.drop) do
-  known = known or member == token
-end
-if waiting and not known then
+local found = serves and plan(head, token, 0) or {drop = {}}
+if waiting then
   found.drop[#found.drop + 1] = token
 end
 go_on()
 if closing then
   call('SET', NAME, CLOSED, 'PXAT', digits(now_ms + close_ms))
 end
-pump(found, fence)
+pump(found)
 if holding and not closing and not found.token then
   call('DEL', NAME)
 end
 remove(found.drop)
-if not refusal and not closing and (holding or not value) and not found.token then
-  trim_fence(fence)
+if not closing and (holding or not value) and not found.token then
+  trim_fence()
 end
 bury(DEAD, tomb_ms, tomb)
 announce()

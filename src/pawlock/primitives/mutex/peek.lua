@@ -7,10 +7,6 @@
 --@include _tickets
 local value = call('GET', NAME)
 --@include _clock
-local fence, refusal = read_fence()
-if refusal then
-  return refusal
-end
 call('ZCARD', QUEUE)
 call('HLEN', TICKETS)
-return {'V', RID, present_fence(fence), value and {value, public(value)} or {}}
+return {'V', RID, present_fence(), value and {value, public(value)} or {}}

@@ -8,40 +8,28 @@
 --   late copy shortens no lease and revives no token.
 local token, ttl_ms, ticket_ttl_ms, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 --@include _token
-if is_guessable(token) then
-  return redis.error_reply(GUESSABLE)
-end
 --@include _fence
 local value = call('GET', NAME)
 if value == token then
   local left = call('PTTL', NAME)
 --@include _clock
-  local fence, refusal = read_fence()
-  if refusal then
-    return refusal
-  end
   if left < ttl_ms then
     call('PEXPIREAT', NAME, digits(now_ms + ttl_ms))
     left = ttl_ms
   end
-  keep_fence(fence, now_ms + left)
-  return {'H', RID, present_fence(fence), left, now_ms}
+  keep_fence(now_ms + left)
+  return {'H', RID, present_fence(), left, now_ms}
 end
 local ticket, rank, queue_left = call('HGET', TICKETS, token), call('ZRANK', QUEUE, token), call('PTTL', QUEUE)
 --@include _clock
 --@include _queue
-local fence, refusal = read_fence()
-refusal = refusal or bad_channel(channel)
-if refusal then
-  return refusal
-end
 local mine = ticket and rank
 local expiry = mine and math.max(parse(ticket), now_ms + ticket_ttl_ms)
 local found = not value and plan(nil, token, expiry)
 if found and found.token == token then
   found.expiry = math.max(expiry, now_ms + ttl_ms)
   go_on()
-  pump(found, fence, token)
+  pump(found, token)
   remove(found.drop)
   return {'H', RID, found.cur, found.expiry - now_ms, now_ms}
 end
@@ -50,12 +38,12 @@ if mine then
   -- The token's own ticket stays: neither key loses its last member.
   --@keeps QUEUE TICKETS
   raise_ticket(token, expiry, now_ms + queue_left, ttl_ms, channel, ticket)
-  keep_fence(fence, 0)
+  keep_fence(0)
 else
   go_on()
 end
 if found then
-  pump(found, fence, token)
+  pump(found, token)
 end
 remove(gone)
 local reply

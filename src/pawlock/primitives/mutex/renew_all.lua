@@ -5,14 +5,13 @@
 -- returns: {'H', rid, {left_ms or 0, ...}, now_ms}
 -- invariant: an expiry is only ever raised, and only that of a name whose value is the token; 0 means that
 --   nothing was done, and that the name has to be renewed by itself.
---@include _token
 local WIDTH, WORDS = 2, 3
 local lefts, lives, short = {}, {}, {}
 -- All is read before anything is written, so that a key of a wrong type stops the script before its first write.
 for index = 1, #KEYS / WIDTH do
   local name, at = KEYS[index * WIDTH - 1], (index - 1) * WORDS
   lefts[index] = 0
-  if not is_guessable(ARGV[at + 1]) and call('GET', name) == ARGV[at + 1] then
+  if not string.find(ARGV[at + 1], '^closed[@.]') and call('GET', name) == ARGV[at + 1] then
     local left, ttl_ms, fence = call('PTTL', name), tonumber(ARGV[at + 2]), call('HMGET', KEYS[index * WIDTH], 'last', 'v', 'x')
     short[index] = left < ttl_ms
     lefts[index], lives[index] = math.max(left, ttl_ms), fence

@@ -5,35 +5,18 @@
 -- returns: {'R', rid} | {'L', rid, present, 1 (if an operator took the name from it) or 0}
 -- invariant: the result is recorded only while the name's value is the token, by the script run that frees the name; a
 --   resent request finds its own token in the record, or its tombstone, and gets the same reply, so a stale holder
---   records nothing; afterwards the token neither holds nor queues, and a free name is not left to a live ticket.
+--   records nothing; afterwards the token does not hold.
 local token, tomb_ms, DEAD, DONE = ARGV[1], tonumber(ARGV[2]), KEYS[5], KEYS[6]
 --@include _token
-if is_guessable(token) then
-  return redis.error_reply(GUESSABLE)
-end
 --@include _clock
 --@include _fence
 --@include _queue
 local value, finisher, tomb = call('GET', NAME), call('HGET', DONE, 'token'), call('GET', DEAD)
-local fence, refusal = read_fence()
-if refusal then
-  return refusal
-end
 if finisher == token or tomb == 'done' then
   return {'R', RID}
 end
 if value ~= token then
-  -- A failover to a replica that lags turns a grant back into a ticket, and nobody asks with this token again.
-  local waiting = has_ticket(token)
-  local found = waiting and not value and plan(nil, token, 0) or {drop = {}}
-  if waiting then
-    found.drop[#found.drop + 1] = token
-  end
-  go_on()
-  pump(found, fence)
-  remove(found.drop)
   bury(DEAD, tomb_ms, tomb)
-  announce()
   return {'L', RID, present(value), tomb == 'forced' and 1 or 0}
 end
 call('ZCARD', QUEUE)
@@ -50,7 +33,7 @@ for i = 1, #tickets, 2 do
   end
 end
 call('DEL', NAME)
-trim_fence(fence)
+trim_fence()
 -- The record may be forgotten, or not be kept for long, before a resent request arrives.
 bury(DEAD, tomb_ms, 'done')
 remove(gone)

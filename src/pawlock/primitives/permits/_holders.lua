@@ -24,14 +24,14 @@ local function read_limit(permits)
   return tonumber(kept[1] or permits), tonumber(kept[2] or permits), permits > 0 and not kept[1]
 end
 
-local function keep_limit(limit, declared, fence, lease_ms)
+local function keep_limit(limit, declared, lease_ms)
   if limit ~= declared then
     FENCE_TTL = math.max(FENCE_TTL, DAY_MS)
   end
-  local promised, _, until_ms = term(fence, tonumber(fence[1] or '0'), lease_ms)
+  local promised, _, until_ms = term(tonumber(fence[1] or '0'), lease_ms)
   call('HSET', FENCE, 'limit', digits(limit), 'declared', digits(declared), 'v', WIRE, 'x', digits(promised))
   if until_ms then
-    prolong(fence, until_ms)
+    prolong(until_ms)
   end
   fence[2], fence[3] = WIRE, digits(promised)
 end
@@ -122,7 +122,7 @@ end
 -- the others hold. A hand-off changes
 -- the role of a lease, never its expiry: the holder's expiry is the ticket's. Its first write is HSET, which a server
 -- without memory refuses. Returns what is left in HOLDS of holders that the server forgot with the set.
-local function settle(state, found, fence, own)
+local function settle(state, found, own)
   for _, one in ipairs(found.refused) do
     tell(one.channel, one.token, 0, 1)
   end
@@ -140,7 +140,7 @@ local function settle(state, found, fence, own)
       stale[#stale + 1] = token
     end
   end
-  local cur = mint(#grants, fence, longest)
+  local cur = mint(#grants, longest)
   for i, one in ipairs(grants) do
     one.fence = cur + i - 1
     call('ZADD', NAME, digits(one.expiry), one.mode .. ':' .. one.token)

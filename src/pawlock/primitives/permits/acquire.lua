@@ -10,9 +10,6 @@
 local token, mode, permits, ttl_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local DEAD = KEYS[5]
 --@include _token
-if is_guessable(token) then
-  return redis.error_reply(GUESSABLE)
-end
 -- Nothing is there: what `settle` does, with the fewest calls and before any function is built.
 if call('EXISTS', NAME, QUEUE, DEAD, HOLDS) == 0 then
   local kept = call('HMGET', FENCE, 'last', 'v', 'x', 'limit', 'declared')
@@ -43,10 +40,6 @@ if not mine and call('EXISTS', DEAD) == 1 then
   return {'X', RID}
 end
 local kept_fence = tonumber(call('HGET', HOLDS, token) or '0')
-local fence, refusal = read_fence()
-if refusal then
-  return refusal
-end
 if mine then
   return held_reply({fence = kept_fence, expiry = expiry, mode = had})
 end
@@ -58,10 +51,6 @@ local state = survey(limit)
 if hopeless(mode, state) then
   return {'N', RID, 'weight', limit, declared}
 end
-refusal = bad_channel(ARGV[7])
-if refusal then
-  return refusal
-end
 local at_once = {token = token, mode = mode, expiry = now_ms + ttl_ms}
 local found = plan(state, token)
 call('HLEN', TICKETS)
@@ -71,16 +60,16 @@ if not found.mine and not found.blocked and fits(mode, state) then
   found.drop[#found.drop + 1] = token
 end
 if unknown then
-  keep_limit(limit, declared, fence, now_ms + ttl_ms)
+  keep_limit(limit, declared, now_ms + ttl_ms)
 end
-local stale = settle(state, found, fence, token)
+local stale = settle(state, found, token)
 local reply
 if found.mine then
   reply = held_reply(found.mine)
   remove(found.drop)
 elseif ARGV[6] == '1' then
   reply = enqueue(token, ttl_ms, tonumber(ARGV[5]), 1, ARGV[7], mode, tonumber(ARGV[8]), nil, found.drop)
-  keep_fence(fence, 0)
+  keep_fence(0)
 else
   local ends, holder = first_end()
   reply = {'B', RID, ends and math.max(0, ends - now_ms) or -2, 0, holder or ''}

@@ -9,10 +9,6 @@ local member, permits, tomb_ms, DEAD = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV
 --@include _holders
 local expiry = tonumber(call('ZSCORE', NAME, member) or '-1')
 --@include _clock
-local fence, refusal = read_fence()
-if refusal then
-  return refusal
-end
 if expiry < now_ms then
   if call('GET', DEAD) == 'forced' then
     return {'R', RID, tonumber(fence[1] or '0'), shown(member)}
@@ -23,8 +19,8 @@ call('HLEN', HOLDS)
 local state = survey(read_limit(permits), member)
 local found = plan(state)
 go_on()
-local last = mint(1, fence, now_ms + tomb_ms)
-local stale = settle(state, found, fence)
+local last = mint(1, now_ms + tomb_ms)
+local stale = settle(state, found)
 state.dead[#state.dead + 1] = member
 bury_holders(state, found, stale)
 remove(found.drop)

@@ -8,13 +8,9 @@ local permits, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 --@include _fence
 --@include _holders
 --@include _clock
-local fence, refusal = read_fence()
-if refusal then
-  return refusal
-end
 local limit = read_limit(permits)
 local state = survey(limit)
-local holders, waiters, fences = {}, {}, {}
+local holders, fences = {}, {}
 local live = call('ZRANGEBYSCORE', NAME, digits(now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, math.max(1, most))
 for i = 1, #live, 2 do
   holders[#holders + 1] = string.match(live[i], '^%w+')
@@ -23,23 +19,8 @@ for i = 1, #live, 2 do
   fences[#fences + 1] = tonumber(call('HGET', HOLDS, string.match(live[i], '^%w+:(.*)$')) or '0')
 end
 local longest = call('ZRANGE', NAME, -1, -1, 'WITHSCORES')[2]
-for from = 0, most - 1, CHUNK do
-  local page = call('ZRANGE', QUEUE, from, math.min(from + CHUNK, most) - 1, 'WITHSCORES')
-  if #page == 0 then
-    break
-  end
-  local tokens = {}
-  for i = 1, #page, 2 do
-    tokens[#tokens + 1] = page[i]
-  end
-  local tickets = call('HMGET', TICKETS, unpack(tokens))
-  for i, member in ipairs(tokens) do
-    waiters[#waiters + 1] = shown(member)
-    waiters[#waiters + 1] = tonumber(page[2 * i])
-    waiters[#waiters + 1] = parse(tickets[i])
-  end
-end
+--@include _waiters
 return {
-  'I', RID, holders[2] or '', state.count > 0 and tonumber(longest) - now_ms or -2, present_fence(fence),
+  'I', RID, holders[2] or '', state.count > 0 and tonumber(longest) - now_ms or -2, present_fence(),
   tonumber(fence[1] or '0'), now_ms, 0, state.count, call('ZCARD', QUEUE), waiters, limit, state.weight, holders, fences
 }

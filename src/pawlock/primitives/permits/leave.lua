@@ -8,9 +8,6 @@
 --   fits then is granted its permits; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
 local token, mode, DEAD = ARGV[1], ARGV[2], KEYS[5]
 --@include _token
-if is_guessable(token) then
-  return redis.error_reply(GUESSABLE)
-end
 -- A fence that is kept for long outlives the lease by far, and needs no look.
 if ARGV[4] == '0' and ARGV[5] == '0' and ARGV[6] - 3600000 >= 0 and call('EXISTS', QUEUE) == 0 then
   local member = mode .. ':' .. token
@@ -25,13 +22,8 @@ local permits, tomb_ms, close_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumbe
 --@include _holders
 local holding, had = find(token, mode)
 --@include _clock
-local fence, refusal = read_fence()
-if refusal and call('ZCARD', QUEUE) > 0 then
-  return refusal
-end
 local limit = read_limit(permits)
-local waiting, tomb = has_ticket(token), not holding and call('GET', DEAD)
-local waiters = call('ZCARD', QUEUE)
+local waiting, tomb = call('HEXISTS', TICKETS, token) == 1, not holding and call('GET', DEAD)
 call('HLEN', HOLDS)
 local member = holding and had .. ':' .. token
 local closing = holding and close_ms > 0
@@ -39,15 +31,12 @@ local state = survey(limit, member)
 if closing then
   admit(had, state)
 end
-local found, dropped = plan(state, token, 0), false
-for _, one in ipairs(found.drop) do
-  dropped = dropped or one == token
-end
-if waiting and not dropped then
+local found = plan(state, token, 0)
+if waiting then
   found.drop[#found.drop + 1] = token
 end
 go_on()
-local stale = settle(state, found, fence)
+local stale = settle(state, found)
 if closing then
   call('ZADD', NAME, digits(now_ms + close_ms), had .. ':closed.' .. token)
   outlive(NAME, now_ms + close_ms)
@@ -57,8 +46,8 @@ if holding then
 end
 bury_holders(state, found, stale)
 remove(found.drop)
-if not refusal and state.count == 0 and waiters <= #found.drop then
-  trim_fence(fence)
+if state.count == 0 then
+  trim_fence()
 end
 bury(DEAD, tomb_ms, tomb)
 announce()

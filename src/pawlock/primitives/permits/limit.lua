@@ -7,18 +7,14 @@ local limit, declared = tonumber(ARGV[1]), tonumber(ARGV[2])
 --@include _fence
 --@include _holders
 --@include _clock
-local fence, refusal = read_fence()
-if refusal then
-  return refusal
-end
 local before = tonumber(call('HGET', FENCE, 'limit') or '0')
 call('HLEN', HOLDS)
 call('HLEN', TICKETS)
 local longest_ms = call('PTTL', NAME)
 local state = survey(limit)
 local found = plan(state)
-keep_limit(limit, declared, fence, now_ms + math.max(longest_ms, 0))
-local stale = settle(state, found, fence)
+keep_limit(limit, declared, now_ms + math.max(longest_ms, 0))
+local stale = settle(state, found)
 bury_holders(state, found, stale)
 remove(found.drop)
 announce()

@@ -6,10 +6,6 @@
 --@include _fence
 --@include _tickets
 --@include _clock
-local fence, refusal = read_fence()
-if refusal then
-  return refusal
-end
 call('ZCARD', QUEUE)
 call('HLEN', TICKETS)
 call('HLEN', HOLDS)
@@ -18,4 +14,4 @@ for _, member in ipairs(call('ZRANGEBYSCORE', NAME, digits(now_ms), '+inf')) do
   holders[#holders + 1] = member
   holders[#holders + 1] = shown(member)
 end
-return {'V', RID, present_fence(fence), holders}
+return {'V', RID, present_fence(), holders}

@@ -10,20 +10,12 @@
 local token, mode, permits, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local ticket_ttl_ms, channel = tonumber(ARGV[5]), ARGV[6]
 --@include _token
-if is_guessable(token) then
-  return redis.error_reply(GUESSABLE)
-end
 --@include _fence
 --@include _holders
 local expiry, had = find(token, mode)
 local left, queue_left = call('PTTL', NAME), call('PTTL', QUEUE)
 --@include _clock
 local kept_fence = tonumber(call('HGET', HOLDS, token) or '0')
-local fence, refusal = read_fence()
-refusal = refusal or bad_channel(channel)
-if refusal then
-  return refusal
-end
 local held = expiry and expiry >= now_ms and {fence = kept_fence, mode = had}
 if held then
   held.expiry = math.max(expiry, now_ms + ttl_ms)
@@ -40,7 +32,7 @@ if held then
     call('ZADD', NAME, digits(held.expiry), had .. ':' .. token)
   end
   outlive(HOLDS, held.expiry)
-  keep_fence(fence, held.expiry)
+  keep_fence(held.expiry)
   if waiters == 0 then
     return held_reply(held)
   end
@@ -59,11 +51,11 @@ for _, one in ipairs(found.refused) do
 end
 if mine and not held then
   raise_ticket(token, own_expiry, now_ms + queue_left, ttl_ms, channel, ticket)
-  keep_fence(fence, 0)
+  keep_fence(0)
 else
   go_on()
 end
-local stale = settle(state, found, fence, token)
+local stale = settle(state, found, token)
 local reply
 if held then
   reply = held_reply(held)
