@@ -25,7 +25,7 @@ from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Place, Se
 from pawlock.topology.redlock import quorum_warning
 from pawlock.topology.sentinel import read_view
 from pawlock.transport.connect import fault_of, is_own
-from pawlock.transport.link import Stream, ask_sync
+from pawlock.transport.link import Link, ask_sync
 from pawlock.transport.wire import ReplyError
 
 __all__ = ["acl_rules", "examine", "needed_commands"]
@@ -80,9 +80,9 @@ def _master_by(sentinel: Endpoint, service: str) -> tuple[str | None, str]:
 def _look(endpoint: Endpoint, ttl: float, namespace: str) -> tuple[ServerReport, Facts | None]:
     """What is found at one server, and what is known of it."""
     try:
-        with contextlib.closing(Stream(endpoint, _TIMEOUT)) as stream:
+        with contextlib.closing(Link(endpoint, None, _TIMEOUT)) as link:
             facts = replace(
-                _facts(stream, namespace),
+                _facts(link, namespace),
                 wanted=endpoint.mode,
                 embedded=endpoint.shown.startswith("embedded:"),
             )
@@ -108,51 +108,51 @@ def _listed(answer: object) -> list[Any]:
     return answer if _is_list(answer) else []
 
 
-def _try(stream: Stream, *words: str) -> Any:
+def _try(link: Link, *words: str) -> Any:
     """The answer, or None where the server refuses the question."""
-    answer = stream.command(*[word.encode() for word in words], end=time.monotonic() + _TIMEOUT)
+    answer = link.command(*words, timeout=_TIMEOUT)
     return None if isinstance(answer, ReplyError) else answer
 
 
-def _facts(stream: Stream, namespace: str) -> Facts:
-    info = _info(stream)
+def _facts(link: Link, namespace: str) -> Facts:
+    info = _info(link)
     facts = facts_of_info(info)
-    fsync = _config(stream, "appendfsync")
-    policy = facts.policy or _config(stream, "maxmemory-policy")
-    offset, rate = _clock(stream)
+    fsync = _config(link, "appendfsync")
+    policy = facts.policy or _config(link, "maxmemory-policy")
+    offset, rate = _clock(link)
     return replace(
         facts,
         fsync=fsync,
         policy=policy,
-        slots=_slots(stream) if facts.mode == "cluster" else None,
+        slots=_slots(link) if facts.mode == "cluster" else None,
         clock_offset=offset,
         clock_rate=rate,
-        round_trips=_round_trips(stream),
-        scripts=_runs_scripts(stream),
-        denied=_denied(stream, namespace),
+        round_trips=_round_trips(link),
+        scripts=_runs_scripts(link),
+        denied=_denied(link, namespace),
         # Last: only closing the connection ends the subscription, which needs no permission.
-        listens=_listens(stream, wake_prefix(namespace)),
+        listens=_listens(link, wake_prefix(namespace)),
         channels=wake_prefix(namespace),
     )
 
 
-def _info(stream: Stream) -> dict[str, str]:
+def _info(link: Link) -> dict[str, str]:
     fields: dict[str, str] = {}
     for section in _SECTIONS:
-        answer = _try(stream, "INFO", section)
+        answer = _try(link, "INFO", section)
         text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer or "")
         fields.update(fields_of(text))
     return fields
 
 
-def _slots(stream: Stream) -> str | None:
-    answer = _try(stream, "CLUSTER", "INFO")
+def _slots(link: Link) -> str | None:
+    answer = _try(link, "CLUSTER", "INFO")
     text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer or "")
     return fields_of(text).get("cluster_state")
 
 
-def _config(stream: Stream, name: str) -> str | None:
-    answer = _try(stream, "CONFIG", "GET", name)
+def _config(link: Link, name: str) -> str | None:
+    answer = _try(link, "CONFIG", "GET", name)
     values = list(answer.values()) if _is_map(answer) else _listed(answer)[1:]
     value: Any = values[0] if values else None
     if value is None:
@@ -160,13 +160,13 @@ def _config(stream: Stream, name: str) -> str | None:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _clock(stream: Stream) -> tuple[float | None, float | None]:
+def _clock(link: Link) -> tuple[float | None, float | None]:
     """How far its wall clock is from ours, and how much faster it runs than our boot clock."""
-    first = _reading(stream)
+    first = _reading(link)
     if first is None:
         return None, None
     time.sleep(_SETTLE)
-    second = _reading(stream)
+    second = _reading(link)
     if second is None:
         return first[0], None
     # Each reading is accurate to half its round trip; a difference within that is not called drift.
@@ -177,9 +177,9 @@ def _clock(stream: Stream) -> tuple[float | None, float | None]:
     return second[0], rate if abs(passed_there - passed_here) > unsure else 0.0
 
 
-def _reading(stream: Stream) -> tuple[float, float, float, float] | None:
+def _reading(link: Link) -> tuple[float, float, float, float] | None:
     began = now()
-    answer = _listed(_try(stream, "TIME"))
+    answer = _listed(_try(link, "TIME"))
     ended = now()
     if not answer:
         return None
@@ -187,34 +187,32 @@ def _reading(stream: Stream) -> tuple[float, float, float, float] | None:
     return there - time.time() + (ended - began) / 2, there, (began + ended) / 2, ended - began
 
 
-def _round_trips(stream: Stream) -> list[float]:
+def _round_trips(link: Link) -> list[float]:
     spans: list[float] = []
     for _ in range(_PINGS):
         began = now()
-        _try(stream, "PING")
+        _try(link, "PING")
         spans.append(now() - began)
     return spans
 
 
-def _runs_scripts(stream: Stream) -> bool:
-    return bool(_try(stream, "EVAL", "return 1", "0") == 1)
+def _runs_scripts(link: Link) -> bool:
+    return bool(_try(link, "EVAL", "return 1", "0") == 1)
 
 
-def _listens(stream: Stream, channels: str) -> bool:
+def _listens(link: Link, channels: str) -> bool:
     channel = f"{channels}doctor"
-    return all(
-        _try(stream, *words) is not None for words in (("PUBLISH", channel, ""), ("SUBSCRIBE", channel))
-    )
+    return all(_try(link, *words) is not None for words in (("PUBLISH", channel, ""), ("SUBSCRIBE", channel)))
 
 
-def _denied(stream: Stream, namespace: str) -> list[str] | None:
+def _denied(link: Link, namespace: str) -> list[str] | None:
     """Commands that this user may not use; by dry run where the server has it, else not known."""
-    user = _try(stream, "ACL", "WHOAMI")
+    user = _try(link, "ACL", "WHOAMI")
     if not isinstance(user, bytes):
         return None
     denied: list[str] = []
     for command, words in needed_commands(namespace).items():
-        answer = _try(stream, "ACL", "DRYRUN", user.decode(), command, *words)
+        answer = _try(link, "ACL", "DRYRUN", user.decode(), command, *words)
         if answer is None:
             return None
         if answer not in (b"OK", "OK"):

@@ -13,8 +13,7 @@ from pawlock.topology.endpoint import Endpoint, Place, Target
 from pawlock.topology.places import place_of
 from pawlock.topology.redlock import masters
 from pawlock.topology.url import parse_target, parse_url
-from pawlock.transport.connect import endpoint_of
-from pawlock.transport.handed import target_of
+from pawlock.transport.handed import endpoint_of, target_of
 
 __all__ = ["find_target", "shown_of", "state_dir_of"]
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pawlock.core.protocol.faults import or_raise
@@ -167,47 +167,53 @@ class RoutedSimRuntime(SimRuntime):
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
-        return await self._router.call_many(calls, timeout)
+        return [outcome for outcome, _ in await self._router.send_all(calls, 0, timeout)]
 
     async def send_groups(
-        self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Outcome | Fault]]:
+        self, groups: Mapping[Address, Sequence[Call]], replicas: int, timeout: float
+    ) -> dict[Address, list[Acknowledged]]:
         """Run several scripts on each of several nodes: one node after the other, or at once, as the API does."""
         if self._threads:
             # A node that has to be connected to first may be gone: it must not keep the others waiting.
             order = sorted(groups, key=self.linked, reverse=True)
-            return {address: await self._many(address, groups[address], timeout) for address in order}
+            return {
+                address: await self._many(address, groups[address], replicas, timeout) for address in order
+            }
         me = self._me()
         together = Group(me, len(groups))
         for index, (address, calls) in enumerate(groups.items()):
-            part = Task(self._process, "part", self._part(together, index, address, calls, timeout), _ended)
-            part.doing = me.doing
-        outcomes: list[list[Outcome | Fault]] = await suspend()
+            work = self._part(together, index, address, calls, replicas, timeout)
+            Task(self._process, "part", work, _ended).doing = me.doing
+        outcomes: list[list[Acknowledged]] = await suspend()
         return dict(zip(groups, outcomes, strict=True))
 
     async def _part(
-        self, together: Group, index: int, address: Address, calls: list[Call], timeout: float
+        self,
+        together: Group,
+        index: int,
+        address: Address,
+        calls: Sequence[Call],
+        replicas: int,
+        timeout: float,
     ) -> None:
-        together.put(index, await self._many(address, calls, timeout))
+        together.put(index, await self._many(address, calls, replicas, timeout))
 
-    async def _many(self, address: Address, calls: list[Call], timeout: float) -> list[Outcome | Fault]:
+    async def _many(
+        self, address: Address, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
         try:
+            if replicas:
+                return await self._replicated(await self._idle_to(address, timeout), calls, timeout)
             link = await self.link_to(address, timeout, timeout)
         except Fault as fault:
-            return [fault] * len(calls)
-        return await self._ask_many(link, calls, timeout)
+            return [(fault.bare(), 0)] * len(calls)
+        return [(outcome, 0) for outcome in await self._ask_many(link, calls, timeout)]
 
     async def call_replicated(
         self, calls: Sequence[Call], replicas: int, timeout: float
     ) -> list[Acknowledged]:
         """See ``Carrier``."""
-        return await self._router.call_replicated(calls, replicas, timeout)
-
-    async def send_replicated(
-        self, address: Address, calls: Sequence[Call], _: int, timeout: float
-    ) -> list[Acknowledged]:
-        """Run scripts on one node with ``WAIT`` behind them."""
-        return await self._replicated(await self._idle_to(address, timeout), calls, timeout)
+        return await self._router.send_all(calls, replicas, timeout)
 
     def over(self) -> bool:
         """See ``Nodes``."""
@@ -216,10 +222,6 @@ class RoutedSimRuntime(SimRuntime):
     def leave_others(self, shown: str) -> bool:
         """See ``Nodes``: nobody asks that before a cluster."""
         raise AssertionError(shown)
-
-    async def find(self, find: Callable[[], Endpoint]) -> Endpoint:
-        """See ``Nodes``: as ``leave_others``."""
-        raise AssertionError(find)
 
     async def _idle_to(self, address: Address, timeout: float) -> Link:
         if self._threads:

@@ -63,9 +63,9 @@ def test_all_keys_of_a_name_are_in_the_slot_of_its_first() -> None:
 
 def test_a_map_is_loaded_and_corrected() -> None:
     slots = SlotMap()
-    assert (slots.known, slots.stale, slots.owner(7)) == (False, True, None)
+    assert (bool(slots.masters), slots.stale, slots.owner(7)) == (False, True, None)
     assert not slots.load([Range(0, 99, ("a", 1)), Range(100, SLOTS - 1, ("b", 1))], 5.0)
-    assert (slots.known, slots.stale, slots.loaded_at) == (True, False, 5.0)
+    assert (bool(slots.masters), slots.stale, slots.loaded_at) == (True, False, 5.0)
     assert (slots.owner(0), slots.owner(99), slots.owner(100), slots.owner(SLOTS - 1)) == (
         ("a", 1), ("a", 1), ("b", 1), ("b", 1),
     )  # fmt: skip

@@ -137,7 +137,7 @@ def ask(relay: Relay, after: int) -> None:
 
 def ask_many(relay: Relay, after: int) -> None:
     with closing(connected(relay, after)) as link:
-        for outcome in link.call_many([CALL] * 5, TIMEOUT):
+        for outcome in link.exchange([CALL] * 5, TIMEOUT):
             if isinstance(outcome, Fault):
                 raise outcome
 

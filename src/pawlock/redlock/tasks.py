@@ -6,16 +6,17 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
+from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.redlock.link import HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
 from pawlock.redlock.nodes import Incarnation, KnownNodes
 from pawlock.redlock.options import RedlockOptions
-from pawlock.runtimes.aio import AsyncioRuntime, outcome_of
+from pawlock.runtimes.aio import AsyncioRuntime
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.mux import Asked, Mux, open_mux
+from pawlock.transport.mux import Mux, nobody, open_mux
 from pawlock.transport.route import Route
-from pawlock.transport.wire import Handshake
 
 __all__ = ["RedlockTasks"]
 
@@ -97,14 +98,14 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
                 for question in questions:
                     self._take(index, question, objection or NOT_CONNECTED)
                 continue
-            sent = link.mux.ask_many([question.call for question in questions], patience)
+            sent = link.mux.start([question.call for question in questions], patience)
             for question, asked in zip(questions, sent, strict=True):
                 asked.add_done_callback(partial(self._answered, index, link, question))
 
-    def _answered(self, index: int, link: _NodeMux, question: Question, asked: Asked) -> None:
-        if not isinstance(asked.outcome, Fault):
+    def _answered(self, index: int, link: _NodeMux, question: Question, asked: asyncio.Future[Any]) -> None:
+        if not isinstance(asked.result(), Fault):
             link.heard_at = self.now()
-        self._take(index, question, asked.outcome)
+        self._take(index, question, asked.result())
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
@@ -122,27 +123,20 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
     async def _meet(self, index: int) -> None:
         """Connect to a node, and learn what it is."""
         timeout = max(self._incarnations.timeout, HANDSHAKE_TIMEOUT)
-        mux = Mux(self.loop, _nobody, partial(self._mux_ended, index))
+        make = partial(Mux, self.loop, nobody, partial(self._mux_ended, index))
         first = self._incarnations.present[index] is None
         try:
-            endpoint = self._endpoints[index]
-            async with asyncio.timeout(timeout * 2):
-                await open_mux(endpoint, mux, Handshake("", endpoint, first=first), timeout)
-            incarnation, owed = self._met(index, await mux.ask(self._probe, timeout))
-            for answer in mux.ask_many(owed, timeout):
-                await outcome_of(answer)
-            if self._ending:
-                raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-            self._links[index] = _NodeMux(mux, incarnation, self.now())
-        except (Fault, TimeoutError) as error:
-            no_answer = Fault(
-                FaultKind.UNREACHABLE, f"{self.nodes[index]}: no connection within {timeout:.3g} s"
-            )
-            self._lost(index, error if isinstance(error, Fault) else no_answer)
-            mux.close()
-        except BaseException:
-            mux.close()
-            raise
+            mux = await open_mux(self._endpoints[index], make, "", timeout, first=first)
+            try:
+                incarnation, owed = self._met(index, or_raise(await mux.ask(self._probe, timeout)))
+                await mux.exchange(owed, timeout)
+                self._check_going()
+                self._links[index] = _NodeMux(mux, incarnation, self.now())
+            except BaseException:
+                mux.close()
+                raise
+        except Fault as fault:
+            self._lost(index, fault)
 
     def _mux_ended(self, index: int, mux: Mux) -> None:
         link = self._links[index]
@@ -180,7 +174,3 @@ class RedlockTasks(MastersRuntime, AsyncioRuntime):
         super().after_fork()
         self._incarnations.guard = threading.RLock()
         self._links = [None] * len(self.nodes)
-
-
-def _nobody(*_: object) -> None:
-    """Nobody is woken through it, since nobody queues on such nodes."""

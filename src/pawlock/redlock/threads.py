@@ -13,11 +13,11 @@ import select
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.redlock.link import HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
 from pawlock.redlock.nodes import Incarnation, KnownNodes
@@ -26,7 +26,7 @@ from pawlock.redlock.requests import SCRIPTS
 from pawlock.runtimes.shared import leave_signals_to_main, start_thread
 from pawlock.runtimes.threads import ThreadRuntime
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.conn import Conn, Request
+from pawlock.transport.conn import Request
 from pawlock.transport.connect import is_own
 from pawlock.transport.link import WOULD_BLOCK, Link
 from pawlock.transport.route import Route
@@ -45,7 +45,16 @@ _DRAIN_WITHIN = 1.0
 
 
 class _Asked(Request):
-    question: Question
+    """Of one question; once it has an outcome it is in a list of its connection."""
+
+    def __init__(self, question: Question, answered: list[_Asked]) -> None:
+        self.question = question
+        self._answered = answered
+
+    def answer(self, outcome: object) -> None:
+        """See ``Request``."""
+        super().answer(outcome)
+        self._answered.append(self)
 
 
 class _NodeLink(Link):
@@ -56,11 +65,10 @@ class _NodeLink(Link):
         self.index: int = index
         # The socket's, for a poll.
         self.number: int = self._sock.fileno()
-        self.conn: Conn[_Asked] = Conn(_Asked)
+        self._answered: list[_Asked] = []
         self.incarnation: Incarnation | None = None
         self.heard_at: float = 0.0
         self._secure = isinstance(self._sock, ssl.SSLSocket)
-        self._write: Callable[[bytes], object] = self._put_soon if self._secure else self._sock.sendall
         # A socket of TLS does not block anyhow.
         self._recv = partial(self._sock.recv, _CHUNK, 0 if self._secure else socket.MSG_DONTWAIT)
 
@@ -69,40 +77,37 @@ class _NodeLink(Link):
 
         Who is decided by others does not read, for as long as nobody asks again, that it forgot one after a restart.
         """
-        texts = [self.conn.command(b"SCRIPT", b"LOAD", script.source) for script in SCRIPTS]
-        self.talk(texts, time.monotonic() + timeout)
+        for answer in self.exchange([(b"SCRIPT", b"LOAD", script.source) for script in SCRIPTS], timeout):
+            or_raise(answer)
 
     def post(self, questions: Sequence[Question]) -> list[_Asked]:
         """Send in one write; raises ``OSError``. Nothing is answered by that."""
-        data: list[bytes] = []
-        for question in questions:
-            request, packed = self.conn.send(question.call)
-            request.question = question
-            data.append(packed)
-        self._write(data[0] if len(data) == 1 else b"".join(data))
+        requests = [_Asked(question, self._answered) for question in questions]
+        self._write(self.conn.put([question.call for question in questions], requests))
         return []
-
-    def _put_soon(self, data: bytes) -> None:
-        self.put(data, time.monotonic() + HANDSHAKE_TIMEOUT)
 
     def pull(self, now: float) -> list[_Asked]:
         """Read what came, if anything did; raises ``OSError`` if the connection is broken."""
-        answered: list[_Asked] = []
         while True:
             try:
                 chunk = self._recv()
             except WOULD_BLOCK:
-                return answered
+                return self.take_answered()
             if not chunk:
                 raise ConnectionResetError(errno.ECONNRESET, "the node closed the connection")
             self.heard_at = now
-            answered += self.conn.feed(chunk)
-            self.conn.answered.clear()
+            self.conn.feed(chunk)
             if self.conn.resend:
                 self._write(b"".join(self.conn.resend))
                 self.conn.resend.clear()
             if len(chunk) < _CHUNK and not self._secure:
-                return answered
+                return self.take_answered()
+
+    def take_answered(self) -> list[_Asked]:
+        """What has an outcome that was not counted yet."""
+        answered = list(self._answered)
+        self._answered.clear()
+        return answered
 
     def await_reply(self, seconds: float) -> list[_Asked]:
         """The same, once anything comes within some seconds."""
@@ -222,7 +227,8 @@ class RedlockThreads(MastersRuntime, ThreadRuntime):
         if link.incarnation is not None:
             self._incarnations.heard(link.index, link.incarnation, link.heard_at)
         self._lost(link.index, fault)
-        for request in link.conn.fail(fault):
+        link.conn.fail(fault)
+        for request in link.take_answered():
             self._take(link.index, request.question, request.outcome)
 
     # Nodes ------------------------------------------------------------------------------------------------------
@@ -276,7 +282,7 @@ class RedlockThreads(MastersRuntime, ThreadRuntime):
             link = _NodeLink(self._endpoints[index], index, timeout, first=first)
             link.incarnation, owed = self._met(index, link.ask(self._probe, timeout))
             link.learn(timeout)
-            link.call_many(owed, timeout)
+            link.exchange(owed, timeout)
             link.heard_at = self.now()
             self._links[id(link)] = link
             self._idle[index].append(link)

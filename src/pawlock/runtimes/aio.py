@@ -6,25 +6,25 @@ import asyncio
 import contextlib
 import inspect
 import logging
-import random
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
+from pawlock.core.protocol.faults import or_raise
+from pawlock.core.protocol.names import part_of_holder
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
-from pawlock.runtimes.shared import Identity, locate, now, secret
+from pawlock.errors import PawlockError
+from pawlock.runtimes.shared import Routed, secret
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.mux import Mux, ask_async, open_mux, retrieve
+from pawlock.transport.mux import Mux, ask_async, open_mux
 from pawlock.transport.replicas import ReplicaPool
 from pawlock.transport.route import Route
-from pawlock.transport.wire import Handshake
 
-__all__ = ["AsyncioRuntime", "LocalWaiter", "outcome_of", "shared"]
+__all__ = ["AsyncioRuntime", "LocalWaiter", "shared"]
 
 T = TypeVar("T")
 
@@ -62,14 +62,9 @@ class LocalWaiter:
         woken, self._woken = self._woken, None
         return False if woken is None else woken
 
-    def rest(self, timeout: float | None) -> bool | Awaitable[object]:
-        """``park`` without a coroutine of its own where nothing limits it."""
-        if timeout is not None:
-            return self.park(timeout)
-        if self._woken is not None:
-            return True
-        self._future = self._loop.create_future()
-        return self._future
+    def rest(self, timeout: float | None) -> Awaitable[object]:
+        """See ``Parker``."""
+        return self.park(timeout)
 
     def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
         """Wake the local waiter."""
@@ -83,60 +78,41 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class AsyncioRuntime:
+class AsyncioRuntime(Routed):
     """See ``pawlock.core.protocol.runtime.Runtime``. Belongs to one event loop.
 
     Args:
         loop: The loop.
         route: Where requests go.
-        prefix: What the wake-up channels of this client begin with.
+        wake_prefix: What the wake-up channels of this client begin with.
     """
 
-    @property
-    def fence_strength(self) -> str:
-        """See ``Runtime``."""
-        return "server"
+    recheck_after: float | None = None
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, route: Route, prefix: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, route: Route, wake_prefix: str) -> None:
+        super().__init__(route, wake_prefix)
+        route.begin(self)
         self.loop = loop
-        self._route = route
-        self._route.begin(self)
         self._thread = threading.get_ident()
-        self._prefix = prefix
-        self._identity = Identity()
         # The one on which its tasks listen, and all.
         self._mux: Mux | None = None
         self._muxes: dict[Address, Mux] = {}
         self._opening: dict[Address, asyncio.Task[Mux]] = {}
         self._replica_pool = ReplicaPool()
-        self._served = False
-        self._waiters: dict[str, LocalWaiter] = {}
-        # Who waits for what another program publishes, by its channel.
-        self._ears: dict[str, set[LocalWaiter]] = {}
+        # Who waits for a message, by its token or channel; "": who only sleeps.
+        self._waiters: dict[str, set[LocalWaiter]] = {}
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
-        self._closing = False
-        self._ending = False
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._sleepers: set[LocalWaiter] = set()
-        self.recheck_after: float | None = None
-        self.on_move: Callable[[], object] | None = None
         # The task itself, which cannot be used again while a lease refers to it.
         self.who: Callable[[], Hashable] = asyncio.current_task
-        self._suffix = lru_cache(maxsize=1024)(self._identity.suffix)
-        self.now = now
-        self.random: Callable[[], float] = random.SystemRandom().random
+        self._part = lru_cache(maxsize=1024)(part_of_holder)
 
     # Small things -----------------------------------------------------------------------------------------------
 
     def new_token(self) -> str:
         """See ``Runtime``."""
         task = asyncio.current_task()
-        return secret() + self._suffix(task.get_name() if task is not None else "loop")
-
-    def mutex(self) -> AbstractContextManager[object]:
-        """See ``Runtime``."""
-        # One loop is one thread; a lock of C costs less than a context that does nothing in Python.
-        return threading.RLock()
+        return secret() + self._whose + self._part(task.get_name() if task is not None else "loop")
 
     def parker(self) -> Parker:
         """See ``Runtime``."""
@@ -162,19 +138,21 @@ class AsyncioRuntime:
         mux = self._muxes.get(address)
         if mux is not None and not mux.dead:
             return mux
-        if self._ending:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._check_going()
         opening = self._opening.get(address)
         if opening is None or opening.done():
             opening = self.loop.create_task(self._open(address, max(timeout, 0.25)), name="pawlock-connect")
-            opening.add_done_callback(retrieve)
+            opening.add_done_callback(_retrieve)
             self._opening[address] = opening
         mux = await shared(opening)
-        if self._ending:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._check_going()
         return mux
 
     async def _open(self, address: Address, timeout: float) -> Mux:
+        if not self._served:
+            # Starting the embedded server must not stop the loop.
+            with contextlib.suppress(PawlockError):
+                await asyncio.to_thread(self._route.find)
         endpoint = await self._route.locate(address, timeout)
         mux = self._muxes[address] = await self._open_to(endpoint, partial(self._ended, address), timeout)
         if self._ending:
@@ -187,25 +165,14 @@ class AsyncioRuntime:
         return mux
 
     async def _open_to(self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float) -> Mux:
-        mux = Mux(self.loop, self._wake, ended)
-        handshake = Handshake(self._prefix + secret(), endpoint, first=not self._served)
-        try:
-            async with asyncio.timeout(timeout * 2):
-                await open_mux(endpoint, mux, handshake, timeout)
-        except TimeoutError:
-            text = f"{endpoint.shown}: no connection within {timeout * 2:.3g} s"
-            raise Fault(FaultKind.UNREACHABLE, text) from None
-        return mux
+        make = partial(Mux, self.loop, self._wake, ended)
+        return await open_mux(endpoint, make, self._wake_prefix + secret(), timeout, first=not self._served)
 
-    def _wake(self, token: str, wakeup: Wakeup) -> None:
-        waiter = self._waiters.get(token)
-        if token in self._ears:
-            for ear in self._ears[token]:
-                ear.unpark()
-        elif waiter is not None:
+    def _wake(self, word: str, wakeup: Wakeup) -> None:
+        for waiter in self._waiters.get(word, ()):
             waiter.unpark(wakeup)
-        else:
-            self._early[token] = wakeup
+        if word not in self._waiters:
+            self._early[word] = wakeup
             if len(self._early) > _KEPT_MESSAGES:
                 self._early.popitem(last=False)
 
@@ -215,56 +182,31 @@ class AsyncioRuntime:
         if self._mux is mux:
             self._mux = None
             # Messages may have been missed: every waiter asks.
-            for waiter in self._waiters.values():
-                waiter.unpark(False)
+            for word in self._waiters:
+                if word:
+                    self._stir(word)
 
-    @property
-    def several(self) -> bool:
-        """See ``Carrier``."""
-        return self._route.several
+    def _stir(self, word: str) -> None:
+        """Wake who waits for a message without one."""
+        for waiter in self._waiters.get(word, ()):
+            waiter.unpark(False)
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
         mux = self._mux
-        if mux is None or mux.dead or self._route.several:
+        if mux is None or mux.dead or self._several:
             return await self._route.call(call, timeout)
-        return await mux.ask(call, timeout)
-
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """See ``Runtime``."""
-        return await self._route.call_many(calls, timeout)
-
-    async def call_replicated(
-        self, calls: Sequence[Call], replicas: int, timeout: float
-    ) -> list[Acknowledged]:
-        """See ``Carrier``."""
-        return await self._route.call_replicated(calls, replicas, timeout)
-
-    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
-        """See ``Carrier``."""
-        return await self._route.key_for_each(key_of, timeout)
+        outcome = await mux.ask(call, timeout)
+        return outcome if type(outcome) is not Fault else or_raise(outcome)
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
-        if self._closing:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        early = self._early.pop(token, None)
-        if early is not None:
-            return early
-        if self._mux is None:
+        if self._mux is None and token not in self._early:
+            self._check_open()
             return None
-        if token in self._waiters:
-            # Before a service: its client asks again, since the connection broke on which it asked before.
-            self._waiters[token].unpark(False)
-        waiter = self._waiters[token] = LocalWaiter(self.loop)
-        try:
-            woken = await waiter.park(timeout)
-        finally:
-            if self._waiters.get(token) is waiter:
-                del self._waiters[token]
-        if self._closing:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        return woken or None
+        # Before a service: its client asks again, since the connection broke on which it asked before.
+        self._stir(token)
+        return await self._listen(token, timeout)
 
     async def hear(self, hears: tuple[str, str], seconds: float) -> None:
         """See ``Runtime``. A list can only be waited for on a connection that blocks, and this one is shared."""
@@ -272,34 +214,31 @@ class AsyncioRuntime:
         mux = self._mux
         if how != "publish" or mux is None or mux.dead or mux.channel == DEAF:
             await self.sleep(seconds)
-            return
-        mux.hear(where)
-        if self._early.pop(where, None) is not None:
-            # It came while this waiter asked.
-            return
-        ear = LocalWaiter(self.loop)
-        ears = self._ears.setdefault(where, set())
-        ears.add(ear)
-        try:
-            await self._rest(ear, seconds)
-        finally:
-            ears.discard(ear)
-            if not ears and self._ears.get(where) is ears:
-                del self._ears[where]
+        else:
+            mux.hear(where)
+            await self._listen(where, seconds)
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
-        await self._rest(LocalWaiter(self.loop), seconds)
+        await self._listen("", seconds)
 
-    async def _rest(self, local_waiter: LocalWaiter, seconds: float) -> None:
-        if not self._closing:
-            self._sleepers.add(local_waiter)
-            try:
-                await local_waiter.park(seconds)
-            finally:
-                self._sleepers.discard(local_waiter)
-        if self._closing:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+    async def _listen(self, word: str, timeout: float) -> Wakeup | None:
+        """Wait for a message, which may have come while its waiter asked; None if it does not come."""
+        self._check_open()
+        early = self._early.pop(word, None)
+        if early is not None:
+            return early
+        waiter = LocalWaiter(self.loop)
+        waiters = self._waiters.setdefault(word, set())
+        waiters.add(waiter)
+        try:
+            woken = await waiter.park(timeout)
+        finally:
+            waiters.discard(waiter)
+            if not waiters:
+                del self._waiters[word]
+        self._check_open()
+        return woken or None
 
     async def pause(self, seconds: float) -> None:
         """See ``Runtime``."""
@@ -319,43 +258,37 @@ class AsyncioRuntime:
             mux.close(Fault(FaultKind.UNANSWERED, f"the master moved to {shown}", maybe_applied=True))
         return bool(stale)
 
-    async def find(self, find: Callable[[], Endpoint]) -> Endpoint:
-        """See ``Nodes``."""
-        # Starting the embedded server must not stop the loop.
-        return locate(find) if self._served else await asyncio.to_thread(locate, find)
-
     async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> object:
         """See ``Nodes``."""
         return await ask_async(endpoint, words, timeout)
 
     async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
         """See ``Nodes``."""
-        return await (await self._mux_to(address, timeout)).ask(call, timeout)
+        return or_raise(await (await self._mux_to(address, timeout)).ask(call, timeout))
 
     async def send_groups(
-        self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Outcome | Fault]]:
+        self, groups: Mapping[Address, Sequence[Call]], replicas: int, timeout: float
+    ) -> dict[Address, list[Acknowledged]]:
         """See ``Nodes``."""
-        sent = [self._send_many(address, calls, timeout) for address, calls in groups.items()]
+        sent = [self._send_many(address, calls, replicas, timeout) for address, calls in groups.items()]
         return dict(zip(groups, await asyncio.gather(*sent), strict=True))
 
-    async def _send_many(self, address: Address, calls: list[Call], timeout: float) -> list[Outcome | Fault]:
-        try:
-            # Connecting may take longer: the maintenance has ends of leases to report meanwhile.
-            async with asyncio.timeout(timeout):
-                mux = await self._mux_to(address, timeout)
-        except TimeoutError:
-            return [Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")] * len(calls)
-        except Fault as fault:
-            return [fault] * len(calls)
-        return [await outcome_of(answer) for answer in mux.ask_many(calls, timeout)]
-
-    async def send_replicated(
+    async def _send_many(
         self, address: Address, calls: Sequence[Call], replicas: int, timeout: float
     ) -> list[Acknowledged]:
-        """See ``Nodes``: beside the shared connection, which must not block."""
-        find = partial(self._route.locate, address)
-        return await self._replica_pool.call(address, find, calls, replicas, timeout)
+        try:
+            # Connecting may take longer, and who asks has no more time.
+            async with asyncio.timeout(timeout):
+                mux = await self._mux_to(address, timeout)
+            if replicas:
+                # Beside the shared connection, which must not block.
+                return await self._replica_pool.call(mux.endpoint, calls, replicas, timeout)
+        except TimeoutError:
+            fault = Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")
+            return [(fault, 0)] * len(calls)
+        except Fault as fault:
+            return [(fault.bare(), 0)] * len(calls)
+        return [(outcome, 0) for outcome in await mux.exchange(calls, timeout)]
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
@@ -383,11 +316,9 @@ class AsyncioRuntime:
 
     def interrupt_waiters(self) -> None:
         """Wake every task that sleeps in a call of this client; their calls end with ``Fault`` CLOSED."""
-        self._closing = True
-        for waiter in self._waiters.values():
-            waiter.unpark(False)
-        for local_waiter in self._sleepers:
-            local_waiter.unpark(False)
+        self._closed = True
+        for word in self._waiters:
+            self._stir(word)
 
     async def shut_down(self) -> None:
         """Close the connection."""
@@ -399,13 +330,8 @@ class AsyncioRuntime:
             # Not `await task`: its end by cancellation and that of the caller's own task would be the same exception.
             if opening:
                 await asyncio.wait(opening)
-            for task in opening:
-                error = None if task.cancelled() else task.exception()
-                if error is not None and not isinstance(error, Fault):
-                    raise error
         finally:
             self._replica_pool.close()
-            self._route.close()
             muxes = list(self._muxes.values())
             # Also where the loop ends and cancels this: the leases that were just given back are to be free.
             # A connection may break meanwhile, and is then no longer this runtime's.
@@ -421,7 +347,7 @@ class AsyncioRuntime:
     def after_fork(self) -> None:
         """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""
         self._ending = True
-        self._replica_pool.abandon()
+        self._replica_pool = ReplicaPool()
         self._route.after_fork()
         self._mux = None
         self._muxes = {}
@@ -441,12 +367,10 @@ async def shared(attempt: asyncio.Task[T]) -> T:
     return attempt.result()
 
 
-async def outcome_of(answer: Awaitable[Outcome]) -> Outcome | Fault:
-    """What an answer brings."""
-    try:
-        return await answer
-    except Fault as fault:
-        return fault
+def _retrieve(attempt: asyncio.Future[Any]) -> None:
+    """Have asyncio not report an error that nobody waits for any more."""
+    if not attempt.cancelled():
+        attempt.exception()
 
 
 async def _reported(callback: Callable[[], object]) -> None:

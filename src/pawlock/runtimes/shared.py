@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import socket
 import string
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from pawlock.core.protocol.names import part_of_holder
-from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.errors import ConfigurationError, PawlockError
-from pawlock.topology.endpoint import Endpoint
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
+from pawlock.transport.route import Route
 
 __all__ = [
-    "Identity",
+    "Routed",
     "leave_signals_to_main",
     "living",
-    "locate",
     "now",
     "secret",
     "start_thread",
@@ -46,18 +46,68 @@ now: Callable[[], float] = (
 """Seconds on a clock that no wall clock moves; on Linux it also counts the time that the machine was suspended."""
 
 
-class Identity:
-    """Who this process is, as its tokens show it."""
+class Routed:
+    """What both runtimes have in common: who they are, and that requests go by a route.
 
-    __slots__ = ("host", "pid")
+    Args:
+        route: Where requests go.
+        wake_prefix: What the wake-up channels of this client begin with.
+    """
 
-    def __init__(self) -> None:
-        self.host: str = _UNSAFE.sub("_", socket.gethostname())[:64] or "unknown"
-        self.pid: int = os.getpid()
+    def __init__(self, route: Route, wake_prefix: str) -> None:
+        self._route = route
+        self._several: bool = route.several
+        self._wake_prefix = wake_prefix
+        self._identify()
+        # Whether it ever had a connection; whether nobody may wait any more; whether all of it ends.
+        self._served = False
+        self._closed = False
+        self._ending = False
+        self.on_move: Callable[[], object] | None = None
+        self.now = now
+        self.random: Callable[[], float] = random.SystemRandom().random
 
-    def suffix(self, part: str) -> str:
-        """The public part of a token: ``@host:pid/part``."""
-        return f"@{self.host}:{self.pid}/{part_of_holder(part)}"
+    def _identify(self) -> None:
+        """Learn who this process is, as its tokens show it: ``@host:pid/``, and who asks."""
+        host = _UNSAFE.sub("_", socket.gethostname())[:64] or "unknown"
+        self._whose: str = f"@{host}:{os.getpid()}/"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+
+    def _check_going(self) -> None:
+        if self._ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """See ``Runtime``."""
+        # Re-entrant: a finaliser may run while its thread has it.
+        return threading.RLock()
+
+    @property
+    def fence_strength(self) -> str:
+        """See ``Runtime``."""
+        return "server"
+
+    @property
+    def several(self) -> bool:
+        """See ``Carrier``."""
+        return self._several
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
+        """See ``Runtime``."""
+        return [outcome for outcome, _ in await self._route.send_all(calls, 0, timeout)]
+
+    async def call_replicated(
+        self, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """See ``Carrier``."""
+        return await self._route.send_all(calls, replicas, timeout)
+
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
+        """See ``Carrier``."""
+        return await self._route.key_for_each(key_of, timeout)
 
 
 def living(known: WeakValueDictionary[int, T]) -> list[T]:
@@ -88,14 +138,6 @@ def secret() -> str:
 if hasattr(os, "register_at_fork"):
     # Parent and child must never use the same token.
     os.register_at_fork(after_in_child=stock.clear)
-
-
-def locate(find: Callable[[], Endpoint]) -> Endpoint:
-    """Where the server is; starting the embedded one may fail, and then it cannot be reached."""
-    try:
-        return find()
-    except PawlockError as error:
-        raise Fault(FaultKind.UNREACHABLE, error.text, final=isinstance(error, ConfigurationError)) from error
 
 
 def start_thread(thread: threading.Thread) -> str:

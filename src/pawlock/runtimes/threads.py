@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import _thread
 import logging
-import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, ref
 
+from pawlock.core.protocol.names import part_of_holder
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import (
     DEAF,
     Acknowledged,
     Call,
     Fault,
-    FaultKind,
     Parker,
     Wakeup,
     suspended,
@@ -30,11 +28,9 @@ from pawlock.core.protocol.runtime import (
 from pawlock.core.protocol.runtime import run as finish
 from pawlock.errors import Reentered
 from pawlock.runtimes.shared import (
-    Identity,
+    Routed,
     leave_signals_to_main,
     living,
-    locate,
-    now,
     secret,
     start_thread,
 )
@@ -49,9 +45,6 @@ __all__ = ["ThreadRuntime", "run", "run_aside"]
 T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("pawlock.threads")
-
-MAX_CONNECTIONS = 1000
-"""Connections of one client, at most. A thread beyond it takes over the connection of an idle one, or waits."""
 
 
 class _Gate(threading.local):
@@ -158,12 +151,14 @@ class _Here:
 
     __slots__ = ("link", "links", "suffix", "who")
 
-    def __init__(self) -> None:
+    def __init__(self, whose: str) -> None:
+        thread = threading.current_thread()
         # The one on which it listens, and all.
         self.link: Link | None = None
         self.links: dict[Address, Link] = {}
-        self.who: object = None
-        self.suffix: str = ""
+        # Not the thread's number: the system gives that again to a later thread.
+        self.who: Hashable = _Who(thread)
+        self.suffix: str = whose + part_of_holder(thread.name)
 
 
 class _Local(threading.local):
@@ -172,64 +167,39 @@ class _Local(threading.local):
     Each look-up costs as much as a call, so a caller that needs several things of a thread looks once.
     """
 
-    def __init__(self) -> None:
-        self.here = _Here()
+    def __init__(self, whose: str) -> None:
+        self.here = _Here(whose)
 
 
-class ThreadRuntime:
-    """See ``pawlock.core.protocol.runtime.Runtime``.
+class ThreadRuntime(Routed):
+    """See ``pawlock.core.protocol.runtime.Runtime``."""
 
-    Args:
-        route: Where requests go.
-        wake_prefix: What the wake-up channels of this client begin with.
-    """
-
-    @property
-    def fence_strength(self) -> str:
-        """See ``Runtime``."""
-        return "server"
+    recheck_after: float | None = 1.0
 
     def __init__(self, route: Route, wake_prefix: str) -> None:
-        self._route = route
-        self._route.begin(self)
-        self._wake_prefix = wake_prefix
-        self._identity = Identity()
-        self._local = _Local()
+        super().__init__(route, wake_prefix)
+        route.begin(self)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Without a thread and a connection."""
+        self._local = _Local(self._whose)
         self._links: WeakValueDictionary[int, Link] = WeakValueDictionary()
         self._starting = threading.RLock()
-        self._served = False
         self._idle_lock = threading.Lock()
         self._idle_lock.acquire()
-        self._closed = False
         self._resting: dict[int, _ThreadParker] = {}
-        self._ending = False
         self._maintenance: threading.Thread | None = None
-        self.recheck_after: float | None = 1.0
-        self.on_move: Callable[[], object] | None = None
-        self.now = now
-        self.random: Callable[[], float] = random.SystemRandom().random
 
     # Small things -----------------------------------------------------------------------------------------------
 
     def new_token(self) -> str:
         """See ``Runtime``."""
-        here = self._local.here
-        if not here.suffix:
-            here.suffix = self._identity.suffix(threading.current_thread().name)
-        return secret() + here.suffix
+        return secret() + self._local.here.suffix
 
     def who(self) -> Hashable:
         """See ``Runtime``."""
-        here = self._local.here
-        if here.who is None:
-            # Not the thread's number: the system gives that again to a later thread.
-            here.who = _Who(threading.current_thread())
-        return here.who
-
-    def mutex(self) -> AbstractContextManager[object]:
-        """See ``Runtime``."""
-        # Re-entrant: a finaliser may run while its thread has it.
-        return threading.RLock()
+        return self._local.here.who
 
     def parker(self) -> Parker:
         """See ``Runtime``."""
@@ -244,21 +214,18 @@ class ThreadRuntime:
 
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``."""
-        self._held_link(timeout)
-
-    def _held_link(self, timeout: float) -> Link:
         here = self._local.here
         if here.link is None or here.link.dead:
             here.link = next((link for link in here.links.values() if not link.dead), None)
-        return here.link or self._link_to(finish(self._route.any_node(timeout)), timeout)
+        if here.link is None:
+            self._link_to(finish(self._route.any_node(timeout)), timeout)
 
     def _link_to(self, address: Address, timeout: float) -> Link:
         here = self._local.here
         link = here.links.get(address)
         if link is None or link.dead:
             here.links.pop(address, None)
-            if self._ending:
-                raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+            self._check_going()
             # Twenty milliseconds serve a script, but not a handshake on a busy machine.
             timeout = max(timeout, 0.25)
             link = self._connect_to(finish(self._route.locate(address, timeout)), timeout)
@@ -268,60 +235,26 @@ class ThreadRuntime:
         return link
 
     def _connect_to(self, endpoint: Endpoint, timeout: float) -> Link:
-        self._make_room()
         link = Link(endpoint, self._wake_prefix + secret(), timeout, first=not self._served)
         self._served = True
         self._links[id(link)] = link
         return link
 
-    def _make_room(self) -> None:
-        live = [link for link in living(self._links) if not link.dead]
-        if len(live) < MAX_CONNECTIONS:
-            return
-        for link in live:
-            if not link.busy:
-                # Its thread finds it closed, and connects anew.
-                link.interrupt()
-                return
-        text = f"all {MAX_CONNECTIONS} connections of this client are in use by waiting threads"
-        raise Fault(FaultKind.UNREACHABLE, text)
-
-    @property
-    def several(self) -> bool:
-        """See ``Carrier``."""
-        return self._route.several
-
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
         link = self._local.here.link
-        if link is None or link.dead or self._route.several:
+        if link is None or link.dead or self._several:
             return await self._route.call(call, timeout)
         return link.ask(call, timeout)
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """See ``Runtime``."""
-        return await self._route.call_many(calls, timeout)
-
-    async def call_replicated(
-        self, calls: Sequence[Call], replicas: int, timeout: float
-    ) -> list[Acknowledged]:
-        """See ``Carrier``."""
-        return await self._route.call_replicated(calls, replicas, timeout)
-
-    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
-        """See ``Carrier``."""
-        return await self._route.key_for_each(key_of, timeout)
-
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
-        if self._closed:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._check_open()
         link = self._local.here.link
         if link is None or link.dead:
             return None
         wakeup = link.wait(token, timeout)
-        if self._closed:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._check_open()
         return wakeup
 
     async def hear(self, hears: tuple[str, str], seconds: float) -> None:
@@ -344,8 +277,7 @@ class ThreadRuntime:
                 parker.rest(seconds)
         finally:
             self._resting.pop(id(parker), None)
-        if self._closed:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._check_open()
 
     async def pause(self, seconds: float) -> None:
         """See ``Runtime``."""
@@ -364,10 +296,6 @@ class ThreadRuntime:
             link.interrupt()
         return bool(stale)
 
-    async def find(self, find: Callable[[], Endpoint]) -> Endpoint:
-        """See ``Nodes``."""
-        return locate(find)
-
     async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> object:
         """See ``Nodes``."""
         return await ask_sync(endpoint, words, timeout)
@@ -377,26 +305,26 @@ class ThreadRuntime:
         return self._link_to(address, timeout).ask(call, timeout)
 
     async def send_groups(
-        self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Outcome | Fault]]:
+        self, groups: Mapping[Address, Sequence[Call]], replicas: int, timeout: float
+    ) -> dict[Address, list[Acknowledged]]:
         """See ``Nodes``."""
         # A node that has to be connected to first may be gone: it must not keep the others waiting.
         links = self._local.here.links
         order = sorted(groups, key=lambda address: address not in links or links[address].dead)
-        return {address: self._send_many(address, groups[address], timeout) for address in order}
+        return {
+            address: await self._send_many(address, groups[address], replicas, timeout) for address in order
+        }
 
-    def _send_many(self, address: Address, calls: list[Call], timeout: float) -> list[Outcome | Fault]:
-        try:
-            link = self._link_to(address, timeout)
-        except Fault as fault:
-            return [fault] * len(calls)
-        return link.call_many(calls, timeout)
-
-    async def send_replicated(
+    async def _send_many(
         self, address: Address, calls: Sequence[Call], replicas: int, timeout: float
     ) -> list[Acknowledged]:
-        """See ``Nodes``: the thread's own connection may block."""
-        return await ask_on(self._link_to(address, timeout), calls, replicas, timeout)
+        try:
+            link = self._link_to(address, timeout)
+            if replicas:
+                return await ask_on(link, calls, replicas, timeout)
+            return [(outcome, 0) for outcome in link.exchange(calls, timeout)]
+        except Fault as fault:
+            return [(fault.bare(), 0)] * len(calls)
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
@@ -424,8 +352,7 @@ class ThreadRuntime:
                 self._idle_lock.acquire(timeout=0.1)
         if self._ending:
             self._drain_replies()
-        self._local.here.link = None
-        self._local.here.links = {}
+        self._local.here = _Here(self._whose)
 
     async def idle(self, until: float | None) -> bool:
         """See ``Background``."""
@@ -454,7 +381,7 @@ class ThreadRuntime:
         if refused := start_thread(thread):
             # What can be reported must still be.
             log.warning("%s cannot start: %s", thread.name, refused)
-            _reported(callback, alone=False)
+            _reported(callback)
 
     # The end ----------------------------------------------------------------------------------------------------
 
@@ -480,7 +407,6 @@ class ThreadRuntime:
             self._drain_replies()
         for link in living(self._links):
             link.close()
-        self._route.close()
 
     def _drain_replies(self) -> None:
         """Wait for replies that are still outstanding; here nobody is left without an answer."""
@@ -494,28 +420,20 @@ class ThreadRuntime:
         """See ``Background``: no locks."""
         self._ending = True
         self.nudge()
-        self._route.close()
 
     def after_fork(self) -> None:
         """In the child: no thread and no connection of the parent is ours. Closing our copies leaves theirs open."""
         links = living(self._links)
-        self._links = WeakValueDictionary()
-        self._starting = threading.RLock()
-        self._local = _Local()
-        self._idle_lock = threading.Lock()
-        self._idle_lock.acquire()
+        self._identify()
+        self._begin()
         self._closed = False
-        self._resting = {}
-        self._maintenance = None
-        self._identity = Identity()
         self._route.after_fork()
         for link in links:
             link.close()
 
 
-def _reported(callback: Callable[[], object], *, alone: bool = True) -> None:
-    if alone:
-        leave_signals_to_main()
+def _reported(callback: Callable[[], object]) -> None:
+    leave_signals_to_main()
     try:
         callback()
     except Exception:

@@ -19,6 +19,7 @@ __all__ = [
     "read_ranges",
     "read_redirect",
     "slot_of",
+    "text_of",
 ]
 
 SLOTS = 16384
@@ -58,24 +59,14 @@ class SlotMap:
     Attributes:
         stale: True once something contradicted the map: it is to be loaded again.
         loaded_at: When it was loaded, on the runtime's clock.
+        masters: The nodes that serve slots, in order; none: it was never loaded.
     """
 
     def __init__(self) -> None:
         self.stale: bool = True
         self.loaded_at: float = float("-inf")
+        self.masters: tuple[Address, ...] = ()
         self._owners: list[Address | None] = [None] * SLOTS
-        self._ranges: list[Range] | None = None
-        self._masters: tuple[Address, ...] = ()
-
-    @property
-    def known(self) -> bool:
-        """Whether it was ever loaded."""
-        return bool(self._masters)
-
-    @property
-    def masters(self) -> tuple[Address, ...]:
-        """The nodes that serve slots, in order."""
-        return self._masters
 
     def owner(self, slot: int) -> Address | None:
         """The master of a slot, or None where nobody serves it."""
@@ -84,7 +75,6 @@ class SlotMap:
     def assign(self, slot: int, master: Address) -> None:
         """Take one redirection into account; more than one slot may have moved, so the map is stale."""
         self._owners[slot] = master
-        self._ranges = None
         self.stale = True
 
     def load(self, ranges: Iterable[Range], now: float) -> bool:
@@ -93,23 +83,14 @@ class SlotMap:
         Returns:
             True if a master of before serves nothing any more: another stands in for it, or it gave all away.
         """
-        ranges = list(ranges)
-        if ranges == self._ranges:
-            # Mostly nothing has moved, and a node was only busy: the map is not made again.
-            self.loaded_at = now
-            self.stale = False
-            return False
         owners: list[Address | None] = [None] * SLOTS
         masters: set[Address] = set()
         for first, last, master in ranges:
             owners[first : last + 1] = [master] * (last + 1 - first)
             masters.add(master)
-        gone = bool(set(self._masters) - masters)
-        self._owners, self._masters = owners, tuple(sorted(masters))
-        # Last: an assignment meanwhile has it made again.
-        self._ranges = ranges
-        self.loaded_at = now
-        self.stale = False
+        gone = bool(set(self.masters) - masters)
+        self._owners, self.masters = owners, tuple(sorted(masters))
+        self.loaded_at, self.stale = now, False
         return gone
 
 
@@ -126,7 +107,7 @@ def read_ranges(reply: Any, asked: str) -> list[Range]:
     try:
         ranges: list[Range] = []
         for row in reply:
-            host = _text(row[2][0]) if row[2][0] is not None else ""
+            host = text_of(row[2][0]) if row[2][0] is not None else ""
             # "?" stands for a node that is meant to have a host name and has none yet.
             if host != "?":
                 ranges.append(Range(int(row[0]), int(row[1]), (host or asked, int(row[2][1]))))
@@ -166,5 +147,6 @@ def read_redirect(text: str, asked: str) -> Redirect:
     return Redirect(kind == "ASK", int(slot), (host or asked, int(port)))
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """What a server sent, as text."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from pawlock.errors import ConfigurationError
 
-__all__ = ["ClusterNodes", "Endpoint", "Masters", "Place", "Sentinels", "Target", "check_files"]
+__all__ = ["ClusterNodes", "Endpoint", "Masters", "Place", "Sentinels", "Target", "check_files", "host_port"]
 
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _FOLDER = "ssl_ca_path"
@@ -35,6 +35,11 @@ def check_files(settings: Mapping[str, Any]) -> None:
             raise ConfigurationError(text) from None
 
 
+def host_port(host: str, port: int) -> str:
+    """A host and its port, as they stand in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """The address of one node.
@@ -53,10 +58,14 @@ class Endpoint:
     mode: str = "standalone"
     fixed: bool = True
 
+    @property
+    def where(self) -> str:
+        """Host and port, as they may be printed."""
+        return self.shown.split("/")[2]
+
     def at(self, host: str, port: int) -> Endpoint:
         """Another node that is reached in the same way."""
-        shown_host = f"[{host}]" if ":" in host else host
-        shown = f"{self.scheme}://{shown_host}:{port}/{self.settings.get('db', 0)}"
+        shown = f"{self.scheme}://{host_port(host, port)}/{self.settings.get('db', 0)}"
         return replace(self, shown=shown, settings={**self.settings, "host": host, "port": port})
 
 

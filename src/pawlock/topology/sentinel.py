@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-__all__ = ["View", "choose", "enough", "read_switch", "read_view"]
+from pawlock.topology.cluster import text_of
+
+__all__ = ["View", "choose", "enough", "fields_of", "read_switch", "read_view"]
 
 
 class View(NamedTuple):
@@ -23,21 +25,22 @@ class View(NamedTuple):
 
 
 def read_view(reply: Any) -> View:
-    """The answer to ``SENTINEL MASTER``: a map, or a list of fields and values before RESP3.
+    """The answer to ``SENTINEL MASTER``.
 
     Raises:
         ValueError: It is no such answer.
     """
-    fields: dict[str, str] = {}
-    pairs: Iterable[tuple[Any, Any]] = (
-        reply.items() if hasattr(reply, "items") else zip(reply[::2], reply[1::2], strict=False)
-    )
-    for key, value in pairs:
-        fields[_text(key)] = _text(value)
+    fields = fields_of(reply)
     try:
         return View(fields["ip"], int(fields["port"]), int(fields.get("config-epoch", "0")))
     except KeyError as missing:
         raise ValueError(f"a Sentinel's answer without {missing}") from None
+
+
+def fields_of(reply: Any) -> dict[str, str]:
+    """A map, or a list of fields and values, as it came before RESP3."""
+    pairs = reply.items() if hasattr(reply, "items") else zip(reply[::2], reply[1::2], strict=False)
+    return {text_of(key): text_of(value) for key, value in pairs}
 
 
 def choose(views: Iterable[View]) -> View:
@@ -53,7 +56,3 @@ def enough(views: int, sentinels: int) -> bool:
 def read_switch(message: bytes, service: str) -> bool:
     """Whether a ``+switch-master`` message is about this service."""
     return message.split(b" ", 1)[0].decode(errors="replace") == service
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -6,19 +6,21 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pawlock.errors import ConfigurationError
-from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, check_files
+from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, check_files, host_port
 from pawlock.topology.redlock import is_redlock, masters, split_url
 
 __all__ = ["parse_target", "parse_url"]
 
 _TLS_OPTIONS = frozenset(
-    {"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"},
+    {"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
 )
 _KNOWN = frozenset({"db", "username", "password", "client_name"})
 _SENTINEL_OPTIONS = frozenset({"sentinel_username", "sentinel_password"})
-_CERT_REQS = ("required", "optional", "none")
+_SEVERAL = ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+_SCHEMES = ("redis", "rediss", "unix", *_SEVERAL)
 _SENTINEL_PORT = 26379
 _PORT = 6379
+_CERT_REQS = ("required", "optional", "none")
 _WELL_KNOWN = "redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock:// or embedded://"
 
 
@@ -40,15 +42,22 @@ def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters:
     if is_redlock(url):
         return masters([parse_url(node) for node in split_url(url)])
     parts = _split(url)
-    secure = "rediss" if parts.scheme.startswith("rediss") else "redis"
-    if parts.scheme in ("redis+sentinel", "rediss+sentinel"):
-        return _sentinels(parts, secure)
-    if parts.scheme in ("redis+cluster", "rediss+cluster"):
-        return _cluster(parts, secure)
-    settings = _options(parts, frozenset())
-    _put_login(settings, parts)
-    shown = _unix(parts, settings) if parts.scheme == "unix" else _network(parts, settings)
-    return Endpoint(parts.scheme, shown, settings)
+    scheme, _, several = parts.scheme.partition("+")
+    settings = _options(parts, _SENTINEL_OPTIONS if several == "sentinel" else frozenset[str]())
+    if several == "sentinel":
+        return _sentinels(parts, scheme, settings)
+    if several == "cluster":
+        return _cluster(parts, scheme, settings)
+    if scheme == "unix":
+        return _unix(parts, settings)
+    listed = parts.netloc.rpartition("@")[2]
+    if "," in listed:
+        raise ConfigurationError(
+            f"the URL of {scheme}:// has several hosts: use redis+sentinel://, redis+cluster:// or redlock://"
+        )
+    if path := parts.path.strip("/"):
+        settings["db"] = _db(path)
+    return Endpoint(scheme, "", settings).at(*_address(listed, "localhost", _PORT))
 
 
 def parse_url(url: str) -> Endpoint:
@@ -76,41 +85,21 @@ def _split(url: str) -> SplitResult:
         raise ConfigurationError(
             "the URL has an invalid host: percent-encode special characters in the password"
         ) from None
-    known = (
-        "redis",
-        "rediss",
-        "unix",
-        "redis+sentinel",
-        "rediss+sentinel",
-        "redis+cluster",
-        "rediss+cluster",
-    )
-    if parts.scheme not in known:
+    if parts.scheme not in _SCHEMES:
         what = f"unknown scheme {parts.scheme[:20]!r}" if "://" in url else "the URL has no scheme"
         raise ConfigurationError(f"{what}: use {_WELL_KNOWN}")
     return parts
 
 
-def _put_login(settings: dict[str, Any], parts: SplitResult) -> None:
-    login, at, _ = parts.netloc.rpartition("@")
-    username, colon, password = login.partition(":")
-    if at and username:
-        settings["username"] = unquote(username)
-    if at and colon:
-        settings["password"] = unquote(password)
+def _unix(parts: SplitResult, settings: dict[str, Any]) -> Endpoint:
+    path = unquote((parts.hostname or "") + parts.path)
+    if path in ("", "/"):
+        raise ConfigurationError("a unix:// URL needs the path of the socket: unix:///run/redis/redis.sock")
+    return Endpoint("unix", f"unix://{path}?db={settings.get('db', 0)}", {**settings, "path": path})
 
 
-# Several nodes ------------------------------------------------------------------------------------------------
-
-
-def _sentinels(parts: SplitResult, scheme: str) -> Sentinels:
-    settings = _options(parts, _SENTINEL_OPTIONS)
-    own = {
-        word: settings.pop(f"sentinel_{word}")
-        for word in ("username", "password")
-        if f"sentinel_{word}" in settings
-    }
-    _put_login(settings, parts)
+def _sentinels(parts: SplitResult, scheme: str, settings: dict[str, Any]) -> Sentinels:
+    own = {key.partition("_")[2]: settings.pop(key) for key in _SENTINEL_OPTIONS & set(settings)}
     addresses = _addresses(parts, _SENTINEL_PORT)
     service, _, db = unquote(parts.path).strip("/").partition("/")
     if "@" in service:
@@ -122,97 +111,52 @@ def _sentinels(parts: SplitResult, scheme: str) -> Sentinels:
         )
     if db:
         settings["db"] = _db(db)
-    tls = {key: value for key, value in settings.items() if key in _TLS_OPTIONS}
+    own |= {key: value for key, value in settings.items() if key in _TLS_OPTIONS}
     nodes = tuple(
-        Endpoint(
-            scheme,
-            f"sentinel {_host_port(host, port)}",
-            {**tls, **own, "host": host, "port": port},
-            "sentinel",
-        )
-        for host, port in addresses
+        Endpoint(scheme, f"sentinel {host_port(*one)}", {**own, "host": one[0], "port": one[1]}, "sentinel")
+        for one in addresses
     )
-    listed = ",".join(_host_port(host, port) for host, port in addresses)
+    listed = ",".join(host_port(*address) for address in addresses)
     shown = f"{parts.scheme}://{listed}/{service}?db={settings.get('db', 0)}"
     return Sentinels(service, nodes, Endpoint(scheme, shown, settings, fixed=False), shown)
 
 
-def _cluster(parts: SplitResult, scheme: str) -> ClusterNodes:
-    settings = _options(parts, frozenset())
-    _put_login(settings, parts)
+def _cluster(parts: SplitResult, scheme: str, settings: dict[str, Any]) -> ClusterNodes:
     addresses = _addresses(parts, _PORT)
     path = parts.path.strip("/")
-    if settings.get("db", 0) or (path and _db(path)):
+    if settings.pop("db", 0) or (path and _db(path)):
         raise ConfigurationError("a cluster has only db 0: remove the db from the URL")
-    settings.pop("db", None)
     model = Endpoint(scheme, "", settings, "cluster", fixed=False)
-    listed = ",".join(_host_port(host, port) for host, port in addresses)
-    return ClusterNodes(tuple(model.at(host, port) for host, port in addresses), f"{parts.scheme}://{listed}")
+    listed = ",".join(host_port(*address) for address in addresses)
+    return ClusterNodes(tuple(model.at(*address) for address in addresses), f"{parts.scheme}://{listed}")
 
 
 def _addresses(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
-    listed = parts.netloc.rpartition("@")[2]
     found: list[tuple[str, int]] = []
+    what = f"the URL of {parts.scheme}:// "
     if parts.path.startswith("//"):
         raise ConfigurationError(
-            f"the URL of {parts.scheme}:// has a scheme inside: one scheme serves all nodes, "
-            f"{parts.scheme}://host1:port,host2:port"
+            f"{what}has a scheme inside: one scheme serves all nodes, {parts.scheme}://host1:port,host2:port"
         )
-    for text in listed.split(","):
-        if not text.strip():
-            raise ConfigurationError(
-                f"the URL of {parts.scheme}:// has an empty address: write host1:port,host2:port"
-            )
-        one = urlsplit(f"//{text.strip()}")
-        address = unquote(one.hostname or ""), _port(one) or default_port
+    for text in parts.netloc.rpartition("@")[2].split(","):
+        address = _address(text.strip(), "", default_port)
         if not address[0]:
-            raise ConfigurationError(
-                f"the URL of {parts.scheme}:// has an address without a host: write host1:port,host2:port"
-            )
+            raise ConfigurationError(f"{what}has an address without a host: write host1:port,host2:port")
         if address in found:
-            raise ConfigurationError(f"the URL of {parts.scheme}:// names {_host_port(*address)} twice")
+            raise ConfigurationError(f"{what}names {host_port(*address)} twice")
         found.append(address)
     return found
 
 
-def _host_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-# One node -----------------------------------------------------------------------------------------------------
-
-
-def _port(parts: SplitResult) -> int | None:
+def _address(text: str, default_host: str, default_port: int) -> tuple[str, int]:
+    one = urlsplit(f"//{text}")
     try:
-        port = parts.port
+        port = one.port
     except ValueError:
-        raise ConfigurationError("the port of the URL must be a number from 1 to 65535") from None
+        port = 0
     if port == 0:
-        raise ConfigurationError("the port of the URL must be 1 to 65535, got 0")
-    return port
-
-
-def _network(parts: SplitResult, settings: dict[str, Any]) -> str:
-    if "," in parts.netloc.rpartition("@")[2]:
-        raise ConfigurationError(
-            f"the URL of {parts.scheme}:// has several hosts: use redis+sentinel://, redis+cluster:// or redlock://"
-        )
-    port = _port(parts)
-    host = unquote(parts.hostname or "localhost")
-    path = parts.path.strip("/")
-    if path:
-        settings["db"] = _db(path)
-    settings["host"] = host
-    settings["port"] = port or _PORT
-    return f"{parts.scheme}://{_host_port(host, settings['port'])}/{settings.get('db', 0)}"
-
-
-def _unix(parts: SplitResult, settings: dict[str, Any]) -> str:
-    path = unquote((parts.hostname or "") + parts.path)
-    if not path or path == "/":
-        raise ConfigurationError("a unix:// URL needs the path of the socket: unix:///run/redis/redis.sock")
-    settings["path"] = path
-    return f"unix://{path}?db={settings.get('db', 0)}"
+        raise ConfigurationError("the port of the URL must be a number from 1 to 65535")
+    return unquote(one.hostname or default_host), port or default_port
 
 
 def _db(text: str) -> int:
@@ -228,12 +172,11 @@ def _db(text: str) -> int:
 
 
 def _options(parts: SplitResult, more: frozenset[str]) -> dict[str, Any]:
+    """What stands behind the question mark, and the login."""
     settings: dict[str, Any] = {}
     if parts.fragment:
         raise ConfigurationError("the URL has a '#': percent-encode it as %23 if it belongs to the password")
-    allowed = _KNOWN | more
-    if parts.scheme.startswith("rediss"):
-        allowed |= _TLS_OPTIONS
+    allowed = _KNOWN | more | (_TLS_OPTIONS if parts.scheme.startswith("rediss") else frozenset[str]())
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key not in allowed:
             known = ", ".join(sorted(_KNOWN | more | _TLS_OPTIONS))
@@ -244,6 +187,12 @@ def _options(parts: SplitResult, more: frozenset[str]) -> dict[str, Any]:
             raise ConfigurationError(f"option {key!r} appears twice in the URL")
         settings[key] = _option(key, value)
     check_files(settings)
+    login, at, _ = parts.netloc.rpartition("@")
+    username, colon, password = login.partition(":")
+    if at and username:
+        settings["username"] = unquote(username)
+    if at and colon:
+        settings["password"] = unquote(password)
     return settings
 
 

@@ -6,14 +6,15 @@ is another's.
 
 Error replies carry no id. They come in the order of the requests, so it is known whose they are once as many have come
 as requests are under way, or as stand before the next that is answered with its id. Where the numbers differ, a reply
-was lost, and none of these requests gets any: each counts as unanswered.
+was lost, and none of these requests gets any: each counts as unanswered. A command that is the oldest takes the next
+error.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
 from pawlock.transport.wire import (
@@ -27,9 +28,12 @@ from pawlock.transport.wire import (
     word_of,
 )
 
-__all__ = ["Conn", "Request"]
+__all__ = ["Conn", "Request", "Words"]
 
-_SUBSCRIPTIONS = (b"subscribe", b"unsubscribe")
+Words: TypeAlias = tuple[bytes, ...]
+"""A command and its arguments."""
+
+_SUBSCRIPTIONS = (b"SUBSCRIBE", b"UNSUBSCRIBE")
 _KEPT_MESSAGES = 1024
 """The others are for waiters that gave up; a lost message is only a lost hint."""
 
@@ -37,23 +41,22 @@ _KEPT_MESSAGES = 1024
 class Request:
     """A request under way.
 
-    Args:
+    Attributes:
         call: The script that runs; None for a command.
         word: By what its reply is known.
-
-    Attributes:
         outcome: What came of it; ``NOTHING`` while it is under way. Of a script an outcome or a ``Fault``; of a command
-            the reply as it is, be it an error. Who sets it gives the request up: its reply is dropped.
+            the reply as it is, be it an error.
+        taught: Whether it was sent again with its text.
     """
 
-    __slots__ = ("call", "outcome", "taught", "word")
+    call: Call | None = None
+    word: bytes = b""
+    outcome: Any = NOTHING
+    taught: bool = False
 
-    def __init__(self, call: Call | None, word: bytes) -> None:
-        self.call: Call | None = call
-        self.word: bytes = word
-        self.outcome: Any = NOTHING
-        # Whether it was sent again with its text.
-        self.taught: bool = False
+    def answer(self, outcome: Any) -> None:
+        """Note what came of it."""
+        self.outcome = outcome
 
 
 R = TypeVar("R", bound=Request)
@@ -62,24 +65,18 @@ R = TypeVar("R", bound=Request)
 class Conn(Generic[R]):
     """What is under way on a connection. Used by one thread or loop at a time.
 
-    Args:
-        make: Makes a request of a call and the word by which its reply is known.
-
     Attributes:
         pending: The requests under way, in the order in which they are sent.
-        answered: Those that have an outcome of which the caller has not told anybody; it clears the list then.
         messages: The pushes that nobody asked for, for the caller to take.
         resend: What the caller is to send, behind all that it was given before: texts of scripts.
         over: Why the connection serves no more, once the server said so.
     """
 
-    def __init__(self, make: Callable[[Call | None, bytes], R]) -> None:
+    def __init__(self) -> None:
         self.pending: deque[R] = deque()
-        self.answered: list[R] = []
         self.messages: deque[Any] = deque(maxlen=_KEPT_MESSAGES)
         self.resend: list[bytes] = []
         self.over: Fault | None = None
-        self._make = make
         self._rid: int = FIRST_RID
         # Error replies of which it is not known yet whose they are.
         self._errors: list[Any] = []
@@ -87,54 +84,58 @@ class Conn(Generic[R]):
         self._feed = reader.feed
         self._gets = reader.gets
 
-    def send(self, call: Call) -> tuple[R, bytes]:
-        """A request, and its bytes."""
+    def send(self, call: Call, request: R) -> bytes:
+        """The bytes of a request, which is under way from now on."""
         self._rid = rid = self._rid + 1
-        word = b"%d" % rid
-        request = self._make(call, word)
+        request.call = call
+        request.word = word = b"%d" % rid
         self.pending.append(request)
-        return request, b"".join((call[0].evalsha, call[1], b"$10\r\n", word, b"\r\n"))
+        return b"".join((call[0].evalsha, call[1], b"$10\r\n", word, b"\r\n"))
 
-    def command(self, *words: bytes) -> tuple[R, bytes]:
-        """The same for a command, which echoes nothing: it gets the next reply that is no script's.
+    def put(self, what: Sequence[Call | Words], requests: Sequence[R]) -> bytes:
+        """The same for several scripts and commands. A command echoes nothing: it gets the next reply of no script.
 
         A subscription gets what confirms its channel.
         """
-        subscribes = words[0].lower() in _SUBSCRIPTIONS
-        request = self._make(None, words[1] if subscribes else b"")
-        self.pending.append(request)
-        return request, pack(*words)
+        data: list[bytes] = []
+        for one, request in zip(what, requests, strict=True):
+            if isinstance(one, Call):
+                data.append(self.send(one, request))
+                continue
+            if one[0] in _SUBSCRIPTIONS:
+                request.word = one[1]
+            self.pending.append(request)
+            data.append(pack(*one))
+        return b"".join(data)
 
-    def feed(self, data: bytes) -> list[R]:
-        """Take what came; returns ``answered``. Whatever it raises, ``fail`` returns all that anybody waits for."""
+    def feed(self, data: bytes) -> None:
+        """Take what came, and answer the requests whose replies it has."""
         self._feed(data)
-        pending, answered = self.pending, self.answered
+        pending = self.pending
         while (reply := self._gets()) is not NOTHING:
-            if type(reply) is list and pending and not self._errors and reply[1:2] == [pending[0].word]:
+            if pending and not self._errors and reply.__class__ is list and reply[1:2] == [pending[0].word]:
                 # Nearly always: the same as below, in fewer steps.
                 request = pending[0]
-                if request.outcome is NOTHING:
-                    request.outcome = reply if request.call is None else request.call.answer(reply)
-                    answered.append(request)
+                request.answer(reply if request.call is None else request.call.answer(reply))
                 pending.popleft()
             elif type(reply) is PushNotification:
                 self._push(reply)
             elif isinstance(reply, ReplyError):
                 self._errors.append(reply)
-                if len(self._errors) >= len(pending):
-                    self._settle(len(pending))
+                # The oldest alone, where that is a command.
+                count = 1 if pending and pending[0].call is None else len(pending)
+                if len(self._errors) >= count:
+                    self._settle(count)
             else:
                 self._match(reply, word_of(reply))
-        return self.answered
 
-    def fail(self, fault: Fault) -> list[R]:
-        """The connection is over, and so is what is under way; returns ``answered``."""
+    def fail(self, fault: Fault) -> None:
+        """The connection is over, and so is what is under way."""
         while self.pending:
             self._answer(fault)
-        return self.answered
 
     def _push(self, push: Any) -> None:
-        if push[0] in _SUBSCRIPTIONS:
+        if push[0].upper() in _SUBSCRIPTIONS:
             self._match(push, push[1])
         else:
             self.messages.append(push)
@@ -160,7 +161,7 @@ class Conn(Generic[R]):
                 self._refuse(request, request.call, str(errors[index]))
 
     def _refuse(self, request: R, call: Call, text: str) -> None:
-        if text.startswith("NOSCRIPT") and not request.taught and request.outcome is NOTHING:
+        if text.startswith("NOSCRIPT") and not request.taught:
             request.taught = True
             self._rid = rid = self._rid + 1
             request.word = b"%d" % rid
@@ -173,9 +174,6 @@ class Conn(Generic[R]):
         self._answer(fault)
 
     def _answer(self, outcome: Any) -> None:
-        """End the oldest request; at any time it is in one of the two lists."""
-        request = self.pending[0]
-        if request.outcome is NOTHING:
-            request.outcome = outcome
-            self.answered.append(request)
+        """End the oldest request: before it is told, it is not forgotten."""
+        self.pending[0].answer(outcome)
         self.pending.popleft()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
 from pawlock.errors import ConfigurationError, NotSupported
-from pawlock.topology.endpoint import ClusterNodes, Endpoint, Sentinels
-from pawlock.transport.connect import endpoint_of, kept_settings
+from pawlock.topology.endpoint import ClusterNodes, Endpoint, Sentinels, check_files
 
-__all__ = ["target_of"]
+__all__ = ["endpoint_of", "target_of"]
+
+_ADDRESS = frozenset({"host", "path", "port"})
+_LOGIN = frozenset({"client_name", "credential_provider", "db", "password", "username"})
+_SOCKET = frozenset({"socket_keepalive", "socket_keepalive_options", "socket_type"})
 
 
 def target_of(client: object) -> Endpoint | Sentinels | ClusterNodes:
@@ -26,7 +29,7 @@ def target_of(client: object) -> Endpoint | Sentinels | ClusterNodes:
                 "fakeredis does not support pawlock's scripts and messages: use pawlock_sim, the fixture for pytest, "
                 "or pawlock.testing.Sim, which run pawlock's own scripts without a server"
             )
-    names = {cls.__name__ for cls in type(client).__mro__}
+    names = _names(type(client))
     if names & {"RedisCluster", "ValkeyCluster"}:
         return _cluster(client)
     if "Sentinel" in names:
@@ -38,6 +41,33 @@ def target_of(client: object) -> Endpoint | Sentinels | ClusterNodes:
     return endpoint_of(client)
 
 
+def endpoint_of(client: object) -> Endpoint:
+    """The one server that a client of redis-py or valkey-py leads to, sync or asyncio.
+
+    Raises:
+        ConfigurationError: It is not such a client (a pipeline, a connection, …).
+        NotSupported: A cluster or Sentinel client, which is more than one server.
+    """
+    kind, names = type(client).__name__, _names(type(client))
+    pool = getattr(client, "connection_pool", None)
+    if names & {"RedisCluster", "ValkeyCluster", "ClusterPipeline"} or "Sentinel" in type(pool).__name__:
+        raise NotSupported("a client of a cluster or of Sentinels is not one server")
+    if names & {"Pipeline", "PubSub", "Monitor"}:
+        raise ConfigurationError(f"a {kind} is not a client: pass the Redis object that created it")
+    found = getattr(pool, "connection_kwargs", None)
+    if pool is None or not isinstance(found, dict):
+        raise ConfigurationError(
+            f"cannot connect with a {kind}: "
+            "pass a URL, or a Redis or Valkey client (redis-py, valkey-py; sync or asyncio)"
+        )
+    scheme = _scheme(getattr(pool, "connection_class", object))
+    kept = _kept(cast("dict[str, Any]", found), scheme)
+    check_files(kept)
+    if "path" in kept:
+        return Endpoint("unix", f"unix://{kept['path']}?db={kept.get('db', 0)}", kept)
+    return Endpoint(scheme, "", kept).at(kept.get("host", "localhost"), kept.get("port", 6379))
+
+
 def _cluster(client: Any) -> ClusterNodes:
     manager = getattr(client, "nodes_manager", None)
     if manager is None:
@@ -47,19 +77,14 @@ def _cluster(client: Any) -> ClusterNodes:
             "a cluster client with address_remap is not supported: use redis+cluster:// with reachable addresses"
         )
     found: Mapping[str, Any] = manager.connection_kwargs
-    secure = bool(found.get("ssl")) or _is_tls(found.get("connection_class"))
-    settings = {key: value for key, value in kept_settings(found, secure=secure).items() if key not in _PLACE}
-    model = Endpoint("rediss" if secure else "redis", "", settings, "cluster", fixed=False)
+    scheme = "rediss" if found.get("ssl") else _scheme(found.get("connection_class"))
+    model = Endpoint(scheme, "", _kept(found, scheme, _ADDRESS | {"db"}), "cluster", fixed=False)
     # Those that it was given, and those that it found: any of them may be down when it is needed.
-    known = dict.fromkeys(
-        [*_addresses(manager.startup_nodes), *_addresses(getattr(manager, "nodes_cache", {}))]
-    )
-    listed = ",".join(model.at(*address).shown.split("/")[2] for address in known)
-    scheme = "rediss+cluster" if secure else "redis+cluster"
-    return ClusterNodes(tuple(model.at(*address) for address in known), f"{scheme}://{listed}")
-
-
-_PLACE = frozenset({"db", "host", "path", "port"})
+    known = dict.fromkeys([
+        *_addresses(manager.startup_nodes), *_addresses(getattr(manager, "nodes_cache", {}))
+    ])  # fmt: skip
+    nodes = tuple(model.at(*address) for address in known)
+    return ClusterNodes(nodes, f"{scheme}+cluster://{','.join(node.where for node in nodes)}")
 
 
 def _addresses(nodes: Any) -> Iterable[tuple[str, int]]:
@@ -70,27 +95,36 @@ def _addresses(nodes: Any) -> Iterable[tuple[str, int]]:
 def _sentinels(pool: Any) -> Sentinels:
     if not pool.is_master:
         raise ConfigurationError("a client of replicas cannot hold locks: pass sentinel.master_for(…)")
-    secure = _is_tls(pool.connection_class)
-    settings = {
-        k: v for k, v in kept_settings(pool.connection_kwargs, secure=secure).items() if k not in _ADDRESS
+    scheme = _scheme(pool.connection_class)
+    settings = _kept(pool.connection_kwargs, scheme, _ADDRESS)
+    nodes = [endpoint_of(client) for client in pool.sentinel_manager.sentinels]
+    listed = ",".join(node.where for node in nodes)
+    shown = f"{scheme}+sentinel://{listed}/{pool.service_name}?db={settings.get('db', 0)}"
+    found = tuple(
+        Endpoint(node.scheme, f"sentinel {node.where}", _kept(node.settings, node.scheme, {"db"}), "sentinel")
+        for node in nodes
+    )
+    return Sentinels(pool.service_name, found, Endpoint(scheme, shown, settings, fixed=False), shown)
+
+
+def _kept(found: Mapping[str, Any], scheme: str, without: Collection[str] = ()) -> dict[str, Any]:
+    """What pawlock takes of a client's settings: address, login and, where it speaks TLS, its options."""
+    kept = {
+        key: value
+        for key, value in found.items()
+        if value is not None
+        and key not in without
+        and (key in _ADDRESS | _LOGIN | _SOCKET or (scheme == "rediss" and key.startswith("ssl_")))
     }
-    nodes = tuple(_sentinel(client) for client in pool.sentinel_manager.sentinels)
-    listed = ",".join(node.shown.removeprefix("sentinel ") for node in nodes)
-    scheme = "rediss+sentinel" if secure else "redis+sentinel"
-    shown = f"{scheme}://{listed}/{pool.service_name}?db={settings.get('db', 0)}"
-    master = Endpoint("rediss" if secure else "redis", shown, settings, fixed=False)
-    return Sentinels(pool.service_name, nodes, master, shown)
+    if not isinstance(kept.get("socket_keepalive_options", {}), Mapping):
+        # redis-py's own sentinel for "the defaults".
+        del kept["socket_keepalive_options"]
+    return kept
 
 
-_ADDRESS = frozenset({"host", "path", "port"})
+def _names(cls: Any) -> set[str]:
+    return {base.__name__ for base in getattr(cls, "__mro__", ())}
 
 
-def _sentinel(client: Any) -> Endpoint:
-    found = endpoint_of(client)
-    where = found.shown.split("/")[2]
-    settings = {key: value for key, value in found.settings.items() if key != "db"}
-    return Endpoint(found.scheme, f"sentinel {where}", settings, "sentinel")
-
-
-def _is_tls(connection: object) -> bool:
-    return any("SSL" in cls.__name__ for cls in getattr(connection, "__mro__", ()))
+def _scheme(connection: object) -> str:
+    return "rediss" if any("SSL" in name for name in _names(connection)) else "redis"

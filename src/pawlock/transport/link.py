@@ -11,20 +11,19 @@ import select
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from math import inf
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
-from pawlock.core.protocol.faults import classify
+from pawlock.core.protocol.faults import classify, or_raise
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.conn import Conn, Request
+from pawlock.transport.conn import Conn, Request, Words
 from pawlock.transport.connect import asks_again, connected, fault_of, is_own, login_of
-from pawlock.transport.wire import NOTHING, Handshake, ReplyError, read_push
+from pawlock.transport.wire import NOTHING, Greeting, ReplyError, read_push
 
-__all__ = ["WOULD_BLOCK", "Link", "Stream", "ask_sync"]
+__all__ = ["WOULD_BLOCK", "Link", "ask_sync", "refused"]
 
 _CHUNK = 4096
 _SLACK = 0.005
@@ -33,100 +32,129 @@ WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a socket that never blocks raises instead."""
 
 
-class Stream:
-    """A connection, logged in: bytes go out and replies come in, each step until a time on the monotonic clock.
+class Link:
+    """A connected link. Used by one caller at a time; dead after any failure.
 
     A time-out has a number here as every error of the system: what a signal handler raises during a step has none.
 
     Args:
         endpoint: Where to.
-        timeout: Seconds for the connect and for each answer of the login, however slowly it comes.
-        end: When all of it must be over, on the monotonic clock.
+        channel: The channel on which it will hear hand-offs; see ``Greeting``.
+        timeout: Seconds for the connect and for the login, however slowly its answers come.
+        first: True if this client was never connected before.
+
+    Attributes:
+        waiting: Whether its thread waits on it for a message.
 
     Raises:
         Fault: It could not be made.
     """
 
-    def __init__(self, endpoint: Endpoint, timeout: float, end: float = inf) -> None:
+    conn: Conn[Any]
+    channel: str
+
+    def __init__(
+        self, endpoint: Endpoint, channel: str | None, timeout: float, *, first: bool = False
+    ) -> None:
         self.shown: str = endpoint.shown
+        self.waiting: bool = False
+        # The channel of another program that is heard, beside the own one; whether its list had something just now.
+        self._hears: bytes = b""
+        self._rang = False
         try:
-            self._open(endpoint, timeout, end)
+            self._open(endpoint, Greeting(endpoint, login_of(endpoint), channel, first=first), timeout)
         except Fault as fault:
             if not asks_again(endpoint, fault):
                 raise
-            self._open(endpoint, timeout, end)
+            self._open(endpoint, Greeting(endpoint, login_of(endpoint), channel, first=first), timeout)
 
-    def _open(self, endpoint: Endpoint, timeout: float, end: float) -> None:
+    def _open(self, endpoint: Endpoint, greeting: Greeting, timeout: float) -> None:
         self.dead: bool = False
         self._timeout = -1.0
+        self.conn = Conn()
         self._sock = connected(endpoint, timeout)
-        self._kernel_timeouts = (
-            type(self._sock) is socket.socket and self._sock.__class__.__module__ == "socket"
-        )
         self._poll = select.poll()
         self._poll.register(self._sock.fileno(), select.POLLIN)
         # Bound once: these are the steps of every request.
-        self._send: Callable[[bytes], int] = self._sock.send
+        self._write: Callable[[bytes], object] = self._sock.sendall
         self._receive: Callable[[int], bytes] = self._sock.recv
+        self._kernel_timeouts = (
+            type(self._sock) is socket.socket and self._sock.__class__.__module__ == "socket"
+        )
         if not self._kernel_timeouts:
             self._sock.settimeout(0)
-            self._send, self._receive = self._send_polled, self._receive_polled
-        self.conn: Conn[Any] = Conn(Request)
+            self._write, self._receive = self._write_polled, self._receive_polled
+        requests = [Request() for _ in greeting.commands]
+        data = self.conn.put(greeting.commands, requests)
         try:
-            self._log_in(endpoint, timeout, end)
+            end = monotonic() + timeout
+            self._limit(end)
+            self._write(data)
+            for command, request in zip(greeting.commands, requests, strict=True):
+                # One by one: what is no server that can be used may not answer all of them.
+                self._finish(request, end)
+                greeting.take(command, request.outcome)
         except BaseException as error:
             self.close()
             if isinstance(error, Fault) or not is_own(error):
                 raise
             raise fault_of(error, endpoint.shown) from error
+        self.channel = greeting.heard
 
-    def _log_in(self, endpoint: Endpoint, timeout: float, end: float) -> None:
-        for words, must in login_of(endpoint):
-            reply = self.command(*words, end=min(end, monotonic() + timeout))
-            if must and isinstance(reply, ReplyError):
-                raise fault_of(reply, endpoint.shown)
+    # Requests ---------------------------------------------------------------------------------------------------
 
-    def command(self, *words: bytes, end: float) -> Any:
-        """Send a command, and wait until ``end`` for its reply, which may be an error."""
-        sent = self.conn.command(*words)
-        self.talk([sent], end)
-        return sent[0].outcome
+    def ask(self, call: Call, timeout: float) -> Outcome:
+        """Run one script. Raises ``Fault``; the link is dead afterwards unless the server itself refused."""
+        request = Request()
+        try:
+            if not timeout <= self._timeout <= timeout + _SLACK:
+                self._set_timeout(timeout + _SLACK / 2)
+            end = monotonic() + timeout
+            self._write(self.conn.send(call, request))
+            # The write took no time, nearly always: its limit serves for the answer, too.
+            self._take()
+            if request.outcome is NOTHING:
+                self._finish(request, end)
+        except BaseException as error:
+            if not self._break(error, timeout):
+                raise
+        outcome = request.outcome
+        if type(outcome) is not Fault:
+            return outcome
+        if self.conn.over is not None:
+            self.close()
+        try:
+            raise outcome
+        finally:
+            # The fault has this frame: the two would keep each other alive, and what the callers' frames hold.
+            del outcome, request
 
-    def talk(self, sent: Sequence[tuple[Request, bytes]], end: float) -> None:
-        """Send requests in one write, and read until ``end`` until all of them are answered."""
-        self._limit(end)
-        self._talk(sent, b"".join([data for _, data in sent]), end)
-
-    def _talk(self, sent: Sequence[tuple[Request, bytes]], data: bytes, end: float) -> None:
-        """The same, where the limit is set, and what is to be sent is joined."""
-        gone = self._send(data)
-        if gone < len(data):
-            self.put(data[gone:], end)
-        # The write took no time, nearly always: its limit serves for the answer, too.
-        self._take(end)
-        if sent[-1][0].outcome is NOTHING or len(sent) > 1:
-            self._finish(sent, end)
-
-    def _finish(self, sent: Sequence[tuple[Request, bytes]], end: float) -> None:
-        """Read until ``end`` until all of them are answered."""
-        for request, _ in sent:
-            while request.outcome is NOTHING:
-                self._limit(end)
-                self._take(end)
-
-    def pushes(self, end: float) -> Iterator[Any]:
-        """What the server sent without being asked; waits for it until ``end``."""
-        while not self.conn.messages:
+    def exchange(self, what: Sequence[Call | Words], timeout: float) -> list[Any]:
+        """Send scripts and commands in one write; what each is answered with, which may be a ``Fault``."""
+        requests = [Request() for _ in what]
+        data = self.conn.put(what, requests)
+        try:
+            end = monotonic() + timeout
             self._limit(end)
-            self._take(end)
-        while self.conn.messages:
-            yield self.conn.messages.popleft()
+            self._write(data)
+            for request in requests:
+                self._finish(request, end)
+        except BaseException as error:
+            if not self._break(error, timeout):
+                raise
+        if self.conn.over is not None:
+            self.close()
+        return [request.outcome for request in requests]
 
-    def put(self, data: bytes, end: float) -> None:
-        """Send until ``end``, however slowly the other side takes it."""
-        while data:
+    def command(self, *words: str, timeout: float) -> Any:
+        """The reply to a command, which may be an error. Raises ``Fault``."""
+        return or_raise(self.exchange([tuple([word.encode() for word in words])], timeout)[0])
+
+    def _finish(self, request: Request, end: float) -> None:
+        """Read until ``end`` until a request is answered."""
+        while request.outcome is NOTHING:
             self._limit(end)
-            data = data[self._send(data) :]
+            self._take()
 
     def _limit(self, end: float) -> None:
         """Let the next step on the socket last until ``end``: the kernel counts each step anew."""
@@ -137,24 +165,40 @@ class Stream:
             # For the steps that follow soon as well.
             self._set_timeout(left + _SLACK / 2)
 
-    def _take(self, end: float) -> None:
+    def _take(self) -> None:
         """Take what comes next."""
         chunk = self._receive(_CHUNK)
         if not chunk:
             raise ConnectionResetError(errno.ECONNRESET, "the server closed the connection")
         conn = self.conn
         conn.feed(chunk)
-        conn.answered.clear()
         if conn.resend:
-            self.put(b"".join(conn.resend), end)
+            self._write(b"".join(conn.resend))
             conn.resend.clear()
+
+    def _break(self, error: BaseException, timeout: float) -> bool:
+        """Whatever else comes on it is not to be taken for the answer to a later request.
+
+        Returns:
+            Whether it was its own error, and all that is under way has an outcome.
+        """
+        self.close()
+        if not is_own(error):
+            return False
+        kind, text = FaultKind.UNANSWERED, f"the connection broke: {error}"
+        if isinstance(error, (BlockingIOError, TimeoutError)):
+            text = f"no answer within {timeout:.3g} s"
+        elif not isinstance(error, OSError):
+            kind, text = FaultKind.NOT_REDIS, f"the stream of replies broke: {error}"
+        self.conn.fail(Fault(kind, text, maybe_applied=True))
+        return True
 
     # A time-out that Python counts has no number: such a socket never blocks, and is polled.
 
-    def _send_polled(self, data: bytes) -> int:
-        while True:
+    def _write_polled(self, data: bytes) -> None:
+        while data:
             try:
-                return self._sock.send(data)
+                data = data[self._sock.send(data) :]
             except WOULD_BLOCK as blocked:
                 self._await(blocked, select.POLLOUT)
 
@@ -191,103 +235,6 @@ class Stream:
         if sock is not None:
             sock.close()
 
-
-async def ask_sync(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
-    """Ask a node one thing, blocking; raises ``Fault``."""
-    with contextlib.closing(Stream(endpoint, timeout, monotonic() + 2 * timeout)) as stream:
-        end = monotonic() + timeout
-        try:
-            reply = stream.command(*[word.encode() for word in words], end=end)
-        except Exception as error:
-            if not is_own(error):
-                raise
-            raise fault_of(error, endpoint.shown) from error
-    if isinstance(reply, ReplyError):
-        fault = classify(str(reply))
-        raise Fault(fault.kind, f"{endpoint.shown}: {fault.text}")
-    return reply
-
-
-class Link(Stream):
-    """A connected link. Used by one caller at a time; dead after any failure.
-
-    Args:
-        endpoint: Where to.
-        channel: The channel on which it will hear hand-offs; "" for a link that need not hear any.
-        timeout: Seconds for the connect and each answer of the handshake; all of it takes twice that at most.
-        first: True if this client was never connected before.
-
-    Attributes:
-        busy: Whether its thread uses it now; nobody else takes it over then.
-        waiting: Whether its thread waits on it for a message.
-
-    Raises:
-        Fault: It could not be made.
-    """
-
-    def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool) -> None:
-        self.busy: bool = False
-        self.waiting: bool = False
-        # The channel of another program that is heard, beside the own one; whether its list had something just now.
-        self._hears: bytes = b""
-        self._rang = False
-        self._handshake = Handshake(channel, endpoint, first=first)
-        super().__init__(endpoint, timeout, monotonic() + 2 * timeout)
-        self.channel: str = self._handshake.heard
-
-    def _log_in(self, endpoint: Endpoint, timeout: float, end: float) -> None:
-        super()._log_in(endpoint, timeout, end)
-        end = min(end, monotonic() + timeout)
-        sent = [self.conn.command(*words) for words in self._handshake.commands]
-        self.put(b"".join([data for _, data in sent]), end)
-        for check, (request, _) in zip(self._handshake.checks, sent, strict=True):
-            # One by one: what is no server that can be used may not answer all of them.
-            self._finish([(request, b"")], end)
-            check(request.outcome)
-
-    # Requests ---------------------------------------------------------------------------------------------------
-
-    def ask(self, call: Call, timeout: float) -> Outcome:
-        """Run one script. Raises ``Fault``; the link is dead afterwards unless the server itself refused."""
-        sent = self.conn.send(call)
-        self._exchange((sent,), sent[1], timeout)
-        outcome = sent[0].outcome
-        if type(outcome) is not Fault:
-            return outcome
-        try:
-            raise outcome
-        finally:
-            # The fault has this frame: the two would keep each other alive, and what the callers' frames hold.
-            del outcome, sent
-
-    def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """Run several scripts in one write; one outcome each."""
-        sent = [self.conn.send(call) for call in calls]
-        self.exchange(sent, timeout)
-        return [request.outcome for request, _ in sent]
-
-    def exchange(self, sent: Sequence[tuple[Request, bytes]], timeout: float) -> None:
-        """Send requests in one write, and wait until each has an outcome, which may be a ``Fault``."""
-        if sent:
-            self._exchange(sent, b"".join([data for _, data in sent]), timeout)
-
-    def _exchange(self, sent: Sequence[tuple[Request, bytes]], data: bytes, timeout: float) -> None:
-        self.busy = True
-        try:
-            if not timeout <= self._timeout <= timeout + _SLACK:
-                self._set_timeout(timeout + _SLACK / 2)
-            self._talk(sent, data, monotonic() + timeout)
-            if self.conn.over is not None:
-                self.close()
-        except BaseException as error:
-            # Whatever else comes on it is not to be taken for the answer to a later request.
-            self.close()
-            if not is_own(error):
-                raise
-            self.conn.fail(_broken(error, timeout)).clear()
-        finally:
-            self.busy = False
-
     # Hand-off messages ------------------------------------------------------------------------------------------
 
     def hear(self, hears: tuple[str, str], seconds: float) -> bool:
@@ -298,64 +245,59 @@ class Link(Stream):
         """
         how, where = hears
         word = where.encode()
-        self.waiting = True
-        try:
-            if how == "push":
-                if self._rang:
-                    # It stays in the list for a while: who asked in vain must not ask on and on.
-                    self._rang = False
-                    return False
+        if how == "push":
+            if self._rang:
+                # It stays in the list for a while: who asked in vain must not ask on and on.
+                self._rang = False
+                return False
+            self.waiting = True
+            try:
                 # From the list to itself: it is not for this waiter alone.
-                move = self.conn.command(b"BLMOVE", word, word, b"LEFT", b"LEFT", b"%.3f" % seconds)
-                self.exchange([move], seconds + 1.0)
-                self._rang = type(move[0].outcome) is bytes
-                return self._rang or move[0].outcome is None
-            if word != self._hears:
-                commands = [(b"UNSUBSCRIBE", self._hears), (b"SUBSCRIBE", word)]
-                sent = [self.conn.command(*words) for words in commands if words[1]]
-                self._hears = b""
-                self.exchange(sent, 1.0)
-                if isinstance(sent[-1][0].outcome, (Fault, ReplyError)):
-                    return False
-                self._hears = word
-        finally:
-            self.waiting = False
+                move = b"BLMOVE", word, word, b"LEFT", b"LEFT", b"%.3f" % seconds
+                (found,) = self.exchange([move], seconds + 1.0)
+            finally:
+                self.waiting = False
+            self._rang = type(found) is bytes
+            return self._rang or found is None
+        if word != self._hears:
+            commands = [(b"UNSUBSCRIBE", self._hears)] if self._hears else []
+            self._hears = b""
+            if isinstance(self.exchange([*commands, (b"SUBSCRIBE", word)], 1.0)[-1], (Fault, ReplyError)):
+                return False
+            self._hears = word
         self.wait(where, seconds)
         return True
 
     def wait(self, token: str, timeout: float) -> Wakeup | None:
         """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds; then None."""
-        end = monotonic() + timeout
-        self.busy = self.waiting = True
+        self.waiting = True
         try:
-            while True:
-                # It may have come in the same packet as the last reply.
-                found = self._message_of(token)
-                if found is not None or self.dead:
-                    return found
-                left = end - monotonic()
-                if left <= 0:
-                    return None
-                if self._readable(left):
-                    # What is there is read at once, so the limit of the last step serves as well as any.
-                    self._take(end)
+            end = monotonic() + timeout
+            while (push := self.next_push(end)) is not None:
+                found = read_push(push, (self._hears,))
+                # The others are for tokens that gave up.
+                if found is not None and found[0] == token:
+                    return found[1]
         except BaseException as error:
             self.close()
             if not is_own(error):
                 raise
             # A broken link is noticed by the question that follows a wait without a message.
-            return None
         finally:
-            self.busy = self.waiting = False
-
-    def _message_of(self, token: str) -> Wakeup | None:
-        """The message of a token, if it came; the others are for tokens that gave up."""
-        while self.conn.messages:
-            push = self.conn.messages.popleft()
-            found = read_push(push, (self._hears,))
-            if found is not None and found[0] == token:
-                return found[1]
+            self.waiting = False
         return None
+
+    def next_push(self, end: float) -> Any:
+        """The oldest message that nobody asked for; None if there is none until ``end``. Raises ``OSError``."""
+        # It may have come in the same packet as the last reply.
+        while not self.conn.messages:
+            left = end - monotonic()
+            if self.dead or left <= 0:
+                return None
+            if self._readable(left):
+                # What is there is read at once, so the limit of the last step serves as well as any.
+                self._take()
+        return self.conn.messages.popleft()
 
     def _readable(self, seconds: float) -> bool:
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
@@ -369,9 +311,15 @@ class Link(Stream):
             self._sock.shutdown(socket.SHUT_RDWR)
 
 
-def _broken(error: BaseException, timeout: float) -> Fault:
-    if isinstance(error, (BlockingIOError, TimeoutError)):
-        return Fault(FaultKind.UNANSWERED, f"no answer within {timeout:.3g} s", maybe_applied=True)
-    if isinstance(error, OSError):
-        return Fault(FaultKind.UNANSWERED, f"the connection broke: {error}", maybe_applied=True)
-    return Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True)
+async def ask_sync(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
+    """Ask a node one thing, blocking; raises ``Fault``."""
+    with contextlib.closing(Link(endpoint, None, timeout)) as link:
+        return refused(link.command(*words, timeout=timeout), endpoint)
+
+
+def refused(reply: Any, endpoint: Endpoint) -> Any:
+    """The reply of a node that was asked one thing. Raises ``Fault`` if it is an error."""
+    if isinstance(reply, ReplyError):
+        fault = classify(str(reply))
+        raise Fault(fault.kind, f"{endpoint.shown}: {fault.text}")
+    return reply

@@ -5,12 +5,13 @@ That to the master that Sentinels name is in ``sentinel``, and that to the nodes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 from weakref import proxy
 
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Acknowledged, Call, Fault
+from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
+from pawlock.errors import ConfigurationError, PawlockError
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
 
@@ -37,10 +38,6 @@ class Nodes(Protocol):
         """Close the connections that lead elsewhere than to this address; whether there were any."""
         ...
 
-    async def find(self, find: Callable[[], Endpoint]) -> Endpoint:
-        """Learn where to connect; starting the embedded server takes a moment."""
-        ...
-
     async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> object:
         """Connect to a node, ask it one thing and disconnect. Raises ``Fault``."""
         ...
@@ -50,15 +47,9 @@ class Nodes(Protocol):
         ...
 
     async def send_groups(
-        self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Outcome | Fault]]:
-        """Run several scripts on each of several nodes, in one write a node."""
-        ...
-
-    async def send_replicated(
-        self, address: Address, calls: Sequence[Call], replicas: int, timeout: float
-    ) -> list[Acknowledged]:
-        """Run scripts on one node with ``WAIT`` behind them. Raises ``Fault``."""
+        self, groups: Mapping[Address, Sequence[Call]], replicas: int, timeout: float
+    ) -> dict[Address, list[Acknowledged]]:
+        """Run several scripts on each of several nodes, in one write a node, and ``WAIT`` for replicas if there are any."""
         ...
 
 
@@ -66,7 +57,7 @@ class Route:
     """One server: every call goes there.
 
     Args:
-        find: Called to learn where it is.
+        find: Called to learn where it is; starting the embedded server takes a moment.
 
     Attributes:
         nodes: The runtime. Not the other way round: a client that is dropped must end at once.
@@ -77,14 +68,11 @@ class Route:
     several = False
 
     def __init__(self, find: Callable[[], Endpoint]) -> None:
-        self._find = find
+        self.find = find
 
     def begin(self, nodes: Nodes) -> None:
         """Serve a runtime."""
         self.nodes = proxy(nodes)
-
-    def close(self) -> None:
-        """End; from anywhere, also from a finaliser."""
 
     def after_fork(self) -> None:
         """In the child: no thread of the parent is there."""
@@ -92,7 +80,11 @@ class Route:
     async def locate(self, address: Address, timeout: float) -> Endpoint:
         """Where to connect now, looked up anew each time, for at most ``timeout`` seconds a node. Raises ``Fault``."""
         del address, timeout
-        return await self.nodes.find(self._find)
+        try:
+            return self.find()
+        except PawlockError as error:
+            final = isinstance(error, ConfigurationError)
+            raise Fault(FaultKind.UNREACHABLE, error.text, final=final) from error
 
     async def any_node(self, timeout: float) -> Address:
         """A node on which to listen: what a script publishes reaches all of them. Raises ``Fault``."""
@@ -103,15 +95,9 @@ class Route:
         """See ``Carrier``."""
         return await self.nodes.send_one(_HERE, call, timeout)
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """See ``Carrier``."""
-        return (await self.nodes.send_groups({_HERE: list(calls)}, timeout))[_HERE]
-
-    async def call_replicated(
-        self, calls: Sequence[Call], replicas: int, timeout: float
-    ) -> list[Acknowledged]:
-        """See ``Carrier``."""
-        return await self.nodes.send_replicated(_HERE, calls, replicas, timeout)
+    async def send_all(self, calls: Sequence[Call], replicas: int, timeout: float) -> list[Acknowledged]:
+        """See ``Carrier.call_replicated``; without replicas ``call_many``."""
+        return (await self.nodes.send_groups({_HERE: calls}, replicas, timeout))[_HERE]
 
     async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
         """See ``Carrier``."""

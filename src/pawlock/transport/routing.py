@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.outcomes import Outcome
@@ -19,8 +18,6 @@ __all__ = ["Asking", "Router"]
 
 log: logging.Logger = logging.getLogger("pawlock.cluster")
 
-T = TypeVar("T")
-
 _ASKING = pack(b"ASKING")
 _MOST_HOPS = 8
 _PATIENCE = 0.5
@@ -33,9 +30,6 @@ _LEAST_PAUSE = 0.05
 _MAYBE_MOVED = frozenset(
     {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.READ_ONLY, FaultKind.NOT_READY}
 )
-
-
-_MOVED = Fault(FaultKind.REDIRECTED, "it is not known where")
 
 
 class Asking(Call):
@@ -108,7 +102,7 @@ class Router(Route):
     async def refresh(self, timeout: float) -> None:
         """Load the map if it is stale. Raises ``Fault`` if there is none to go on with."""
         slots, now = self.slots, self._now()
-        if not slots.known or (slots.stale and now - slots.loaded_at >= _LEAST_PAUSE):
+        if not slots.masters or (slots.stale and now - slots.loaded_at >= _LEAST_PAUSE):
             # From here on others go on with the old map.
             slots.loaded_at = now
             await self._load(min(max(timeout, 0.05), _PATIENCE))
@@ -120,7 +114,7 @@ class Router(Route):
         # Who did not answer lately is asked last.
         for address in sorted(known, key=lambda address: self._silent_at.get(address, 0.0)):
             share = timeout
-            if self.slots.known:
+            if self.slots.masters:
                 # All of them together: the caller may have the end of a lease to report by then.
                 share = max((end - self._now()) / 2, _LEAST_SHARE)
                 if faults and self._now() + share > end:
@@ -144,7 +138,7 @@ class Router(Route):
                 if self.nodes.on_move is not None:
                     self.nodes.on_move()
             return
-        if not self.slots.known:
+        if not self.slots.masters:
             raise self._refusal(faults)
         log.warning("%s: no node returned the slot map; keeping the last one", self._target.shown)
 
@@ -162,68 +156,68 @@ class Router(Route):
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Carrier``."""
-        return await self._route(self.nodes.send_one, call, timeout)
-
-    async def _route(
-        self, send: Callable[[Address, Call, float], Awaitable[T]], call: Call, timeout: float
-    ) -> T:
-        """Send a call to where its keys are. Raises ``Fault``."""
-        end = self._now() + timeout
-        slot = slot_of(first_key(call.body))
-        if self.slots.stale:
-            await self.refresh(timeout)
-        address, sent = self.slots.owner(slot), call
-        for _ in range(_MOST_HOPS):
-            if address is None:
-                self.slots.stale = True
-                raise Fault(FaultKind.NOT_READY, f"no node serves slot {slot}")
-            try:
-                return await send(address, sent, max(0.001, end - self._now()))
-            except Fault as fault:
-                if fault.kind is not FaultKind.REDIRECTED:
-                    self.note_failure(address, fault)
-                    raise
-                address, sent = self._follow(call, address, fault)
-        raise Fault(FaultKind.NOT_READY, f"slot {slot} moved {_MOST_HOPS} times during one request")
-
-    async def call_replicated(
-        self, calls: Sequence[Call], replicas: int, timeout: float
-    ) -> list[Acknowledged]:
-        """See ``Carrier``: those of a node together."""
-
-        async def alone(address: Address, sent: Call, left: float) -> Acknowledged:
-            ((outcome, count),) = await self.nodes.send_replicated(address, [sent], replicas, left)
-            return or_raise(outcome), count
-
-        end = self._now() + timeout
-        if self.slots.stale:
-            await self.refresh(timeout)
-        found: list[Acknowledged] = [(_MOVED, 0)] * len(calls)
-        places: dict[Address | None, list[int]] = {}
-        for index, call in enumerate(calls):
-            places.setdefault(self.node_of(call), []).append(index)
-        for address, indices in places.items():
-            answers = await self._replicated_at(address, [calls[i] for i in indices], replicas, end)
-            for index, answer in zip(indices, answers, strict=True):
-                found[index] = answer
-        for index, (outcome, _) in enumerate(found):
-            if isinstance(outcome, Fault) and outcome.kind is FaultKind.REDIRECTED:
-                try:
-                    found[index] = await self._route(alone, calls[index], max(0.001, end - self._now()))
-                except Fault as fault:
-                    found[index] = fault, 0
-        return found
-
-    async def _replicated_at(
-        self, address: Address | None, calls: Sequence[Call], replicas: int, end: float
-    ) -> list[Acknowledged]:
+        address = None if self.slots.stale else self.node_of(call)
         if address is None:
-            return [(_MOVED, 0)] * len(calls)
+            ((outcome, _),) = await self.send_all([call], 0, timeout)
+            return or_raise(outcome)
+        end = self._now() + timeout
         try:
-            return await self.nodes.send_replicated(address, calls, replicas, max(0.001, end - self._now()))
+            return await self.nodes.send_one(address, call, timeout)
         except Fault as fault:
-            self.note_failure(address, fault)
+            if fault.kind is not FaultKind.REDIRECTED:
+                self.note_failure(address, fault)
+                raise
+            where = self._follow(call, address, fault)
+        ((outcome, _),) = await self._send({0: where}, [call], 0, end)
+        return or_raise(outcome)
+
+    async def send_all(self, calls: Sequence[Call], replicas: int, timeout: float) -> list[Acknowledged]:
+        """See ``Carrier``: those of a node together, and each to where its keys are."""
+        end = self._now() + timeout
+        try:
+            if self.slots.stale:
+                await self.refresh(timeout)
+        except Fault as fault:
             return [(fault, 0)] * len(calls)
+        where = {index: (self.node_of(call), call) for index, call in enumerate(calls)}
+        return await self._send(where, calls, replicas, end)
+
+    async def _send(
+        self,
+        where: dict[int, tuple[Address | None, Call]],
+        calls: Sequence[Call],
+        replicas: int,
+        end: float,
+    ) -> list[Acknowledged]:
+        """Send calls, by their numbers, each to a node, and follow those that are elsewhere by now."""
+        nowhere = Fault(FaultKind.NOT_READY, "no node serves the slot")
+        found: list[Acknowledged] = [(nowhere, 0)] * len(calls)
+        for _ in range(_MOST_HOPS):
+            groups: dict[Address, list[int]] = {}
+            for index, (address, _sent) in where.items():
+                if address is None:
+                    self.slots.stale = True
+                else:
+                    groups.setdefault(address, []).append(index)
+            packed = {address: [where[i][1] for i in indices] for address, indices in groups.items()}
+            answers = await self.nodes.send_groups(packed, replicas, max(0.001, end - self._now()))
+            where = {}
+            for address, indices in groups.items():
+                for index, answer in zip(indices, answers[address], strict=True):
+                    found[index] = answer
+                    if not isinstance(answer[0], Fault):
+                        continue
+                    if answer[0].kind is not FaultKind.REDIRECTED:
+                        self.note_failure(address, answer[0])
+                        continue
+                    try:
+                        where[index] = self._follow(calls[index], address, answer[0])
+                        found[index] = Fault(FaultKind.NOT_READY, "the slot is moving"), 0
+                    except Fault as fault:
+                        found[index] = fault, 0
+            if not where:
+                break
+        return found
 
     def _follow(self, call: Call, asked: Address, fault: Fault) -> tuple[Address, Call]:
         try:
@@ -241,41 +235,3 @@ class Router(Route):
             self.slots.stale = True
         if fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED):
             self._silent_at[address] = self._now()
-
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """See ``Carrier``: one write for each node."""
-        end = self._now() + timeout
-        try:
-            if self.slots.stale:
-                await self.refresh(timeout)
-        except Fault as fault:
-            return [fault] * len(calls)
-        outcomes: list[Outcome | Fault | None] = [None] * len(calls)
-        places: dict[Address, list[int]] = {}
-        for index, call in enumerate(calls):
-            address = self.slots.owner(slot_of(first_key(call.body)))
-            if address is None:
-                self.slots.stale = True
-                outcomes[index] = Fault(FaultKind.NOT_READY, "no node serves the slot")
-            else:
-                places.setdefault(address, []).append(index)
-        groups = {address: [calls[i] for i in indices] for address, indices in places.items()}
-        for address, answers in (await self.nodes.send_groups(groups, timeout)).items():
-            for index, answer in zip(places[address], answers, strict=True):
-                outcomes[index] = answer
-                if isinstance(answer, Fault):
-                    self.note_failure(address, answer)
-        return [
-            await self._settled(call, outcome, end) for call, outcome in zip(calls, outcomes, strict=True)
-        ]
-
-    async def _settled(self, call: Call, outcome: Outcome | Fault | None, end: float) -> Outcome | Fault:
-        if outcome is None:
-            return Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
-        if not isinstance(outcome, Fault) or outcome.kind is not FaultKind.REDIRECTED:
-            return outcome
-        self.slots.stale = True
-        try:
-            return await self.call(call, max(0.001, end - self._now()))
-        except Fault as fault:
-            return fault

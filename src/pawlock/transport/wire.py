@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from typing import Any, TypeGuard
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import hiredis
 
@@ -12,17 +12,18 @@ from pawlock.core.protocol.faults import classify
 from pawlock.core.protocol.runtime import DEAF, FIRST_RID, Fault, FaultKind, Wakeup
 from pawlock.core.protocol.scripts import pack_words
 from pawlock.topology.endpoint import Endpoint
+from pawlock.topology.sentinel import fields_of
 
 __all__ = [
     "ENDS_CONNECTION",
     "NOTHING",
-    "Handshake",
-    "ProtocolError",
+    "Greeting",
     "PushNotification",
     "ReplyError",
     "new_reader",
     "pack",
     "read_push",
+    "refusal_in_greeting",
     "refusal_of",
     "word_of",
 ]
@@ -30,7 +31,6 @@ __all__ = [
 NOTHING = object()
 """What a reader returns when no whole reply is there yet."""
 
-ProtocolError = hiredis.ProtocolError
 PushNotification = hiredis.PushNotification
 ReplyError = hiredis.ReplyError
 
@@ -87,84 +87,93 @@ def read_push(push: Any, hears: Collection[bytes] = ()) -> tuple[str, Wakeup] | 
         return None
 
 
-class Handshake:
-    """The two commands that open a link, and what their answers say.
+class Greeting:
+    """The commands that open a connection, and what their answers say.
+
+    The subscription is confirmed before the connection is used, so no message can be missed.
+
+    Args:
+        endpoint: Where it leads.
+        login: Username and password, or a password; nothing: there is no login.
+        channel: The channel on which hand-offs will be heard; "": none; None: whatever is there will do.
+        first: Whether the client was never connected before.
 
     Attributes:
         commands: What to send, in one write.
-        checks: What to give their replies to, one by one; raises ``Fault`` if this server cannot be used.
-        heard: Once all of them are checked, the channel that is heard, or ``DEAF``.
-
-    ``HELLO 3`` (again: redis-py keeps its answer to itself) returns version and role; ``SUBSCRIBE`` opens the channel
-    of hand-offs. The subscription is confirmed before the link is used, so no message can be missed.
+        heard: Once all of them are answered, the channel that is heard, or ``DEAF``.
     """
 
-    __slots__ = ("checks", "commands", "first", "heard", "mode", "shown")
-
-    def __init__(self, channel: str, endpoint: Endpoint, *, first: bool) -> None:
-        self.shown: str = endpoint.shown
-        self.mode: str = endpoint.mode
-        self.first: bool = first and endpoint.fixed
+    def __init__(
+        self, endpoint: Endpoint, login: Sequence[str], channel: str | None, *, first: bool = False
+    ) -> None:
+        self._endpoint = endpoint
+        self._first = first and endpoint.fixed
+        self._checks = channel is not None
         self.heard: str = channel or DEAF
-        self.commands: list[tuple[bytes, ...]] = [(b"HELLO", b"3")]
-        self.checks: list[Callable[[Any], None]] = [self._check_hello]
+        settings = endpoint.settings
+        hello = ["HELLO", "3"]
+        if login:
+            hello += ["AUTH", *(("default",) if len(login) == 1 else ()), *login]
+        if settings.get("client_name"):
+            hello += ["SETNAME", settings["client_name"]]
+        found = [hello]
+        if settings.get("db"):
+            found.append(["SELECT", str(settings["db"])])
         if channel:
-            self.commands.append((b"SUBSCRIBE", channel.encode()))
-            self.checks.append(self._check_subscribe)
+            found.append(["SUBSCRIBE", channel])
+        self.commands: list[tuple[bytes, ...]] = [tuple([word.encode() for word in words]) for words in found]
 
-    def _check_hello(self, reply: Any) -> None:
+    def take(self, command: tuple[bytes, ...], reply: Any) -> None:
+        """The reply to one of the commands. Raises ``Fault`` if this server cannot be used."""
+        if isinstance(reply, Fault):
+            raise reply
         if isinstance(reply, ReplyError):
-            fault = classify(str(reply))
-            if fault.kind is not FaultKind.DENIED:
-                raise fault
-            return
-        if not (_is_map(reply) or _is_list(reply)):
-            raise Fault(FaultKind.NOT_REDIS, f"{self.shown}: it answers HELLO with {reply!r:.40}", final=True)
-        facts = _facts(reply)
-        version = facts.get("version", "")
-        found = re.match(r"(\d+)\.(\d+)", version)
-        if found and (int(found[1]), int(found[2])) < _OLDEST:
-            text = f"{self.shown}: version {version}; pawlock needs Redis 6.2 or Valkey 8, or later"
-            raise Fault(FaultKind.UNSUPPORTED, text, final=True)
-        mode = facts.get("mode", self.mode)
-        if mode != self.mode:
-            raise Fault(FaultKind.UNSUPPORTED, f"{self.shown}: {_ADVICE.get(mode, mode)}", final=True)
-        if facts.get("role", "master") not in ("master", "primary"):
-            # At the first contact the address is wrong; later on it is a failover, which passes.
-            raise Fault(FaultKind.READ_ONLY, f"{self.shown} is a replica", final=self.first)
-
-    def _check_subscribe(self, reply: Any) -> None:
-        if isinstance(reply, ReplyError):
-            fault = classify(str(reply))
-            if fault.kind is not FaultKind.DENIED:
+            fault = refusal_in_greeting(str(reply), self._endpoint.shown)
+            if command[0] != b"SUBSCRIBE" or fault.kind is not FaultKind.DENIED:
                 raise fault
             # This user may not listen.
             self.heard = DEAF
+        elif command[0] == b"HELLO" and self._checks:
+            self._check(reply)
+
+    def _check(self, reply: Any) -> None:
+        shown, wanted = self._endpoint.shown, self._endpoint.mode
+        if not isinstance(reply, (dict, list)):
+            raise Fault(FaultKind.NOT_REDIS, f"{shown}: it answers HELLO with {reply!r:.40}", final=True)
+        facts = fields_of(reply)
+        version = facts.get("version", "")
+        found = re.match(r"(\d+)\.(\d+)", version)
+        if found and (int(found[1]), int(found[2])) < _OLDEST:
+            text = f"{shown}: version {version}; pawlock needs Redis 6.2 or Valkey 8, or later"
+            raise Fault(FaultKind.UNSUPPORTED, text, final=True)
+        mode = facts.get("mode", wanted)
+        if mode != wanted:
+            raise Fault(FaultKind.UNSUPPORTED, f"{shown}: {_ADVICE.get(mode, mode)}", final=True)
+        if facts.get("role", "master") not in ("master", "primary", "sentinel"):
+            # At the first contact the address is wrong; later on it is a failover, which passes.
+            raise Fault(FaultKind.READ_ONLY, f"{shown} is a replica", final=self._first)
+
+
+def refusal_in_greeting(text: str, shown: str) -> Fault:
+    """What an error reply means by which a server refuses a connection.
+
+    Args:
+        text: The error reply.
+        shown: The address, without credentials.
+    """
+    if "unknown command" in text.lower() and "hello" in text.lower():
+        text = "a server without HELLO: pawlock needs Redis 6.2 or Valkey 8, or later"
+        return Fault(FaultKind.UNSUPPORTED, f"{shown}: {text}", final=True)
+    if "DB index" in text:
+        text = f"{shown}: {text}: the server has no such database"
+        return Fault(FaultKind.UNSUPPORTED, text, final=True)
+    kind = classify(text).kind
+    return Fault(kind, f"{shown}: {text}", final=kind in (FaultKind.DENIED, FaultKind.UNSUPPORTED))
 
 
 def word_of(reply: Any) -> bytes:
     """The request id that a script's reply echoes; ``b""`` for a reply that is not a script's."""
-    if _is_list(reply) and len(reply) > 1 and type(word := reply[1]) is bytes:
+    if reply.__class__ is list and len(reply) > 1 and type(word := reply[1]) is bytes:
         # Whatever else is a list has shorter numbers, as the reply to TIME.
         return word if len(word) == _RID_DIGITS and word.isdigit() else b""
     return b""
-
-
-def _is_list(reply: Any) -> TypeGuard[list[Any]]:
-    return type(reply) is list
-
-
-def _is_map(reply: Any) -> TypeGuard[dict[Any, Any]]:
-    return type(reply) is dict
-
-
-def _facts(reply: Any) -> dict[str, str]:
-    if _is_map(reply):
-        return {_text(key): _text(value) for key, value in reply.items()}
-    if _is_list(reply):
-        return {_text(key): _text(value) for key, value in zip(reply[::2], reply[1::2], strict=False)}
-    return {}
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

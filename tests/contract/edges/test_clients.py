@@ -85,7 +85,7 @@ def test_retries_of_the_client_stay_with_it(valkey: Server) -> None:
         port=valkey.port, retry=Retry(ExponentialBackoff(), 50), retry_on_error=[ConnectionError]
     )
     with pawlock.connect(theirs) as client, client.lock("retries"):
-        assert "retry" not in client._runtime._route._find().settings
+        assert "retry" not in client._runtime._route.find().settings
     assert theirs.get_retry() is not None
     theirs.close()
 
@@ -106,7 +106,7 @@ def test_a_pool_in_use_stays_in_use(valkey: Server) -> None:
 def test_unix_sockets(valkey: Server, library: str) -> None:
     theirs = make(library, unix_socket_path=valkey.socket_path, db=2)
     with pawlock.connect(theirs) as client, client.lock("unix"):
-        assert str(valkey.socket_path) in client._runtime._route._find().shown
+        assert str(valkey.socket_path) in client._runtime._route.find().shown
 
     async def main() -> None:
         async with pawlock.connect_async(theirs) as client, client.lock("unix"):
@@ -191,7 +191,7 @@ def test_tls_settings_are_kept(tls: int, certificates: Path) -> None:
     ca = str(certificates / "cert.pem")
     good = redis.Redis(host="localhost", port=tls, ssl=True, ssl_ca_certs=ca)
     with pawlock.connect(good) as client, client.lock("tls"):
-        assert client._runtime._route._find().scheme == "rediss"
+        assert client._runtime._route.find().scheme == "rediss"
 
     async def main() -> None:
         async with pawlock.connect_async(good) as client, client.lock("tls"):

@@ -238,4 +238,4 @@ def test_no_text_of_a_refused_login_shows_the_password(everything: pytest.LogCap
         assert "hunter2" not in "\n".join(texts) + told(everything.records)
         with pawlock.connect(f"redis://:right@{address}") as right, right.lock("x") as lease:
             assert "right" not in repr(lease) + repr(right)
-            assert "right" not in repr(right._runtime._route._find())
+            assert "right" not in repr(right._runtime._route.find())

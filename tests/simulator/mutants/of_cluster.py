@@ -19,7 +19,7 @@ __all__ = ["CLIENTS", "FAULTS", "SCRIPTS", "WHERE", "counting_let_in", "does_not
 
 
 async def _loads_once(self: Router, timeout: float) -> None:
-    if not self.slots.known:
+    if not self.slots.masters:
         await _refresh(self, timeout)
 
 

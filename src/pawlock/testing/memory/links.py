@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawlock.testing.clock import VirtualClock
 from pawlock.testing.memory.node import MemoryNode, Outcome
+from pawlock.transport.conn import Words
 from pawlock.transport.link import Link
 from pawlock.transport.mux import Asked, Mux
 from pawlock.transport.wire import ENDS_CONNECTION
@@ -33,7 +35,6 @@ class MemoryLink(Link):
     """
 
     def __init__(self, node: MemoryNode, clock: VirtualClock, channel: str) -> None:
-        self.busy: bool = False
         self.dead: bool = False
         self.waiting: bool = False
         self.shown: str = node.shown
@@ -48,7 +49,6 @@ class MemoryLink(Link):
 
     def ask(self, call: Call, timeout: float) -> Reply:
         """See ``Link``."""
-        self.busy = True
         try:
             outcome = self._ask(call, timeout)
         except Fault:
@@ -56,8 +56,6 @@ class MemoryLink(Link):
         except BaseException:
             self.close()
             raise
-        finally:
-            self.busy = False
         if isinstance(outcome, Fault):
             if outcome.kind in ENDS_CONNECTION or outcome.maybe_applied:
                 self.close()
@@ -80,10 +78,12 @@ class MemoryLink(Link):
             nap.wait(timeout)
         return found[0] if found else _silent(timeout)
 
-    def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    def exchange(self, what: Sequence[Call | Words], timeout: float) -> list[Any]:
         """See ``Link``."""
         outcomes: list[Reply | Fault] = []
-        for call in calls:
+        for call in what:
+            if not isinstance(call, Call):
+                raise TypeError(call)
             if self.dead:
                 outcomes.append(Fault(FaultKind.UNANSWERED, "the connection broke", maybe_applied=True))
                 continue
@@ -160,23 +160,23 @@ class MemoryMux(Mux):
         self._asked: dict[Asked, asyncio.TimerHandle] = {}
         node.connect(self)
 
-    def ask(self, call: Call, timeout: float) -> Asked:
+    def ask(self, call: Call, timeout: float) -> asyncio.Future[Any]:
         """See ``Mux``."""
         self._rid += 1
-        request = Asked(self._loop, call, b"")
+        request = Asked(self._loop)
         if self.dead:
             request.answer(Fault(FaultKind.UNREACHABLE, "the connection is gone"))
-            return request
+            return request.future
         self._asked[request] = self._loop.call_later(timeout, self._deliver, request, _silent(timeout))
         try:
             self._node.submit(call, self._rid, lambda outcome: self._soon(self._deliver, request, outcome))
         except Fault as fault:
             self._answer(request, fault)
-        return request
+        return request.future
 
-    def ask_many(self, calls: Sequence[Call], timeout: float) -> list[Asked]:
+    def start(self, what: Sequence[Call | Words], timeout: float) -> list[asyncio.Future[Any]]:
         """See ``Mux``."""
-        return [self.ask(call, timeout) for call in calls]
+        return [self.ask(call, timeout) for call in what if isinstance(call, Call)]
 
     def _soon(self, action: Callable[..., object], *args: object) -> None:
         # A loop that was closed has nobody left to notify.
@@ -197,9 +197,6 @@ class MemoryMux(Mux):
     async def drain_replies(self, timeout: float) -> None:
         """See ``Mux``: a server in this process forgets no request."""
         del timeout
-
-    def flush(self) -> None:
-        """See ``Mux``: nothing is kept back."""
 
     def woken(self, token: str, wakeup: Wakeup) -> None:
         """See ``Subscriber``."""

@@ -60,7 +60,6 @@ class MemoryThreads(ThreadRuntime):
 
     def _connect_to(self, endpoint: Endpoint, timeout: float) -> MemoryLink:
         del endpoint, timeout
-        self._make_room()
         link = MemoryLink(self._node, self._clock, self._wake_prefix + secret())
         self._served = True
         self._links[id(link)] = link
@@ -188,7 +187,7 @@ class MemoryTasks(AsyncioRuntime):
 
     async def _open_to(self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float) -> Mux:
         del endpoint, timeout
-        return MemoryMux(self._node, self.loop, self._prefix + secret(), self._wake, ended)
+        return MemoryMux(self._node, self.loop, self._wake_prefix + secret(), self._wake, ended)
 
     async def call_replicated(
         self, calls: Sequence[Call], replicas: int, timeout: float
