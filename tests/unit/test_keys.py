@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pawlock
-from pawlock.core.protocol.key_text import read_key
+from pawlock._key_text import read_key
 from tests.support.refusal import case
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pawlock
 from pawlock.core.protocol import outcomes
+from pawlock.core.protocol.key import Key
 from pawlock.core.protocol.outcomes import Dead, Granted, Queued, Unexpected
 from pawlock.core.protocol.scripts import Script
+from pawlock.primitives.key import KeyMutex
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.permits import SHARED, Permits
 from tests.support.refusal import case
@@ -102,7 +105,7 @@ def test_what_is_said_of_the_mode_is_no_part_of_a_grant() -> None:
 
 def test_another_text_of_a_script_is_read_alike() -> None:
     script: Script = MUTEX.renew("t@h", 1, 1, "-").script
-    from pawlock.core.protocol.scripts import load, with_source
-
-    assert with_source(script, b"return 1").read is script.read
-    assert load("pawlock.primitives.mutex", "renew", "redisson").read is script.read
+    assert replace(script, source=b"return 1").read is script.read
+    shared = KeyMutex("lock", Key("x", "redisson")).renew("t@h", 1, 1, "-").script
+    assert shared.source != script.source
+    assert shared.read is script.read

@@ -10,6 +10,7 @@ from pawlock._factory import TRIAL, TRIED, plan_of
 from pawlock._inside import engine_here
 from pawlock._multi import multi_plan
 from pawlock._permits import plan_of_semaphore, plans_of_rwlock
+from pawlock._trial import with_trial
 from pawlock.aio.election import AsyncElection
 from pawlock.aio.gates import AsyncBarrier, AsyncLatch
 from pawlock.aio.lease import AsyncLease, given
@@ -31,7 +32,6 @@ from pawlock.core.protocol.options import (
     Seconds,
 )
 from pawlock.core.release import stateless, transfer
-from pawlock.core.trial import with_trial
 from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
 
 __all__ = ["AsyncClient"]

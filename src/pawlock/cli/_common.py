@@ -114,7 +114,7 @@ def name_argument(function: F) -> F:
 
 def _key_name(text: str) -> KeyName:
     import pawlock
-    from pawlock.core.protocol.key_text import read_key
+    from pawlock._key_text import read_key
 
     try:
         key = read_key(text)

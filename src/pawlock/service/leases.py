@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from pawlock._key_text import read_key
 from pawlock.core.observe.inspect import text_of
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.engine import Forceable
-from pawlock.core.protocol.key_text import read_key
 from pawlock.core.protocol.outcomes import Absent, Gone, Granted, Outcome, Queued, Released, Withdrawn
 from pawlock.core.protocol.primitive import Primitive
 from pawlock.core.protocol.runtime import Fault

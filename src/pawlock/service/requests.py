@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Request, Response
 from pydantic import BaseModel, ValidationError
 
-from pawlock.core.protocol.key_text import read_key
+from pawlock._key_text import read_key
 from pawlock.runtimes.shared import secret
 from pawlock.service import leases
 from pawlock.service.access import Access, Principal

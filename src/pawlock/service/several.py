@@ -15,7 +15,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from pawlock.core.protocol.key_text import read_key
+from pawlock._key_text import read_key
 from pawlock.errors import AcquireTimeout, NotHeld, PawlockError, WrongKey
 from pawlock.runtimes.shared import secret
 from pawlock.service import leases, schemas

@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pawlock._inside import engine_here, plan_behind, settings_of
+from pawlock._key_text import read_key
 from pawlock._template import escape
 from pawlock.aio.client import AsyncClient
 from pawlock.core.keep.engine import Engine
-from pawlock.core.protocol.key_text import read_key
 from pawlock.core.protocol.names import check_namespace
 from pawlock.core.protocol.primitive import Primitive
 from pawlock.core.protocol.runtime import Call

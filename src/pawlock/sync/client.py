@@ -11,6 +11,7 @@ from pawlock._factory import TRIAL, TRIED, plan_of
 from pawlock._inside import engine_of
 from pawlock._multi import multi_plan
 from pawlock._permits import plan_of_semaphore, plans_of_rwlock
+from pawlock._trial import with_trial
 from pawlock.core.observe import operator
 from pawlock.core.observe.inspect import ping
 from pawlock.core.protocol.key import Key
@@ -23,7 +24,6 @@ from pawlock.core.protocol.options import (
     Seconds,
 )
 from pawlock.core.release import stateless, transfer
-from pawlock.core.trial import with_trial
 from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
 from pawlock.runtimes.threads import run
 from pawlock.sync.election import Election

@@ -40,8 +40,7 @@ class Asking(Call):
     @classmethod
     def of(cls, call: Call) -> Asking:
         """Let a call in: whatever packs it, ``ASKING`` goes before, and its text where its digest would be."""
-        begin = _ASKING + call.script.eval
-        return cls(replace(call.script, evalsha=begin, eval=begin), call.body)
+        return cls(replace(call.script, before=_ASKING), call.body)
 
 
 class Router(Route):

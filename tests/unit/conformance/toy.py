@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Script, with_source
+from pawlock.core.protocol.scripts import Script
 from pawlock.primitives.registry import REGISTRY, Entry, register, unregister
 
 
@@ -34,7 +34,7 @@ def _script(script: Script, edits: tuple[Edit, ...]) -> Script:
         body = script.source
         for edit in edits:
             body = body.replace(edit.old.encode(), edit.new.encode())
-        _scripts[key] = with_source(script, body)
+        _scripts[key] = replace(script, source=body)
     return _scripts[key]
 
 

@@ -33,7 +33,7 @@ def test_a_script_is_what_its_parts_say() -> None:
                 "no shebang: it makes a release fail for memory"
             )
             assert b"--@include" not in script.source
-            assert load(PACKAGE, name) is script
+            assert load(PACKAGE, name) == script
 
 
 def test_the_header_names_the_keys_and_arguments_in_use() -> None:

@@ -21,10 +21,8 @@ PUSH = b">3\r\n+message\r\n+channel\r\n+token 5 6 7\r\n"
 
 def call(number: int = 0) -> Call:
     """A call whose outcome is what its reply carries beside the id."""
-    name = f"s{number}"
-    begin = b"*4\r\n"
     read: Any = {b"H": itemgetter(0)}
-    return Call(Script(name, b"", name, 0, 0, begin + b"EVALSHA:", begin + b"EVAL:", read), b"%d;" % number)
+    return Call(Script(f"s{number}", b"", 0, 0, read), b"%d;" % number)
 
 
 def reply(request: Request, value: int = 7) -> bytes:
@@ -108,7 +106,7 @@ def _bytes(requests: list[Request], part: Any) -> bytes:
 def test_a_request_is_sent_by_its_digest_and_its_id() -> None:
     conn = Line()
     request, data = conn.sent(call(3))
-    assert data == b"*4\r\nEVALSHA:3;$10\r\n" + request.word + b"\r\n"
+    assert data == call(3).script.evalsha + b"3;$10\r\n" + request.word + b"\r\n"
     assert conn.sent(call(3))[0].word != request.word
     assert request.outcome is NOTHING
 
@@ -189,7 +187,7 @@ def test_a_script_that_is_unknown_is_sent_by_its_text_behind_the_others() -> Non
     first, second, third = requests
     old = second.word
     assert feed(conn, reply(first) + error("NOSCRIPT No matching script.") + reply(third)) == [first, third]
-    assert conn.resend == [b"*4\r\nEVAL:1;$10\r\n" + second.word + b"\r\n"]
+    assert conn.resend == [call(1).script.eval + b"1;$10\r\n" + second.word + b"\r\n"]
     assert second.word != old
     fourth, _ = conn.sent(call(4))
     assert list(conn.pending) == [second, fourth]

@@ -97,6 +97,22 @@ class Carrier(Protocol):
     The same request, with the same token, may be sent again, and is answered alike.
     """
 
+    def now(self) -> float:
+        """The present, on the clock of every deadline, which also counts suspends."""
+        ...
+
+    def random(self) -> float:
+        """A number in [0, 1), for jitter."""
+        ...
+
+    def new_token(self) -> str:
+        """A token that was never used before: 128 random bits, and who asks."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let a little time pass, also while the client closes."""
+        ...
+
     async def ready(self, timeout: float) -> None:
         """Connect the present caller's link and confirm its wake-up subscription. Raises ``Fault``."""
         ...

@@ -8,55 +8,31 @@ from __future__ import annotations
 
 import re
 
+from pawlock import errors
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.errors import (
-    BackendDenied,
-    BackendError,
-    BackendOutOfMemory,
-    BackendReadOnly,
-    BackendUnavailable,
-    ClientClosed,
-    ClockDrift,
-    NotSupported,
-    PawlockError,
-    QuorumNotReached,
-    ScriptError,
-    WrongKey,
-)
+from pawlock.errors import BackendUnavailable, ClockDrift, NotSupported, PawlockError, QuorumNotReached
 
 __all__ = ["classify", "is_transient", "or_raise", "to_error"]
 
-_BY_PREFIX = {
-    "LOADING": FaultKind.NOT_READY,
-    "MASTERDOWN": FaultKind.NOT_READY,
-    "BUSY": FaultKind.NOT_READY,
-    "CLUSTERDOWN": FaultKind.NOT_READY,
-    "TRYAGAIN": FaultKind.NOT_READY,
-    "NOREPLICAS": FaultKind.READ_ONLY,
-    "MISCONF": FaultKind.READ_ONLY,
-    "READONLY": FaultKind.READ_ONLY,
-    "MOVED": FaultKind.REDIRECTED,
-    "ASK": FaultKind.REDIRECTED,
-    "OOM": FaultKind.OUT_OF_MEMORY,
-    "NOPERM": FaultKind.DENIED,
-    "NOAUTH": FaultKind.DENIED,
-    "WRONGPASS": FaultKind.DENIED,
-    "DENIED": FaultKind.DENIED,
-    "WRONGTYPE": FaultKind.WRONG_KEY,
-    "NOPROTO": FaultKind.UNSUPPORTED,
-    "UNKILLABLE": FaultKind.NOT_READY,
+_PREFIXES = {
+    FaultKind.NOT_READY: ("LOADING", "MASTERDOWN", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "UNKILLABLE"),
+    FaultKind.READ_ONLY: ("NOREPLICAS", "MISCONF", "READONLY"),
+    FaultKind.REDIRECTED: ("MOVED", "ASK"),
+    FaultKind.OUT_OF_MEMORY: ("OOM",),
+    FaultKind.DENIED: ("NOPERM", "NOAUTH", "WRONGPASS", "DENIED"),
+    FaultKind.WRONG_KEY: ("WRONGTYPE",),
+    FaultKind.UNSUPPORTED: ("NOPROTO",),
 }
+_BY_PREFIX = {prefix: kind for kind, prefixes in _PREFIXES.items() for prefix in prefixes}
 
-_TRANSIENT = frozenset(
-    {
-        FaultKind.UNREACHABLE,
-        FaultKind.UNANSWERED,
-        FaultKind.NOT_READY,
-        FaultKind.READ_ONLY,
-        FaultKind.LATE,
-    },
-)
+_TRANSIENT = {
+    FaultKind.UNREACHABLE,
+    FaultKind.UNANSWERED,
+    FaultKind.NOT_READY,
+    FaultKind.READ_ONLY,
+    FaultKind.LATE,
+}
 
 _HINTS: dict[FaultKind, tuple[type[PawlockError], str]] = {
     FaultKind.UNREACHABLE: (BackendUnavailable, "the server could not be reached"),
@@ -66,16 +42,16 @@ _HINTS: dict[FaultKind, tuple[type[PawlockError], str]] = {
     FaultKind.NOT_REDIS: (BackendUnavailable, "the server does not speak the Redis protocol"),
     FaultKind.NO_TLS: (BackendUnavailable, "no TLS connection to the server"),
     FaultKind.READ_ONLY: (
-        BackendReadOnly,
-        "the server is read-only (if it is a replica, use the master's address)",
+        errors.BackendReadOnly,
+        "the server is read-only (if a replica, use the master's address)",
     ),
-    FaultKind.OUT_OF_MEMORY: (BackendOutOfMemory, "the server is out of memory and refuses new locks"),
-    FaultKind.DENIED: (BackendDenied, "the server denied access: check the password and the ACL"),
-    FaultKind.WRONG_KEY: (WrongKey, "the key of this lock has a value that is not pawlock's"),
-    FaultKind.SCRIPT: (ScriptError, "a script failed on the server"),
+    FaultKind.OUT_OF_MEMORY: (errors.BackendOutOfMemory, "the server is out of memory and refuses new locks"),
+    FaultKind.DENIED: (errors.BackendDenied, "the server denied access: check the password and the ACL"),
+    FaultKind.WRONG_KEY: (errors.WrongKey, "the key of this lock has a value that is not pawlock's"),
+    FaultKind.SCRIPT: (errors.ScriptError, "a script failed on the server"),
     FaultKind.UNSUPPORTED: (NotSupported, "this server is not supported"),
     FaultKind.REDIRECTED: (NotSupported, "the server is a node of a cluster: use redis+cluster://"),
-    FaultKind.CLOSED: (ClientClosed, "the client is closed"),
+    FaultKind.CLOSED: (errors.ClientClosed, "the client is closed"),
 }
 
 # What a server replies to a script about a key that is elsewhere or on its way, for a cluster that is down, or with all
@@ -139,15 +115,12 @@ def to_error(fault: Fault, name: str | None, doing: str) -> PawlockError:
         name: The name of the lock concerned.
         doing: What was being done, as in ``"acquire"``.
     """
-    cls, hint = _HINTS.get(fault.kind, (BackendError, "the server refused"))
+    cls, hint = _HINTS.get(fault.kind, (errors.BackendError, "the server refused"))
     what = f"{doing} {name!r}" if name is not None else doing
     if fault.outcomes is not None and cls in (BackendUnavailable, ClockDrift):
         told = ClockDrift if cls is ClockDrift else QuorumNotReached
         return told(f"{what}: {fault.text}", name=name, outcomes=fault.outcomes)
     text = f"{what}: {hint}"
-    if fault.text.startswith(f"{text}: "):
-        # A service has said all of it already.
-        return cls(fault.text, name=name)
     if fault.text and fault.text != hint:
         text += f": {fault.text}"
     error = cls(text, name=name)

@@ -108,10 +108,7 @@ class Parker(Protocol):
 
 
 class Runtime(Carrier, Protocol):
-    """What a runtime provides: a carrier, and all that is not its engine's: clock, identity, sleep.
-
-    All times are seconds on one clock that also counts suspends.
-    """
+    """What a runtime provides: a carrier, and all that is not its engine's: identity, guards, sleep."""
 
     @property
     def fence_strength(self) -> str:
@@ -121,18 +118,6 @@ class Runtime(Carrier, Protocol):
     recheck_after: float | None
     """Seconds after which a local waiter makes sure that somebody has the turn; None where a call cannot be
     interrupted between two of its steps."""
-
-    def now(self) -> float:
-        """The present, on the clock of every deadline."""
-        ...
-
-    def random(self) -> float:
-        """A number in [0, 1), for jitter."""
-        ...
-
-    def new_token(self) -> str:
-        """A token that was never used before: 128 random bits, and who asks."""
-        ...
 
     def who(self) -> Hashable:
         """The present thread or task; never reused while anything refers to it."""
@@ -148,10 +133,6 @@ class Runtime(Carrier, Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass. Raises ``Fault`` of kind CLOSED if the client is closed meanwhile."""
-        ...
-
-    async def pause(self, seconds: float) -> None:
-        """Let a little time pass, also while the client closes."""
         ...
 
     def gone(self) -> bool:
@@ -176,18 +157,6 @@ class Background(Carrier, Protocol):
     A client of threads uses connections of the same runtime, each thread its own; one of asyncio another runtime.
     """
 
-    def now(self) -> float:
-        """The present, on the clock of ``Runtime``."""
-        ...
-
-    def random(self) -> float:
-        """A number in [0, 1), for jitter."""
-        ...
-
-    def new_token(self) -> str:
-        """See ``Runtime``."""
-        ...
-
     def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> str:
         """Run the client's maintenance in the background, once; a second call while it runs does nothing.
 
@@ -202,10 +171,6 @@ class Background(Carrier, Protocol):
         A time and not a number of seconds: if the process is stopped before the sleep begins, and runs again after that
         time, it does not begin at all, and the end of a lease is reported.
         """
-        ...
-
-    async def pause(self, seconds: float) -> None:
-        """Let a little time pass here."""
         ...
 
     def nudge(self) -> None:

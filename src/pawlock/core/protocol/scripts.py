@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib.resources import files
 from typing import Any
 
@@ -27,7 +27,6 @@ __all__ = [
     "header",
     "load",
     "pack_words",
-    "with_source",
 ]
 
 _SHARED = "pawlock.primitives"
@@ -57,56 +56,61 @@ class Readers(dict[bytes, Callable[[Sequence[Any]], Outcome]]):
         """A reply that no script of pawlock gives."""
         return partial(_unexpected, letter)
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return id(self)
-
 
 def _unexpected(letter: object, fields: Sequence[Any]) -> Unexpected:
     return Unexpected([letter, *fields])
 
 
-_NONE = Readers()
-_reads: dict[tuple[str, str], Readers] = {}
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Script:
     """One script as it is sent to a server.
 
     Attributes:
         name: the file's name without ``.lua``.
         source: the whole text: prelude and body.
-        sha: SHA-1 of the source as 40 hex digits, the name ``EVALSHA`` knows it by.
         numkeys: how many keys a call must pass, from the header.
         numargs: how many arguments, the request id included, from the header.
-        evalsha: the packed beginning of every ``EVALSHA`` of it, up to its keys.
-        eval: the same of an ``EVAL``, for a server that does not know it yet.
         read: how its replies are read.
         variant: as ``load`` was given it.
+        before: what is sent before it, if its text is to go with each call.
     """
 
     name: str
     source: bytes
-    sha: str
     numkeys: int
     numargs: int
-    evalsha: bytes
-    eval: bytes
-    read: Readers = field(default=_NONE, repr=False)
+    read: Readers = field(default_factory=Readers, repr=False, compare=False)
     variant: str = ""
+    before: bytes = b""
+
+    @cached_property
+    def sha(self) -> str:
+        """SHA-1 of the source as 40 hex digits, the name ``EVALSHA`` knows it by."""
+        return hashlib.sha1(self.source, usedforsecurity=False).hexdigest()
+
+    @cached_property
+    def evalsha(self) -> bytes:
+        """The packed beginning of every ``EVALSHA`` of it, up to its keys."""
+        return self.eval if self.before else self._begin(b"EVALSHA", self.sha.encode())
+
+    @cached_property
+    def eval(self) -> bytes:
+        """The same of an ``EVAL``, for a server that does not know it yet."""
+        return self._begin(b"EVAL", self.source)
+
+    def _begin(self, *words: bytes) -> bytes:
+        size = b"*%d\r\n" % (3 + self.numkeys + self.numargs)
+        return self.before + size + pack_words(*words, b"%d" % self.numkeys)
 
 
 def load(package: str, name: str, variant: str = "", *, read: Readers | None = None) -> Script:
-    """Read one script of a package, once per process.
+    """Read one script of a package.
 
     Args:
         package: dotted name of the package that holds the file, for example ``"pawlock.primitives.mutex"``.
         name: file name without ``.lua``.
         variant: ``"redisson"`` for a key that is shared with Redisson; it takes one more key, before the last.
-        read: How its replies are read; None: as was said when it was loaded for the first time.
+        read: How its replies are read; None: nobody reads them.
 
     Returns:
         The script, ready to be sent.
@@ -115,41 +119,12 @@ def load(package: str, name: str, variant: str = "", *, read: Readers | None = N
         FileNotFoundError: there is no such file.
         ValueError: the file's header lacks a line, or its include lines name nothing.
     """
-    if read is not None:
-        _reads[package, name] = read
-    return _load(package, name, variant, _reads.get((package, name), _NONE))
-
-
-@cache
-def _load(package: str, name: str, variant: str, read: Readers) -> Script:
     body = _read(package, name)
     fields = header(body, name)
     prelude = _read(_KEY, f"_{variant}") if variant else _read(_SHARED, _PRELUDE)
     data = _without_comments(f"{prelude}\n{_include(package, body)}").encode("ascii")
     keys = len(_listed(fields["keys"])) + bool(variant)
-    return _packed(name, data, keys, len(_listed(fields["args"])), read, variant)
-
-
-def with_source(script: Script, source: bytes) -> Script:
-    """The same script with another text, which takes as many keys and arguments: for tests that change a script.
-
-    Args:
-        script: the script.
-        source: what is to run.
-    """
-    return replace(
-        _packed(script.name, source, script.numkeys, script.numargs, script.read), variant=script.variant
-    )
-
-
-def _packed(name: str, data: bytes, numkeys: int, numargs: int, read: Readers, variant: str = "") -> Script:
-    sha = hashlib.sha1(data, usedforsecurity=False).hexdigest()
-    begin = b"*%d\r\n" % (3 + numkeys + numargs)
-    evalsha, by_text = (
-        begin + pack_words(*words, str(numkeys).encode())
-        for words in ((b"EVALSHA", sha.encode()), (b"EVAL", data))
-    )
-    return Script(name, data, sha, numkeys, numargs, evalsha, by_text, read, variant)
+    return Script(name, data, keys, len(_listed(fields["args"])), read or Readers(), variant)
 
 
 @cache
@@ -161,7 +136,7 @@ def for_several(script: Script, times: int) -> Script:
         times: How many names.
     """
     numargs = (script.numargs - 1) * times + 1
-    return _packed(script.name, script.source, script.numkeys * times, numargs, script.read)
+    return replace(script, numkeys=script.numkeys * times, numargs=numargs)
 
 
 def _include(package: str, text: str) -> str:

@@ -25,7 +25,7 @@ _FORCE = load(__name__, "force", read=FORCE)
 def _of_redisson(script: Script) -> Script:
     """The same script for a holder that is stored as a hash."""
     package = __name__ if script in (_LEAVE, _FORCE) else "pawlock.primitives.mutex"
-    return load(package, script.name, "redisson")
+    return load(package, script.name, "redisson", read=script.read)
 
 
 class KeyMutex(Mutex):
