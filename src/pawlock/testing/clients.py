@@ -38,9 +38,7 @@ def _without_address() -> list[Any]:
 
 def _put_aside(client: Any) -> dict[str, object]:
     """Take from a client what it has used so far, and give that back."""
-    unused: dict[str, object] = {"_engines": {}, "_last": None, "_closed": False}
-    if isinstance(client, Client):
-        unused = {"_ended": False}
+    unused: dict[str, object] = {"_engines": {}, "_closed": False}
     state = _state(client)
     used = {name: state.pop(name) for name in ("_engine", *unused) if name in state}
     state.update(unused)

@@ -1,0 +1,113 @@
+"""A client without its methods: what it is made with, and how its engines are made. The same in both APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+# The end of the process waits for what is still to be left.
+import pawlock._ending  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from pawlock._factory import Settings, live_clients
+from pawlock._quorum import Destination, explain_keys_for, probe_for
+from pawlock._service import Book
+from pawlock._target import shown_of
+from pawlock.core.client import make_engine, weak_suspect_all
+from pawlock.core.observe.timed_runtime import observe
+
+if TYPE_CHECKING:
+    from pawlock.core.keep.engine import Engine
+    from pawlock.core.protocol.options import Seconds
+    from pawlock.core.state.observers import Observer
+    from pawlock.core.state.plan import Plan
+    from pawlock.model import ServerReport
+    from pawlock.redlock.options import RedlockOptions
+    from pawlock.runtimes.aio import AsyncioRuntime
+    from pawlock.runtimes.threads import ThreadRuntime
+    from pawlock.topology.credentials import Credentials
+    from pawlock.topology.endpoint import Target
+
+__all__ = ["BaseClient"]
+
+
+class BaseClient:
+    """What both clients have, from the options to the end.
+
+    Attributes:
+        _engines: The engine for threads, by None, or that of each event loop.
+    """
+
+    _may_be_async: ClassVar[bool]
+
+    def __init__(
+        self,
+        target: object = None,
+        *,
+        namespace: str | None = None,
+        credentials: Credentials | None = None,
+        redlock: RedlockOptions | None = None,
+        **defaults: Any,
+    ) -> None:
+        self._settings = Settings(defaults, namespace, may_be_async=self._may_be_async)
+        made_with = {"namespace": namespace, "credentials": credentials, "redlock": redlock}
+        self._origin = (target, {**made_with, **defaults})
+        self._destination = Destination(self._origin, self._settings)
+        self._engines: dict[Any, Engine] = {}
+        self._observers: list[Observer] = []
+        self._closed = False
+        self._book = Book()
+        live_clients.add(self)
+
+    def __repr__(self) -> str:
+        closed = " closed" if self._closed else ""
+        return f"<{type(self).__name__} namespace={self._settings.namespace!r}{closed}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client cannot be pickled: connect in the other process, or pass a lock")
+
+    def _make(
+        self,
+        here: object,
+        target: Target,
+        runtime: AsyncioRuntime | ThreadRuntime,
+        background: ThreadRuntime,
+        show: Callable[[Any], object],
+    ) -> Engine:
+        settings = self._settings
+        engine = make_engine(runtime, background, self, settings.names(), settings.watcher())
+        engine.reports.show = show
+        if settings.redlock is not None:
+            engine.validity = settings.redlock.valid_until
+        health = engine.health
+        health.server, health.probe = shown_of(target), probe_for(settings)
+        health.explain_keys = explain_keys_for(settings)
+        runtime.on_move = background.on_move = weak_suspect_all(engine)
+        # Two threads may be here at once: what the first has made is for all.
+        engine = self._engines.setdefault(here, engine)
+        for observer in self._observers:
+            observe(engine, observer)
+        engine.activity.closed |= self._closed
+        return engine
+
+    def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
+        """The plan of one call."""
+        return plan if ttl is None else self._settings.with_ttl(plan, ttl)
+
+    def _reports(self) -> list[ServerReport]:
+        from pawlock._doctor import examine
+
+        options, namespace = self._settings.options, self._settings.namespace
+        return examine(self._destination.find(settled=True), ttl=options.ttl, namespace=namespace)
+
+    def _observe(self, observer: Observer) -> None:
+        if observer not in self._observers:
+            self._observers.append(observer)
+        for engine in self._known_engines():
+            observe(engine, observer)
+
+    def _known_engines(self) -> list[Engine]:
+        return list(self._engines.values())
+
+    def _after_fork(self) -> None:
+        self._book.after_fork()
+        for engine in self._known_engines():
+            engine.after_fork()
