@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 # The end of the process waits for what is still to be left.
 import pawlock._ending  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from pawlock._factory import Settings, live_clients
+from pawlock._factory import AnyPlan, Settings, live_clients
 from pawlock._quorum import Destination, explain_keys_for, probe_for
 from pawlock._service import Book
 from pawlock._target import shown_of
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
     from pawlock.core.protocol.options import Seconds
     from pawlock.core.state.observers import Observer
-    from pawlock.core.state.plan import Plan
     from pawlock.model import ServerReport
     from pawlock.redlock.options import RedlockOptions
     from pawlock.runtimes.aio import AsyncioRuntime
@@ -88,7 +87,7 @@ class BaseClient:
         engine.activity.closed |= self._closed
         return engine
 
-    def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
+    def _prepare(self, plan: AnyPlan, ttl: Seconds | None) -> AnyPlan:
         """The plan of one call."""
         return plan if ttl is None else self._settings.with_ttl(plan, ttl)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pawlock._deadlocks import DeadlockWatch
 from pawlock._environment import from_environment, unknown_options
@@ -27,6 +27,7 @@ from pawlock.core.release.transfer import Ticket, read_ticket
 from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.found import Finder
+from pawlock.primitives.multi.lease import MultiPlan
 from pawlock.primitives.redis import REDIS, RedisEngine
 from pawlock.primitives.registry import REGISTRY, Entry
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TRIAL",
     "TRIED",
+    "AnyPlan",
     "Settings",
     "check_for_quorum",
     "check_word",
@@ -52,6 +54,8 @@ __all__ = [
     "unfilled",
 ]
 
+
+AnyPlan = TypeVar("AnyPlan", Plan, MultiPlan)
 
 _EXCLUSIVE = ("lock", "rlock", "fair_lock")
 """A waiter for one of these waits for its one holder, so a cycle of such waits never ends."""
@@ -191,8 +195,10 @@ class Settings:
             check_callback(given["on_lost"], may_be_async=self.may_be_async)
         return self.options.but(**given)
 
-    def with_ttl(self, plan: Plan, ttl: Seconds) -> Plan:
+    def with_ttl(self, plan: AnyPlan, ttl: Seconds) -> AnyPlan:
         """A plan with another ttl, for one acquisition."""
+        if isinstance(plan, MultiPlan):
+            return replace(plan, members=tuple([self.with_ttl(member, ttl) for member in plan.members]))
         options = plan.options.but(ttl=ttl)
         if self.redlock is not None:
             self.redlock.check_ttl(options.ttl)

@@ -6,7 +6,7 @@ from typing import Never
 
 from pawlock._block import Block, begun
 from pawlock._described import Described
-from pawlock._hints import Hinting, refuse_words
+from pawlock._hints import Hinting
 from pawlock._inside import engine_here
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.acquiring import Acquiring
@@ -15,7 +15,7 @@ from pawlock.aio.lease import AsyncLease, AsyncLost, shown
 from pawlock.core.acquire.reentry import holds
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.observe.inspect import inspect
-from pawlock.core.protocol.options import Seconds, check_timeout, check_ttl
+from pawlock.core.protocol.options import Seconds, check_ttl
 from pawlock.core.protocol.runtime import StopSignal
 from pawlock.primitives.multi import operation as multi
 from pawlock.primitives.multi.lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
@@ -76,10 +76,7 @@ def _shown(record: HeldMultiLease) -> AsyncMultiLease:
 async def _acquired_all(
     client: object, plan: MultiPlan, wait: float | None, stop: StopSignal | None
 ) -> AsyncMultiLease:
-    record = await multi.acquire_all(engine_here(client), plan, wait, stop)
-    if record is None:
-        raise AssertionError("a wait ends with a lease or an error")
-    return _shown(record)
+    return _shown(await multi.acquire_all(engine_here(client), plan, wait, stop))
 
 
 def shown_any(record: HeldLease | HeldMultiLease) -> AsyncLease | AsyncMultiLease:
@@ -133,10 +130,7 @@ class AsyncMultiLock(Hinting, Described, Entered[HeldMultiLease]):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
-        if unknown:
-            refuse_words("acquire", unknown)
-        plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
-        wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
+        plan, wait = self._asked(self._plan, timeout, ttl, unknown)
         return Acquiring(_acquired_all(self._client, plan, wait, stop))
 
     async def try_acquire(self) -> AsyncMultiLease | None:
@@ -145,8 +139,7 @@ class AsyncMultiLock(Hinting, Described, Entered[HeldMultiLease]):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._plan.with_members(lambda member: self._prepare(member, None))
-        record = await multi.acquire_all(engine_here(self._client), plan, 0, raises=False)
+        record = await multi.try_all(engine_here(self._client), self._prepare(self._plan, None))
         return None if record is None else _shown(record)
 
     def held_by_me(self) -> bool:

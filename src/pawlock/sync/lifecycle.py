@@ -12,14 +12,13 @@ from typing import Any, Self, cast
 
 from pawlock._client import BaseClient
 from pawlock._ending import UNANSWERED, closers
-from pawlock._factory import live_clients
+from pawlock._factory import AnyPlan, live_clients
 from pawlock._inside import engines_of
 from pawlock._quorum import for_threads
 from pawlock._warn import warn
 from pawlock.core.close import close
 from pawlock.core.keep.engine import Engine
 from pawlock.core.protocol.options import Seconds, check_timeout
-from pawlock.core.state.plan import Plan
 from pawlock.errors import PawlockError
 from pawlock.model import ServerReport
 from pawlock.runtimes.threads import ThreadRuntime, run, run_aside
@@ -78,7 +77,7 @@ class ClientLifecycle(BaseClient):
     def _runtime(self) -> ThreadRuntime:
         return cast("ThreadRuntime", self._engine.runtime)
 
-    def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
+    def _prepare(self, plan: AnyPlan, ttl: Seconds | None) -> AnyPlan:
         if asyncio._get_running_loop() is not None and not self._warned:
             self._warned = True
             text = "a sync pawlock client blocks this event loop: use pawlock.connect_async() in asyncio code"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.options import LockOptions, Seconds
+    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.primitive import Primitive
 
-__all__ = ["ASKERS", "Plan", "Prepare"]
+__all__ = ["ASKERS", "Plan"]
 
 ASKERS = 100
 """How many callers of a client ask the server at once for a name that is not handed over; the others sleep behind them."""
@@ -41,7 +40,3 @@ class Plan:
     def shown(self, token: str) -> str:
         """A token as others see it: with the plan's identity, where it has one."""
         return f"{token.partition('@')[0]}@{self.identity}" if self.identity else token
-
-
-Prepare: TypeAlias = "Callable[[Plan, Seconds | None], Plan]"
-"""What a client makes of a plan before each call, with the ttl that the call gives."""

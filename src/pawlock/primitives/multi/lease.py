@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
 
@@ -37,11 +37,6 @@ class MultiPlan:
     def name(self) -> str:
         """All names, for errors and logs."""
         return ", ".join(member.primitive.name for member in self.members)
-
-    def with_members(self, change: Callable[[Plan], Plan]) -> MultiPlan:
-        """The same with each member changed."""
-        members = tuple([change(member) for member in self.members])
-        return self if members == self.members else replace(self, members=members)
 
 
 class HeldMultiLease:

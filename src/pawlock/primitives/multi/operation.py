@@ -29,20 +29,15 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.runtime import StopSignal
     from pawlock.core.state.plan import Plan
 
-__all__ = ["acquire_all", "end_all", "extend_all", "release_all", "release_all_or_raise"]
+__all__ = ["acquire_all", "end_all", "extend_all", "release_all", "release_all_or_raise", "try_all"]
 
 
 # Taking --------------------------------------------------------------------------------------------------------------
 
 
 async def acquire_all(
-    engine: Engine,
-    plan: MultiPlan,
-    timeout: float | None,
-    stop: StopSignal | None = None,
-    *,
-    raises: bool = True,
-) -> HeldMultiLease | None:
+    engine: Engine, plan: MultiPlan, timeout: float | None, stop: StopSignal | None
+) -> HeldMultiLease:
     """Take all members, or none.
 
     Args:
@@ -50,13 +45,28 @@ async def acquire_all(
         plan: The multi-lock.
         timeout: Seconds to wait for all of them together; None: no limit; 0 tries once.
         stop: Ends the wait once it is set.
-        raises: False to return None when one is held by another and the time is up.
 
     Raises:
         NotAcquired: Somebody else holds one of them, and the time is up; or waiting could never end.
         BackendError: The server could not be asked.
     """
     began = engine.runtime.now()
+    found = await _all_or_none(engine, plan, timeout, stop, began)
+    if isinstance(found, HeldMultiLease):
+        return found
+    raise _timed_out(engine, plan, await timed_out(engine, found, began, None), began)
+
+
+async def try_all(engine: Engine, plan: MultiPlan) -> HeldMultiLease | None:
+    """Take all members if none is held by another."""
+    found = await _all_or_none(engine, plan, 0, None, engine.runtime.now())
+    return found if isinstance(found, HeldMultiLease) else None
+
+
+async def _all_or_none(
+    engine: Engine, plan: MultiPlan, timeout: float | None, stop: StopSignal | None, began: float
+) -> HeldMultiLease | Plan:
+    """All members, or that which another holds."""
     taken: list[HeldLease] = []
     engine.activity.calls[id(taken)] = engine.runtime.who()
     try:
@@ -70,10 +80,7 @@ async def acquire_all(
         if missing is None:
             return HeldMultiLease(engine, plan, taken)
         await _give_back(engine, taken)
-        if not raises:
-            return None
-        busy = await timed_out(engine, missing, began, None)
-        raise _timed_out(engine, plan, busy, began)
+        return missing
     except BaseException:
         _leave_behind(engine, taken)
         raise
