@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-import pytest
-
 from tests.unit.scripts.model import CLOSED, take
 from tests.unit.scripts.rig import DAY, Reply, Rig, token
 
