@@ -128,13 +128,8 @@ def pause_after(
         if fault.kind is not FaultKind.READ_ONLY:
             engine.report_outage(str(error))
         raise error from fault
-    log.debug(
-        "%s %r: %s; retrying",
-        doing,
-        name,
-        fault.kind,
-        extra={"pawlock_name": name, "pawlock_fault": fault.kind},
-    )
+    more = {"pawlock_name": name, "pawlock_fault": fault.kind}
+    log.debug("%s %r: %s; retrying", doing, name, fault.kind, extra=more)
     fault.bare()
     return pause
 

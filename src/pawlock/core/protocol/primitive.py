@@ -22,20 +22,12 @@ __all__ = [
 class Primitive(Protocol):
     """The calls of one name. All times are whole milliseconds of server life."""
 
-    @property
-    def kind(self) -> str:
-        """The primitive's name in the public API, as in ``"lock"``."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The name as the user gave it."""
-        ...
-
-    @property
-    def key(self) -> str:
-        """Its key on the server."""
-        ...
+    kind: str
+    """The primitive's name in the public API, as in ``"lock"``."""
+    name: str
+    """The name as the user gave it."""
+    key: str
+    """Its key on the server."""
 
     def acquire(
         self,
@@ -51,15 +43,10 @@ class Primitive(Protocol):
         """Take the name, or queue for it: ``Granted``, ``Queued``, ``Busy``, ``Full``, ``Dead``, or what it refuses."""
         ...
 
-    @property
-    def polls(self) -> bool:
-        """Whether nobody can queue for it, and who waits asks again and again (``PolledPrimitive``)."""
-        ...
-
-    @property
-    def transferable(self) -> bool:
-        """Whether another process may go on with a lease: its token is the name's value."""
-        ...
+    polls: bool
+    """Whether nobody can queue for it, and who waits asks again and again (``PolledPrimitive``)."""
+    transferable: bool
+    """Whether another process may go on with a lease: its token is the name's value."""
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> Request:
         """Replace the token of a holder that gave its lease away. Only the first of several does.
@@ -88,15 +75,10 @@ class Primitive(Protocol):
         """What is left of it after a downgrade, sent as a renewal; None if there is nothing to lower."""
         ...
 
-    @property
-    def unheard(self) -> LossReason:
-        """Why a lease is lost whose last renewals got no answer."""
-        ...
-
-    @property
-    def advice(self) -> str:
-        """What to do instead of waiting for oneself."""
-        ...
+    unheard: LossReason
+    """Why a lease is lost whose last renewals got no answer."""
+    advice: str
+    """What to do instead of waiting for oneself."""
 
     def refusal(self, outcome: Outcome) -> PawlockError | None:
         """The error that an answer of its own stands for (``LimitRefused``, ``Finished``); None if it is none."""
@@ -111,10 +93,8 @@ def listed_as(primitive: Primitive) -> str:
 class PolledPrimitive(Primitive, Protocol):
     """A primitive that other programs share, and for which nobody queues."""
 
-    @property
-    def hears(self) -> tuple[str, str] | None:
-        """What wakes who waits early: ``"publish"`` and a channel, ``"push"`` and a list; None: nothing does."""
-        ...
+    hears: tuple[str, str] | None
+    """What wakes who waits early: ``"publish"`` and a channel, ``"push"`` and a list; None: nothing does."""
 
 
 class TogetherPrimitive(Primitive, Protocol):

@@ -16,7 +16,16 @@ from pawlock.errors import NotHeld
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
 
-__all__ = ["downgrade", "extend"]
+__all__ = ["check_held_once", "downgrade", "extend"]
+
+
+def check_held_once(lease: HeldLease, doing: str) -> None:
+    """Refuse what is done to a lease as a whole, if it is not held or by an outer block too."""
+    if not lease.is_held():
+        raise lease.not_held(doing)
+    if lease.levels > 1:
+        text = f"{doing} {lease.name!r}: it is held {lease.levels} times: leave the inner blocks first"
+        raise NotHeld(text, name=lease.name, operation=doing)
 
 
 async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
@@ -55,17 +64,12 @@ async def downgrade(engine: Engine, lease: HeldLease) -> None:
         NotHeld: It is lost or released, held more than once, or a reader already.
         BackendError: The server did not say that it did it; the lease is a reader's all the same.
     """
+    check_held_once(lease, "downgrade")
     server_lease = lease.server_lease
-    if not lease.is_held():
-        raise lease.not_held("downgrade")
-    if lease.levels > 1:
-        text = f"downgrade {lease.name!r}: it is held {lease.levels} times: leave the inner blocks first"
-        raise NotHeld(text, name=lease.name, operation="downgrade")
     lowered = server_lease.primitive.lowered()
     if lowered is None:
-        raise NotHeld(
-            f"downgrade {lease.name!r}: it is not held for writing", name=lease.name, operation="downgrade"
-        )
+        text = f"downgrade {lease.name!r}: it is not held for writing"
+        raise NotHeld(text, name=lease.name, operation="downgrade")
     server_lease.primitive = lowered
     await _raise_life(engine, lease, server_lease.rhythm.ttl, "downgrade")
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pawlock.core.lease.record import UNSHOWN, HeldLease
+from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.outcomes import Granted
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.release.extend import extend
@@ -69,39 +69,29 @@ async def extend_by_token(engine: Engine, plan: Plan, text: object) -> float:
         return lease.remaining()
     call = plan.primitive.renew(token, options.ttl_ms, 0, "")
     outcome, sent_at = await query(engine, call, options, plan.primitive.name, "extend")
-    if not isinstance(outcome, Granted):
-        raise _not_held(plan, "extend")
-    left = valid_until(sent_at, outcome.left_ms, options.ttl_ms) - engine.runtime.now()
-    if left <= 0:
-        raise _not_held(plan, "extend")
-    return left
+    if isinstance(outcome, Granted):
+        left = valid_until(sent_at, outcome.left_ms, options.ttl_ms) - engine.runtime.now()
+        if left > 0:
+            return left
+    raise _not_held(plan, "extend")
 
 
 def _token_of(engine: Engine, plan: Plan, text: object, doing: str) -> str:
     name = plan.primitive.name
     if not plan.primitive.transferable:
-        raise NotSupported(
-            f"{doing} {name!r}: a lease of independent masters (Redlock) is ended and extended by its own client: "
-            "their votes are counted there",
-            name=name,
-        )
+        text = "a lease of independent masters (Redlock) is ended and extended by its own client"
+        raise NotSupported(f"{doing} {name!r}: {text}: their votes are counted there", name=name)
     engine.check_open(name)
     token = text
     if is_ticket(text):
         ticket = read_ticket(text)
         token = ticket.token
         if ticket.key != plan.primitive.key:
-            raise ConfigurationError(
-                f"{doing} {name!r}: the ticket is of {ticket.name!r}, or of another namespace"
-            )
+            what = f"the ticket is of {ticket.name!r}, or of another namespace"
+            raise ConfigurationError(f"{doing} {name!r}: {what}")
     if not isinstance(token, str) or "@" not in token:
-        raise ConfigurationError(
-            f"{doing} {name!r}: not a token: pass lease.token, or the text that lease.detach() returned"
-        )
-    if UNSHOWN in token:
-        raise NotHeld(
-            f"{doing} {name!r}: the lease was handed on before its token was read", name=name, operation=doing
-        )
+        what = "not a token: pass lease.token, or the text that lease.detach() returned"
+        raise ConfigurationError(f"{doing} {name!r}: {what}")
     return token
 
 

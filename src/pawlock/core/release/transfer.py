@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ from pawlock.core.protocol.outcomes import Granted
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.protocol.validity import valid_until
+from pawlock.core.release.extend import check_held_once
 from pawlock.core.retry import query
 from pawlock.core.state.records import Attempt, ServerLease, Waiter
 from pawlock.errors import ClientClosed, ConfigurationError, NotHeld, NotSupported
@@ -56,41 +56,29 @@ def detach(engine: Engine, lease: HeldLease) -> str:
         kind = server_lease.primitive.kind
         said = f"a {kind} lease cannot be detached: acquire it in the other process"
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
-    if not lease.is_held():
+    check_held_once(lease, "detach")
+    primitive = server_lease.primitive
+    words: list[object] = [
+        primitive.key,
+        lease.name,
+        server_lease.token,
+        lease.fence,
+        server_lease.rhythm.ttl,
+    ]
+    source: Key | None = getattr(primitive, "source", None)
+    if source is not None:
+        words.append(astuple(source))
+    text = base64.urlsafe_b64encode(json.dumps(words).encode()).decode().rstrip("=")
+    if not lease.take_end():
         raise lease.not_held("detach")
-    if lease.levels > 1:
-        times = f"it is held {lease.levels} times: leave the inner blocks first"
-        raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name, operation="detach")
-    mine = False
-    try:
-        with engine.guard:
-            mine, lease.released = not lease.released, True
-        if not mine:
-            raise lease.not_held("detach")
-        lease.wake()
-        # It goes on elsewhere, and is nobody's here.
-        server_lease.who = None
-        engine.forget_holder(server_lease, lease.who)
-        engine.detach_local_queue(server_lease)
-        engine.end(server_lease)
-        engine.count_end(server_lease, "detached")
-        primitive = server_lease.primitive
-        source: Key | None = getattr(primitive, "source", None)
-        words: list[object] = [
-            primitive.key,
-            lease.name,
-            server_lease.token,
-            lease.fence,
-            server_lease.rhythm.ttl,
-        ]
-        if source is not None:
-            words.append(astuple(source))
-        return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(words).encode()).decode().rstrip("=")
-    except BaseException:
-        # Interrupted: nobody has the ticket, and nothing else would end a lease that counts as released.
-        if mine:
-            engine.finish_release(lease)
-        raise
+    # It goes on elsewhere, and is nobody's here.
+    engine.end(server_lease)
+    lease.wake()
+    server_lease.who = None
+    engine.forget_holder(server_lease, lease.who)
+    engine.detach_local_queue(server_lease)
+    engine.count_end(server_lease, "detached")
+    return _TICKET_PREFIX + text
 
 
 def is_ticket(text: object) -> bool:
@@ -105,18 +93,17 @@ def read_ticket(text: object) -> Ticket:
         ConfigurationError: It is not one, or of another wire version.
     """
     if not isinstance(text, str) or not text.startswith(_TICKET_PREFIX):
-        raise ConfigurationError(
-            "invalid ticket: pass the text that detach() of this version of pawlock returned"
-        )
+        what = "invalid ticket: pass the text that detach() of this version of pawlock returned"
+        raise ConfigurationError(what)
     body = text[len(_TICKET_PREFIX) :]
     try:
         words = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         ticket = Ticket(*words[:5], *[_source(word) for word in words[5:]])
-    except (ValueError, TypeError, KeyError, binascii.Error) as error:
-        raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged") from error
-    if type(ticket.name) is not str:
-        raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged")
-    return ticket
+        if type(ticket.name) is str:
+            return ticket
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged")
 
 
 def _source(word: Any) -> Key:
@@ -143,33 +130,24 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
         outcome, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
         until = 0.0
         if isinstance(outcome, Granted):
-            try:
-                await confirm(engine, plan.primitive, plan.options, waiter.token)
-            except Fault as fault:
-                raise to_error(fault, plan.primitive.name, "adopt") from fault
+            await confirm(engine, plan.primitive, plan.options, waiter.token)
             until = valid_until(sent_at, outcome.left_ms, plan.options.ttl_ms)
         if until <= runtime.now():
-            raise NotHeld(
-                f"adopt {ticket.name!r}: the lease was already adopted, has expired, or was force-released",
-                name=ticket.name,
-                operation="adopt",
-            )
-        hold = ServerLease(plan.primitive, plan.options, waiter, ticket.fence, until, runtime.now())
-        lease = own_grant(engine, plan, hold, attempt)
+            text = f"adopt {ticket.name!r}: the lease was already adopted, has expired, or was force-released"
+            raise NotHeld(text, name=ticket.name, operation="adopt")
         if engine.activity.closed or engine.epoch != epoch:
             what = "process was forked" if engine.epoch != epoch else "client was closed"
             raise ClientClosed(f"the {what} during the call", name=ticket.name)
-        return lease
+        hold = ServerLease(plan.primitive, plan.options, waiter, ticket.fence, until, runtime.now())
+        return own_grant(engine, plan, hold, attempt)
     except NotHeld:
         raise
-    except BaseException:
+    except BaseException as error:
         # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
         if engine.epoch == epoch:
-            if attempt.hold is not None:
-                attempt.lease.released = True
-                engine.forget_holder(attempt.hold, attempt.who)
-                engine.end(attempt.hold)
             engine.post(plan.primitive.leave(waiter.token, TOMB_MS, 0))
+        if isinstance(error, Fault):
+            raise to_error(error, ticket.name, "adopt") from error
         raise
     finally:
         engine.activity.calls.pop(attempt, None)
