@@ -144,10 +144,9 @@ class Mux(asyncio.Protocol):
 
     # asyncio.Protocol -------------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Any) -> None:
         """Begin."""
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
+        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         """Hand out what came."""
