@@ -12,7 +12,7 @@ import pytest
 
 from pawlock.core.client import weak_suspect_all
 from pawlock.core.keep.engine import Engine
-from pawlock.core.maintenance.renewals import _put_back
+from pawlock.core.maintenance.renewals import renew_due
 from pawlock.core.protocol.options import LockOptions
 from pawlock.core.protocol.outcomes import Leading
 from pawlock.core.protocol.primitive import TOMB_MS
@@ -117,13 +117,15 @@ def test_only_what_is_held_is_lost() -> None:
 
 
 def test_what_was_in_hand_is_served_again_after_an_accident() -> None:
-    rig = Rig(held())
+    def interrupted() -> Reply | Fault:
+        raise KeyboardInterrupt
+
+    rig = Rig(held(), interrupted)
     rig.acquire()
-    server_lease = server_lease_of(rig)
     departure = OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START + 5.0)
-    rig.engine.leases.schedule.take_due(START + 15.0, 10)
     rig.engine.outbox.entries[departure] = None
-    _put_back(rig.engine, [server_lease])
+    with pytest.raises(KeyboardInterrupt):
+        run(renew_due(rig.engine, START + 15.0))
     assert list(rig.engine.outbox.entries) == [departure]
     assert START < rig.engine.leases.schedule.sleep_until(START) < START + 1.0
 
