@@ -87,8 +87,8 @@ REASONS: list[tuple[Any, str]] = [
     ("  ", "reason must be text"),
     (None, "reason must be text"),
     (b"x", "reason must be text"),
-    ("x" * 501, "at most 500 characters"),
-    ("\ud800", "surrogate"),
+    ("x" * 501, "1 to 500 characters"),
+    ("\ud800", "1 to 500 characters"),
 ]
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pawlock._key_text import read_key
-from pawlock.core.observe.inspect import text_of
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.engine import Forceable
 from pawlock.core.protocol.outcomes import Absent, Gone, Granted, Outcome, Queued, Released, Withdrawn
@@ -131,7 +130,7 @@ async def again(
     """
     primitive = cast("Forceable", spec.primitive(space))
     seen = await call(space, primitive.peek(), "acquire", spec.name)
-    token = next((text_of(value) for value, _ in seen.holders), "")
+    token = next((value.decode(errors="replace") for value, _ in seen.holders), "")
     if not token.endswith(mark):
         return None
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.primitive import Primitive
 
-__all__ = ["MOST_LISTED", "inspect", "ping", "read_info", "text_of"]
+__all__ = ["MOST_LISTED", "inspect", "ping", "read_info"]
 
 MOST_LISTED = 100_000
 """Waiters in one record: more would stop the server for long."""
@@ -86,8 +86,3 @@ def _age(number: int, now_ms: int) -> float:
 
 def _left(expires_ms: int, now_ms: int) -> float:
     return max(0.0, (expires_ms - now_ms) / 1000)
-
-
-def text_of(value: object) -> str:
-    """What a server's word says."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -16,6 +16,7 @@ from pawlock.core.observe.inspect import inspect as info_of
 from pawlock.core.protocol import outcomes
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.options import check_count
+from pawlock.core.protocol.outcomes import NOBODY_MS, Look
 from pawlock.core.protocol.primitive import TOMB_MS, listed_as
 from pawlock.core.protocol.runtime import Fault
 from pawlock.core.retry import query
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.carrier import Request
     from pawlock.core.protocol.engine import Forceable, Found, Namespace, NamespaceCalls
     from pawlock.core.protocol.options import LockOptions
-    from pawlock.core.protocol.outcomes import Outcome
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.model import LockInfo
 
@@ -63,9 +62,8 @@ def namespace_of(engine: Engine, what: str) -> Namespace:
     """
     engine.check_open()
     if engine.reports.namespace is None:
-        raise NotSupported(
-            f"{what}: independent masters (Redlock) have no common record: use inspect() for a single lock"
-        )
+        text = "independent masters (Redlock) have no common record: use inspect() for a single lock"
+        raise NotSupported(f"{what}: {text}")
     return engine.reports.namespace
 
 
@@ -115,38 +113,38 @@ async def held(
 
 
 async def _held(engine: Engine, found: Sequence[Found], options: LockOptions) -> list[tuple[str, LockInfo]]:
+    looks = [one.primitive for one in found]
     infos: list[tuple[str, LockInfo]] = []
-    calls = [one.primitive.inspect(0) for one in found]
-    replies = await _ask(engine, calls, options, "locks", WrongKey)
-    for one, reply in zip(found, replies, strict=True):
+    for one, look in zip(found, await _looks(engine, looks, options, "locks", 0, WrongKey), strict=True):
         # What pawlock never locked is a value of another program that begins alike.
-        if reply is not None and (reply.last or not reply.foreign):
-            info = read_info(one.primitive, reply)
-            if info.held:
-                infos.append((one.namespace, replace(info, kind=one.kind)))
+        if look is not None and look.left_ms != NOBODY_MS and (look.last or not look.foreign):
+            infos.append((one.namespace, replace(read_info(one.primitive, look), kind=one.kind)))
     return infos
 
 
-async def _ask(
-    engine: Engine, calls: Sequence[Request], options: LockOptions, doing: str, *skipped: type[BackendError]
-) -> list[Outcome]:
-    """Send all requests; the outcome of one that fails with a skipped error is None."""
-    answers: list[Outcome] = []
-    for start in range(0, len(calls), _PAGE):
-        page = calls[start : start + _PAGE]
-        for call, outcome in zip(
-            page, await engine.runtime.call_many(page, options.request_timeout), strict=True
-        ):
-            if isinstance(outcome, Fault):
-                # Once more, by itself, as patiently as any other question.
-                try:
-                    answer, _ = await query(engine, call, options, doing, "read")
-                except skipped:
-                    answer = None
-                answers.append(answer)
-            else:
-                answers.append(outcome)
-    return answers
+async def _looks(
+    engine: Engine,
+    looks: Sequence[Primitive],
+    options: LockOptions,
+    name: str,
+    waiters: int,
+    *skipped: type[BackendError],
+) -> list[Look | None]:
+    """The state of each; None of one that cannot be read for one of these reasons."""
+    found: list[Look | None] = []
+    for start in range(0, len(looks), _PAGE):
+        calls = [one.inspect(waiters) for one in looks[start : start + _PAGE]]
+        answers = await engine.runtime.call_many(calls, options.request_timeout)
+        for call, answer in zip(calls, answers, strict=True):
+            if not isinstance(answer, Fault):
+                found.append(answer)
+                continue
+            # Once more, by itself, as patiently as any other question.
+            try:
+                found.append((await query(engine, call, options, name, "read"))[0])
+            except skipped:
+                found.append(None)
+    return found
 
 
 async def states(engine: Engine, primitive: Primitive, options: LockOptions, waiters: int) -> list[LockInfo]:
@@ -154,8 +152,8 @@ async def states(engine: Engine, primitive: Primitive, options: LockOptions, wai
     check_count(waiters, "waiters", 0, MOST_LISTED)
     engine.check_open(primitive.name)
     looks = [primitive, *_other_kinds(engine, primitive).values()]
-    replies = await _ask(engine, [one.inspect(waiters) for one in looks], options, primitive.name)
-    infos = [read_info(one, reply) for one, reply in zip(looks, replies, strict=True)]
+    found = zip(looks, await _looks(engine, looks, options, primitive.name, waiters), strict=True)
+    infos = [read_info(one, look) for one, look in found if look is not None]
     return [info for info in infos if info.held or info.queue_length] or infos[:1]
 
 
@@ -167,14 +165,11 @@ async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, wa
 
 async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -> str:
     """The kind of a semaphore, rwlock, election or once that holds the name; ``""`` if there is none."""
-    looks = _other_kinds(engine, primitive)
-    calls = [one.inspect(0) for one in looks.values()]
+    others = _other_kinds(engine, primitive)
     # Also where this user may not read every kind.
-    replies = await _ask(engine, calls, options, primitive.name, BackendDenied, WrongKey)
-    found = zip(looks.items(), replies, strict=True)
-    return next(
-        (kind for (kind, one), reply in found if reply is not None and read_info(one, reply).held), ""
-    )
+    looks = await _looks(engine, [*others.values()], options, primitive.name, 0, BackendDenied, WrongKey)
+    held = [kind for kind, look in zip(others, looks, strict=True) if look and look.left_ms != NOBODY_MS]
+    return held[0] if held else ""
 
 
 def _other_kinds(engine: Engine, mutex: Primitive) -> dict[str, Primitive]:
@@ -189,17 +184,13 @@ def _other_kinds(engine: Engine, mutex: Primitive) -> dict[str, Primitive]:
 
 
 def _check_reason(reason: object) -> str:
-    if not isinstance(reason, str) or not reason.strip():
+    text = reason if isinstance(reason, str) and reason.strip() else ""
+    # Without a lone surrogate, which no terminal shows.
+    if not 0 < len(text) <= _LONGEST_REASON or text != text.encode(errors="ignore").decode():
         raise ConfigurationError(
             f"reason must be text of 1 to {_LONGEST_REASON} characters, got {reason!r:.40}"
         )
-    if len(reason) > _LONGEST_REASON:
-        raise ConfigurationError(f"reason must be at most {_LONGEST_REASON} characters, got {len(reason)}")
-    try:
-        reason.encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError("reason is not valid text: it has a lone surrogate") from None
-    return reason
+    return text
 
 
 async def force_release(
@@ -223,19 +214,14 @@ async def force_release(
     outcome = "released" if taken else "changed" if there else "free"
     if taken:
         engine.count("forced")
-        log.warning(
-            "%r was force-released from %s: %s", mutex.name, whose or _NOT_PAWLOCK, text,
-            extra={"pawlock_name": mutex.name},
-        )  # fmt: skip
+        said, more = "%r was force-released from %s: %s", {"pawlock_name": mutex.name}
+        log.warning(said, mutex.name, whose or _NOT_PAWLOCK, text, extra=more)
     done = {**entry, "outcome": outcome, "holder": whose, "fence": fence}
     await _note(engine, calls, options, f"{secret}:done", done)
     if fence is not None:
         return Forced(mutex.name, whose, fence, str(kind), len(taken))
-    if there:
-        why = (
-            f"it is held by {whose or _NOT_PAWLOCK}, not {holder}" if holder else "it changed hands each time"
-        )
-    else:
+    why = f"it is held by {whose or _NOT_PAWLOCK}, not {holder}" if holder else "it changed hands each time"
+    if not there:
         held_as = await _held_as(engine, mutex, options)
         why = f"nobody holds it as {kind}" + (f", but somebody as {held_as}" if held_as else "")
     raise NotHeld(f"{doing}: {why}", name=mutex.name, operation="force_release")
@@ -262,16 +248,10 @@ async def _take(
 
 
 def _as_kind(engine: Engine, mutex: Primitive, kind: object) -> Forceable:
-    if kind == mutex.kind:
-        return cast("Forceable", mutex)
-    if kind not in _OTHER_KINDS:
-        raise ConfigurationError(f"kind must be one of lock, {', '.join(_OTHER_KINDS)}, got {kind!r:.40}")
-    found = _other_kinds(engine, mutex).get(str(kind))
-    if found is None:
-        raise ConfigurationError(
-            f"a key that is shared with other programs can only be held as lock, not as {kind}"
-        )
-    return cast("Forceable", found)
+    kinds = {mutex.kind: mutex, **_other_kinds(engine, mutex)}
+    if not isinstance(kind, str) or kind not in kinds:
+        raise ConfigurationError(f"kind must be one of {', '.join(kinds)}, got {kind!r:.40}")
+    return cast("Forceable", kinds[kind])
 
 
 def _listed(holders: Sequence[str]) -> str:
@@ -296,10 +276,8 @@ async def audit(engine: Engine, options: LockOptions, limit: int) -> list[AuditE
         at_ms, key, data = line.split(" ", 2)
         number = key.partition(":")[0]
         entry = json.loads(data)
+        if entry["outcome"] == "asked":
+            entry["outcome"] = "unknown"
         if number not in entries:
-            entries[number] = AuditEntry(
-                at=int(at_ms) / 1000, who=entry["who"], action=entry["action"], name=entry["name"], text=entry["text"],
-                outcome="unknown" if entry["outcome"] == "asked" else entry["outcome"],
-                holder=entry.get("holder", ""), fence=entry.get("fence"), kind=entry.get("kind", "lock"),
-            )  # fmt: skip
+            entries[number] = AuditEntry(**{"holder": "", "fence": None, **entry, "at": int(at_ms) / 1000})
     return list(entries.values())[:limit]
