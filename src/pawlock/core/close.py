@@ -52,7 +52,7 @@ async def close(
         engine.reports.watcher.leave(engine)
     while True:
         # Asked before the leases are listed: what an acquisition gets until then is among them.
-        busy = any(who is not here for who in engine.callers())
+        busy = any(who is not here for who in tuple(engine.activity.calls.values()))
         for attempt in tuple(engine.queues.waits):
             attempt.unpark()
         interrupt()

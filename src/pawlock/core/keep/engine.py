@@ -101,10 +101,6 @@ class Engine:
             if reported:
                 log.warning("lock server responding again after %.1f s", self.runtime.now() - since)
 
-    def fence_strength(self) -> str:
-        """What vouches for the fences of this engine's leases; see ``HeldLease.fence_strength``."""
-        return self.runtime.fence_strength
-
     def count(self, what: str) -> None:
         """Count one occurrence of ``what``."""
         self.reports.counters[what] += 1
@@ -126,10 +122,6 @@ class Engine:
         if watcher is not None and not watcher.armed and self.leases.schedule.busy():
             watcher.armed = True
             self.wake_maintenance()
-
-    def callers(self) -> list[object]:
-        """The threads and tasks whose acquisitions and releases go on."""
-        return list(self.activity.calls.values())
 
     # Leases -----------------------------------------------------------------------------------------------------
 
@@ -181,12 +173,24 @@ class Engine:
         if sooner:
             self.background.nudge()
 
-    def end(self, server_lease: ServerLease) -> None:
-        """Stop serving a server lease that is being released: renewal never outlives it."""
+    def drop(self, hold: ServerLease, who: object) -> bool:
+        """Nobody of this client has a hold any more: it is renewed no more, and who sleeps for it asks.
+
+        Args:
+            hold: The hold.
+            who: The thread or task that had it.
+
+        Returns:
+            Whether it was held until now.
+        """
+        self.forget_holder(hold, who)
         with self.guard:
-            if server_lease.state is LeaseState.HELD or server_lease.state is LeaseState.SUSPECT:
-                server_lease.state = LeaseState.RELEASED
-        self.leases.schedule.discard(server_lease)
+            live = hold.live
+            if live:
+                hold.state = LeaseState.RELEASED
+        self.leases.schedule.discard(hold)
+        self.detach_local_queue(hold)
+        return live
 
     def end_turn(self, queue: LocalQueue | None, owner: Attempt | ServerLease) -> None:
         """Have who sleeps first in a local queue ask, now that the owner of a turn is done with it; safe to repeat."""
@@ -212,21 +216,16 @@ class Engine:
             woken = [] if hold.queue is None else hold.queue.pass_on(hold, self.runtime.now())
         for place in woken:
             place.unpark()
-        if not woken:
-            live = hold.live
-            self.end(hold)
-            if live:
-                self.leave_in_background(hold)
-            self.detach_local_queue(hold)
+        if not woken and self.drop(hold, who):
+            self.leave_in_background(hold)
 
     def finish_release(self, lease: HeldLease) -> None:
         """Go on in the background with a release that was cancelled or interrupted; safe to repeat."""
-        server_lease = lease.server_lease
-        self.forget_holder(server_lease, lease.who)
-        if server_lease.epoch == self.epoch and server_lease.used == lease.number:
-            self.end(server_lease)
-            self.detach_local_queue(server_lease)
-            self.leave_in_background(server_lease, server_lease.close_ms(self.runtime.now()), barred=True)
+        hold = lease.server_lease
+        self.forget_holder(hold, lease.who)
+        if hold.epoch == self.epoch and hold.used == lease.number:
+            self.drop(hold, lease.who)
+            self.leave_in_background(hold, hold.close_ms(self.runtime.now()), barred=True)
 
     def expired(self, server_lease: ServerLease, now: float) -> bool:
         """Whether the clock has passed the server lease's validity; if so it is lost from here on."""
@@ -243,7 +242,7 @@ class Engine:
         From any thread: an event loop that is blocked is told once it serves again, and all else is done by then.
         """
         with self.guard:
-            if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
+            if not server_lease.live:
                 return
             server_lease.state, server_lease.reason = LeaseState.LOST, reason
         self.leases.schedule.discard(server_lease)
@@ -341,10 +340,10 @@ class Engine:
 
     def forget_holder(self, server_lease: ServerLease, who: object) -> None:
         """The thread or task ``who`` is done with a server lease."""
-        held_key, held = (who, server_lease.primitive.key), self.leases.held
+        key, held = (who, server_lease.primitive.key), self.leases.held
         with self.guard:
-            if held_key in held and held[held_key] is server_lease:
-                del held[held_key]
+            if held.get(key) is server_lease:
+                del held[key]
 
     def after_fork(self) -> None:
         """In the child: forget what belongs to the parent, without touching the network."""
@@ -378,10 +377,7 @@ class Engine:
         """
         late: list[ServerLease] = []
         validity = self.validity
-        ends = [
-            (server_lease, validity(sent_at, left_ms, asked_ms))
-            for server_lease, left_ms, asked_ms in renewed
-        ]
+        ends = [(hold, validity(sent_at, left_ms, asked_ms)) for hold, left_ms, asked_ms in renewed]
         now = self.runtime.now()
         with self.guard:
             for server_lease, until in ends:
@@ -403,12 +399,10 @@ class Engine:
     def suspect(self, server_lease: ServerLease) -> bool:
         """Take a renewal without an answer into account; False if the server lease ended meanwhile."""
         with self.guard:
-            if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
+            if not server_lease.live:
                 return False
-            server_lease.state, server_lease.failures = (
-                LeaseState.SUSPECT,
-                server_lease.failures + 1,
-            )
+            server_lease.state = LeaseState.SUSPECT
+            server_lease.failures += 1
         self.count("renewal_failed")
         return True
 
@@ -417,7 +411,7 @@ class Engine:
         now = self.runtime.now()
         for server_lease in self.leases.schedule.all():
             with self.guard:
-                if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
+                if not server_lease.live:
                     continue
                 server_lease.state = LeaseState.SUSPECT
             self.leases.schedule.discard(server_lease)

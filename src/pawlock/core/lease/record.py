@@ -140,7 +140,7 @@ class HeldLease:
     @property
     def fence_strength(self) -> str:
         """How far the fence can be trusted; see ``BaseLease``."""
-        return "none" if self.server_lease.degraded else self.engine.fence_strength()
+        return "none" if self.server_lease.degraded else self.engine.runtime.fence_strength
 
     @property
     def label(self) -> str:

@@ -29,12 +29,9 @@ def forget_finalised(engine: Engine) -> None:
 def _forget(engine: Engine, server_lease: ServerLease) -> None:
     # It goes on until it runs out, and is nobody's until then.
     who, server_lease.who = server_lease.who, None
-    engine.forget_holder(server_lease, who)
-    if server_lease.live and server_lease.epoch == engine.epoch:
-        engine.end(server_lease)
+    if server_lease.epoch == engine.epoch and engine.drop(server_lease, who):
         engine.count("abandoned")
         engine.count_end(server_lease, "abandoned")
-        engine.detach_local_queue(server_lease)
         name = server_lease.primitive.name
         log.warning(
             "a lease of %r was garbage-collected without release; it expires by its TTL",

@@ -72,11 +72,9 @@ def detach(engine: Engine, lease: HeldLease) -> str:
     if not lease.take_end():
         raise lease.not_held("detach")
     # It goes on elsewhere, and is nobody's here.
-    engine.end(server_lease)
+    engine.drop(server_lease, lease.who)
     lease.wake()
     server_lease.who = None
-    engine.forget_holder(server_lease, lease.who)
-    engine.detach_local_queue(server_lease)
     engine.count_end(server_lease, "detached")
     return _TICKET_PREFIX + text
 
