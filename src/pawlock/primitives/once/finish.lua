@@ -5,7 +5,7 @@
 -- returns: {'R', rid} | {'L', rid, present, 1 (if an operator took the name from it) or 0}
 -- invariant: the result is recorded only while the name's value is the token, by the script run that frees the name; a
 --   resent request finds its own token in the record, or its tombstone, and gets the same reply, so a stale holder
---   records nothing; afterwards the token does not hold.
+--   records nothing; afterwards the token neither holds nor queues, and a free name is not left to a live ticket.
 local token, tomb_ms, DEAD, DONE = ARGV[1], tonumber(ARGV[2]), KEYS[5], KEYS[6]
 --@include _token
 --@include _clock
@@ -16,7 +16,17 @@ if finisher == token or tomb == 'done' then
   return {'R', RID}
 end
 if value ~= token then
+  -- A failover to a replica that lags turns a grant back into a ticket, and nobody asks with this token again.
+  local waiting = call('HEXISTS', TICKETS, token) == 1
+  local found = waiting and not value and plan(nil, token, 0) or {drop = {}}
+  if waiting then
+    found.drop[#found.drop + 1] = token
+  end
+  go_on()
+  pump(found)
+  remove(found.drop)
   bury(DEAD, tomb_ms, tomb)
+  announce()
   return {'L', RID, present(value), tomb == 'forced' and 1 or 0}
 end
 call('ZCARD', QUEUE)
