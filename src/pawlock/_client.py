@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 # The end of the process waits for what is still to be left.
 import pawlock._ending  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from pawlock._factory import AnyPlan, Settings, live_clients
-from pawlock._quorum import Destination, explain_keys_for, probe_for
+from pawlock._quorum import Destination
 from pawlock._service import Book
 from pawlock._target import shown_of
 from pawlock.core.client import make_engine, weak_suspect_all
@@ -74,11 +75,14 @@ class BaseClient:
         settings = self._settings
         engine = make_engine(runtime, background, self, settings.names(), settings.watcher())
         engine.reports.show = show
+        engine.health.server = shown_of(target)
         if settings.redlock is not None:
+            # Each master is asked when it is met, and a majority remembers; each may have another value at a key.
             engine.validity = settings.redlock.valid_until
-        health = engine.health
-        health.server, health.probe = shown_of(target), probe_for(settings)
-        health.explain_keys = explain_keys_for(settings)
+        else:
+            engine.health.explain_keys = settings.engine.explain_keys
+            probe = partial(settings.engine.probe, settings.namespace)
+            engine.health.probe = None if probe() is None else probe
         runtime.on_move = background.on_move = weak_suspect_all(engine)
         # Two threads may be here at once: what the first has made is for all.
         engine = self._engines.setdefault(here, engine)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
-from pawlock._inside import client_of, source_of
+from pawlock._inside import client_of, plan_behind, source_of
 from pawlock._template import Template, escape, make, plain
 from pawlock._unset import Unset
 from pawlock.core.lease.base import BaseLease
-from pawlock.core.protocol.options import LockOptions, check_choice
+from pawlock.core.protocol.options import check_choice
 from pawlock.errors import ConfigurationError, NotHeld
 from pawlock.model import Done, Running
 from pawlock.primitives.once.operation import running
@@ -79,14 +80,11 @@ def current_lease() -> BaseLease:
     return cast("BaseLease", lease)
 
 
-def decorated(
-    lock: Any, options: LockOptions, function: Callable[..., Any] | Unset, on_contended: str
-) -> Any:
+def decorated(lock: Any, function: Callable[..., Any] | Unset, on_contended: str) -> Any:
     """The function, run under the lock by threads; without one, what decorates it.
 
     Args:
         lock: The lock as the factory method made it.
-        options: Its options.
         function: What to run; ``UNSET`` if it is still to come.
         on_contended: What a call does while another client holds the lock.
 
@@ -95,10 +93,10 @@ def decorated(
     """
     check_choice(on_contended, "on_contended", ("wait", "raise", "skip"))
     if isinstance(function, Unset):
-        return functools.partial(decorated, lock, options, on_contended=on_contended)
+        return functools.partial(decorated, lock, on_contended=on_contended)
     _check_plain(function)
     choose = _chooser(lock, function)
-    timeout = options.timeout if on_contended == "wait" else 0
+    timeout = plan_behind(lock).options.timeout if on_contended == "wait" else 0
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -107,24 +105,17 @@ def decorated(
         if lease is None:
             _skipped(chosen.name, function)
             return None
-        with lease:
-            before = _current.set(lease)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                _current.reset(before)
+        with lease, _under(lease):
+            return function(*args, **kwargs)
 
     return call
 
 
-def decorated_async(
-    lock: Any, options: LockOptions, function: Callable[..., Any] | Unset, on_contended: str
-) -> Any:
+def decorated_async(lock: Any, function: Callable[..., Any] | Unset, on_contended: str) -> Any:
     """The coroutine function, run under the lock by tasks; without one, what decorates it.
 
     Args:
         lock: The lock as the factory method made it.
-        options: Its options.
         function: What to run; ``UNSET`` if it is still to come.
         on_contended: What a call does while another client holds the lock.
 
@@ -133,10 +124,10 @@ def decorated_async(
     """
     check_choice(on_contended, "on_contended", ("wait", "raise", "skip"))
     if isinstance(function, Unset):
-        return functools.partial(decorated_async, lock, options, on_contended=on_contended)
+        return functools.partial(decorated_async, lock, on_contended=on_contended)
     _check_coroutine(function)
     choose = _chooser(lock, function)
-    timeout = options.timeout if on_contended == "wait" else 0
+    timeout = plan_behind(lock).options.timeout if on_contended == "wait" else 0
 
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
@@ -149,11 +140,8 @@ def decorated_async(
             _skipped(chosen.name, function)
             return None
         async with lease:
-            before = _current.set(lease)
-            try:
+            with _under(lease):
                 return await function(*args, **kwargs)
-            finally:
-                _current.reset(before)
 
     return call
 
@@ -179,11 +167,8 @@ def decorated_once(once: Any, function: Callable[P, R]) -> Callable[P, R]:
                 return cast("R", state.value)
             if isinstance(state, Running):
                 raise running(chosen.name, state)
-            before = _current.set(state.lease)
-            try:
+            with _under(state.lease):
                 result = function(*args, **kwargs)
-            finally:
-                _current.reset(before)
             state.finish(result)
             return result
 
@@ -213,15 +198,22 @@ def decorated_once_async(
                 return cast("R", state.value)
             if isinstance(state, Running):
                 raise running(chosen.name, state)
-            before = _current.set(state.lease)
-            try:
+            with _under(state.lease):
                 result = await function(*args, **kwargs)
-            finally:
-                _current.reset(before)
             await state.finish(result)
             return result
 
     return call
+
+
+@contextmanager
+def _under(lease: Any) -> Generator[None]:
+    """The lease is what ``current_lease`` gives in here."""
+    before = _current.set(lease)
+    try:
+        yield
+    finally:
+        _current.reset(before)
 
 
 def _skipped(name: str, function: Callable[..., Any]) -> None:

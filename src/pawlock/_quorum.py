@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pawlock import embedded
@@ -23,13 +21,11 @@ from pawlock.topology.redlock import quorum_warning
 if TYPE_CHECKING:
     import asyncio
 
-    from pawlock.core.protocol.engine import Request
-    from pawlock.core.state.reports import KeyExplainer
     from pawlock.redlock.nodes import KnownNodes
     from pawlock.runtimes.aio import AsyncioRuntime
     from pawlock.runtimes.threads import ThreadRuntime
 
-__all__ = ["Destination", "explain_keys_for", "for_loop", "for_threads", "probe_for"]
+__all__ = ["Destination", "for_loop", "for_threads"]
 
 
 class Destination:
@@ -107,20 +103,6 @@ def _check_options(given: object, target: Target, settings: Settings) -> Redlock
     check_for_quorum(options, settings.options)
     settings.engine = RedlockEngine(options)
     return options
-
-
-def explain_keys_for(settings: Settings) -> KeyExplainer | None:
-    """What asks for the kinds of values that keys have; None: each of several masters may have another."""
-    return settings.engine.explain_keys if settings.redlock is None else None
-
-
-def probe_for(settings: Settings) -> Callable[..., Request] | None:
-    """The check of the server before its first use; None: there is nothing to ask."""
-    if settings.redlock is not None:
-        # Each master is asked when it is met, and a majority remembers.
-        return None
-    found = partial(settings.engine.probe, settings.namespace)
-    return None if found() is None else found
 
 
 def _known_nodes(target: Masters, options: RedlockOptions, settings: Settings) -> KnownNodes:

@@ -57,7 +57,7 @@ class BaseLock(Hinting, Described, LockBlock[Lease]):
         Raises:
             ConfigurationError: The function belongs to the other API, or lacks an argument that a field needs.
         """
-        return decorated(self, self._plan.options, function, on_contended)
+        return decorated(self, function, on_contended)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._plan.primitive.kind} {self.name!r} ttl={self._plan.options.ttl:g}>"
