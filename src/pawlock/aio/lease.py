@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from pawlock.aio.block import LeaseBlock, check_home
-from pawlock.core.lease.base import LossSignal
+from pawlock.core.lease.base import LossSignal, lease_of
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.options import Seconds, check_ttl
 from pawlock.core.release import extend, transfer
@@ -100,20 +103,13 @@ class AsyncWriteLease(AsyncLease):
 
 def shown(record: HeldLease) -> AsyncLease:
     """What the user sees of a lease: the same object each time."""
-    known: AsyncLease | None = None if record.shown_as is None else record.shown_as()
-    if known is not None:
-        return known
-    return AsyncLease(record) if record.server_lease.primitive.lowered() is None else AsyncWriteLease(record)
+    return lease_of(
+        AsyncLease if record.server_lease.primitive.lowered() is None else AsyncWriteLease, record
+    )
 
 
-def given(record: HeldLease) -> AsyncLease:
-    """The same, for the caller that acquired it."""
-    known = record.shown_as
-    lease: AsyncLease | None = AsyncLease(record) if known is None else known()
-    return shown(record) if lease is None else lease
+given: Callable[[HeldLease], AsyncLease] = partial(lease_of, AsyncLease)
+"""The same, for the caller that acquired it."""
 
-
-def given_to_write(record: HeldLease) -> AsyncWriteLease:
-    """The same for a writer."""
-    known: AsyncWriteLease | None = None if record.shown_as is None else record.shown_as()
-    return AsyncWriteLease(record) if known is None else known
+given_to_write: Callable[[HeldLease], AsyncWriteLease] = partial(lease_of, AsyncWriteLease)
+"""The same for a writer."""

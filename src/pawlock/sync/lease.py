@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from pawlock.core.lease.base import LossSignal
+from collections.abc import Callable
+from functools import partial
+
+from pawlock.core.lease.base import LossSignal, lease_of
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.options import Seconds, check_ttl
 from pawlock.core.release import extend, transfer
@@ -95,20 +98,11 @@ class WriteLease(Lease):
 
 def shown(record: HeldLease) -> Lease:
     """What the user sees of a lease: the same object each time."""
-    known: Lease | None = None if record.shown_as is None else record.shown_as()
-    if known is not None:
-        return known
-    return Lease(record) if record.server_lease.primitive.lowered() is None else WriteLease(record)
+    return lease_of(Lease if record.server_lease.primitive.lowered() is None else WriteLease, record)
 
 
-def given(record: HeldLease) -> Lease:
-    """The same, for the caller that acquired it."""
-    known = record.shown_as
-    lease: Lease | None = Lease(record) if known is None else known()
-    return shown(record) if lease is None else lease
+given: Callable[[HeldLease], Lease] = partial(lease_of, Lease)
+"""The same, for the caller that acquired it."""
 
-
-def given_to_write(record: HeldLease) -> WriteLease:
-    """The same for a writer."""
-    known: WriteLease | None = None if record.shown_as is None else record.shown_as()
-    return WriteLease(record) if known is None else known
+given_to_write: Callable[[HeldLease], WriteLease] = partial(lease_of, WriteLease)
+"""The same for a writer."""

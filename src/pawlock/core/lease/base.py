@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import ref
 
 from pawlock.core.lease.record import HeldLease, Losable
@@ -11,7 +11,9 @@ from pawlock.core.protocol.options import check_timeout
 from pawlock.errors import NotHeld, NotSupported
 from pawlock.model import LeaseState, QuorumInfo
 
-__all__ = ["BaseLease", "LossSignal", "record_of"]
+__all__ = ["BaseLease", "LossSignal", "lease_of", "record_of"]
+
+L = TypeVar("L", bound="BaseLease")
 
 
 class _NotPicklable(NotSupported, TypeError):
@@ -196,6 +198,12 @@ class BaseLease:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
         raise _NotPicklable("a lease cannot be copied: it has one owner")
+
+
+def lease_of(kind: type[L], record: HeldLease) -> L:
+    """What the user sees of a lease: the same object each time; of this class where it is seen first."""
+    known: L | None = None if record.shown_as is None else record.shown_as()
+    return kind(record) if known is None else known
 
 
 def record_of(lease: BaseLease) -> HeldLease:
