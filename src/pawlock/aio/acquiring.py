@@ -24,13 +24,12 @@ class Acquiring(Ended, Coroutine[Any, Any, L_co]):
 
     __slots__ = ("_lease", "_operation")
 
-    def __init__(self, operation: Any) -> None:
+    def __init__(self, operation: Coroutine[Any, Any, L_co]) -> None:
         self._operation = operation
         self._lease: L_co | None = None
 
-    def __await__(self) -> Generator[Any, None, L_co]:
-        operation: Generator[Any, None, L_co] = self._operation.__await__()
-        return operation
+    def __await__(self) -> Generator[Any, Any, L_co]:
+        return self._operation.__await__()
 
     def send(self, value: Any, /) -> Any:
         """Go on; for the event loop."""

@@ -22,11 +22,7 @@ def clock() -> float:
 
 async def lead(candidacy: Candidacy, function: Callable[[L], Awaitable[R]], lease: L) -> R | None:
     """Run the function in a task of its own, so that ``stop`` can end it without ending the caller's task."""
-
-    async def work() -> R:
-        return await function(lease)
-
-    task = asyncio.create_task(work())
+    task = asyncio.ensure_future(function(lease))
     try:
         while not task.done() and not candidacy.stopped():
             await asyncio.wait([task], timeout=POLL if candidacy.stoppable else None)
@@ -36,7 +32,7 @@ async def lead(candidacy: Candidacy, function: Callable[[L], Awaitable[R]], leas
         await _end(candidacy, task)
 
 
-async def _end(candidacy: Candidacy, task: asyncio.Task[R]) -> None:
+async def _end(candidacy: Candidacy, task: asyncio.Future[R]) -> None:
     """Cancel the function and wait until it has ended, also where this task is cancelled meanwhile."""
     if task.done():
         return
