@@ -13,15 +13,11 @@ from itertools import repeat
 from typing import Any
 
 from pawlock.core.protocol.outcomes import (
-    ABSENT,
-    AS_ASKED,
-    RELEASED,
-    WITHDRAWN,
     Absent,
     AllRenewed,
     Arrived,
+    AsAsked,
     Busy,
-    CountedDown,
     Dead,
     Disagreed,
     Finished,
@@ -35,7 +31,6 @@ from pawlock.core.protocol.outcomes import (
     KindOfKey,
     LatchLost,
     Leading,
-    LimitChanged,
     LimitRefused,
     Look,
     LookAtBarrier,
@@ -48,11 +43,13 @@ from pawlock.core.protocol.outcomes import (
     Outcome,
     Passed,
     Queued,
+    Released,
     Seen,
     ServerFacts,
     Shut,
     Texts,
     Ticket,
+    Withdrawn,
 )
 from pawlock.core.protocol.scripts import Readers
 
@@ -141,16 +138,16 @@ PERMITS = Readers(
 BEGIN = Readers({**TAKE, b"D": lambda fields: Finished(text(fields[0]), *fields[1:4])})
 """The same of what is done once."""
 
-VOTE = Readers({**TAKE, b"H": lambda fields: Granted(*fields) if fields else AS_ASKED})
+VOTE = Readers({**TAKE, b"H": lambda fields: Granted(*fields) if fields else AsAsked()})
 """Of one of several masters."""
 
-LEAVE = Readers({b"R": always(RELEASED), b"W": always(WITHDRAWN), b"A": _absent})
+LEAVE = Readers({b"R": always(Released()), b"W": always(Withdrawn()), b"A": _absent})
 
-FINISH = Readers({b"R": always(RELEASED), b"L": lambda fields: NotRecorded(*_absent(fields))})
+FINISH = Readers({b"R": always(Released()), b"L": lambda fields: NotRecorded(*_absent(fields))})
 
 RENEW_ALL = Readers({b"H": lambda fields: AllRenewed(fields[0], fields[1])})
 
-LIMIT = Readers({b"L": lambda fields: LimitChanged(fields[0])})
+LIMIT = Readers({b"L": always(Noted())})
 
 
 # Looking -------------------------------------------------------------------------------------------------------------
@@ -226,7 +223,7 @@ OBSERVE = Readers(
     {
         b"I": lambda fields: Leading(text(fields[0]), fields[1], fields[2]),
         b"F": lambda fields: Full(fields[0]),
-        b"A": always(ABSENT),
+        b"A": always(Absent()),
     }
 )
 
@@ -239,15 +236,15 @@ LOOK_AT_RESULT = Readers(
 
 COUNT = Readers(
     {
-        b"D": lambda fields: CountedDown(fields[0]),
-        b"R": lambda fields: CountedDown(fields[0]),
+        b"D": always(Noted()),
+        b"R": always(Noted()),
         b"C": lambda fields: Disagreed(fields[0]),
         b"O": lambda fields: Open(*fields[:1]),
         b"N": lambda fields: Shut(fields[0], fields[1], waits=False),
         b"W": lambda fields: Shut(fields[0], fields[1], waits=True),
         b"L": always(LatchLost()),
         b"F": lambda fields: Full(fields[0]),
-        b"A": always(ABSENT),
+        b"A": always(Absent()),
     }
 )
 """Of a latch."""
@@ -257,11 +254,11 @@ LOOK_AT_LATCH = Readers({b"I": lambda fields: LookAtLatch(*fields[:4])})
 BARRIER = Readers(
     {
         b"P": lambda fields: Passed(*fields[:2]),
-        b"W": lambda fields: Arrived(*fields[:2]) if fields else WITHDRAWN,
+        b"W": lambda fields: Arrived(*fields[:2]) if fields else Withdrawn(),
         b"U": lambda fields: NotArrived(fields[0]),
         b"C": lambda fields: Disagreed(fields[0]),
         b"X": always(Dead()),
-        b"A": always(ABSENT),
+        b"A": always(Absent()),
     }
 )
 

@@ -130,7 +130,7 @@ def test_nothing_released_is_an_error(client: pawlock.Client, other: pawlock.Cli
             pytest.raises(pawlock.ConfigurationError, match="kind must be one of lock, semaphore"),
         ):
             client.force_release("free", kind, reason="x")  # type: ignore[arg-type]
-    with pytest.raises(pawlock.ConfigurationError, match="kind must be one of lock, got .once"):
+    with pytest.raises(pawlock.ConfigurationError, match=r"kind must be one of lock, got .once"):
         client.force_release(pawlock.Key("a"), "once", reason="x")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pawlock.core.protocol.outcomes import AS_ASKED, Granted
+from pawlock.core.protocol.outcomes import AsAsked, Granted
 from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.redlock.options import RedlockOptions
 from pawlock.redlock.requests import RedlockMutex
@@ -121,14 +121,14 @@ def test_a_token_that_left_for_good_and_a_name_that_is_held_get_no_plain_yes(ser
 def test_a_bare_yes_counts_as_what_was_proposed_and_only_then() -> None:
     meant = Granted(700, 30_000, 0)
     votes = GrantVotes(3, meant)
-    assert not votes.add(0, AS_ASKED)
+    assert not votes.add(0, AsAsked())
     assert votes.add(2, Granted(700, 20_000, 5))
-    votes.late(1, AS_ASKED)
+    votes.late(1, AsAsked())
     assert votes.outcomes[0] is meant
     assert votes.outcomes[1] is meant
     assert (votes.won, votes.agreed, votes.fence, votes.left_ms) == (True, True, 700, 20_000)
     with pytest.raises(ValueError, match="was not requested"):
-        GrantVotes(3).add(0, AS_ASKED)
+        GrantVotes(3).add(0, AsAsked())
 
 
 def test_votes_of_different_fences_need_the_write_back() -> None:
@@ -146,4 +146,4 @@ def test_the_reader_knows_a_bare_yes() -> None:
     reply = reader.gets()
     assert reply == [b"H", b"1000000007"]
     grant = RedlockMutex("lock", "n", "n", RedlockOptions()).grant("a@h", 1000, 1, 5, clock=False)
-    assert grant.answer(reply) is AS_ASKED
+    assert grant.answer(reply) == AsAsked()

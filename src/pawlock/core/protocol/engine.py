@@ -22,15 +22,7 @@ from typing import Any, NamedTuple, Protocol
 from pawlock.core.protocol.carrier import Carrier, Request
 from pawlock.core.protocol.primitive import Primitive
 
-__all__ = [
-    "ANY_LIMIT",
-    "Carrier",
-    "Forceable",
-    "Found",
-    "Namespace",
-    "NamespaceCalls",
-    "Request",
-]
+__all__ = ["ANY_LIMIT", "Carrier", "Forceable", "Found", "Namespace", "NamespaceCalls", "Request"]
 
 
 ANY_LIMIT = 1_000_000_000

@@ -124,7 +124,7 @@ def _bare(name: str) -> str:
     if found := _NAME_UNSAFE.search(_TAG_BRACES.sub("", name) if _TAGGED.fullmatch(name) else name):
         raise ConfigurationError(
             f"name contains {found.group()!r}, which needs escaping, and namespace='' uses the name itself as the key: "
-            "use a namespace or another name (one pair of braces around something is fine)",
+            "use a namespace or another name (one pair of braces around something is fine)"
         )
     return name
 

@@ -79,7 +79,7 @@ def seconds(value: object, what: str) -> float:
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigurationError(
-            f"{what} must be a number of seconds or a timedelta, got {type(value).__name__} {value!r:.40}",
+            f"{what} must be a number of seconds or a timedelta, got {type(value).__name__} {value!r:.40}"
         )
     try:
         number = float(value)

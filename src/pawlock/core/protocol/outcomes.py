@@ -15,18 +15,13 @@ if TYPE_CHECKING:
     from pawlock.model import QuorumInfo
 
 __all__ = [
-    "ABSENT",
-    "AS_ASKED",
     "ENDLESS_MS",
     "NOBODY_MS",
-    "RELEASED",
-    "WITHDRAWN",
     "Absent",
     "AllRenewed",
     "Arrived",
     "AsAsked",
     "Busy",
-    "CountedDown",
     "Dead",
     "Disagreed",
     "Finished",
@@ -40,7 +35,6 @@ __all__ = [
     "KindOfKey",
     "LatchLost",
     "Leading",
-    "LimitChanged",
     "LimitRefused",
     "Look",
     "LookAtBarrier",
@@ -199,12 +193,6 @@ class NotRecorded(NamedTuple):
     forced: bool | None
 
 
-AS_ASKED = AsAsked()
-RELEASED = Released()
-WITHDRAWN = Withdrawn()
-ABSENT = Absent()
-
-
 class AllRenewed(NamedTuple):
     """Several holders were renewed together.
 
@@ -215,12 +203,6 @@ class AllRenewed(NamedTuple):
 
     lefts_ms: Sequence[int]
     clock: int
-
-
-class LimitChanged(NamedTuple):
-    """Another limit of permits is in force; 0: there was none before."""
-
-    before: int
 
 
 # Looking, listing, forcing -------------------------------------------------------------------------------------------
@@ -358,12 +340,6 @@ class Forgotten(NamedTuple):
 
 
 # Latches, barriers ---------------------------------------------------------------------------------------------------
-
-
-class CountedDown(NamedTuple):
-    """What is left of a latch's count."""
-
-    left: int
 
 
 class Disagreed(NamedTuple):

@@ -10,13 +10,7 @@ from pawlock.core.protocol.outcomes import Outcome
 from pawlock.errors import PawlockError
 from pawlock.model import LossReason
 
-__all__ = [
-    "TOMB_MS",
-    "PolledPrimitive",
-    "Primitive",
-    "TogetherPrimitive",
-    "listed_as",
-]
+__all__ = ["TOMB_MS", "PolledPrimitive", "Primitive", "TogetherPrimitive", "listed_as"]
 
 
 class Primitive(Protocol):

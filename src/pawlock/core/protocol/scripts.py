@@ -19,15 +19,7 @@ from typing import Any
 
 from pawlock.core.protocol.outcomes import Outcome, Unexpected
 
-__all__ = [
-    "SIZES",
-    "Readers",
-    "Script",
-    "for_several",
-    "header",
-    "load",
-    "pack_words",
-]
+__all__ = ["SIZES", "Readers", "Script", "for_several", "header", "load", "pack_words"]
 
 _SHARED = "pawlock.primitives"
 _KEY = "pawlock.primitives.key"

@@ -91,53 +91,53 @@ class Observers:
 
     def acquired(self, server_lease: ServerLease, began: float, *, contended: bool) -> None:
         """A server lease has a new owner, who asked for it at ``began``."""
-        waited = self._now() - began
-        p = server_lease.primitive
-        server_lease.seen = self._notify(
-            lambda o: o.acquired(
-                p.kind, p.name, waited=waited, contended=contended, degraded=server_lease.degraded
-            )
+        about, waited = self._about(server_lease.primitive), self._now() - began
+        degraded = server_lease.degraded
+        server_lease.seen = self._tell(
+            "acquired", *about, waited=waited, contended=contended, degraded=degraded
         )
 
     def refused(self, kind: str, name: str, began: float, error: BaseException | None) -> None:
         """Nobody got a lease, for that reason; None: somebody else holds it, and the caller did not wait."""
-        waited = self._now() - began
-        outcome = _outcome(error)
-        self._notify(lambda o: o.refused(kind, name, waited=waited, outcome=outcome))
+        self._tell("refused", kind, name, waited=self._now() - began, outcome=_outcome(error))
 
     def queued(self, primitive: Primitive, ahead: int) -> None:
         """The server put a waiter behind so many others."""
-        self._notify(lambda o: o.queued(primitive.kind, primitive.name, place=ahead + 1))
+        self._tell("queued", *self._about(primitive), place=ahead + 1)
 
     def released(self, primitive: Primitive, granted_at: float, outcome: str) -> None:
         """An owner is done with what it got then."""
-        held = self._now() - granted_at
-        self._notify(lambda o: o.released(primitive.kind, primitive.name, held=held, outcome=outcome))
+        self._tell("released", *self._about(primitive), held=self._now() - granted_at, outcome=outcome)
 
     def lost(self, server_lease: ServerLease, reason: LossReason) -> None:
         """A server lease was lost."""
-        held = self._now() - server_lease.granted_at
-        # Each gets what it returned itself; who came later, nothing.
-        p, seen = server_lease.primitive, iter(server_lease.seen)
-        self._notify(lambda o: o.lost(p.kind, p.name, held=held, reason=reason, acquired=next(seen, None)))
+        about, held = self._about(server_lease.primitive), self._now() - server_lease.granted_at
+        self._tell("lost", *about, seen=server_lease.seen, held=held, reason=reason)
 
     def counted(self, what: str) -> None:
         """Something was counted."""
-        self._notify(lambda o: o.counted(what))
+        self._tell("counted", what)
 
     def called(self, operation: str, since: float, fault: Fault | None) -> None:
         """A request that was sent then has ended."""
-        seconds = self._now() - since
         self.answering = fault is None or fault.kind not in _SILENT
-        self._notify(
-            lambda o: o.called(operation, seconds=seconds, fault="" if fault is None else str(fault.kind))
-        )
+        seconds, kind = self._now() - since, "" if fault is None else str(fault.kind)
+        self._tell("called", operation, seconds=seconds, fault=kind)
 
-    def _notify(self, notify: Callable[[Observer], object]) -> tuple[object, ...]:
+    @staticmethod
+    def _about(primitive: Primitive) -> tuple[str, str]:
+        return primitive.kind, primitive.name
+
+    def _tell(
+        self, what: str, *about: str, seen: tuple[object, ...] | None = None, **more: object
+    ) -> tuple[object, ...]:
+        """Call a method of each; with ``seen``, each gets back what it returned itself, and who came later nothing."""
         results: list[object] = []
-        for observer in self.members:
+        for number, observer in enumerate(self.members):
+            if seen is not None:
+                more["acquired"] = seen[number] if number < len(seen) else None
             try:
-                results.append(notify(observer))
+                results.append(getattr(observer, what)(*about, **more))
             except Exception:
                 log.exception("an observer raised an error; locks are not affected")
                 results.append(None)
