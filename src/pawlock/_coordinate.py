@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pawlock._cancel import CancelScope
+from pawlock._decorate import check_function
 from pawlock._environment import unknown_options
 from pawlock._factory import (
     Settings,
@@ -40,8 +40,7 @@ from pawlock.primitives.latch import Latch
 from pawlock.primitives.latch.operation import MAX_COUNT
 
 __all__ = [
-    "BarrierPlan",
-    "LatchPlan",
+    "GatePlan",
     "barrier_plan",
     "election_plan",
     "guard",
@@ -59,23 +58,14 @@ _LATE = 120.0
 and a copy of it may be late on the wire."""
 
 
-@dataclass(frozen=True, slots=True)
-class LatchPlan:
-    """One latch as the operations see it."""
+class GatePlan(NamedTuple):
+    """One latch or barrier as the operations see it."""
 
-    primitive: Latch
+    primitive: Latch | Barrier
     options: LockOptions
 
 
-@dataclass(frozen=True, slots=True)
-class BarrierPlan:
-    """One barrier as the operations see it."""
-
-    primitive: Barrier
-    options: LockOptions
-
-
-def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, Any]) -> LatchPlan:
+def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, Any]) -> GatePlan:
     """The plan of a ``latch``.
 
     Raises:
@@ -86,10 +76,10 @@ def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, An
     options = _options(settings, LatchKwargs, {"ttl": _LATCH_TTL, **given})
     remember_ms = to_ms(options.unavailable_after + _LATE)
     latch = settings.engine.latch(*_name_and_key(settings, name), count, options, remember_ms)
-    return LatchPlan(latch, options)
+    return GatePlan(latch, options)
 
 
-def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str, Any]) -> BarrierPlan:
+def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str, Any]) -> GatePlan:
     """The plan of a ``barrier``.
 
     Raises:
@@ -99,7 +89,7 @@ def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str
     refuse_on_quorum(settings, "barrier")
     options = _options(settings, BarrierKwargs, given)
     barrier = settings.engine.barrier(*_name_and_key(settings, name), parties, options)
-    return BarrierPlan(barrier, options)
+    return GatePlan(barrier, options)
 
 
 def election_plan(settings: Settings, name: str, identity: str | None, given: Mapping[str, Any]) -> Plan:
@@ -186,7 +176,7 @@ def _guard(
     check_choice(on_follower, "on_follower", ("raise", "skip"))
     if function is None:
         return functools.partial(_guard, leadership, on_follower=on_follower, call_async=call_async)
-    _check_function(function)
+    check_function(function)
     wanted = leadership.leading if on_follower == "raise" else leadership.lease
 
     if inspect.iscoroutinefunction(function):
@@ -209,14 +199,6 @@ def _guard(
         return result
 
     return guarded
-
-
-def _check_function(function: object) -> None:
-    kind = type(function).__name__
-    if not callable(function) or isinstance(function, (type, staticmethod, classmethod)):
-        raise ConfigurationError(f"leader_only decorates functions and methods, not {kind}")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError("leader_only cannot decorate a generator: its body runs after the call")
 
 
 async def _call_checked(

@@ -27,6 +27,7 @@ __all__ = [
     "Guarding",
     "OnContended",
     "Skipping",
+    "check_function",
     "current_lease",
     "decorated",
     "decorated_async",
@@ -262,7 +263,7 @@ def _signature(template: Template, function: Callable[..., Any]) -> inspect.Sign
 
 
 def _check_plain(function: Callable[..., Any]) -> None:
-    _check_kind(function)
+    check_function(function)
     if _is_coroutine_function(function):
         raise ConfigurationError(
             f"{_word(function)} is a coroutine function, and this client is sync: use pawlock.connect_async()"
@@ -270,7 +271,7 @@ def _check_plain(function: Callable[..., Any]) -> None:
 
 
 def _check_coroutine(function: Callable[..., Any]) -> None:
-    _check_kind(function)
+    check_function(function)
     if not _is_coroutine_function(function):
         raise ConfigurationError(
             f"{_word(function)} is not a coroutine function, and this client is async: write async def, "
@@ -278,7 +279,12 @@ def _check_coroutine(function: Callable[..., Any]) -> None:
         )
 
 
-def _check_kind(function: Any) -> None:
+def check_function(function: Any) -> None:
+    """Refuse what is no function that runs when it is called.
+
+    Raises:
+        ConfigurationError: It is that.
+    """
     for wrapper in (staticmethod, classmethod):
         if isinstance(function, wrapper):
             raise ConfigurationError(
@@ -286,12 +292,10 @@ def _check_kind(function: Any) -> None:
             )
     if not callable(function) or isinstance(function, type):
         raise ConfigurationError(
-            f"a lock decorates functions and methods, not {type(function).__name__} {function!r:.40}"
+            f"this decorates functions and methods, not {type(function).__name__} {function!r:.40}"
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError(
-            f"{_word(function)} is a generator function: its body runs after the call. Acquire the lock inside it"
-        )
+        raise ConfigurationError(f"{_word(function)} is a generator function: its body runs after the call")
 
 
 def _is_coroutine_function(function: Callable[..., Any]) -> bool:

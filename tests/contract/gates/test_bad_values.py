@@ -131,7 +131,7 @@ def test_what_only_the_leader_may_do(clients: list[Client]) -> None:
         election: Any = client.election("x")
         refused(lambda: election.leader_only(7), "not int")
         refused(lambda: election.leader_only(int), "not type")
-        refused(lambda: election.leader_only(staticmethod(print)), "not staticmethod")
+        refused(lambda: election.leader_only(staticmethod(print)), "below @staticmethod")
         refused(lambda: election.leader_only(generator), "generator")
         refused(
             lambda: election.leader_only(on_follower="wait"),
