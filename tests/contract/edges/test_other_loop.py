@@ -42,7 +42,7 @@ async def _of_an_election(client: pawlock.AsyncClient) -> tuple[pawlock.AsyncLea
     return lease, [election.resign, lease.__aenter__], election.resign
 
 
-async def _of_the_service(client: pawlock.AsyncClient) -> tuple[pawlock.AsyncLease, list[Refused], Refused]:
+async def _of_the_service(client: pawlock.AsyncClient) -> tuple[Any, list[Refused], Refused]:
     service = client.service()
     holder = await service.acquire("x", identifier="me")
     (lease,) = service._book.holds("x", holder)
