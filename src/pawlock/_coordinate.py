@@ -35,9 +35,11 @@ from pawlock.errors import ConfigurationError
 from pawlock.model import LeaseState
 from pawlock.primitives.barrier import Barrier
 from pawlock.primitives.barrier.operation import MAX_PARTIES
+from pawlock.primitives.election import ballot
 from pawlock.primitives.election.operation import Leadership, check_after
 from pawlock.primitives.latch import Latch
 from pawlock.primitives.latch.operation import MAX_COUNT
+from pawlock.primitives.once import once
 
 __all__ = [
     "GatePlan",
@@ -75,7 +77,8 @@ def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, An
     refuse_on_quorum(settings, "latch")
     options = _options(settings, LatchKwargs, {"ttl": _LATCH_TTL, **given})
     remember_ms = to_ms(options.unavailable_after + _LATE)
-    latch = settings.engine.latch(*_name_and_key(settings, name), count, options, remember_ms)
+    named, lives = _name_and_key(settings, name), (options.ttl_ms, options.ticket_ms, remember_ms)
+    latch = Latch(*named, count, *lives, options.max_waiters)
     return GatePlan(latch, options)
 
 
@@ -88,7 +91,7 @@ def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str
     check_count(parties, "parties", 1, MAX_PARTIES)
     refuse_on_quorum(settings, "barrier")
     options = _options(settings, BarrierKwargs, given)
-    barrier = settings.engine.barrier(*_name_and_key(settings, name), parties, options)
+    barrier = Barrier(*_name_and_key(settings, name), parties, options.ticket_ms)
     return GatePlan(barrier, options)
 
 
@@ -105,9 +108,9 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
     refuse_on_quorum(settings, "election")
     options = settings.lock_options({**given, "handover": 0})
     name, _ = _name_and_key(settings, name)
-    ballot = settings.engine.election(name, settings.namespace, options)
+    primitive = ballot(settings.namespace, name, options)
     shown = "" if identity is None else check_word(identity, "identity")
-    return Plan(ballot, options, False, False, ASKERS, queue_key_of(ballot, options, shown), shown)
+    return Plan(primitive, options, False, False, ASKERS, queue_key_of(primitive, options, shown), shown)
 
 
 def once_plan(settings: Settings, name: str, keep: Seconds, wait: object, given: Mapping[str, Any]) -> Plan:
@@ -128,7 +131,7 @@ def once_plan(settings: Settings, name: str, keep: Seconds, wait: object, given:
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("once", name, options)
-    primitive = settings.engine.once(found[0], settings.namespace, options)
+    primitive = once(settings.namespace, found[0], options)
     return Plan(primitive, options, False, False, ASKERS, queue_key_of(primitive, options))
 
 

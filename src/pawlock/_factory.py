@@ -29,7 +29,7 @@ from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.found import Finder
 from pawlock.primitives.multi.lease import MultiPlan
 from pawlock.primitives.redis import REDIS, RedisEngine
-from pawlock.primitives.registry import REGISTRY, Entry
+from pawlock.primitives.registry import REGISTRY
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
@@ -131,7 +131,7 @@ class Settings:
         calls = self.engine.names(self.namespace)
         if calls is None:
             return None
-        return Namespace(calls, self._shown, partial(Finder, self.engine, self.namespace, self.options))
+        return Namespace(calls, self._shown, partial(Finder, self.namespace, self.options))
 
     def watcher(self) -> DeadlockWatch | None:
         """Who looks for deadlocks of one engine; None: nobody."""
@@ -144,24 +144,14 @@ class Settings:
         # A record says "rwlock.read"; the question whether a name is held as another kind says "rwlock": either side.
         entry = REGISTRY.get(kind.replace(".", "_"))
         entry = entry or next((one for one in REGISTRY.values() if one.family == kind), None)
-        return None if entry is None else self._of_record(entry, name)
-
-    def _of_record(self, entry: Entry, name: str) -> Primitive | None:
-        try:
-            return (
-                None
-                if entry.record is None
-                else entry.record(self.engine, self.namespace, name, self.options)
-            )
-        except (ConfigurationError, NotSupported):
-            return None
+        return None if entry is None else entry.of(self.namespace, name, self.options)
 
     def _exclusive(self, kind: str, name: str) -> Primitive | None:
         kind, _, wire = kind.partition("=")
         if kind not in _EXCLUSIVE:
             return None
         if not wire:
-            return self._of_record(REGISTRY[kind], name)
+            return REGISTRY[kind].of(self.namespace, name, self.options)
         try:
             return plan_of_key(self, kind, Key(name.removeprefix("key:"), cast("Any", wire)), {}).primitive
         except (ConfigurationError, NotSupported):

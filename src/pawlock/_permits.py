@@ -17,6 +17,7 @@ from pawlock.core.protocol.options import check_count
 from pawlock.core.retry import query
 from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError
+from pawlock.primitives.permits import reader, semaphore, writer
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
@@ -46,7 +47,7 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("semaphore", name, options)
-    permit = settings.engine.semaphore(*found, permits, options)
+    permit = semaphore(settings.namespace, found[0], options, permits)
     # Each acquisition counts by itself, also of one thread: nothing is re-entered.
     return Plan(permit, options, False, True, ASKERS, queue_key_of(permit, options))
 
@@ -63,11 +64,9 @@ def plans_of_rwlock(settings: Settings, name: str, given: Mapping[str, Any]) -> 
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
-    reader, writer = settings.engine.rwlock(*found, options)
-    return (
-        Plan(reader, options, True, False, ASKERS, queue_key_of(reader, options)),
-        Plan(writer, options, True, False, ASKERS, queue_key_of(writer, options)),
-    )
+    sides = [side(settings.namespace, found[0], options) for side in (reader, writer)]
+    plans = [Plan(one, options, True, False, ASKERS, queue_key_of(one, options)) for one in sides]
+    return plans[0], plans[1]
 
 
 def check_permits(permits: object, what: str = "permits") -> int:

@@ -108,4 +108,4 @@ def test_another_text_of_a_script_is_read_alike() -> None:
     assert replace(script, source=b"return 1").read is script.read
     shared = KeyMutex("lock", Key("x", "redisson")).renew("t@h", 1, 1, "-").script
     assert shared.source != script.source
-    assert shared.read is script.read
+    assert shared.read == script.read

@@ -7,15 +7,13 @@ from urllib.parse import unquote
 
 from pawlock.core.protocol.engine import Found
 from pawlock.core.protocol.names import check_namespace
-from pawlock.errors import ConfigurationError, NotSupported
+from pawlock.errors import ConfigurationError
 from pawlock.primitives.registry import REGISTRY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pawlock.core.protocol.options import LockOptions
-    from pawlock.core.protocol.primitive import Primitive
-    from pawlock.primitives.redis import RedisEngine
     from pawlock.primitives.registry import Entry
 
 __all__ = ["Finder"]
@@ -35,16 +33,12 @@ class Finder:
     """Finds the name that a key holds.
 
     Args:
-        engine: Makes the requests.
         namespace: The namespace as keys begin with it; ``""``: names are keys.
         options: Of the client.
         everywhere: Whether to accept keys of any namespace: the text before the first colon.
     """
 
-    def __init__(
-        self, engine: RedisEngine, namespace: str, options: LockOptions, *, everywhere: bool
-    ) -> None:
-        self._engine = engine
+    def __init__(self, namespace: str, options: LockOptions, *, everywhere: bool) -> None:
         self._namespace = namespace
         self._options = options
         self._everywhere = everywhere
@@ -69,7 +63,7 @@ class Finder:
             if key.startswith(prefix) and key.endswith(suffix) and len(key) > len(prefix + suffix):
                 text = key[len(prefix) : len(key) - len(suffix)]
                 # Without a namespace a name is taken as it stands.
-                primitive = self._primitive(entry, namespace, unquote(text) if namespace else text)
+                primitive = entry.of(namespace, unquote(text) if namespace else text, self._options)
                 if primitive is not None and primitive.key == key:
                     yield Found(unquote(namespace), entry.family if entry.part else entry.kind, primitive)
 
@@ -80,13 +74,7 @@ class Finder:
             # A name with braces, which only one without a namespace keeps, has its helper keys behind it.
             for mark in (_MARK,) if namespace else (_MARK, "{" + _MARK + "}"):
                 for entry in REGISTRY.values():
-                    if (primitive := self._primitive(entry, namespace, mark)) is not None:
+                    if (primitive := entry.of(namespace, mark, self._options)) is not None:
                         prefix, _, suffix = primitive.key.rpartition(mark)
                         forms.setdefault((prefix, suffix), entry)
         return self._forms[namespace]
-
-    def _primitive(self, entry: Entry, namespace: str, name: str) -> Primitive | None:
-        try:
-            return entry.record and entry.record(self._engine, namespace, name, self._options)
-        except (ConfigurationError, NotSupported):
-            return None

@@ -6,16 +6,16 @@ at least every third of that life, so a lost message costs no more, and a waiter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.faults import to_error
-from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.outcomes import Open, Outcome, Passed
 from pawlock.core.protocol.runtime import DEAF, Fault, Wakeup
 from pawlock.core.retry import patience, pause_after, rest
-from pawlock.core.state.records import Waiter, WaiterState
-from pawlock.errors import AcquireTimeout, LimitMismatch, ScriptError
+from pawlock.core.state.records import Retry
+from pawlock.errors import AcquireTimeout, LimitMismatch, PawlockError, ScriptError
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
@@ -28,10 +28,6 @@ T = TypeVar("T")
 _DEAF_POLL = 0.05
 
 
-def _nothing() -> None:
-    """Nothing was begun."""
-
-
 class GateWait:
     """One wait of one thread or task: its token, its deadline, and how the server answers.
 
@@ -39,79 +35,95 @@ class GateWait:
         engine: The client's engine.
         options: How long to retry after faults, and the life of the ticket.
         name: The name waited at, for errors.
-        doing: What is being done, for errors, as in ``"wait at latch"``.
         timeout: Seconds to wait; None: no limit, 0 asks once.
         token: What the server is to know it by; None: a new one.
+
+    Attributes:
+        doing: What is being done, for errors.
+        least: The least number of a message that says that the gate is open.
+        noted: Whether the server may have a ticket of the token.
+        unanswered: Whether a request of the token got no reply: a copy of it may come late.
     """
 
+    doing = "wait"
+
     def __init__(
-        self,
-        engine: Engine,
-        options: LockOptions,
-        name: str,
-        doing: str,
-        timeout: float | None,
-        token: str | None = None,
+        self, engine: Engine, options: LockOptions, name: str, timeout: float | None, token: str | None = None
     ) -> None:
         self.engine: Engine = engine
         self.options: LockOptions = options
         self.name: str = name
-        self.doing: str = doing
         self.began: float = engine.runtime.now()
-        self.until: float | None = None
-        if timeout is not None:
-            self.until = self.began + (timeout or options.request_timeout)
         self.once: bool = timeout == 0
-        self.waiter: Waiter = Waiter(token or engine.runtime.new_token())
+        # One that asks once has the time of one request.
+        limit = timeout or options.request_timeout
+        self.until: float | None = None if timeout is None else self.began + limit
+        self.token: str = token or engine.runtime.new_token()
         self.channel: str = ""
         self.former: str = ""
-        self.undo: Callable[[], Request | None] = _nothing
+        self.least: int = 0
+        self.noted: bool = False
+        self.unanswered: bool = False
 
-    @property
-    def token(self) -> str:
-        """What the server knows the waiter by."""
-        return self.waiter.token
+    def call(self) -> Request:
+        """What asks, and keeps the ticket."""
+        raise NotImplementedError
 
-    @property
-    def unanswered(self) -> bool:
-        """True once a request of the token got no reply: a copy of it may come late."""
-        return self.waiter.unanswered
+    def leave(self) -> Request:
+        """What takes the ticket back."""
+        raise NotImplementedError
 
-    def renew_token(self) -> None:
-        """Go on with a new token."""
-        self.waiter = Waiter(self.engine.runtime.new_token())
+    def read(self, outcome: Outcome) -> None:
+        """Learn from an answer that says that the gate is shut; raises if it is no such answer."""
+        raise NotImplementedError
 
-    async def within(self, wait: Coroutine[Any, Any, T], undo: Callable[[], Request | None]) -> T:
-        """Run a wait; whatever it ends with, nothing of it stays on the server.
+    def state(self) -> str:
+        """How it stands, for the error of a wait whose time is up."""
+        raise NotImplementedError
 
-        Args:
-            wait: The wait.
-            undo: What takes the ticket back; None if there is none. Sent in the background.
-        """
+    async def run(self) -> int:
+        """Wait until the gate is open; what it says then."""
+        while True:
+            outcome = await self.ask()
+            if isinstance(outcome, (Open, Passed)):
+                return outcome[0]
+            self.read(outcome)
+            wakeup = await self.listen() if self.noted else None
+            if wakeup is not None and wakeup.fence >= self.least:
+                return wakeup.fence
+            if self.once or (self.until is not None and self.engine.runtime.now() >= self.until):
+                break
+        if self.noted:
+            outcome = await self._withdraw()
+            if isinstance(outcome, (Open, Passed)):
+                return outcome[0]
+        waited = self.engine.runtime.now() - self.began
+        self.engine.count("timeouts")
+        text = f"{self.doing} {self.name!r}: {self.state()} after {waited:.3g} s"
+        raise AcquireTimeout(text, name=self.name, waited=waited)
+
+    async def within(self, wait: Coroutine[Any, Any, T]) -> T:
+        """Run a wait; whatever it ends with, nothing of it stays on the server."""
         engine = self.engine
-        self.undo = undo
         engine.activity.calls[self] = engine.runtime.who()
         try:
             return await wait
         except BaseException as error:
-            self.waiter.note_unconfirmed(error)
-            call = self.undo()
-            if call is not None:
-                engine.post(call)
+            # What was sent last may still be on its way, unless the server has spoken.
+            self.unanswered |= not isinstance(error, PawlockError)
+            if self.noted:
+                engine.post(self.leave())
             raise
         finally:
             engine.activity.calls.pop(self, None)
 
-    async def ask(self, make: Callable[[], Request]) -> Outcome:
+    async def ask(self) -> Outcome:
         """Ask until there is an answer, on a link whose channel is noted in ``channel``.
 
         Raises:
             BackendError: The server could not be asked for too long.
         """
-        runtime, waiter = self.engine.runtime, self.waiter
-        retry = waiter.failing()
-        # An observer of an election asks on after an error, and an earlier outage says nothing about this one.
-        retry.over()
+        runtime, retry = self.engine.runtime, Retry()
         while True:
             # A request that is to be sent once gets its time even if the wait's own is over.
             asked_at = runtime.now()
@@ -121,16 +133,14 @@ class GateWait:
                     await runtime.ready(budget)
                 if runtime.channel() != self.channel:
                     self.former, self.channel = self.channel, runtime.channel()
-                waiter.state = WaiterState.ASKED
-                outcome = await runtime.call(make(), budget)
+                outcome = await runtime.call(self.call(), budget)
             except Fault as fault:
-                waiter.unanswered |= fault.maybe_applied
+                self.unanswered |= fault.maybe_applied
                 pause = pause_after(
                     self.engine, fault, retry, self.options, self.until, self.doing, self.name, asked_at
                 )
             else:
                 self.engine.note_answer()
-                retry.over()
                 return outcome
             await rest(self.engine, pause, self.name, self.doing)
 
@@ -155,30 +165,15 @@ class GateWait:
         except Fault as fault:
             raise to_error(fault, self.name, self.doing) from fault
 
-    def over(self) -> bool:
-        """Whether the time is up."""
-        return self.once or (self.until is not None and self.engine.runtime.now() >= self.until)
-
-    async def withdraw(self, call: Request) -> Outcome:
-        """Take the ticket back before the caller goes on; the answer says whether the gate opened meanwhile.
-
-        Raises:
-            BackendError: That is not known; the ticket is taken back in the background.
-        """
+    async def _withdraw(self) -> Outcome:
+        """Take the ticket back before the caller goes on; the answer says whether the gate opened meanwhile."""
         try:
-            outcome = await self.engine.runtime.call(call, self.options.request_timeout)
+            outcome = await self.engine.runtime.call(self.leave(), self.options.request_timeout)
         except Fault as fault:
+            # The ticket is taken back in the background.
             raise to_error(fault, self.name, self.doing) from fault
-        # It is done: once is enough.
-        self.undo = _nothing
+        self.noted = False
         return outcome
-
-    def timed_out(self, state: str) -> AcquireTimeout:
-        """The error of a wait whose time is up."""
-        waited = self.engine.runtime.now() - self.began
-        self.engine.count("timeouts")
-        text = f"{self.doing} {self.name!r}: {state} after {waited:.3g} s"
-        return AcquireTimeout(text, name=self.name, waited=waited)
 
 
 def disagreement(kind: str, name: str, what: str, there: int, here: int) -> LimitMismatch:

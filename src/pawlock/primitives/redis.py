@@ -7,14 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pawlock.core.protocol.carrier import Request
-from pawlock.primitives.barrier import Barrier
-from pawlock.primitives.election import Ballot, ballot_key
 from pawlock.primitives.key import KeyMutex
-from pawlock.primitives.latch import Latch
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.namespace import NamespaceKeys
-from pawlock.primitives.once import OnceMutex, once_key
-from pawlock.primitives.permits import EXCLUSIVE, SHARED, Permits
 from pawlock.primitives.probe import keys_to_look_at, kind_of, probe, words_for
 
 if TYPE_CHECKING:
@@ -42,31 +37,6 @@ class RedisEngine:
     def mutex_at(self, kind: str, key: Key, options: LockOptions, *, sharded: bool) -> Primitive:
         """The same for a key that programs of other libraries lock too."""
         return KeyMutex(kind, key, options.fence_ms, sharded=sharded)
-
-    def semaphore(self, name: str, key: str, permits: int, options: LockOptions) -> Permits:
-        """A number of permits, of which each acquisition takes one; ``ANY_LIMIT``: as many as the server knows of."""
-        return Permits("semaphore", name, key, "permits", SHARED, permits, fence_ms=options.fence_ms)
-
-    def rwlock(self, name: str, key: str, options: LockOptions) -> tuple[Permits, Permits]:
-        """The two sides of a read-write lock: to read and to write."""
-        reader = Permits("rwlock.read", name, key, "rwlock", SHARED, fence_ms=options.fence_ms)
-        return reader, reader.of("rwlock.write", EXCLUSIVE)
-
-    def election(self, name: str, namespace: str, options: LockOptions) -> Ballot:
-        """An election, which has nothing in common with a lock of that name."""
-        return Ballot(name, ballot_key(namespace, name), options.max_waiters, options.fence_ms)
-
-    def once(self, name: str, namespace: str, options: LockOptions) -> OnceMutex:
-        """What is done once, which has nothing in common with a lock of that name."""
-        return OnceMutex(name, once_key(namespace, name), options.fence_ms)
-
-    def latch(self, name: str, key: str, count: int, options: LockOptions, remember_ms: int) -> Latch:
-        """A latch; requests that were seen are remembered for so long."""
-        return Latch(name, key, count, options.ttl_ms, options.ticket_ms, remember_ms, options.max_waiters)
-
-    def barrier(self, name: str, key: str, parties: int, options: LockOptions) -> Barrier:
-        """A barrier."""
-        return Barrier(name, key, parties, options.ticket_ms)
 
     def names(self, namespace: str) -> NamespaceKeys | None:
         """The calls about a namespace as a whole; None: there is no server that has all of it."""

@@ -1,27 +1,32 @@
 """Which primitives there are and what each promises: what is the same for all of them reads this.
 
-The conformance suite, the simulator, the command, the service and the documentation read it. A new lock, or permits, is
-one ``Entry``; somebody else's is registered with ``register`` at run time. A primitive of another shape, as a latch,
-needs a few more places: CONTRIBUTING.md lists them.
+The conformance suite, the simulator, the command, the service and the documentation read it. A new primitive is its
+folder, a factory method of the client, and one ``Entry``; somebody else's is registered with ``register`` at run time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pawlock.core.protocol.engine import ANY_LIMIT
-from pawlock.core.protocol.names import key_of
-from pawlock.errors import ConfigurationError
+from pawlock.errors import ConfigurationError, NotSupported
+from pawlock.primitives.election import ballot
+from pawlock.primitives.mutex import mutex
+from pawlock.primitives.once import once
+from pawlock.primitives.permits import reader, semaphore, writer
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.options import LockOptions
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.primitives.redis import RedisEngine
 
 __all__ = ["REGISTRY", "Entry", "register", "unregister"]
+
+
+Record = Callable[[str, str, "LockOptions"], "Primitive"]
+"""Makes the primitive of a name: of the namespace, the name and the options of the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class Entry:
         kind: Its key in ``REGISTRY``; a word of letters, digits and ``_``.
         summary: What it is for, in one sentence.
         factory: The method of ``Client`` and ``AsyncClient`` that makes it, or a function that takes the client, the
-            name and the options.
+            name and the options; ``""``: the method is called as the kind.
         args: Sample arguments for the factory, after the name.
         kwargs: Sample options for it.
         part: The attribute of what the factory gives that is acquired (``"read"`` of an rwlock); ``""``: itself.
@@ -40,23 +45,18 @@ class Entry:
         family: Primitives of one family keep each other out when they have one name (they share its keys).
         leases: Whether ``acquire`` gives a lease. A latch and a barrier have none.
         capacity: How many leases of one name may be held at once; None: any number (readers).
-        exclusive: Whether a holder keeps every other member of its family out.
         fifo: Whether waiters are served strictly in the order in which they came.
-        handover: Whether threads and tasks of one client pass the name on without the network.
         reentrant: Whether its holder may take it again.
-        refuses: Whether its fence may be used to refuse a write: it rises with every grant and nobody shares it.
         adopt: Whether ``detach`` and ``adopt`` pass a lease on to another process.
         inspects: Whether ``client.inspect(name)`` shows its holders.
         record: The primitive of a name for a caller that has only the kind and the name, as the list of locks: made of the
-            engine, the namespace, the name and the options of the client. None: it is in no such list.
+            namespace, the name and the options of the client. None: it is in no such list.
         redlock: Whether a majority of independent nodes can keep it.
-        scripts: The package that holds its ``.lua`` files.
-        page: Its page in the documentation, from ``docs/``.
     """
 
     kind: str
     summary: str
-    factory: str | Callable[..., Any]
+    factory: str | Callable[..., Any] = ""
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     part: str = ""
@@ -64,29 +64,26 @@ class Entry:
     family: str = ""
     leases: bool = True
     capacity: int | None = 1
-    exclusive: bool = True
     fifo: bool = True
-    handover: bool = False
     reentrant: bool = False
-    refuses: bool = True
     adopt: bool = False
     inspects: bool = False
-    record: Callable[[RedisEngine, str, str, LockOptions], Primitive] | None = field(default=None, hash=False)
+    record: Record | None = field(default=None, hash=False)
     redlock: bool = False
-    scripts: str = ""
-    page: str = ""
 
     def __post_init__(self) -> None:
         """Refuse an entry that contradicts itself."""
         if not self.kind.replace("_", "").isalnum():
             raise ConfigurationError(f"kind {self.kind!r} must be a word of letters, digits and '_'")
-        if self.names < 1:
-            raise ConfigurationError(f"{self.kind}: names must be at least 1, got {self.names}")
-        if self.capacity is not None and self.capacity < 1:
-            raise ConfigurationError(f"{self.kind}: capacity must be at least 1 or None, got {self.capacity}")
-        if self.exclusive and self.leases and self.capacity != 1:
-            raise ConfigurationError(f"{self.kind}: an exclusive primitive must have a capacity of 1")
+        if self.names < 1 or self.capacity == 0:
+            raise ConfigurationError(f"{self.kind}: names and capacity must be at least 1")
         object.__setattr__(self, "kwargs", MappingProxyType(dict(self.kwargs)))
+        object.__setattr__(self, "factory", self.factory or self.kind)
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether a holder keeps every other member of its family out."""
+        return self.capacity == 1
 
     def make(self, client: Any, name: str, *, named: Callable[[str], Any] = str, **options: Any) -> Any:
         """The primitive of this kind on a client of either API.
@@ -108,6 +105,13 @@ class Entry:
     def names_of(self, name: str) -> list[str]:
         """The names that a primitive of this kind takes when it is made with ``name``."""
         return [name, *(f"{name}.{number}" for number in range(2, self.names + 1))]
+
+    def of(self, namespace: str, name: str, options: LockOptions) -> Primitive | None:
+        """The primitive of a name for who looks at it; None if there can be none."""
+        try:
+            return self.record and self.record(namespace, name, options)
+        except (ConfigurationError, NotSupported):
+            return None
 
 
 REGISTRY: dict[str, Entry] = {}
@@ -141,185 +145,32 @@ def unregister(kind: str) -> None:
     REGISTRY.pop(kind, None)
 
 
-def _mutex(kind: str) -> Callable[[RedisEngine, str, str, LockOptions], Primitive]:
-    # By the primitive's own name, which needs no escaping: a record shows what it was made with.
-    return lambda engine, namespace, name, options: engine.mutex(kind, name, key_of(namespace, name), options)
+_LOCK: dict[str, Any] = {"family": "mutex", "adopt": True, "inspects": True}
+_RWLOCK: dict[str, Any] = {"factory": "rwlock", "family": "rwlock", "reentrant": True}
+_GATE: dict[str, Any] = {"args": (3,), "leases": False, "capacity": None, "fifo": False}
 
 
-def _semaphore(engine: RedisEngine, namespace: str, name: str, options: LockOptions) -> Primitive:
-    return engine.semaphore(name, key_of(namespace, name), ANY_LIMIT, options)
+def _add(kind: str, summary: str, record: Record | None = None, **more: Any) -> None:
+    register(Entry(kind, summary, record=record, **more))
 
 
-def _rwlock(side: int) -> Callable[[RedisEngine, str, str, LockOptions], Primitive]:
-    def made(engine: RedisEngine, namespace: str, name: str, options: LockOptions) -> Primitive:
-        return engine.rwlock(name, key_of(namespace, name), options)[side]
-
-    return made
-
-
-def _election(engine: RedisEngine, namespace: str, name: str, options: LockOptions) -> Primitive:
-    return engine.election(name, namespace, options)
-
-
-def _once(engine: RedisEngine, namespace: str, name: str, options: LockOptions) -> Primitive:
-    return engine.once(name, namespace, options)
-
-
-_MUTEX = "pawlock.primitives.mutex"
-
-register(
-    Entry(
-        kind="lock",
-        summary="One owner at a time.",
-        factory="lock",
-        family="mutex",
-        handover=True,
-        adopt=True,
-        inspects=True,
-        redlock=True,
-        scripts=_MUTEX,
-        page="concepts/mutex.md",
-        record=_mutex("lock"),
-    )
+_add("lock", "One owner at a time.", partial(mutex, "lock"), redlock=True, **_LOCK)
+_add(
+    "rlock", "One owner, any number of times.", partial(mutex, "rlock"), redlock=True, reentrant=True, **_LOCK
 )
-register(
-    Entry(
-        kind="rlock",
-        summary="One owner at a time, who may acquire it again.",
-        factory="rlock",
-        family="mutex",
-        handover=True,
-        reentrant=True,
-        adopt=True,
-        inspects=True,
-        redlock=True,
-        scripts=_MUTEX,
-        page="concepts/reentrancy.md",
-        record=_mutex("rlock"),
-    )
+_add("fair_lock", "One owner at a time, in strict FIFO order.", partial(mutex, "fair_lock"), **_LOCK)
+_add(
+    "semaphore",
+    "A limited number of owners.",
+    semaphore,
+    family="semaphore",
+    capacity=3,
+    kwargs={"permits": 3},
 )
-register(
-    Entry(
-        kind="fair_lock",
-        summary="One owner at a time, in strict FIFO order.",
-        factory="fair_lock",
-        family="mutex",
-        adopt=True,
-        inspects=True,
-        scripts=_MUTEX,
-        page="concepts/fair-lock.md",
-        record=_mutex("fair_lock"),
-    )
-)
-
-_PERMITS = "pawlock.primitives.permits"
-
-register(
-    Entry(
-        kind="semaphore",
-        summary="A limited number of owners at a time.",
-        factory="semaphore",
-        kwargs={"permits": 3},
-        family="semaphore",
-        capacity=3,
-        exclusive=False,
-        refuses=False,
-        scripts=_PERMITS,
-        page="concepts/semaphore.md",
-        record=_semaphore,
-    )
-)
-register(
-    Entry(
-        kind="rwlock_read",
-        summary="Any number of readers, while nobody writes.",
-        factory="rwlock",
-        part="read",
-        family="rwlock",
-        capacity=None,
-        exclusive=False,
-        reentrant=True,
-        refuses=False,
-        scripts=_PERMITS,
-        page="concepts/rwlock.md",
-        record=_rwlock(0),
-    )
-)
-register(
-    Entry(
-        kind="rwlock_write",
-        summary="One writer, while nobody reads.",
-        factory="rwlock",
-        part="write",
-        family="rwlock",
-        reentrant=True,
-        scripts=_PERMITS,
-        page="concepts/rwlock.md",
-        record=_rwlock(1),
-    )
-)
-register(
-    Entry(
-        kind="latch",
-        summary="A count that goes down to 0, and the clients that wait for that.",
-        factory="latch",
-        args=(3,),
-        leases=False,
-        exclusive=False,
-        capacity=None,
-        fifo=False,
-        refuses=False,
-        scripts="pawlock.primitives.latch",
-        page="concepts/latch-and-barrier.md",
-    )
-)
-register(
-    Entry(
-        kind="barrier",
-        summary="Several parties wait until all have arrived; reusable.",
-        factory="barrier",
-        args=(3,),
-        leases=False,
-        exclusive=False,
-        capacity=None,
-        fifo=False,
-        refuses=False,
-        scripts="pawlock.primitives.barrier",
-        page="concepts/latch-and-barrier.md",
-    )
-)
-register(
-    Entry(
-        kind="election",
-        summary="One of several candidates leads, and all can see which one.",
-        factory="election",
-        leases=False,
-        scripts="pawlock.primitives.election",
-        page="concepts/election.md",
-        record=_election,
-    )
-)
-register(
-    Entry(
-        kind="once",
-        summary="Done once: the first caller does it, everybody else gets its result.",
-        factory="once",
-        leases=False,
-        scripts="pawlock.primitives.once",
-        page="concepts/once.md",
-        record=_once,
-    )
-)
-register(
-    Entry(
-        kind="multi_lock",
-        summary="Several locks as one: all or none.",
-        factory="multi_lock",
-        names=2,
-        family="mutex",
-        fifo=False,
-        redlock=True,
-        scripts=_MUTEX,
-        page="concepts/multi-lock.md",
-    )
-)
+_add("rwlock_read", "Readers, while nobody writes.", reader, part="read", capacity=None, **_RWLOCK)
+_add("rwlock_write", "One writer, while nobody reads.", writer, part="write", **_RWLOCK)
+_add("latch", "A count that goes down to 0, and the clients that wait for that.", **_GATE)
+_add("barrier", "Several parties wait until all have arrived; reusable.", **_GATE)
+_add("election", "One of several candidates leads, and all can see which.", ballot, leases=False)
+_add("once", "The first caller does it, everybody else gets its result.", once, leases=False)
+_add("multi_lock", "Several locks as one: all or none.", family="mutex", names=2, fifo=False, redlock=True)

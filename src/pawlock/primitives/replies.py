@@ -1,8 +1,8 @@
-"""How the scripts answer: the one place where the letters of replies, and the positions in them, mean something.
+"""How the scripts answer: where the letters of replies, and the positions in them, mean something.
 
-A reply is a list: a letter, the request id, and what the script's header says. Each script names one of the tables
-below (``load``), which says for each letter what the rest of the list becomes. A letter that is not in it is
-``Unexpected``.
+A reply is a list: a letter, the request id, and what the script's header says. Each script names a table (``load``) that
+says for each letter what the rest of the list becomes. A letter that is not in it is ``Unexpected``. The tables of several
+shapes stand here; what only one shape hears stands beside its scripts.
 """
 
 from __future__ import annotations
@@ -12,72 +12,11 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
-from pawlock.core.protocol.outcomes import (
-    Absent,
-    AllRenewed,
-    Arrived,
-    AsAsked,
-    Busy,
-    Dead,
-    Disagreed,
-    Finished,
-    Forced,
-    Forgotten,
-    Full,
-    Gone,
-    Granted,
-    Holder,
-    Keys,
-    KindOfKey,
-    LatchLost,
-    Leading,
-    LimitRefused,
-    Look,
-    LookAtBarrier,
-    LookAtLatch,
-    LookAtResult,
-    NotArrived,
-    Noted,
-    NotRecorded,
-    Open,
-    Outcome,
-    Passed,
-    Queued,
-    Released,
-    Seen,
-    ServerFacts,
-    Shut,
-    Texts,
-    Ticket,
-    Withdrawn,
-)
-from pawlock.core.protocol.scripts import Readers
+from pawlock.core.protocol import outcomes
+from pawlock.core.protocol.outcomes import Outcome
+from pawlock.core.protocol.scripts import Replies
 
-__all__ = [
-    "BARRIER",
-    "BEGIN",
-    "COUNT",
-    "FINISH",
-    "FORCE",
-    "KIND",
-    "LEAVE",
-    "LIMIT",
-    "LOOK",
-    "LOOK_AT_BARRIER",
-    "LOOK_AT_LATCH",
-    "LOOK_AT_PERMITS",
-    "LOOK_AT_RESULT",
-    "NAMESPACE",
-    "OBSERVE",
-    "PEEK",
-    "PERMITS",
-    "PROBE",
-    "RENEW_ALL",
-    "TAKE",
-    "VOTE",
-    "always",
-    "text",
-]
+__all__ = ["FORCE", "LEAVE", "LOOK", "PEEK", "TAKE", "VOTE", "absent", "always", "text", "texts"]
 
 Fields = Sequence[Any]
 
@@ -87,192 +26,77 @@ def text(word: object) -> str:
     return word.decode(errors="replace") if isinstance(word, bytes) else str(word)
 
 
+def texts(words: Sequence[object]) -> tuple[str, ...]:
+    """The same of several."""
+    return tuple(map(text, words))
+
+
 def always(outcome: Outcome) -> Callable[[Fields], Outcome]:
     """A reader that knows the outcome already: a step of C, since each release takes it."""
     return partial(next, repeat(outcome))
 
 
-def _queued(fields: Fields) -> Queued:
-    rank, holder_ms, expires_ms, _, foreign = fields
-    return Queued(rank, holder_ms, expires_ms, bool(foreign))
-
-
-def _busy(fields: Fields) -> Busy:
-    holder_ms, foreign, holder, *clock = fields
-    return Busy(holder_ms, bool(foreign), text(holder), clock[0] if clock else 0)
-
-
-def _gone(fields: Fields) -> Gone:
-    present, *clock = fields
-    return Gone(text(present), clock[0] if clock else 0)
-
-
-def _absent(fields: Fields) -> Absent:
+def absent(fields: Fields) -> outcomes.Absent:
+    """There was nothing to leave or to take, and what is there instead."""
     present, *forced = fields
-    return Absent(text(present), bool(forced[0]) if forced else None)
+    return outcomes.Absent(text(present), *map(bool, forced))
+
+
+def _queued(fields: Fields) -> outcomes.Queued:
+    rank, holder_ms, expires_ms, _, foreign = fields
+    return outcomes.Queued(rank, holder_ms, expires_ms, bool(foreign))
+
+
+def _busy(fields: Fields) -> outcomes.Busy:
+    holder_ms, foreign, holder, *clock = fields
+    return outcomes.Busy(holder_ms, bool(foreign), text(holder), *clock)
 
 
 # A grant is read in a step of C: it is on the way of each lock.
-_granted: Callable[[Fields], Granted] = partial(tuple.__new__, Granted)  # pyright: ignore[reportUnknownMemberType]
+_granted: Callable[[Fields], outcomes.Granted] = partial(tuple.__new__, outcomes.Granted)  # pyright: ignore[reportUnknownMemberType]
 
-_WAITS: dict[bytes, Callable[[Fields], Outcome]] = {
+TAKE: Replies = {
+    b"H": _granted,
     b"Q": _queued,
     b"B": _busy,
-    b"F": lambda fields: Full(fields[0]),
-    b"X": lambda fields: Dead(*fields[:1]),
-    b"U": _gone,
+    b"F": lambda fields: outcomes.Full(fields[0]),
+    b"X": lambda fields: outcomes.Dead(*fields),
+    b"U": lambda fields: outcomes.Gone(text(fields[0]), *fields[1:]),
 }
-
-TAKE = Readers({b"H": _granted, **_WAITS})
 """Of one exclusive name: taking, renewing, adopting."""
 
-PERMITS = Readers(
-    {
-        **TAKE,
-        b"H": lambda fields: Granted(*fields[:3]),
-        b"N": lambda fields: LimitRefused(text(fields[0]), fields[1], fields[2]),
-    }
-)
-"""The same of permits."""
-
-BEGIN = Readers({**TAKE, b"D": lambda fields: Finished(text(fields[0]), *fields[1:4])})
-"""The same of what is done once."""
-
-VOTE = Readers({**TAKE, b"H": lambda fields: Granted(*fields) if fields else AsAsked()})
+VOTE: Replies = {**TAKE, b"H": lambda fields: outcomes.Granted(*fields) if fields else outcomes.AsAsked()}
 """Of one of several masters."""
 
-LEAVE = Readers({b"R": always(Released()), b"W": always(Withdrawn()), b"A": _absent})
+LEAVE: Replies = {b"R": always(outcomes.Released()), b"W": always(outcomes.Withdrawn()), b"A": absent}
 
-FINISH = Readers({b"R": always(Released()), b"L": lambda fields: NotRecorded(*_absent(fields))})
-
-RENEW_ALL = Readers({b"H": lambda fields: AllRenewed(fields[0], fields[1])})
-
-LIMIT = Readers({b"L": always(Noted())})
+FORCE: Replies = {b"R": lambda fields: outcomes.Forced(fields[0], text(fields[1])), b"A": absent}
 
 
 # Looking -------------------------------------------------------------------------------------------------------------
 
 
-def _waiters(listed: Sequence[Any]) -> tuple[Ticket, ...]:
+def _look(fields: Fields) -> outcomes.Look:
+    who, left_ms, cur, last, now_ms, foreign, holds, queued, listed, *permits = fields
     # Numbers come as text where they may be larger than a script's own.
-    found = zip(listed[::3], listed[1::3], listed[2::3], strict=True)
-    return tuple([Ticket(text(who), int(number), int(expiry)) for who, number, expiry in found])
+    tickets = zip(listed[::3], map(int, listed[1::3]), map(int, listed[2::3]), strict=True)
+    waiters = tuple([outcomes.Ticket(text(who), *ends) for who, *ends in tickets])
+    look = outcomes.Look(text(who), left_ms, cur, last, now_ms, bool(foreign), holds, queued, waiters)
+    if not permits:
+        return look
+    limit, used, listed, fences = permits
+    rows = zip(listed[::3], listed[1::3], listed[2::3], fences, strict=True)
+    holders = [
+        outcomes.Holder(text(mode), text(who), int(expiry), fence) for mode, who, expiry, fence in rows
+    ]
+    return look._replace(holders=tuple(holders), limit=limit, used=used)
 
 
-def _holders(listed: Sequence[Any], fences: Sequence[int] | None = None) -> tuple[Holder, ...]:
-    own: Sequence[int | None] = fences if fences is not None else [None] * (len(listed) // 3)
-    return tuple(
-        [
-            Holder(text(mode), text(who), int(expiry), fence)
-            for mode, who, expiry, fence in zip(listed[::3], listed[1::3], listed[2::3], own, strict=True)
-        ]
-    )
+def _seen(fields: Fields) -> outcomes.Seen:
+    fence, listed = fields
+    return outcomes.Seen(fence, tuple(zip(listed[::2], texts(listed[1::2]), strict=True)))
 
 
-def _look(fields: Fields) -> Look:
-    who, left_ms, cur, last, now_ms, foreign, holds, queue_length, listed = fields
-    return Look(
-        text(who),
-        left_ms,
-        cur,
-        last,
-        now_ms,
-        bool(foreign),
-        holds,
-        queue_length,
-        _waiters(listed),
-    )
+LOOK: Replies = {b"I": _look}
 
-
-def _look_at_permits(fields: Fields) -> Look:
-    who, left_ms, cur, last, now_ms, foreign, holds, queue_length, listed = fields[:9]
-    limit, used, holders, fences = fields[9:]
-    return Look(
-        text(who), left_ms, cur, last, now_ms, bool(foreign), holds, queue_length, _waiters(listed),
-        _holders(holders, fences), limit, used,
-    )  # fmt: skip
-
-
-LOOK = Readers({b"I": _look})
-
-LOOK_AT_PERMITS = Readers({b"I": _look_at_permits})
-
-PEEK = Readers(
-    {
-        b"V": lambda fields: Seen(
-            fields[0], tuple(zip(fields[1][::2], map(text, fields[1][1::2]), strict=True))
-        )
-    }
-)
-
-FORCE = Readers(
-    {
-        b"R": lambda fields: Forced(fields[0], text(fields[1])),
-        b"A": lambda fields: Absent(text(fields[0])),
-    }
-)
-
-KIND = Readers({b"K": lambda fields: KindOfKey(text(fields[0]), fields[1])})
-
-PROBE = Readers({b"P": lambda fields: ServerFacts(text(fields[0]), fields[1])})
-
-
-# Others --------------------------------------------------------------------------------------------------------------
-
-OBSERVE = Readers(
-    {
-        b"I": lambda fields: Leading(text(fields[0]), fields[1], fields[2]),
-        b"F": lambda fields: Full(fields[0]),
-        b"A": always(Absent()),
-    }
-)
-
-LOOK_AT_RESULT = Readers(
-    {
-        b"I": lambda fields: LookAtResult(text(fields[0]), *fields[1:5]),
-        b"R": lambda fields: Forgotten(bool(fields[0])),
-    }
-)
-
-COUNT = Readers(
-    {
-        b"D": always(Noted()),
-        b"R": always(Noted()),
-        b"C": lambda fields: Disagreed(fields[0]),
-        b"O": lambda fields: Open(*fields[:1]),
-        b"N": lambda fields: Shut(fields[0], fields[1], waits=False),
-        b"W": lambda fields: Shut(fields[0], fields[1], waits=True),
-        b"L": always(LatchLost()),
-        b"F": lambda fields: Full(fields[0]),
-        b"A": always(Absent()),
-    }
-)
-"""Of a latch."""
-
-LOOK_AT_LATCH = Readers({b"I": lambda fields: LookAtLatch(*fields[:4])})
-
-BARRIER = Readers(
-    {
-        b"P": lambda fields: Passed(*fields[:2]),
-        b"W": lambda fields: Arrived(*fields[:2]) if fields else Withdrawn(),
-        b"U": lambda fields: NotArrived(fields[0]),
-        b"C": lambda fields: Disagreed(fields[0]),
-        b"X": always(Dead()),
-        b"A": always(Absent()),
-    }
-)
-
-LOOK_AT_BARRIER = Readers({b"I": lambda fields: LookAtBarrier(*fields[:2])})
-
-
-def _texts(words: Sequence[Any]) -> tuple[str, ...]:
-    return tuple([text(word) for word in words])
-
-
-NAMESPACE = Readers(
-    {
-        b"A": lambda fields: Texts(fields[0], _texts(fields[1])),
-        b"N": lambda fields: Noted(fields[0]),
-        b"K": lambda fields: Keys(text(fields[0]), fields[1], _texts(fields[2])),
-    }
-)
+PEEK: Replies = {b"V": _seen}

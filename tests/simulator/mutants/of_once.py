@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests.unit.scripts.test_fuzz import MUTANTS as FUZZED
 
 _RESENT = "if finisher == token or tomb == 'done' then\n  return {'R', RID}\nend\n"
-_NOT_MINE = "if value ~= token then\n  -- A failover"
+_NOT_MINE = "if value ~= token then\n  local waiting"
 
 SCRIPTS: dict[str, tuple[str, str]] = {
     "once: finish does not compare the token": (
         _NOT_MINE,
-        "if false then\n  -- A failover",
+        "if false then\n  local waiting",
     ),
     "once: finish does not free the name": (
         "call('DEL', NAME)\ntrim_fence()\nbury(DEAD, tomb_ms, 'done')",

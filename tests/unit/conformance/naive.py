@@ -184,8 +184,8 @@ CLIENT_CLOCKS = (
 
 ARITHMETIC = (
     Edit(
-        "if waiting and not known then\n  found.drop[#found.drop + 1] = token\n",
-        """if waiting and not known then
+        "if waiting then\n  found.drop[#found.drop + 1] = token\n",
+        """if waiting then
   found.drop[#found.drop + 1] = token
   for _, other in ipairs(call('HKEYS', TICKETS)) do
     local expiry, ttl, block, channel, owner = parse(call('HGET', TICKETS, other))
@@ -197,9 +197,7 @@ ARITHMETIC = (
 
 AHEAD = (
     Edit("'PXAT', now_ms + ttl_ms)", "'PXAT', now_ms + ttl_ms + 3600000)"),
-    Edit(
-        "grant(token, now_ms + ttl_ms, block, fence)", "grant(token, now_ms + ttl_ms + 3600000, block, fence)"
-    ),
+    Edit("grant(token, now_ms + ttl_ms, block)", "grant(token, now_ms + ttl_ms + 3600000, block)"),
 )
 
 BARE_COUNTER = (

@@ -6,7 +6,6 @@ from importlib.resources import files
 import pytest
 
 from pawlock.core.protocol.scripts import load
-from pawlock.primitives.registry import REGISTRY
 from tests.conformance.suite import APIS, run
 from tests.support.servers import Server
 from tests.unit.conformance.naive import NAIVE, UNSAFE_COUNT
@@ -33,7 +32,8 @@ def test_readers_that_are_one_count_fail(valkey: Server) -> None:
 
 def test_every_change_of_a_script_finds_its_place() -> None:
     for variant, _ in (*NAIVE.values(), *BROKEN.values()):
-        package = REGISTRY[variant.of].scripts
+        folder = "mutex" if "lock" in variant.of and "rw" not in variant.of else "permits"
+        package = f"pawlock.primitives.{folder}"
         names = [
             item.name.removesuffix(".lua") for item in files(package).iterdir() if item.name.endswith(".lua")
         ]

@@ -49,7 +49,7 @@ BROKEN: dict[str, tuple[Variant, set[str]]] = {
             edits=(
                 Edit(
                     "  reply = {'U', RID, present(value)}",
-                    "  reply = {'H', RID, grant(token, now_ms + ttl_ms, 1, fence), ttl_ms, now_ms}",
+                    "  reply = {'H', RID, grant(token, now_ms + ttl_ms, 1), ttl_ms, now_ms}",
                 ),
             )
         ),

@@ -18,7 +18,6 @@ from pawlock.sync.lock import Lock
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.options import LockOptions
-    from pawlock.primitives.redis import RedisEngine
 
 __all__ = ["ENTRY", "forget", "know"]
 
@@ -32,8 +31,7 @@ class Turnstile(Mutex):
     __slots__ = ()
 
 
-def _requests(engine: RedisEngine, namespace: str, name: str, options: LockOptions) -> Turnstile:
-    del engine
+def _requests(namespace: str, name: str, options: LockOptions) -> Turnstile:
     return Turnstile("turnstile", name, f"{key_of(namespace, name)}%turnstile", options.fence_ms)
 
 
@@ -44,7 +42,7 @@ def turnstile(client: Any, name: str, **given: Any) -> Any:
     """A turnstile of this name."""
     settings = settings_of(client)
     options = settings.lock_options(given)
-    plan = exclusive_plan(_requests(settings.engine, settings.namespace, name, options), options)
+    plan = exclusive_plan(_requests(settings.namespace, name, options), options)
     shell: Any = Lock if isinstance(client, pawlock.Client) else AsyncLock
     return shell(client, plan, ("turnstile", (name,), given))
 
@@ -56,10 +54,7 @@ ENTRY = Entry(
     summary="One at a time gets through.",
     factory=turnstile,
     family="turnstile",
-    handover=True,
     record=_requests,
-    scripts="pawlock.primitives.mutex",
-    page="concepts/mutex.md",
 )
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from pawlock.core.protocol.options import LockOptions
 from pawlock.primitives.found import Finder
-from pawlock.primitives.redis import REDIS
 from tests.support.refusal import case
 from tests.unit.scripts.memory import NOW_MS, Node
 
@@ -99,7 +98,7 @@ BY_FENCE = {
 
 def test_a_key_tells_of_a_name_and_its_kind() -> None:
     for everywhere, expected in ((False, FOUND), (True, BY_FENCE)):
-        find = Finder(REDIS, "pawlock", LockOptions(), everywhere=everywhere)
+        find = Finder("pawlock", LockOptions(), everywhere=everywhere)
         for key, wanted in expected.items():
             with case(key):
                 found = find(key)

@@ -20,12 +20,13 @@ EITHER = {
     "latch/count_down": "a latch that is there is counted down; a new one is refused",
     "latch/reset": "a latch that is there is reset; a new one is refused",
     "latch/wait": "who waits goes on; who comes anew, or to a new latch, is refused",
+    "once/finish": "a result is refused; a holder that lost leaves the queue, and the next is granted the name",
 }
 """What some calls of a script meet, and others do not."""
 
 REFUSED = frozenset(
     {
-        "election/acquire", "mutex/acquire", "once/begin", "once/finish",
+        "election/acquire", "mutex/acquire", "once/begin",
         "permits/acquire", "permits/limit", "redlock/grant", "redlock/ratify",
         "namespace/waits", "store/hold", "store/once", "store/open",
     }

@@ -11,7 +11,7 @@ from pawlock.core.protocol.options import check_timeout
 from pawlock.errors import NotHeld, NotSupported
 from pawlock.model import LeaseState, QuorumInfo
 
-__all__ = ["BaseLease", "LossSignal", "lease_of", "record_of"]
+__all__ = ["BaseLease", "LossSignal", "Unique", "lease_of", "record_of"]
 
 L = TypeVar("L", bound="BaseLease")
 
@@ -72,7 +72,24 @@ class LossSignal:
         return bool(self)
 
 
-class BaseLease:
+class Unique:
+    """A lease of one name or of several: it has one owner."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise _NotPicklable(
+            "a lease cannot be pickled: use detach() and adopt() to pass it to another process"
+        )
+
+    def __copy__(self) -> NoReturn:
+        raise _NotPicklable("a lease cannot be copied: it has one owner")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        raise _NotPicklable("a lease cannot be copied: it has one owner")
+
+
+class BaseLease(Unique):
     """A grant that its owner may rely on until ``valid_until``; made by ``acquire``, never by hand."""
 
     __slots__ = ("__weakref__", "_record")
@@ -187,17 +204,6 @@ class BaseLease:
     def __repr__(self) -> str:
         who = self._record.server_lease.token.partition("@")[2]
         return f"<{type(self).__name__} {self.name!r} {self.state} fence={self.fence} @{who}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise _NotPicklable(
-            "a lease cannot be pickled: use detach() and adopt() to pass it to another process"
-        )
-
-    def __copy__(self) -> NoReturn:
-        raise _NotPicklable("a lease cannot be copied: it has one owner")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
-        raise _NotPicklable("a lease cannot be copied: it has one owner")
 
 
 def lease_of(kind: type[L], record: HeldLease) -> L:

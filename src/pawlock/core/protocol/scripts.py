@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeAlias
 
 from pawlock.core.protocol.outcomes import Outcome, Unexpected
 
-__all__ = ["SIZES", "Readers", "Script", "for_several", "header", "load", "pack_words"]
+__all__ = ["SIZES", "Readers", "Replies", "Script", "for_several", "header", "load", "pack_words"]
 
 _SHARED = "pawlock.primitives"
 _KEY = "pawlock.primitives.key"
@@ -41,8 +41,12 @@ SIZES: dict[int, bytes] = _Sizes()
 """The length before a word of a request, as it is sent; there are no more of them than names and tokens are long."""
 
 
-class Readers(dict[bytes, Callable[[Sequence[Any]], Outcome]]):
-    """What becomes of a reply, by its letter: of the list without that and without the request id."""
+Replies: TypeAlias = dict[bytes, Callable[[Sequence[Any]], Outcome]]
+"""What becomes of a reply, by its letter: of the list without that and without the request id."""
+
+
+class Readers(Replies):
+    """The same of one script."""
 
     def __missing__(self, letter: bytes) -> Callable[[Sequence[Any]], Outcome]:
         """A reply that no script of pawlock gives."""
@@ -95,7 +99,7 @@ class Script:
         return self.before + size + pack_words(*words, b"%d" % self.numkeys)
 
 
-def load(package: str, name: str, variant: str = "", *, read: Readers | None = None) -> Script:
+def load(package: str, name: str, variant: str = "", *, read: Replies | None = None) -> Script:
     """Read one script of a package.
 
     Args:
@@ -116,7 +120,7 @@ def load(package: str, name: str, variant: str = "", *, read: Readers | None = N
     prelude = _read(_KEY, f"_{variant}") if variant else _read(_SHARED, _PRELUDE)
     data = _without_comments(f"{prelude}\n{_include(package, body)}").encode("ascii")
     keys = len(_listed(fields["keys"])) + bool(variant)
-    return Script(name, data, keys, len(_listed(fields["args"])), read or Readers(), variant)
+    return Script(name, data, keys, len(_listed(fields["args"])), Readers(read or {}), variant)
 
 
 @cache

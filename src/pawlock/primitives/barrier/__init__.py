@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from pawlock.core.protocol import outcomes
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
 from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Script, load, pack_words
-from pawlock.primitives.replies import BARRIER, LOOK_AT_BARRIER
+from pawlock.core.protocol.scripts import Replies, Script, load
+from pawlock.primitives.packing import helper, pack
+from pawlock.primitives.replies import always
 
 __all__ = ["Barrier"]
 
-_ARRIVE = load(__name__, "arrive", read=BARRIER)
-_LEAVE = load(__name__, "leave", read=BARRIER)
-_INSPECT = load(__name__, "inspect", read=LOOK_AT_BARRIER)
+_READ: Replies = {
+    b"P": lambda fields: outcomes.Passed(*fields),
+    b"W": lambda fields: outcomes.Arrived(*fields[:2]) if fields else outcomes.Withdrawn(),
+    b"U": lambda fields: outcomes.NotArrived(fields[0]),
+    b"C": lambda fields: outcomes.Disagreed(fields[0]),
+    b"X": always(outcomes.Dead()),
+    b"A": always(outcomes.Absent()),
+    b"I": lambda fields: outcomes.LookAtBarrier(*fields),
+}
+
+_ARRIVE = load(__name__, "arrive", read=_READ)
+_LEAVE = load(__name__, "leave", read=_READ)
+_INSPECT = load(__name__, "inspect", read=_READ)
 
 _KEPT_TICKETS = 3
 """For how many lives of a ticket it is remembered who passed: a party whose message was lost asks within a third."""
-
-
-def _args(*args: str | int) -> bytes:
-    return pack_words(*[str(arg).encode() for arg in args])
 
 
 class Barrier:
@@ -39,16 +47,13 @@ class Barrier:
         self.name: str = name
         self.parties: int = parties
         self._ticket_ms = ticket_ms
-        barrier = f"{WIRE_VERSION}:barrier"
-        suffixes = (barrier, f"{barrier}:waiting", f"{barrier}:passed", f"{barrier}:tickets")
-        self._keys = pack_words(*[helper_key(key, suffix).encode() for suffix in suffixes])
-        self._dead = helper_key(key, f"{barrier}:dead:")
+        self._keys = helper(key, "barrier", "barrier:waiting", "barrier:passed", "barrier:tickets")
+        self._dead = helper_key(key, f"{WIRE_VERSION}:barrier:dead:")
 
     def arrive(self, token: str, channel: str, *, stay: bool) -> Call:
         """Arrive, or (``stay``) keep the place of an arrival that is known; see ``arrive.lua``."""
         keep_ms = _KEPT_TICKETS * self._ticket_ms
-        args = (1 if stay else 0, self.parties, self._ticket_ms, keep_ms, channel)
-        return self._call(_ARRIVE, token, *args)
+        return self._call(_ARRIVE, token, 1 if stay else 0, self.parties, self._ticket_ms, keep_ms, channel)
 
     def leave(self, token: str, tomb_ms: int) -> Call:
         """Withdraw an arrival; see ``leave.lua``."""
@@ -56,7 +61,7 @@ class Barrier:
 
     def inspect(self) -> Call:
         """Read how many wait; see ``inspect.lua``."""
-        return Call(_INSPECT, self._keys + _args(self._dead))
+        return Call(_INSPECT, self._keys + pack(self._dead))
 
     def _call(self, script: Script, token: str, *args: str | int) -> Call:
-        return Call(script, self._keys + _args(self._dead + token, token, *args))
+        return Call(script, self._keys + pack(self._dead + token, token, *args))

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING
 
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.outcomes import (
-    Arrived,
-    Dead,
-    Disagreed,
-    LookAtBarrier,
-    NotArrived,
-    Outcome,
-    Passed,
-)
+from pawlock.core.protocol.outcomes import Arrived, Dead, Disagreed, LookAtBarrier, NotArrived, Outcome
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.retry import query
 from pawlock.errors import LeaseLost
@@ -43,11 +35,7 @@ async def arrived(engine: Engine, barrier: Barrier, options: LockOptions) -> int
 
 
 async def wait(
-    engine: Engine,
-    barrier: Barrier,
-    options: LockOptions,
-    timeout: float | None,
-    token: str | None = None,
+    engine: Engine, barrier: Barrier, options: LockOptions, timeout: float | None, token: str | None = None
 ) -> int:
     """Wait until all parties are there.
 
@@ -69,78 +57,53 @@ async def wait(
     """
     engine.check_open(barrier.name)
     waiting = _Waiting(engine, barrier, options, timeout, token)
-    index = await waiting.within(waiting.run(), waiting.leave)
-    call = waiting.leave()
-    if call is not None and waiting.unanswered:
+    place = await waiting.within(waiting.run())
+    if waiting.noted and waiting.unanswered:
         # A copy of the arrival may still come, after it is forgotten that this one passed.
-        engine.post(call)
-    return index
+        engine.post(waiting.leave())
+    return place
 
 
 class _Waiting(GateWait):
-    """One wait: it arrives, then sleeps and keeps its place."""
+    """One wait: it arrives, then sleeps and keeps its place. The message that it passes is sent to its token alone."""
+
+    doing = "wait at barrier"
 
     def __init__(
-        self,
-        engine: Engine,
-        barrier: Barrier,
-        options: LockOptions,
-        timeout: float | None,
-        token: str | None,
+        self, engine: Engine, barrier: Barrier, options: LockOptions, timeout: float | None, token: str | None
     ) -> None:
-        super().__init__(engine, options, barrier.name, "wait at barrier", timeout, token)
+        super().__init__(engine, options, barrier.name, timeout, token)
         self.barrier = barrier
         self.round = 0
         self.missing = barrier.parties
 
-    def leave(self) -> Request | None:
-        if not self.waiter.sent:
-            return None
+    def leave(self) -> Request:
         return self.barrier.leave(self.token, TOMB_MS if self.unanswered else 0)
 
     def call(self) -> Request:
+        self.noted = True
         return self.barrier.arrive(self.token, self.channel, stay=self.round > 0)
 
-    async def run(self) -> int:
-        while True:
-            index = self.read(await self.ask(self.call))
-            if index is not None:
-                return index
-            if self.round:
-                wakeup = await self.listen()
-                if wakeup is not None:
-                    # Sent to this token alone, and only when it passes.
-                    return wakeup.fence
-            if self.over():
-                break
-        call = self.leave()
-        if call is not None:
-            outcome = await self.withdraw(call)
-            if isinstance(outcome, Passed):
-                return outcome.place
-        raise self.timed_out(f"{self.missing} of {self.barrier.parties} still missing")
+    def state(self) -> str:
+        return f"{self.missing} of {self.barrier.parties} still missing"
 
-    def read(self, outcome: Outcome) -> int | None:
-        if isinstance(outcome, Passed):
-            return outcome.place
+    def read(self, outcome: Outcome) -> None:
         if isinstance(outcome, Arrived):
-            self.missing = self.barrier.parties - outcome.arrived
-            self.round = outcome.round
-            return None
-        if isinstance(outcome, Disagreed):
+            self.missing, self.round = self.barrier.parties - outcome.arrived, outcome.round
+        elif isinstance(outcome, Disagreed):
             raise disagreement("barrier", self.name, "parties", outcome.declared, self.barrier.parties)
-        if isinstance(outcome, Dead) or (isinstance(outcome, NotArrived) and outcome.round == self.round):
+        elif isinstance(outcome, Dead) or (isinstance(outcome, NotArrived) and outcome.round == self.round):
             # It lapsed while this party was paused, and nobody passed since: it arrives anew.
             self.engine.count("requeued")
-            if self.unanswered and (call := self.leave()) is not None:
+            if self.unanswered:
                 # A copy of its arrival may still come, and would count as another party.
-                self.engine.post(call)
-            self.renew_token()
-            self.round = 0
-            return None
-        if isinstance(outcome, NotArrived):
+                self.engine.post(self.leave())
+            self.token, self.round = self.engine.runtime.new_token(), 0
+            self.noted = self.unanswered = False
+        elif isinstance(outcome, NotArrived):
             text = (
                 f"{self.doing} {self.name!r}: the ticket expired, and it is unknown whether the others passed"
             )
             raise LeaseLost(text, name=self.name, reason=LossReason.EXPIRED)
-        raise unexpected(outcome, self.doing, self.name)
+        else:
+            raise unexpected(outcome, self.doing, self.name)

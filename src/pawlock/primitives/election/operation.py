@@ -18,7 +18,6 @@ from pawlock.primitives.gate_wait import GateWait, unexpected
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.options import LockOptions
     from pawlock.core.state.plan import Plan
     from pawlock.primitives.election import Ballot
 
@@ -56,11 +55,7 @@ class Leadership:
 
 
 async def campaign(
-    engine: Engine,
-    plan: Plan,
-    leadership: Leadership,
-    timeout: float | None,
-    stop: StopSignal | None,
+    engine: Engine, plan: Plan, leadership: Leadership, timeout: float | None, stop: StopSignal | None
 ) -> HeldLease:
     """Stand for election until elected; see ``acquire.acquire``."""
     lease = await acquire.acquire(engine, plan, timeout, stop)
@@ -120,7 +115,7 @@ class Ended:
 ENDED: Ended = Ended()
 
 
-class Watch:
+class Watch(GateWait):
     """One observation: it asks who leads, reports it if it is news, and else sleeps until a message comes.
 
     Args:
@@ -128,13 +123,13 @@ class Watch:
         plan: The election.
     """
 
+    doing = "observe election"
+
     def __init__(self, engine: Engine, plan: Plan) -> None:
-        self._engine = engine
+        super().__init__(engine, plan.options, plan.primitive.name, None)
         # As a lease does: the client lives as long as somebody observes.
         self._client = engine.client()
         self._ballot: Ballot = cast("Ballot", plan.primitive)
-        self._options: LockOptions = plan.options
-        self._wait = GateWait(engine, plan.options, self._ballot.name, "observe election", None)
         self._reported: Leader | Ended | None = ENDED
         self._closed = False
 
@@ -146,31 +141,32 @@ class Watch:
             BackendError: The server could not be asked for too long.
         """
         try:
-            return await self._wait.within(self._next(), self._unobserve)
+            return await self.within(self._next())
         except ClientClosed:
             return ENDED
 
     def close(self) -> None:
         """End it, also for a thread or task that waits in ``next``."""
         self._closed = True
-        if self._wait.waiter.sent and not self._engine.activity.closed:
-            self._engine.post(self._unobserve())
+        if self.noted and not self.engine.activity.closed:
+            self.engine.post(self.leave())
 
     async def _next(self) -> Leader | Ended | None:
-        wait = self._wait
-        while not (self._closed or self._engine.activity.closed):
-            outcome = await wait.ask(self._call)
-            found = _read(outcome, self._ballot.name)
+        while not (self._closed or self.engine.activity.closed):
+            outcome = await self.ask()
+            found = _read(outcome, self.name)
             if found != self._reported:
                 self._reported = found
                 return found
             # A leader that dies notifies nobody: its lease says when to look.
-            await wait.listen(None if found is None or outcome.left_ms < 0 else (outcome.left_ms + 1) / 1000)
+            await self.listen(None if found is None or outcome.left_ms < 0 else (outcome.left_ms + 1) / 1000)
         return ENDED
 
-    def _call(self) -> Request:
-        wait = self._wait
-        return self._ballot.observe(wait.token, self._options.ticket_ms, wait.channel, wait.former)
+    def call(self) -> Request:
+        """What asks who leads, and is woken when that changes."""
+        self.noted = True
+        return self._ballot.observe(self.token, self.options.ticket_ms, self.channel, self.former)
 
-    def _unobserve(self) -> Request:
-        return self._ballot.unobserve(self._wait.token, self._wait.channel)
+    def leave(self) -> Request:
+        """What ends it on the server."""
+        return self._ballot.unobserve(self.token, self.channel)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from pawlock.core.protocol.names import WIRE_VERSION, helper_key
+from pawlock.core.protocol import outcomes
 from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import load, pack_words
-from pawlock.primitives.replies import COUNT, LOOK_AT_LATCH
+from pawlock.core.protocol.scripts import Replies, load
+from pawlock.primitives.packing import helper, pack
+from pawlock.primitives.replies import always
 
 __all__ = ["Latch"]
 
-_COUNT_DOWN = load(__name__, "count_down", read=COUNT)
-_WAIT = load(__name__, "wait", read=COUNT)
-_LEAVE = load(__name__, "leave", read=COUNT)
-_RESET = load(__name__, "reset", read=COUNT)
-_INSPECT = load(__name__, "inspect", read=LOOK_AT_LATCH)
+_READ: Replies = {
+    b"D": always(outcomes.Noted()),
+    b"R": always(outcomes.Noted()),
+    b"C": lambda fields: outcomes.Disagreed(fields[0]),
+    b"O": lambda fields: outcomes.Open(*fields),
+    b"N": lambda fields: outcomes.Shut(fields[0], fields[1], waits=False),
+    b"W": lambda fields: outcomes.Shut(fields[0], fields[1], waits=True),
+    b"L": always(outcomes.LatchLost()),
+    b"F": lambda fields: outcomes.Full(fields[0]),
+    b"A": always(outcomes.Absent()),
+    b"I": lambda fields: outcomes.LookAtLatch(*fields),
+}
 
-
-def _args(*args: str | int) -> bytes:
-    return pack_words(*[str(arg).encode() for arg in args])
+_COUNT_DOWN = load(__name__, "count_down", read=_READ)
+_WAIT = load(__name__, "wait", read=_READ)
+_LEAVE = load(__name__, "leave", read=_READ)
+_RESET = load(__name__, "reset", read=_READ)
+_INSPECT = load(__name__, "inspect", read=_READ)
 
 
 class Latch:
@@ -44,31 +54,26 @@ class Latch:
         self.count: int = count
         self._ttl_ms, self._ticket_ms = ttl_ms, ticket_ms
         self._remember_ms, self._max_waiters = remember_ms, max_waiters
-        latch = f"{WIRE_VERSION}:latch"
-        keys = [helper_key(key, suffix).encode() for suffix in (latch, f"{latch}:waiters", f"{latch}:seen")]
-        self._keys = pack_words(*keys)
-        self._both = pack_words(*keys[:2])
+        self._both = helper(key, "latch", "latch:waiters")
+        self._keys = self._both + helper(key, "latch:seen")
 
     def count_down(self, token: str, part: str, n: int) -> Call:
         """Count down by ``n``, once for each token and each part; see ``count_down.lua``."""
-        return Call(
-            _COUNT_DOWN, self._keys + _args(token, part, n, self.count, self._ttl_ms, self._remember_ms)
-        )
+        args = pack(token, part, n, self.count, self._ttl_ms, self._remember_ms)
+        return Call(_COUNT_DOWN, self._keys + args)
 
     def wait(self, token: str, round_: int, channel: str, former: str) -> Call:
         """Ask whether it is open, and be woken when it opens; see ``wait.lua``."""
-        args = _args(
-            token, round_, self.count, self._ttl_ms, self._ticket_ms, channel, former, self._max_waiters
-        )
-        return Call(_WAIT, self._keys + args)
+        numbers = pack(token, round_, self.count, self._ttl_ms, self._ticket_ms)
+        return Call(_WAIT, self._keys + numbers + pack(channel, former, self._max_waiters))
 
     def leave(self, token: str, round_: int, channel: str) -> Call:
         """End a wait; see ``leave.lua``."""
-        return Call(_LEAVE, self._both + _args(token, round_, channel))
+        return Call(_LEAVE, self._both + pack(token, round_, channel))
 
     def reset(self, token: str) -> Call:
         """Begin a new round; see ``reset.lua``."""
-        return Call(_RESET, self._keys + _args(token, self.count, self._ttl_ms, self._remember_ms))
+        return Call(_RESET, self._keys + pack(token, self.count, self._ttl_ms, self._remember_ms))
 
     def inspect(self) -> Call:
         """Read what is left; see ``inspect.lua``."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.names import check_text
 from pawlock.core.protocol.options import LockOptions, check_count
-from pawlock.core.protocol.outcomes import Disagreed, Full, LatchLost, LookAtLatch, Open, Outcome, Shut
+from pawlock.core.protocol.outcomes import Disagreed, Full, LatchLost, LookAtLatch, Outcome, Shut
 from pawlock.core.retry import query
 from pawlock.errors import (
     BackendReadOnly,
@@ -109,56 +109,39 @@ async def wait(engine: Engine, latch: Latch, options: LockOptions, timeout: floa
     """
     engine.check_open(latch.name)
     waiting = _Waiting(engine, latch, options, timeout)
-    await waiting.within(waiting.run(), waiting.leave)
+    await waiting.within(waiting.run())
 
 
 class _Waiting(GateWait):
     """One wait: it learns which round it is in, then has itself noted for that round, then sleeps and asks."""
 
+    doing = "wait at latch"
+
     def __init__(self, engine: Engine, latch: Latch, options: LockOptions, timeout: float | None) -> None:
-        super().__init__(engine, options, latch.name, "wait at latch", timeout)
+        super().__init__(engine, options, latch.name, timeout)
         self.latch = latch
-        self.round = 0
-        self.noted = False
         self.left = latch.count
 
-    def leave(self) -> Request | None:
-        return self.latch.leave(self.token, self.round, self.channel) if self.noted else None
+    def leave(self) -> Request:
+        return self.latch.leave(self.token, self.least, self.channel)
 
     def call(self) -> Request:
-        self.noted = self.round > 0
-        return self.latch.wait(self.token, self.round, self.channel, self.former)
+        self.noted = self.least > 0
+        return self.latch.wait(self.token, self.least, self.channel, self.former)
 
-    async def run(self) -> None:
-        while True:
-            found = self.read(await self.ask(self.call))
-            if found is None:
-                return
-            if self.noted:
-                wakeup = await self.listen()
-                if wakeup is not None and wakeup.fence >= self.round:
-                    return
-            if self.over():
-                break
-            self.round = self.round or found.round
-        call = self.leave()
-        if call is not None and isinstance(await self.withdraw(call), Open):
-            return
-        raise self.timed_out(f"still closed, {self.left} to go,")
+    def state(self) -> str:
+        return f"still closed, {self.left} to go,"
 
-    def read(self, outcome: Outcome) -> Shut | None:
-        """How it is shut; None: it is open."""
-        if isinstance(outcome, Open):
-            return None
+    def read(self, outcome: Outcome) -> None:
         if isinstance(outcome, Shut):
-            self.left = outcome.left
-            return outcome
-        if isinstance(outcome, Disagreed):
+            self.left, self.least = outcome.left, self.least or outcome.round
+        elif isinstance(outcome, Disagreed):
             raise disagreement("latch", self.name, "count", outcome.declared, self.latch.count)
-        if isinstance(outcome, Full):
+        elif isinstance(outcome, Full):
             text = f"{self.doing} {self.name!r}: {outcome.waiters} clients wait already"
             raise QueueFull(text, name=self.name)
-        if isinstance(outcome, LatchLost):
+        elif isinstance(outcome, LatchLost):
             text = f"{self.doing} {self.name!r}: the server lost the latch and its count"
             raise LeaseLost(text, name=self.name, reason=LossReason.EXPIRED)
-        raise unexpected(outcome, self.doing, self.name)
+        else:
+            raise unexpected(outcome, self.doing, self.name)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from pawlock.core.lease.base import BaseLease, record_of
-from pawlock.errors import LeaseLost, NotSupported
+from pawlock.core.lease.base import BaseLease, Unique, record_of
+from pawlock.errors import LeaseLost
 from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
@@ -48,25 +49,8 @@ class HeldMultiLease:
         leases: The records of its members, in the order in which they were taken.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "client",
-        "engine",
-        "leases",
-        "lost",
-        "parked",
-        "plan",
-        "released",
-        "report",
-        "reported",
-        "shown_as",
-        "watchers",
-        "who",
-    )
-
     def __init__(self, engine: Engine, plan: MultiPlan, leases: Sequence[HeldLease]) -> None:
         self.engine: Engine = engine
-        self.client: object = engine.client()
         self.plan: MultiPlan = plan
         self.leases: tuple[HeldLease, ...] = tuple(leases)
         self.who: object = leases[0].who
@@ -75,12 +59,9 @@ class HeldMultiLease:
         self.reported: bool = False
         self.shown_as: ref[Any] | None = None
         self.parked: list[Parker] | None = []
-        self.watchers: list[Callable[[], object]] = []
         # A server lease must not keep its lease alive, or nobody would notice one that was dropped.
-        here = ref(self)
-        self.report: Callable[[], object] = lambda: _report(here())
-        for lease in self.leases:
-            lease.watch(self.report)
+        self.report: Callable[[], object] = partial(_report, ref(self))
+        self.watch(self.report)
 
     @property
     def name(self) -> str:
@@ -125,19 +106,19 @@ class HeldMultiLease:
             return True
 
     def watch(self, watcher: Callable[[], object]) -> None:
-        """Have a function called when one of them is lost."""
-        self.watchers.append(watcher)
+        """Have a function called when one of them is lost, for each that is."""
+        for lease in self.leases:
+            lease.watch(watcher)
 
     def unwatch(self, watcher: Callable[[], object]) -> None:
         """Have it called no more."""
-        if watcher in self.watchers:
-            self.watchers.remove(watcher)
+        for lease in self.leases:
+            lease.unwatch(watcher)
 
     def wake(self) -> None:
         """It ended: wake those that sleep until then, and have it hear of no more losses."""
         # One that its thread holds elsewhere, too, may live much longer.
-        for lease in self.leases:
-            lease.unwatch(self.report)
+        self.unwatch(self.report)
         for parker in tuple(self.parked or ()):
             parker.unpark()
 
@@ -151,7 +132,7 @@ class HeldMultiLease:
         return LeaseLost(text, name=self.name, reason=LossReason.CLOSED)
 
 
-class BaseMultiLease:
+class BaseMultiLease(Unique):
     """One lease of several names; made by ``acquire``, never by hand."""
 
     __slots__ = ("__weakref__", "_record")
@@ -240,15 +221,6 @@ class BaseMultiLease:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} {self.state}>"
 
-    def __reduce__(self) -> NoReturn:
-        raise _NotPicklable("a lease cannot be pickled: it belongs to this process")
-
-    def __copy__(self) -> NoReturn:
-        raise _NotPicklable("a lease cannot be copied: it has one owner")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
-        raise _NotPicklable("a lease cannot be copied: it has one owner")
-
 
 def members_of(lease: BaseLease | BaseMultiLease) -> tuple[HeldLease, ...]:
     """The records of the single names that a lease is made of, for those who are given what a user holds."""
@@ -260,17 +232,12 @@ def record_of_all(lease: BaseMultiLease) -> HeldMultiLease:
     return lease._record  # noqa: SLF001 - so that users see nothing of it, and nobody else opens it
 
 
-class _NotPicklable(NotSupported, TypeError):
-    """A lease belongs to the process that holds it."""
-
-
-def _report(multi: HeldMultiLease | None) -> None:
+def _report(here: ref[HeldMultiLease]) -> None:
     """One of them is lost: notify those that must know, once."""
+    multi = here()
     if multi is None or multi.reported or multi.released:
         return
     multi.reported = True
-    for watcher in tuple(multi.watchers):
-        watcher()
     multi.wake()
     callback = multi.plan.options.on_lost
     if callback is not None:

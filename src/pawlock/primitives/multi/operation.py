@@ -67,22 +67,31 @@ async def _all_or_none(
     engine: Engine, plan: MultiPlan, timeout: float | None, stop: StopSignal | None, began: float
 ) -> HeldMultiLease | Plan:
     """All members, or that which another holds."""
+    engine.check_open(plan.name)
+    until = began + timeout if timeout else None
     taken: list[HeldLease] = []
     engine.activity.calls[id(taken)] = engine.runtime.who()
     try:
-        try:
-            missing = await _take_all(engine, plan, timeout, stop, taken)
-        except PawlockError as error:
-            await _give_back(engine, taken)
-            if isinstance(error, AcquireTimeout):
-                raise _timed_out(engine, plan, error, began) from None
-            raise
-        if missing is None:
-            return HeldMultiLease(engine, plan, taken)
+        for member in plan.members:
+            check_stop(stop, plan.name)
+            left = timeout if until is None else max(1e-9, until - engine.runtime.now())
+            lease = await acquire.acquire(engine, member, left, stop, or_none=timeout == 0, nested=True)
+            if lease is None:
+                await _give_back(engine, taken)
+                return member
+            taken += [lease]
+        for lease in taken:
+            if not lease.is_held():
+                text = f"acquire {plan.name!r}: {lease.name!r} was lost while waiting for the others"
+                raise NotAcquired(f"{text}; all were released", name=lease.name)
+        return HeldMultiLease(engine, plan, taken)
+    except PawlockError as error:
         await _give_back(engine, taken)
-        return missing
+        if isinstance(error, AcquireTimeout):
+            raise _timed_out(engine, plan, error, began) from None
+        raise
     except BaseException:
-        _leave_behind(engine, taken)
+        _leave_behind(taken)
         raise
     finally:
         engine.activity.calls.pop(id(taken), None)
@@ -95,31 +104,6 @@ def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: fl
     return AcquireTimeout(text, name=error.name, holder=error.holder, waited=waited, position=error.position)
 
 
-async def _take_all(
-    engine: Engine,
-    plan: MultiPlan,
-    timeout: float | None,
-    stop: StopSignal | None,
-    taken: list[HeldLease],
-) -> Plan | None:
-    """Take them into ``taken``; the one that is held by another, or None: all are there."""
-    runtime = engine.runtime
-    engine.check_open(plan.name)
-    until = runtime.now() + timeout if timeout else None
-    for member in plan.members:
-        check_stop(stop, plan.name)
-        left = timeout if until is None else max(1e-9, until - runtime.now())
-        lease = await acquire.acquire(engine, member, left, stop, or_none=timeout == 0, nested=True)
-        if lease is None:
-            return member
-        taken += [lease]
-    for lease in taken:
-        if not lease.is_held():
-            text = f"acquire {plan.name!r}: {lease.name!r} was lost while waiting for the others"
-            raise NotAcquired(f"{text}; all were released", name=lease.name)
-    return None
-
-
 # Giving back ---------------------------------------------------------------------------------------------------------
 
 
@@ -130,17 +114,18 @@ async def _end_last(engine: Engine, left: list[HeldLease]) -> Release:
 
 
 async def _give_back(engine: Engine, taken: list[HeldLease]) -> None:
-    while taken:
-        await _end_last(engine, taken)
+    try:
+        while taken:
+            await _end_last(engine, taken)
+    except BaseException:
+        _leave_behind(taken)
+        raise
 
 
-def _leave_behind(engine: Engine, taken: Sequence[HeldLease]) -> None:
+def _leave_behind(taken: Sequence[HeldLease]) -> None:
     """Give back in the background, after a cancel or an interrupt; safe to repeat."""
     for lease in taken:
-        if not lease.take_level():
-            if lease.take_end():
-                engine.count_end(lease.server_lease, "background")
-            engine.finish_release(lease)
+        release.abandon(lease)
 
 
 async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldLease, Release]]:
@@ -165,7 +150,7 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
             outcomes.append((lease, outcome))
             multi.lost |= outcome is Release.LOST
     except BaseException:
-        _leave_behind(engine, left)
+        _leave_behind(left)
         raise
     finally:
         engine.activity.calls.pop(id(left), None)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from pawlock.core.protocol import outcomes
 from pawlock.core.protocol.names import WIRE_VERSION, helper_key
 from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import load, pack_words
-from pawlock.primitives.replies import NAMESPACE
+from pawlock.core.protocol.scripts import Replies, load
+from pawlock.primitives.packing import helper, pack
+from pawlock.primitives.replies import text, texts
 
 __all__ = ["NamespaceKeys"]
 
-_SCAN = load(__name__, "scan", read=NAMESPACE)
-_NOTE = load(__name__, "note", read=NAMESPACE)
-_LINES = load(__name__, "lines", read=NAMESPACE)
-_WAITS = load(__name__, "waits", read=NAMESPACE)
-_WAITING = load(__name__, "waiting", read=NAMESPACE)
+_READ: Replies = {
+    b"A": lambda fields: outcomes.Texts(fields[0], texts(fields[1])),
+    b"N": lambda fields: outcomes.Noted(fields[0]),
+    b"K": lambda fields: outcomes.Keys(text(fields[0]), fields[1], texts(fields[2])),
+}
+
+_SCAN = load(__name__, "scan", read=_READ)
+_NOTE = load(__name__, "note", read=_READ)
+_LINES = load(__name__, "lines", read=_READ)
+_WAITS = load(__name__, "waits", read=_READ)
+_WAITING = load(__name__, "waiting", read=_READ)
 
 _RECORD_LIFE_MS = 15_000
 """Life of the record of a client's waiters: that of a client that dies counts for no longer."""
-
-
-def _pack(*words: str | int) -> bytes:
-    return pack_words(*[str(word).encode() for word in words])
 
 
 class NamespaceKeys:
@@ -36,25 +40,25 @@ class NamespaceKeys:
         self._namespace = namespace
         # No namespace holds a colon, so the empty one meets no other.
         self._root = namespace or "pawlock:"
-        self._audit = _pack(helper_key(self._root, f"{WIRE_VERSION}:audit"))
+        self._audit = helper(self._root, "audit")
         self._waits = helper_key(self._root, f"{WIRE_VERSION}:waits:")
 
     def note(self, line: str, data: str, limit: int, life_ms: int) -> Call:
         """Write a line into the audit log; see ``note.lua``."""
-        return Call(_NOTE, self._audit + _pack(line, data, limit, life_ms))
+        return Call(_NOTE, self._audit + pack(line, data, limit, life_ms))
 
     def audit_log(self, limit: int) -> Call:
         """Read the audit log; see ``lines.lua``."""
-        return Call(_LINES, self._audit + _pack(limit))
+        return Call(_LINES, self._audit + pack(limit))
 
     def write_waits(self, process: str, client: str, record: str, channel: str = "", token: str = "") -> Call:
         """Write what the waiters of a client wait for; see ``waits.lua``."""
-        words = _pack(client, record, _RECORD_LIFE_MS, channel, token)
-        return Call(_WAITS, _pack(self._waits + process) + words)
+        words = pack(client, record, _RECORD_LIFE_MS, channel, token)
+        return Call(_WAITS, pack(self._waits + process) + words)
 
     def read_waits(self, process: str) -> Call:
         """Read what the clients of a process wait for; see ``waiting.lua``."""
-        return Call(_WAITING, _pack(self._waits + process, _RECORD_LIFE_MS))
+        return Call(_WAITING, pack(self._waits + process, _RECORD_LIFE_MS))
 
     def scan_key(self, number: int) -> str:
         """A key of a node; an ACL for the namespace allows it."""
@@ -69,4 +73,4 @@ class NamespaceKeys:
         pattern = "*:fence"
         if self._namespace and not everywhere:
             pattern = "*" + self._namespace.replace("\\", "\\\\") + ":*"
-        return Call(_SCAN, _pack(node, cursor, pattern, count))
+        return Call(_SCAN, pack(node, cursor, pattern, count))

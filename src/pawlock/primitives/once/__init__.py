@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from pawlock.core.protocol.names import WIRE_VERSION, helper_key, key_of
-from pawlock.core.protocol.options import FENCE_MS
-from pawlock.core.protocol.outcomes import Finished, Outcome
+from pawlock.core.protocol.options import FENCE_MS, LockOptions
+from pawlock.core.protocol.outcomes import Finished, Forgotten, LookAtResult, NotRecorded, Outcome, Released
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Script, load, pack_words
+from pawlock.core.protocol.scripts import Replies, load, pack_words
 from pawlock.errors import PawlockError
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.once.operation import AlreadyDone, Result
-from pawlock.primitives.replies import BEGIN, FINISH, LOOK_AT_RESULT
+from pawlock.primitives.packing import apart, helper, pack, packed
+from pawlock.primitives.replies import TAKE, absent, always, text
 
-__all__ = ["Finishing", "OnceMutex", "once_key"]
+__all__ = ["Finishing", "OnceMutex", "once"]
 
-_BEGIN = load(__name__, "begin", read=BEGIN)
-_RENEW = load(__name__, "renew", read=BEGIN)
-_FINISH = load(__name__, "finish", read=FINISH)
-_FORGET = load(__name__, "forget", read=LOOK_AT_RESULT)
-_LOOK = load(__name__, "look", read=LOOK_AT_RESULT)
+_READ: Replies = {**TAKE, b"D": lambda fields: Finished(text(fields[0]), *fields[1:])}
+_FINISHED: Replies = {b"R": always(Released()), b"L": lambda fields: NotRecorded(*absent(fields))}
+_LOOKED: Replies = {
+    b"I": lambda fields: LookAtResult(text(fields[0]), *fields[1:]),
+    b"R": lambda fields: Forgotten(bool(fields[0])),
+}
 
-
-@lru_cache(maxsize=1024)
-def _args(*args: str | int) -> bytes:
-    return pack_words(*[str(arg).encode() for arg in args])
-
-
-def once_key(namespace: str, name: str) -> str:
-    """The key of what is to be done once.
-
-    Args:
-        namespace: What ``check_namespace`` returned.
-        name: 1 to 200 bytes of text.
-
-    Raises:
-        ConfigurationError: The name can never work.
-    """
-    # No name can be escaped to this: an escape is a % and two digits or capitals.
-    return key_of(f"{namespace}:%once", name) if namespace else f"%once:{name}"
+_FINISH = load(__name__, "finish", read=_FINISHED)
+_FORGET = load(__name__, "forget", read=_LOOKED)
+_LOOK = load(__name__, "look", read=_LOOKED)
 
 
 class OnceMutex(Mutex):
-    """The calls of one name that is to be done once: those of a mutex, and one that leaves the result.
+    """The requests of one name that is to be done once: those of a mutex, and one that leaves the result.
 
     Args:
         name: The name as the user gave it.
@@ -56,54 +40,33 @@ class OnceMutex(Mutex):
     renews_together = False
     advice = "this client is running it already; finish or abandon it first"
 
-    __slots__ = ("_done",)
+    _ACQUIRE = load(__name__, "begin", read=_READ)
+    _RENEW = load(__name__, "renew", read=_READ)
+
+    __slots__ = ()
 
     def __init__(self, name: str, key: str, fence_ms: int = FENCE_MS) -> None:
-        super().__init__("once", name, key, fence_ms)
-        self._done = pack_words(helper_key(key, f"{WIRE_VERSION}:done").encode())
-
-    def acquire(
-        self,
-        token: str,
-        ttl_ms: int,
-        ticket_ms: int,
-        *,
-        wait: bool,
-        block: int,
-        channel: str,
-        max_waiters: int,
-    ) -> Call:
-        """Start it, or wait for the client that runs it; see ``begin.lua``."""
-        args = _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters, self.fence_ms)
-        return self._with_done(_BEGIN, token, args)
-
-    def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
-        """Raise the life of the client that runs it, or waits; see ``renew.lua``."""
-        args = pack_words(token.encode()) + _args(ttl_ms, ticket_ms, channel, self.fence_ms)
-        return Call(_RENEW, self._keys + self._done + args)
+        super().__init__("once", name, key, fence_ms, helper(key, "done"))
+        # Who gives up, or is ended by an operator, has no result.
+        self._parting = b"\r\n"
 
     def forget(self) -> Call:
         """Delete the record of the result; see ``forget.lua``."""
-        return Call(_FORGET, pack_words(self.key.encode()) + self._done)
+        return Call(_FORGET, pack(self.key) + self._more)
 
     def look(self) -> Call:
         """Read what is recorded of the result, without the value; see ``look.lua``."""
-        return Call(_LOOK, pack_words(self.key.encode()) + self._done)
+        return Call(_LOOK, pack(self.key) + self._more)
 
-    def finishing(self, kind: str, data: bytes, keep_ms: int, fence: int) -> Finishing:
+    def finishing(self, result: Result, keep_ms: int, fence: int) -> Finishing:
         """The same, whose release records a result."""
-        return Finishing(self, Result(kind, data), keep_ms, fence)
+        return Finishing(self, result, keep_ms, fence)
 
     def refusal(self, outcome: Outcome) -> PawlockError | None:
         """What an answer says that shows the result."""
         if not isinstance(outcome, Finished):
             return None
         return AlreadyDone(self.name, Result(outcome.type, outcome.data), outcome.fence, outcome.at_ms)
-
-    def _with_done(self, script: Script, token: str, args: bytes) -> Call:
-        word = token.encode()
-        dead = pack_words(self._dead + word)
-        return Call(script, b"".join((self._keys, dead, self._done, pack_words(word), args)))
 
 
 class Finishing(OnceMutex):
@@ -120,8 +83,14 @@ class Finishing(OnceMutex):
 
     def __init__(self, once: OnceMutex, result: Result, keep_ms: int, fence: int) -> None:
         super().__init__(once.name, once.key, once.fence_ms)
-        self._rest = pack_words(result.type.encode(), result.data) + _args(keep_ms, fence, self.fence_ms)
+        words = pack_words(result.type.encode(), result.data)
+        self._rest = packed(TOMB_MS) + words + packed(keep_ms, fence, self.fence_ms)
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:  # noqa: ARG002 - always a tombstone, never closed
         """Record the result, and free the name; see ``finish.lua``."""
-        return self._with_done(_FINISH, token, _args(TOMB_MS) + self._rest)
+        return self._marked(_FINISH, token.encode(), self._rest)
+
+
+def once(namespace: str, name: str, options: LockOptions) -> OnceMutex:
+    """What is to be done once by that name, which has nothing in common with a lock of that name."""
+    return OnceMutex(name, apart(namespace, "once", name), options.fence_ms)

@@ -129,10 +129,7 @@ class Start(NamedTuple):
 
 
 async def begin(
-    engine: Engine,
-    plan: Plan,
-    timeout: float | None,
-    stop: StopSignal | None = None,
+    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None = None
 ) -> HeldLease | Running | Done:
     """Start it, or find out who runs it, or what came of it.
 
@@ -193,7 +190,7 @@ async def finish(start: Start, value: Any, keep: float) -> None:
         raise NotHeld(f"finish {name!r}: it was finished or abandoned before", name=name, operation="finish")
     if lease.is_held():
         # From here on each of its releases records the result, also one that goes on without its caller.
-        server_lease.primitive = primitive.finishing(result.type, result.data, to_ms(keep), lease.fence)
+        server_lease.primitive = primitive.finishing(result, to_ms(keep), lease.fence)
     outcome = await release.release(lease.engine, lease)
     if outcome is Release.LOST:
         raise lease.loss()

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
-from pawlock.core.protocol.names import WIRE_VERSION, helper_key
-from pawlock.core.protocol.options import FENCE_MS
-from pawlock.core.protocol.outcomes import LimitRefused, Outcome
+from pawlock.core.protocol.engine import ANY_LIMIT
+from pawlock.core.protocol.names import WIRE_VERSION, helper_key, key_of
+from pawlock.core.protocol.options import FENCE_MS, LockOptions
+from pawlock.core.protocol.outcomes import Granted, LimitRefused, Noted, Outcome
 from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import SIZES, Script, load, pack_words
+from pawlock.core.protocol.scripts import Replies, load
 from pawlock.errors import LimitMismatch, NotSupported
-from pawlock.model import LossReason
-from pawlock.primitives.replies import FORCE, LEAVE, LIMIT, LOOK_AT_PERMITS, PEEK, PERMITS
+from pawlock.primitives.packing import Named, pack, packed
+from pawlock.primitives.replies import FORCE, LEAVE, LOOK, PEEK, TAKE, always, text
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.errors import PawlockError
 
-__all__ = ["EXCLUSIVE", "NO_LIMIT", "SHARED", "Permits"]
+__all__ = ["EXCLUSIVE", "NO_LIMIT", "SHARED", "Permits", "reader", "semaphore", "writer"]
 
-_ACQUIRE = load(__name__, "acquire", read=PERMITS)
-_RENEW = load(__name__, "renew", read=PERMITS)
+_TAKE: Replies = {
+    **TAKE,
+    b"H": lambda fields: Granted(*fields[:3]),
+    b"N": lambda fields: LimitRefused(text(fields[0]), *fields[1:]),
+}
+
+_ACQUIRE = load(__name__, "acquire", read=_TAKE)
+_RENEW = load(__name__, "renew", read=_TAKE)
 _LEAVE = load(__name__, "leave", read=LEAVE)
-_LIMIT = load(__name__, "limit", read=LIMIT)
-_INSPECT = load(__name__, "inspect", read=LOOK_AT_PERMITS)
+_LIMIT = load(__name__, "limit", read={b"L": always(Noted())})
+_INSPECT = load(__name__, "inspect", read=LOOK)
 _PEEK = load(__name__, "peek", read=PEEK)
 _FORCE = load(__name__, "force", read=FORCE)
 
@@ -36,17 +42,9 @@ EXCLUSIVE = "x"
 
 NO_LIMIT = 0
 
-_COVERS = {EXCLUSIVE: (EXCLUSIVE, SHARED), SHARED: (SHARED,)}
 
-
-@lru_cache(maxsize=1024)
-def _args(*args: str | int) -> bytes:
-    # The same few tuples come again and again: a lock's numbers, and the channel of the thread or loop.
-    return pack_words(*[str(arg).encode() for arg in args])
-
-
-class Permits:
-    """The calls of one name whose holders may be many. Immutable; shared by all threads and tasks.
+class Permits(Named):
+    """The requests of one name whose holders may be many; see ``Named``.
 
     Args:
         kind: What the user calls it, as in ``"semaphore"``.
@@ -58,16 +56,13 @@ class Permits:
         fence_ms: How long its fence and its limit are kept after the last use.
     """
 
-    polls = False
-    unheard = LossReason.UNREACHABLE
-    transferable = False
     advice = "release the read lease first"
 
     __slots__ = (
         "_base",
         "_dead",
-        "_holds",
         "_keys",
+        "_more",
         "fence_ms",
         "key",
         "kind",
@@ -95,10 +90,9 @@ class Permits:
         self.permits: int = permits
         self.fence_ms: int = fence_ms
         self._base = key
-        keys = [f"{self.key}:{suffix}".encode() for suffix in ("fence", "queue", "tickets")]
-        self._keys = pack_words(self.key.encode(), *keys)
-        self._holds = pack_words(f"{self.key}:holds".encode())
+        self._keys = pack(self.key, *[f"{self.key}:{suffix}" for suffix in ("fence", "queue", "tickets")])
         self._dead = f"{self.key}:dead:".encode()
+        self._more = pack(f"{self.key}:holds")
 
     def of(self, kind: str, mode: str) -> Permits:
         """The same name in another mode."""
@@ -116,10 +110,8 @@ class Permits:
         max_waiters: int,
     ) -> Call:
         """Take permits, or queue for them; see ``acquire.lua``."""
-        args = _args(
-            self.mode, self.permits, ttl_ms, ticket_ms, 1 if wait else 0, channel, max_waiters, self.fence_ms
-        )  # fmt: skip
-        return self._with_tomb(_ACQUIRE, token, args)
+        how = packed(1 if wait else 0, channel, max_waiters, self.fence_ms)
+        return self._marked(_ACQUIRE, token.encode(), self._mode(ttl_ms, ticket_ms) + how)
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> NoReturn:  # noqa: ARG002
         """Not offered: see ``transferable``."""
@@ -127,37 +119,32 @@ class Permits:
 
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a holder or a waiter, or end a downgrade; see ``renew.lua``."""
-        word = token.encode()
-        args = _args(self.mode, self.permits, ttl_ms, ticket_ms, channel, self.fence_ms)
-        return Call(_RENEW, b"%b%b$%d\r\n%b\r\n%b" % (self._keys, self._holds, len(word), word, args))
+        return self._renewal(_RENEW, token, self._mode(ttl_ms, ticket_ms, channel, self.fence_ms))
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
-        return self._with_tomb(
-            _LEAVE, token, _args(self.mode, self.permits, tomb_ms, close_ms, self.fence_ms)
-        )
+        return self._marked(_LEAVE, token.encode(), self._mode(tomb_ms, close_ms, self.fence_ms))
 
     def limit(self, permits: int) -> Call:
         """Change how many permits there are; see ``limit.lua``."""
-        return Call(_LIMIT, self._keys + self._holds + _args(permits, self.permits, self.fence_ms))
+        return Call(_LIMIT, self._keys + self._more + packed(permits, self.permits, self.fence_ms))
 
     def inspect(self, limit: int) -> Call:
         """Read the state of the name; see ``inspect.lua``."""
-        return Call(_INSPECT, self._keys + self._holds + _args(self.permits, limit))
+        return Call(_INSPECT, self._keys + self._more + packed(self.permits, limit))
 
     def peek(self) -> Call:
         """Read who holds, secrets and all; see ``peek.lua``."""
-        return Call(_PEEK, self._keys + self._holds)
+        return Call(_PEEK, self._keys + self._more)
 
     def force(self, value: bytes, tomb_ms: int) -> Call:
         """Take what one holder has, as ``peek`` read it; see ``force.lua``."""
-        dead = pack_words(self._dead + value.partition(b":")[2])
-        args = pack_words(value) + _args(self.permits, tomb_ms, self.fence_ms)
-        return Call(_FORCE, b"".join((self._keys, dead, self._holds, args)))
+        args = packed(self.permits, tomb_ms, self.fence_ms)
+        return self._marked(_FORCE, value, args, value.partition(b":")[2])
 
     def covers(self, other: Primitive) -> bool:
         """Whether who holds this may do what ``other`` allows: a writer may read."""
-        return isinstance(other, Permits) and other.mode in _COVERS.get(self.mode, ())
+        return isinstance(other, Permits) and (self.mode == EXCLUSIVE or self.mode == other.mode == SHARED)
 
     def lowered(self) -> Permits | None:
         """A reader, for a writer: its renewals carry the downgrade, so that it comes true whatever was lost."""
@@ -169,20 +156,30 @@ class Permits:
             return None
         why, limit, declared = outcome
         if why == "weight":
-            text = f"acquire {self.name!r}: {self.mode} permits were requested, and the limit is {limit}"
+            said = f"{self.mode} permits were requested, and the limit is {limit}"
         else:
-            text = (
-                f"acquire {self.name!r}: this client has permits={self.permits}, and the server has a limit of {limit}"
-                + (f" (declared as {declared})" if declared != limit else "")
-                + "; use one number everywhere, or change it with set_limit()"
-            )
+            was = f" (declared as {declared})" if declared != limit else ""
+            said = f"this client has permits={self.permits}, and the server has a limit of {limit}{was}"
+            said += "; use one number everywhere, or change it with set_limit()"
+        text = f"acquire {self.name!r}: {said}"
         return LimitMismatch(text, name=self.name, limit=limit, permits=self.permits)
 
-    def _with_tomb(self, script: Script, token: str, args: bytes) -> Call:
-        word = token.encode()
-        size = len(word)
-        dead = self._dead
-        body = b"".join((
-            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n", args
-        ))  # fmt: skip
-        return Call(script, body)
+    def _mode(self, *args: str | int) -> bytes:
+        return packed(self.mode, self.permits, *args)
+
+
+def semaphore(namespace: str, name: str, options: LockOptions, permits: int = ANY_LIMIT) -> Permits:
+    """A number of permits, of which each acquisition takes one."""
+    key = key_of(namespace, name)
+    return Permits("semaphore", name, key, "permits", SHARED, permits, options.fence_ms)
+
+
+def reader(namespace: str, name: str, options: LockOptions) -> Permits:
+    """The side of a read-write lock that reads."""
+    key = key_of(namespace, name)
+    return Permits("rwlock.read", name, key, "rwlock", SHARED, fence_ms=options.fence_ms)
+
+
+def writer(namespace: str, name: str, options: LockOptions) -> Permits:
+    """The other side."""
+    return reader(namespace, name, options).of("rwlock.write", EXCLUSIVE)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pawlock.core.protocol.outcomes import KindOfKey
+from pawlock.core.protocol.outcomes import KindOfKey, ServerFacts
 from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import load, pack_words
+from pawlock.core.protocol.scripts import Replies, load, pack_words
 from pawlock.primitives.probe.foreign_values import describe
-from pawlock.primitives.replies import KIND, PROBE
+from pawlock.primitives.replies import text
 
 __all__ = ["keys_to_look_at", "kind_of", "probe", "words_for"]
 
-_PROBE = load(__name__, "probe", read=PROBE)
-_KIND = load(__name__, "kind", read=KIND)
+_READ: Replies = {
+    b"P": lambda fields: ServerFacts(text(fields[0]), fields[1]),
+    b"K": lambda fields: KindOfKey(text(fields[0]), fields[1]),
+}
+
+_PROBE = load(__name__, "probe", read=_READ)
+_KIND = load(__name__, "kind", read=_READ)
 
 
 def probe(namespace: str, key: str = "") -> Call:

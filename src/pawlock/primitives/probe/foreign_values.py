@@ -15,12 +15,7 @@ _HOLDER = re.compile(
 _OURS = re.compile(rb"[A-Za-z0-9]{22,64}@[\x21-\x7e]*:[\x21-\x7e]+")
 """The field that pawlock has there: the token of the holder."""
 
-_KINDS = {
-    "hash": "a hash",
-    "zset": "a sorted set",
-    "list": "a list",
-    "other": "neither a string nor a lock",
-}
+_KINDS = {"hash": "a hash", "zset": "a sorted set", "list": "a list", "other": "neither a string nor a lock"}
 
 
 def describe(key: bytes, kind: str, fields: Sequence[bytes], *, redisson: bool = False) -> str:
