@@ -24,9 +24,9 @@ from pawlock.runtimes.shared import now
 from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Place, Sentinels, Target
 from pawlock.topology.redlock import quorum_warning
 from pawlock.topology.sentinel import read_view
+from pawlock.transport.conn import ReplyError
 from pawlock.transport.connect import fault_of, is_own
 from pawlock.transport.link import Link, ask_sync
-from pawlock.transport.wire import ReplyError
 
 __all__ = ["acl_rules", "examine", "needed_commands"]
 

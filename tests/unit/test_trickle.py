@@ -15,9 +15,9 @@ import pawlock
 from pawlock.core.protocol.faults import to_error
 from pawlock.core.protocol.runtime import Fault, run
 from pawlock.primitives.mutex import Mutex
+from pawlock.runtimes.shared import Routed
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.link import Link, ask_sync
-from pawlock.transport.replicas import ask_on
 from tests.faults.rig import in_thread
 from tests.support.pace import pace
 from tests.support.servers import Server
@@ -144,7 +144,7 @@ def ask_many(relay: Relay, after: int) -> None:
 
 def ask_replicas(relay: Relay, after: int) -> None:
     with closing(connected(relay, after)) as link:
-        run(ask_on(link, [CALL], 0, TIMEOUT))
+        run(Routed.ask_replicas(link.exchange_now, [CALL], 0, TIMEOUT))
 
 
 def ask_a_sentinel(relay: Relay, after: int) -> None:

@@ -8,9 +8,9 @@ import inspect
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.names import part_of_holder
@@ -21,14 +21,14 @@ from pawlock.runtimes.shared import Routed, secret
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.mux import Mux, ask_async, open_mux
-from pawlock.transport.replicas import ReplicaPool
 from pawlock.transport.route import Route
 
-__all__ = ["AsyncioRuntime", "LocalWaiter", "shared"]
-
-T = TypeVar("T")
+__all__ = ["AsyncioRuntime", "LocalWaiter"]
 
 log: logging.Logger = logging.getLogger("pawlock.asyncio")
+
+_Place: TypeAlias = tuple[Address, bool]
+"""Where a connection leads, and whether it is for requests that block it."""
 
 _KEPT_MESSAGES = 1024
 _DRAIN_WITHIN = 0.25
@@ -37,12 +37,11 @@ _DRAIN_WITHIN = 0.25
 class LocalWaiter:
     """A sleep that can be cut short: a future with a timer, cheaper than ``asyncio.timeout``."""
 
-    __slots__ = ("_future", "_loop", "_woken")
+    __slots__ = ("_future", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._future: asyncio.Future[None] | None = None
-        self._woken: Any = None
+        self._future: asyncio.Future[Any] = loop.create_future()
 
     async def park(self, timeout: float | None) -> Any:
         """Sleep until woken or until ``timeout`` seconds passed; what it was woken with, else False.
@@ -50,32 +49,20 @@ class LocalWaiter:
         Args:
             timeout: Seconds; None: no limit.
         """
-        if self._woken is None:
-            future = self._future = self._loop.create_future()
-            timer = None if timeout is None else self._loop.call_later(timeout, _resolve, future)
-            try:
-                await future
-            finally:
-                if timer is not None:
-                    timer.cancel()
-                self._future = None
-        woken, self._woken = self._woken, None
-        return False if woken is None else woken
+        timer = None if timeout is None else self._loop.call_later(timeout, self.unpark, False)
+        try:
+            return await self._future
+        finally:
+            self._future = self._loop.create_future()
+            if timer is not None:
+                timer.cancel()
 
-    def rest(self, timeout: float | None) -> Awaitable[object]:
-        """See ``Parker``."""
-        return self.park(timeout)
+    rest = park
 
     def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
         """Wake the local waiter."""
-        self._woken = value
-        if self._future is not None:
-            _resolve(self._future)
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        if not self._future.done():
+            self._future.set_result(value)
 
 
 class AsyncioRuntime(Routed):
@@ -87,6 +74,7 @@ class AsyncioRuntime(Routed):
         wake_prefix: What the wake-up channels of this client begin with.
     """
 
+    ask_node = staticmethod(ask_async)
     recheck_after: float | None = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, route: Route, wake_prefix: str) -> None:
@@ -96,9 +84,8 @@ class AsyncioRuntime(Routed):
         self._thread = threading.get_ident()
         # The one on which its tasks listen, and all.
         self._mux: Mux | None = None
-        self._muxes: dict[Address, Mux] = {}
-        self._opening: dict[Address, asyncio.Task[Mux]] = {}
-        self._replica_pool = ReplicaPool()
+        self._muxes: dict[_Place, Mux] = {}
+        self._opening: dict[_Place, asyncio.Task[Mux]] = {}
         # Who waits for a message, by its token or channel; "": who only sleeps.
         self._waiters: dict[str, set[LocalWaiter]] = {}
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
@@ -129,44 +116,61 @@ class AsyncioRuntime(Routed):
         """See ``Runtime``: any connection serves to listen."""
         if self.channel():
             return
-        self._mux = next((mux for mux in self._muxes.values() if not mux.dead), None)
+        shared = (mux for (_, alone), mux in self._muxes.items() if not (alone or mux.dead))
+        self._mux = next(shared, None)
         if self._mux is None:
             await self._mux_to(await self._route.any_node(timeout), timeout)
 
-    async def _mux_to(self, address: Address, timeout: float) -> Mux:
-        """The connection to a node. Callers share one attempt; one that is cancelled does not end it for others."""
-        mux = self._muxes.get(address)
+    async def _mux_to(self, address: Address, timeout: float, *, alone: bool = False) -> Mux:
+        """The connection to a node. Callers share one attempt; one that is cancelled does not end it for others.
+
+        Args:
+            address: The node.
+            timeout: Seconds for each step of the connecting.
+            alone: Whether it is the one beside that on which tasks listen: ``WAIT`` blocks it.
+        """
+        place = address, alone
+        mux = self._muxes.get(place)
         if mux is not None and not mux.dead:
             return mux
-        self._check_going()
-        opening = self._opening.get(address)
+        self._check(self._ending)
+        opening = self._opening.get(place)
         if opening is None or opening.done():
-            opening = self.loop.create_task(self._open(address, max(timeout, 0.25)), name="pawlock-connect")
+            opening = self.loop.create_task(self._open(place, max(timeout, 0.25)), name="pawlock-connect")
             opening.add_done_callback(_retrieve)
-            self._opening[address] = opening
-        mux = await shared(opening)
-        self._check_going()
-        return mux
+            self._opening[place] = opening
+        # `shield` would not say which of the two was cancelled: the end of a loop cancels both at once.
+        await asyncio.wait((opening,))
+        if opening.cancelled():
+            raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled")
+        self._check(self._ending)
+        return opening.result()
 
-    async def _open(self, address: Address, timeout: float) -> Mux:
+    async def _open(self, place: _Place, timeout: float) -> Mux:
         if not self._served:
             # Starting the embedded server must not stop the loop.
             with contextlib.suppress(PawlockError):
                 await asyncio.to_thread(self._route.find)
+        address, alone = place
         endpoint = await self._route.locate(address, timeout)
-        mux = self._muxes[address] = await self._open_to(endpoint, partial(self._ended, address), timeout)
+        channel = "" if alone else self._wake_prefix + secret()
+        mux = self._muxes[place] = await self._open_to(
+            endpoint, partial(self._ended, place), channel, timeout
+        )
         if self._ending:
             # That is for who waits for it, if anybody does: a loop that shuts down reports what its tasks raise.
             mux.close()
             return mux
         self._served = True
-        if self._mux is None or self._mux.dead:
+        if not alone and (self._mux is None or self._mux.dead):
             self._mux = mux
         return mux
 
-    async def _open_to(self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float) -> Mux:
+    async def _open_to(
+        self, endpoint: Endpoint, ended: Callable[[Mux], object], channel: str, timeout: float
+    ) -> Mux:
         make = partial(Mux, self.loop, self._wake, ended)
-        return await open_mux(endpoint, make, self._wake_prefix + secret(), timeout, first=not self._served)
+        return await open_mux(endpoint, make, channel, timeout, first=not self._served)
 
     def _wake(self, word: str, wakeup: Wakeup) -> None:
         for waiter in self._waiters.get(word, ()):
@@ -176,9 +180,9 @@ class AsyncioRuntime(Routed):
             if len(self._early) > _KEPT_MESSAGES:
                 self._early.popitem(last=False)
 
-    def _ended(self, address: Address, mux: Mux) -> None:
-        if self._muxes.get(address) is mux:
-            del self._muxes[address]
+    def _ended(self, place: _Place, mux: Mux) -> None:
+        if self._muxes.get(place) is mux:
+            del self._muxes[place]
         if self._mux is mux:
             self._mux = None
             # Messages may have been missed: every waiter asks.
@@ -202,7 +206,7 @@ class AsyncioRuntime(Routed):
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
         if self._mux is None and token not in self._early:
-            self._check_open()
+            self._check(self._closed)
             return None
         # Before a service: its client asks again, since the connection broke on which it asked before.
         self._stir(token)
@@ -224,7 +228,7 @@ class AsyncioRuntime(Routed):
 
     async def _listen(self, word: str, timeout: float) -> Wakeup | None:
         """Wait for a message, which may have come while its waiter asked; None if it does not come."""
-        self._check_open()
+        self._check(self._closed)
         early = self._early.pop(word, None)
         if early is not None:
             return early
@@ -237,7 +241,7 @@ class AsyncioRuntime(Routed):
             waiters.discard(waiter)
             if not waiters:
                 del self._waiters[word]
-        self._check_open()
+        self._check(self._closed)
         return woken or None
 
     async def pause(self, seconds: float) -> None:
@@ -248,44 +252,32 @@ class AsyncioRuntime(Routed):
 
     def over(self) -> bool:
         """See ``Nodes``."""
-        return self._ending or self.loop.is_closed()
+        return self._ending or self.gone()
 
     def leave_others(self, shown: str) -> bool:
         """See ``Nodes``."""
-        self._replica_pool.leave_others(shown)
         stale = [mux for mux in self._muxes.values() if mux.shown != shown]
         for mux in stale:
             mux.close(Fault(FaultKind.UNANSWERED, f"the master moved to {shown}", maybe_applied=True))
         return bool(stale)
-
-    async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> object:
-        """See ``Nodes``."""
-        return await ask_async(endpoint, words, timeout)
-
-    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
-        """See ``Nodes``."""
-        return or_raise(await (await self._mux_to(address, timeout)).ask(call, timeout))
 
     async def send_groups(
         self, groups: Mapping[Address, Sequence[Call]], replicas: int, timeout: float
     ) -> dict[Address, list[Acknowledged]]:
         """See ``Nodes``."""
         sent = [self._send_many(address, calls, replicas, timeout) for address, calls in groups.items()]
+        if len(sent) == 1:
+            # Without a task of its own.
+            return dict.fromkeys(groups, await sent[0])
         return dict(zip(groups, await asyncio.gather(*sent), strict=True))
 
     async def _send_many(
         self, address: Address, calls: Sequence[Call], replicas: int, timeout: float
     ) -> list[Acknowledged]:
         try:
-            # Connecting may take longer, and who asks has no more time.
-            async with asyncio.timeout(timeout):
-                mux = await self._mux_to(address, timeout)
+            mux = await self._mux_to(address, timeout, alone=bool(replicas))
             if replicas:
-                # Beside the shared connection, which must not block.
-                return await self._replica_pool.call(mux.endpoint, calls, replicas, timeout)
-        except TimeoutError:
-            fault = Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")
-            return [(fault, 0)] * len(calls)
+                return await self.ask_replicas(mux.exchange, calls, replicas, timeout)
         except Fault as fault:
             return [(fault.bare(), 0)] * len(calls)
         return [(outcome, 0) for outcome in await mux.exchange(calls, timeout)]
@@ -323,48 +315,32 @@ class AsyncioRuntime(Routed):
     async def shut_down(self) -> None:
         """Close the connection."""
         self._ending = True
+        opening = [task for task in self._opening.values() if not task.done()]
+        for task in opening:
+            task.cancel()
+        muxes = list(self._muxes.values())
         try:
-            opening = [task for task in self._opening.values() if not task.done()]
-            for task in opening:
-                task.cancel()
             # Not `await task`: its end by cancellation and that of the caller's own task would be the same exception.
             if opening:
                 await asyncio.wait(opening)
         finally:
-            self._replica_pool.close()
-            muxes = list(self._muxes.values())
             # Also where the loop ends and cancels this: the leases that were just given back are to be free.
-            # A connection may break meanwhile, and is then no longer this runtime's.
             try:
                 for mux in muxes:
                     await mux.drain_replies(_DRAIN_WITHIN)
             finally:
                 for mux in muxes:
                     mux.close()
-            for mux in muxes:
-                await mux.wait_closed(_DRAIN_WITHIN)
+            # A loop that ends before they are closed would warn of it.
+            await asyncio.sleep(0)
 
     def after_fork(self) -> None:
         """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""
         self._ending = True
-        self._replica_pool = ReplicaPool()
         self._route.after_fork()
         self._mux = None
         self._muxes = {}
         self._opening = {}
-
-
-async def shared(attempt: asyncio.Task[T]) -> T:
-    """What an attempt to connect comes to that several callers wait for; one that is cancelled leaves it to the others.
-
-    Raises:
-        Fault: It failed, or was cancelled itself.
-    """
-    # `shield` would not say which of the two was cancelled: the end of a loop cancels both at once.
-    await asyncio.wait((attempt,))
-    if attempt.cancelled():
-        raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled")
-    return attempt.result()
 
 
 def _retrieve(attempt: asyncio.Future[Any]) -> None:

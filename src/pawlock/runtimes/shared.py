@@ -10,25 +10,22 @@ import socket
 import string
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TypeVar
+from time import monotonic
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
+from pawlock.core.protocol.faults import classify, or_raise
+from pawlock.core.protocol.names import WIRE_VERSION, helper_key
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
+from pawlock.topology.cluster import first_key
+from pawlock.transport.conn import ReplyError, Words
 from pawlock.transport.route import Route
 
-__all__ = [
-    "Routed",
-    "leave_signals_to_main",
-    "living",
-    "now",
-    "secret",
-    "start_thread",
-    "stock",
-]
+__all__ = ["Routed", "leave_signals_to_main", "living", "now", "secret", "start_thread", "stock"]
 
 T = TypeVar("T")
 
@@ -38,6 +35,14 @@ _BASE62 = (string.digits + string.ascii_letters).encode()
 _TO_BASE62 = bytes(_BASE62[value % 62] for value in range(256))
 _TOKEN_DIGITS = 24
 _UNSAFE = re.compile(r"[^\w.\-#]")
+
+_SHARE = 0.75
+"""Of the time for an answer, what the replicas may take of it."""
+
+_ATTACHED = re.compile(rb"connected_slaves:(\d+)")
+
+Exchange: TypeAlias = Callable[[Sequence[Call | Words], float], Awaitable[list[Any]]]
+"""Sends several together; what each is answered with."""
 
 
 now: Callable[[], float] = (
@@ -72,12 +77,9 @@ class Routed:
         host = _UNSAFE.sub("_", socket.gethostname())[:64] or "unknown"
         self._whose: str = f"@{host}:{os.getpid()}/"
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-
-    def _check_going(self) -> None:
-        if self._ending:
+    @staticmethod
+    def _check(over: bool) -> None:  # noqa: FBT001 - what is checked
+        if over:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
 
     def mutex(self) -> AbstractContextManager[object]:
@@ -104,6 +106,28 @@ class Routed:
     ) -> list[Acknowledged]:
         """See ``Carrier``."""
         return await self._route.send_all(calls, replicas, timeout)
+
+    @staticmethod
+    async def ask_replicas(
+        exchange: Exchange, calls: Sequence[Call], replicas: int, timeout: float
+    ) -> list[Acknowledged]:
+        """Run scripts of one server, and count the replicas that have what they wrote.
+
+        ``WAIT`` covers what its own connection wrote. A grant that another's script made (a hand-off), and a resend that
+        finds its token holding, write nothing; so a write goes before it: it stands behind all of them in the stream of
+        replication, wherever they came from. A master that never had a replica numbers no writes, and counts one that comes
+        while it waits, whatever that has by then: so only those count that were there before.
+        """
+        end = monotonic() + timeout
+        info, *outcomes = await exchange([(b"INFO", b"replication"), *calls], timeout)
+        there = _ATTACHED.search(_checked(info, bytes))
+        # Not sooner: a script that the server did not know was sent again, and only what stands before it is covered.
+        left = max(0.001, end - monotonic())
+        key = helper_key(first_key(calls[0].body).decode(), f"{WIRE_VERSION}:wait").encode()
+        wait = b"WAIT", b"%d" % replicas, b"%d" % max(1, int(left * 1000 * _SHARE))
+        _, count = await exchange([(b"SET", key, b"1", b"PX", b"1"), wait], left)
+        count = min(_checked(count, int), int(there[1])) if there else 0
+        return [(outcome, count) for outcome in outcomes]
 
     async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
         """See ``Carrier``."""
@@ -169,3 +193,13 @@ def leave_signals_to_main() -> None:
     here_is_main = threading.get_native_id() in (os.getpid(), threading.main_thread().native_id)
     if hasattr(signal, "pthread_sigmask") and not here_is_main:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def _checked(reply: Any, kind: type[Any]) -> Any:
+    """The reply to a command. Raises ``Fault``: the scripts may have been applied."""
+    if isinstance(reply, ReplyError):
+        fault = classify(str(reply))
+        raise Fault(fault.kind, fault.text, maybe_applied=True)
+    if type(or_raise(reply)) is kind:
+        return reply
+    raise Fault(FaultKind.UNANSWERED, f"no answer to the count of replicas: {reply}", maybe_applied=True)

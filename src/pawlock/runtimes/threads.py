@@ -16,28 +16,13 @@ from weakref import WeakValueDictionary, ref
 
 from pawlock.core.protocol.names import part_of_holder
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import (
-    DEAF,
-    Acknowledged,
-    Call,
-    Fault,
-    Parker,
-    Wakeup,
-    suspended,
-)
+from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, Parker, Wakeup, suspended
 from pawlock.core.protocol.runtime import run as finish
 from pawlock.errors import Reentered
-from pawlock.runtimes.shared import (
-    Routed,
-    leave_signals_to_main,
-    living,
-    secret,
-    start_thread,
-)
+from pawlock.runtimes.shared import Routed, leave_signals_to_main, living, secret, start_thread
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.link import Link, ask_sync
-from pawlock.transport.replicas import ask_on
 from pawlock.transport.route import Route
 
 __all__ = ["ThreadRuntime", "run", "run_aside"]
@@ -51,11 +36,6 @@ class _Gate(threading.local):
     """The operation that a thread is in."""
 
     operation: Any = None
-
-    @property
-    def inside(self) -> bool:
-        """Whether it is not over: a signal handler or a finaliser runs on top of it."""
-        return self.operation is not None and bool(self.operation.cr_running)
 
 
 _gate = _Gate()
@@ -89,7 +69,8 @@ def run_aside(work: Callable[[], object], timeout: float) -> bool:
     Returns:
         Whether it was done here.
     """
-    if not _gate.inside:
+    inside = _gate.operation
+    if inside is None or not inside.cr_running:
         work()
         return True
     done = _thread.allocate_lock()
@@ -133,9 +114,7 @@ class _ThreadParker:
 
 
 class _Who:
-    """One thread, as it holds and waits."""
-
-    __slots__ = ("_thread",)
+    """One thread, as it holds and waits. Not its number: the system gives that again to a later thread."""
 
     def __init__(self, thread: threading.Thread) -> None:
         self._thread = ref(thread)
@@ -146,34 +125,22 @@ class _Who:
         return "" if thread is None else thread.name
 
 
-class _Here:
-    """What belongs to one thread."""
-
-    __slots__ = ("link", "links", "suffix", "who")
+class _Local(threading.local):
+    """What belongs to one thread. Each look-up costs as much as a call."""
 
     def __init__(self, whose: str) -> None:
         thread = threading.current_thread()
         # The one on which it listens, and all.
         self.link: Link | None = None
         self.links: dict[Address, Link] = {}
-        # Not the thread's number: the system gives that again to a later thread.
         self.who: Hashable = _Who(thread)
         self.suffix: str = whose + part_of_holder(thread.name)
-
-
-class _Local(threading.local):
-    """Where a thread finds its ``_Here``.
-
-    Each look-up costs as much as a call, so a caller that needs several things of a thread looks once.
-    """
-
-    def __init__(self, whose: str) -> None:
-        self.here = _Here(whose)
 
 
 class ThreadRuntime(Routed):
     """See ``pawlock.core.protocol.runtime.Runtime``."""
 
+    ask_node = staticmethod(ask_sync)
     recheck_after: float | None = 1.0
 
     def __init__(self, route: Route, wake_prefix: str) -> None:
@@ -195,11 +162,11 @@ class ThreadRuntime(Routed):
 
     def new_token(self) -> str:
         """See ``Runtime``."""
-        return secret() + self._local.here.suffix
+        return secret() + self._local.suffix
 
     def who(self) -> Hashable:
         """See ``Runtime``."""
-        return self._local.here.who
+        return self._local.who
 
     def parker(self) -> Parker:
         """See ``Runtime``."""
@@ -207,25 +174,26 @@ class ThreadRuntime(Routed):
 
     def channel(self) -> str:
         """See ``Runtime``."""
-        link = self._local.here.link
+        link = self._local.link
         return "" if link is None or link.dead else link.channel
 
     # Connections ------------------------------------------------------------------------------------------------
 
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``."""
-        here = self._local.here
-        if here.link is None or here.link.dead:
-            here.link = next((link for link in here.links.values() if not link.dead), None)
-        if here.link is None:
+        link = self._local.link
+        if link is None or link.dead:
+            links = self._local.links.values()
+            link = self._local.link = next((link for link in links if not link.dead), None)
+        if link is None:
             self._link_to(finish(self._route.any_node(timeout)), timeout)
 
     def _link_to(self, address: Address, timeout: float) -> Link:
-        here = self._local.here
+        here = self._local
         link = here.links.get(address)
         if link is None or link.dead:
             here.links.pop(address, None)
-            self._check_going()
+            self._check(self._ending)
             # Twenty milliseconds serve a script, but not a handshake on a busy machine.
             timeout = max(timeout, 0.25)
             link = self._connect_to(finish(self._route.locate(address, timeout)), timeout)
@@ -242,31 +210,26 @@ class ThreadRuntime(Routed):
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
-        link = self._local.here.link
+        link = self._local.link
         if link is None or link.dead or self._several:
             return await self._route.call(call, timeout)
         return link.ask(call, timeout)
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
-        self._check_open()
-        link = self._local.here.link
+        self._check(self._closed)
+        link = self._local.link
         if link is None or link.dead:
             return None
         wakeup = link.wait(token, timeout)
-        self._check_open()
+        self._check(self._closed)
         return wakeup
 
     async def hear(self, hears: tuple[str, str], seconds: float) -> None:
         """See ``Runtime``: on the thread's own connection."""
-        link = self._local.here.link
-        if link is not None and not link.dead and link.channel != DEAF and not self._closed:
-            try:
-                if link.hear(hears, seconds):
-                    seconds = 0.0
-            except Fault:
-                return
-        await self.sleep(seconds)
+        link = self._local.link
+        heard = link is not None and not (link.dead or link.channel == DEAF or self._closed)
+        await self.sleep(0.0 if link is not None and heard and link.hear(hears, seconds) else seconds)
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
@@ -277,7 +240,7 @@ class ThreadRuntime(Routed):
                 parker.rest(seconds)
         finally:
             self._resting.pop(id(parker), None)
-        self._check_open()
+        self._check(self._closed)
 
     async def pause(self, seconds: float) -> None:
         """See ``Runtime``."""
@@ -296,24 +259,14 @@ class ThreadRuntime(Routed):
             link.interrupt()
         return bool(stale)
 
-    async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> object:
-        """See ``Nodes``."""
-        return await ask_sync(endpoint, words, timeout)
-
-    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
-        """See ``Nodes``."""
-        return self._link_to(address, timeout).ask(call, timeout)
-
     async def send_groups(
         self, groups: Mapping[Address, Sequence[Call]], replicas: int, timeout: float
     ) -> dict[Address, list[Acknowledged]]:
         """See ``Nodes``."""
         # A node that has to be connected to first may be gone: it must not keep the others waiting.
-        links = self._local.here.links
+        links = self._local.links
         order = sorted(groups, key=lambda address: address not in links or links[address].dead)
-        return {
-            address: await self._send_many(address, groups[address], replicas, timeout) for address in order
-        }
+        return {one: await self._send_many(one, groups[one], replicas, timeout) for one in order}
 
     async def _send_many(
         self, address: Address, calls: Sequence[Call], replicas: int, timeout: float
@@ -321,7 +274,7 @@ class ThreadRuntime(Routed):
         try:
             link = self._link_to(address, timeout)
             if replicas:
-                return await ask_on(link, calls, replicas, timeout)
+                return await self.ask_replicas(link.exchange_now, calls, replicas, timeout)
             return [(outcome, 0) for outcome in link.exchange(calls, timeout)]
         except Fault as fault:
             return [(fault.bare(), 0)] * len(calls)
@@ -352,7 +305,7 @@ class ThreadRuntime(Routed):
                 self._idle_lock.acquire(timeout=0.1)
         if self._ending:
             self._drain_replies()
-        self._local.here = _Here(self._whose)
+        self._local.link, self._local.links = None, {}
 
     async def idle(self, until: float | None) -> bool:
         """See ``Background``."""

@@ -9,18 +9,7 @@ from binascii import crc_hqx
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = [
-    "SLOTS",
-    "Address",
-    "Range",
-    "Redirect",
-    "SlotMap",
-    "first_key",
-    "read_ranges",
-    "read_redirect",
-    "slot_of",
-    "text_of",
-]
+__all__ = ["SLOTS", "Address", "Range", "SlotMap", "first_key", "read_ranges", "read_redirect", "slot_of"]
 
 SLOTS = 16384
 
@@ -107,35 +96,24 @@ def read_ranges(reply: Any, asked: str) -> list[Range]:
     try:
         ranges: list[Range] = []
         for row in reply:
-            host = text_of(row[2][0]) if row[2][0] is not None else ""
+            host = (row[2][0] or b"").decode()
             # "?" stands for a node that is meant to have a host name and has none yet.
             if host != "?":
                 ranges.append(Range(int(row[0]), int(row[1]), (host or asked, int(row[2][1]))))
         return ranges
-    except (TypeError, IndexError, ValueError) as error:
+    except (AttributeError, TypeError, IndexError, ValueError) as error:
         raise ValueError(f"not an answer to CLUSTER SLOTS: {error}") from None
 
 
-class Redirect(NamedTuple):
-    """Where a node sends us.
-
-    Attributes:
-        ask: True for this one request alone: the slot is on its way. False: the slot has moved.
-        slot: The slot.
-        address: The other node.
-    """
-
-    ask: bool
-    slot: int
-    address: Address
-
-
-def read_redirect(text: str, asked: str) -> Redirect:
-    """A ``MOVED`` or ``ASK`` reply.
+def read_redirect(text: str, asked: str) -> tuple[bool, int, Address]:
+    """Where a ``MOVED`` or ``ASK`` reply sends us.
 
     Args:
         text: The error's text.
         asked: The host that gave it, for a reply that leaves the host out.
+
+    Returns:
+        True for this one request alone (the slot is on its way) or False (it has moved), the slot, and the other node.
 
     Raises:
         ValueError: It is neither.
@@ -144,9 +122,4 @@ def read_redirect(text: str, asked: str) -> Redirect:
     host, _, port = address.rpartition(":")
     if kind not in ("MOVED", "ASK"):
         raise ValueError(f"not a redirection: {kind}")
-    return Redirect(kind == "ASK", int(slot), (host or asked, int(port)))
-
-
-def text_of(value: Any) -> str:
-    """What a server sent, as text."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return kind == "ASK", int(slot), (host or asked, int(port))

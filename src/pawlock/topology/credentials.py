@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from pawlock.errors import ConfigurationError
 from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
@@ -42,8 +41,8 @@ class Credentials:
     provider: CredentialProvider | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        given: dict[str, object] = {"username": self.username, "password": self.password}
-        for what, value in given.items():
+        for what in ("username", "password"):
+            value: object = getattr(self, what)
             if value is not None and not isinstance(value, str):
                 # Never the value itself.
                 raise ConfigurationError(f"{what} must be a str, got {type(value).__name__}")
@@ -78,13 +77,11 @@ class Credentials:
 
     def _put(self, endpoint: Endpoint) -> Endpoint:
         had = endpoint.settings
-        if self.provider is not None:
-            added: Mapping[str, Any] = {"credential_provider": self.provider}
-            clash = {"username", "password"} & set(had)
-        else:
-            given = {"username": self.username, "password": self.password}
-            added = {key: value for key, value in given.items() if value is not None}
-            clash = set(added) & set(had)
+        given = {"username": self.username, "password": self.password, "credential_provider": self.provider}
+        added = {key: value for key, value in given.items() if value is not None}
+        clash = (
+            {"username", "password"} & set(had) & (set(given) if self.provider is not None else set(added))
+        )
         if clash:
             raise ConfigurationError(
                 f"{' and '.join(sorted(clash))} given both in the URL and as arguments: use one of them"

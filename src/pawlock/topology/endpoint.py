@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from pawlock.errors import ConfigurationError
 
-__all__ = ["ClusterNodes", "Endpoint", "Masters", "Place", "Sentinels", "Target", "check_files", "host_port"]
-
-_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
-_FOLDER = "ssl_ca_path"
+__all__ = ["ClusterNodes", "Endpoint", "Masters", "Place", "Sentinels", "Target", "check_files"]
 
 
 def check_files(settings: Mapping[str, Any]) -> None:
@@ -21,23 +18,13 @@ def check_files(settings: Mapping[str, Any]) -> None:
     Raises:
         ConfigurationError: Which one, and why.
     """
-    for option in (*_FILES, _FOLDER):
-        path = settings.get(option)
-        if not path:
-            continue
-        try:
-            if option == _FOLDER:
-                next(Path(path).iterdir(), None)
-            else:
-                Path(path).open("rb").close()
-        except OSError as error:
-            text = f"{option} {str(path)!r} cannot be read: {error.strerror}"
-            raise ConfigurationError(text) from None
-
-
-def host_port(host: str, port: int) -> str:
-    """A host and its port, as they stand in a URL."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    for option in ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"):
+        if path := settings.get(option):
+            try:
+                os.close(os.open(path, os.O_RDONLY))
+            except OSError as error:
+                text = f"{option} {str(path)!r} cannot be read: {error.strerror}"
+                raise ConfigurationError(text) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +52,8 @@ class Endpoint:
 
     def at(self, host: str, port: int) -> Endpoint:
         """Another node that is reached in the same way."""
-        shown = f"{self.scheme}://{host_port(host, port)}/{self.settings.get('db', 0)}"
+        shown_host = f"[{host}]" if ":" in host else host
+        shown = f"{self.scheme}://{shown_host}:{port}/{self.settings.get('db', 0)}"
         return replace(self, shown=shown, settings={**self.settings, "host": host, "port": port})
 
 
@@ -85,6 +73,14 @@ class Sentinels:
     master: Endpoint
     shown: str
 
+    @classmethod
+    def of(cls, service: str, sentinels: Sequence[Endpoint], model: Endpoint) -> Sentinels:
+        """Sentinels, and the service whose master is reached like the model."""
+        nodes = tuple(replace(node, shown=f"sentinel {node.where}", mode="sentinel") for node in sentinels)
+        listed = ",".join(node.where for node in sentinels)
+        shown = f"{model.scheme}+sentinel://{listed}/{service}?db={model.settings.get('db', 0)}"
+        return cls(service, nodes, replace(model, shown=shown, fixed=False), shown)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterNodes:
@@ -97,6 +93,13 @@ class ClusterNodes:
 
     nodes: tuple[Endpoint, ...]
     shown: str
+
+    @classmethod
+    def of(cls, addresses: Iterable[tuple[str, int]], model: Endpoint) -> ClusterNodes:
+        """Nodes that are reached like the model."""
+        model = replace(model, mode="cluster", fixed=False)
+        nodes = tuple(model.at(*address) for address in addresses)
+        return cls(nodes, f"{model.scheme}+cluster://{','.join(node.where for node in nodes)}")
 
 
 @dataclass(frozen=True, slots=True)

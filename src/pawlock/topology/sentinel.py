@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pawlock.topology.cluster import text_of
-
-__all__ = ["View", "choose", "enough", "fields_of", "read_switch", "read_view"]
+__all__ = ["View", "fields_of", "read_view"]
 
 
 class View(NamedTuple):
@@ -40,19 +37,8 @@ def read_view(reply: Any) -> View:
 def fields_of(reply: Any) -> dict[str, str]:
     """A map, or a list of fields and values, as it came before RESP3."""
     pairs = reply.items() if hasattr(reply, "items") else zip(reply[::2], reply[1::2], strict=False)
-    return {text_of(key): text_of(value) for key, value in pairs}
+    return {_text(key): _text(value) for key, value in pairs}
 
 
-def choose(views: Iterable[View]) -> View:
-    """The master: what the newest configuration says. A Sentinel cut off from the others still has an older one."""
-    return max(views, key=lambda view: view.epoch)
-
-
-def enough(views: int, sentinels: int) -> bool:
-    """Whether so many views suffice: a failover is agreed on by a majority, so any majority has heard of it."""
-    return views > sentinels // 2
-
-
-def read_switch(message: bytes, service: str) -> bool:
-    """Whether a ``+switch-master`` message is about this service."""
-    return message.split(b" ", 1)[0].decode(errors="replace") == service
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pawlock.errors import ConfigurationError
-from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, check_files, host_port
+from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, check_files
 from pawlock.topology.redlock import is_redlock, masters, split_url
 
 __all__ = ["parse_target", "parse_url"]
@@ -52,9 +52,8 @@ def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters:
         return _unix(parts, settings)
     listed = parts.netloc.rpartition("@")[2]
     if "," in listed:
-        raise ConfigurationError(
-            f"the URL of {scheme}:// has several hosts: use redis+sentinel://, redis+cluster:// or redlock://"
-        )
+        several = "redis+sentinel://, redis+cluster:// or redlock://"
+        raise ConfigurationError(f"the URL of {scheme}:// has several hosts: use {several}")
     if path := parts.path.strip("/"):
         settings["db"] = _db(path)
     return Endpoint(scheme, "", settings).at(*_address(listed, "localhost", _PORT))
@@ -75,16 +74,12 @@ def parse_url(url: str) -> Endpoint:
 
 def _split(url: str) -> SplitResult:
     if not url.strip():
-        raise ConfigurationError(
-            "the URL is empty: pass one such as redis://localhost:6379/0, or omit it for the embedded server"
-        )
+        raise ConfigurationError("the URL is empty: pass one, or omit it for the embedded server")
     try:
         parts = urlsplit(url.strip())
     except ValueError:
         # The error's own text quotes the part with the password.
-        raise ConfigurationError(
-            "the URL has an invalid host: percent-encode special characters in the password"
-        ) from None
+        raise ConfigurationError("the URL has an invalid host: percent-encode the password") from None
     if parts.scheme not in _SCHEMES:
         what = f"unknown scheme {parts.scheme[:20]!r}" if "://" in url else "the URL has no scheme"
         raise ConfigurationError(f"{what}: use {_WELL_KNOWN}")
@@ -105,20 +100,12 @@ def _sentinels(parts: SplitResult, scheme: str, settings: dict[str, Any]) -> Sen
     if "@" in service:
         _db(service)
     if not service:
-        raise ConfigurationError(
-            f"the URL of {parts.scheme}:// has no service name: add the Sentinels' name of the master, as in "
-            f"{parts.scheme}://host1,host2,host3/mymaster"
-        )
+        raise ConfigurationError(f"the URL has no service name: write {parts.scheme}://host1,host2/mymaster")
     if db:
         settings["db"] = _db(db)
     own |= {key: value for key, value in settings.items() if key in _TLS_OPTIONS}
-    nodes = tuple(
-        Endpoint(scheme, f"sentinel {host_port(*one)}", {**own, "host": one[0], "port": one[1]}, "sentinel")
-        for one in addresses
-    )
-    listed = ",".join(host_port(*address) for address in addresses)
-    shown = f"{parts.scheme}://{listed}/{service}?db={settings.get('db', 0)}"
-    return Sentinels(service, nodes, Endpoint(scheme, shown, settings, fixed=False), shown)
+    nodes = [Endpoint(scheme, "", own).at(*address) for address in addresses]
+    return Sentinels.of(service, nodes, Endpoint(scheme, "", settings))
 
 
 def _cluster(parts: SplitResult, scheme: str, settings: dict[str, Any]) -> ClusterNodes:
@@ -126,24 +113,20 @@ def _cluster(parts: SplitResult, scheme: str, settings: dict[str, Any]) -> Clust
     path = parts.path.strip("/")
     if settings.pop("db", 0) or (path and _db(path)):
         raise ConfigurationError("a cluster has only db 0: remove the db from the URL")
-    model = Endpoint(scheme, "", settings, "cluster", fixed=False)
-    listed = ",".join(host_port(*address) for address in addresses)
-    return ClusterNodes(tuple(model.at(*address) for address in addresses), f"{parts.scheme}://{listed}")
+    return ClusterNodes.of(addresses, Endpoint(scheme, "", settings))
 
 
 def _addresses(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     what = f"the URL of {parts.scheme}:// "
     if parts.path.startswith("//"):
-        raise ConfigurationError(
-            f"{what}has a scheme inside: one scheme serves all nodes, {parts.scheme}://host1:port,host2:port"
-        )
+        raise ConfigurationError(f"{what}has a scheme inside: write {parts.scheme}://host1:port,host2:port")
     for text in parts.netloc.rpartition("@")[2].split(","):
         address = _address(text.strip(), "", default_port)
         if not address[0]:
             raise ConfigurationError(f"{what}has an address without a host: write host1:port,host2:port")
         if address in found:
-            raise ConfigurationError(f"{what}names {host_port(*address)} twice")
+            raise ConfigurationError(f"{what}names {address[0]}:{address[1]} twice")
         found.append(address)
     return found
 
@@ -180,9 +163,7 @@ def _options(parts: SplitResult, more: frozenset[str]) -> dict[str, Any]:
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key not in allowed:
             known = ", ".join(sorted(_KNOWN | more | _TLS_OPTIONS))
-            raise ConfigurationError(
-                f"unknown option {key[:40]!r} in the URL of {parts.scheme}://; known: {known}"
-            )
+            raise ConfigurationError(f"unknown option {key[:40]!r} in the URL; known: {known}")
         if key in settings:
             raise ConfigurationError(f"option {key!r} appears twice in the URL")
         settings[key] = _option(key, value)

@@ -13,29 +13,32 @@ error.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
-from pawlock.transport.wire import (
-    ENDS_CONNECTION,
-    NOTHING,
-    PushNotification,
-    ReplyError,
-    new_reader,
-    pack,
-    refusal_of,
-    word_of,
-)
+import hiredis
 
-__all__ = ["Conn", "Request", "Words"]
+from pawlock.core.protocol.faults import classify
+from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Wakeup
+from pawlock.core.protocol.scripts import pack_words
+
+__all__ = ["ENDS_CONNECTION", "NOTHING", "Conn", "ReplyError", "Request", "Words", "read_push", "refusal_of"]
+
+NOTHING = object()
+"""What there is while no whole reply came."""
+
+ReplyError = hiredis.ReplyError
 
 Words: TypeAlias = tuple[bytes, ...]
 """A command and its arguments."""
 
+_RID_DIGITS = len(str(FIRST_RID))
 _SUBSCRIPTIONS = (b"SUBSCRIBE", b"UNSUBSCRIBE")
 _KEPT_MESSAGES = 1024
 """The others are for waiters that gave up; a lost message is only a lost hint."""
+
+ENDS_CONNECTION = frozenset({FaultKind.READ_ONLY, FaultKind.UNREACHABLE})
+"""Refusals after which a connection is of no more use: another one may reach the master, or log in anew."""
 
 
 class Request:
@@ -80,7 +83,7 @@ class Conn(Generic[R]):
         self._rid: int = FIRST_RID
         # Error replies of which it is not known yet whose they are.
         self._errors: list[Any] = []
-        reader = new_reader()
+        reader: Any = hiredis.Reader(notEnoughData=NOTHING)
         self._feed = reader.feed
         self._gets = reader.gets
 
@@ -105,7 +108,7 @@ class Conn(Generic[R]):
             if one[0] in _SUBSCRIPTIONS:
                 request.word = one[1]
             self.pending.append(request)
-            data.append(pack(*one))
+            data.append(b"*%d\r\n" % len(one) + pack_words(*one))
         return b"".join(data)
 
     def feed(self, data: bytes) -> None:
@@ -118,8 +121,11 @@ class Conn(Generic[R]):
                 request = pending[0]
                 request.answer(reply if request.call is None else request.call.answer(reply))
                 pending.popleft()
-            elif type(reply) is PushNotification:
-                self._push(reply)
+            elif reply.__class__ is hiredis.PushNotification:
+                if reply[0].upper() in _SUBSCRIPTIONS:
+                    self._match(reply, reply[1])
+                else:
+                    self.messages.append(reply)
             elif isinstance(reply, ReplyError):
                 self._errors.append(reply)
                 # The oldest alone, where that is a command.
@@ -127,18 +133,12 @@ class Conn(Generic[R]):
                 if len(self._errors) >= count:
                     self._settle(count)
             else:
-                self._match(reply, word_of(reply))
+                self._match(reply, _word_of(reply))
 
     def fail(self, fault: Fault) -> None:
         """The connection is over, and so is what is under way."""
         while self.pending:
             self._answer(fault)
-
-    def _push(self, push: Any) -> None:
-        if push[0].upper() in _SUBSCRIPTIONS:
-            self._match(push, push[1])
-        else:
-            self.messages.append(push)
 
     def _match(self, reply: Any, word: bytes) -> None:
         """Give a reply to the first request that has its word. Without one it came twice, or was given up."""
@@ -177,3 +177,41 @@ class Conn(Generic[R]):
         """End the oldest request: before it is told, it is not forgotten."""
         self.pending[0].answer(outcome)
         self.pending.popleft()
+
+
+def refusal_of(text: str) -> Fault:
+    """What an error reply on a connection in use means.
+
+    One that asks for a login comes when the server forgot ours (credentials that were rotated, a reset): the next
+    connection logs in with the present ones, and if these are wrong it says so.
+    """
+    # A long command is not even read for who has not logged in.
+    if text.startswith(("NOAUTH", "WRONGPASS", "ERR Protocol error: unauthenticated")):
+        return Fault(FaultKind.UNREACHABLE, text)
+    return classify(text)
+
+
+def read_push(push: Any, hears: Collection[bytes] = ()) -> tuple[str, Wakeup] | None:
+    """The token and message of a hand-off, or None for another push.
+
+    Args:
+        push: What came.
+        hears: Channels of other programs: what comes there says only that something happened there.
+    """
+    if len(push) != 3 or push[0] != b"message":
+        return None
+    try:
+        if push[1] in hears:
+            return push[1].decode(), Wakeup(0, 0)
+        token, fence, expires_ms, *_ = push[2].split(b" ")
+        return token.decode(), Wakeup(int(fence), int(expires_ms))
+    except ValueError:
+        return None
+
+
+def _word_of(reply: Any) -> bytes:
+    """The request id that a script's reply echoes; ``b""`` for a reply that is not a script's."""
+    if reply.__class__ is list and len(reply) > 1 and type(word := reply[1]) is bytes:
+        # Whatever else is a list has shorter numbers, as the reply to TIME.
+        return word if len(word) == _RID_DIGITS and word.isdigit() else b""
+    return b""

@@ -1,12 +1,14 @@
-"""Connections made by redis-py: its address and TLS handling, with no login and no retries of its own."""
+"""How a connection is opened: address and TLS by redis-py, the login, what the server must be, and the channel."""
 
 from __future__ import annotations
 
 import asyncio
 import codecs
 import inspect
+import re
 import socket
 import ssl
+from collections.abc import Sequence
 from importlib.util import find_spec
 from math import inf
 from time import monotonic
@@ -16,14 +18,24 @@ import hiredis
 import redis
 import redis.asyncio
 
-from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.protocol.faults import classify
+from pawlock.core.protocol.runtime import DEAF, Fault, FaultKind
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.wire import refusal_in_greeting
+from pawlock.topology.sentinel import fields_of
+from pawlock.transport.conn import ReplyError
 
-__all__ = ["asks_again", "connected", "fault_of", "is_own", "login_of", "login_of_task", "opened"]
+__all__ = ["Greeting", "asks_again", "connected", "fault_of", "is_own", "login_of", "login_of_task", "opened"]
 
 _CLASSES = {"redis": "Connection", "rediss": "SSLConnection", "unix": "UnixDomainSocketConnection"}
 _REACHED_BY = ("host", "port", "socket_keepalive", "socket_keepalive_options", "socket_type")
+
+_OLDEST = (6, 2)
+
+_ADVICE = {
+    "standalone": "the server is not part of a cluster: use redis://",
+    "cluster": "a node of a cluster: use redis+cluster://",
+    "sentinel": "a Sentinel: use redis+sentinel://host,host,host/service",
+}
 
 # Python imports the codec when it first resolves a name; what a signal handler raises in an import gets lost.
 codecs.lookup("idna")
@@ -131,6 +143,76 @@ def asks_again(endpoint: Endpoint, fault: Fault) -> bool:
     return fault.kind is FaultKind.DENIED and "credential_provider" in endpoint.settings
 
 
+class Greeting:
+    """The commands that open a connection, and what their answers say.
+
+    The subscription is confirmed before the connection is used, so no message can be missed.
+
+    Args:
+        endpoint: Where it leads.
+        login: Username and password, or a password; nothing: there is no login.
+        channel: The channel on which hand-offs will be heard; "": none; None: whatever is there will do.
+        first: Whether the client was never connected before.
+
+    Attributes:
+        commands: What to send, in one write.
+        heard: Once all of them are answered, the channel that is heard, or ``DEAF``.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, login: Sequence[str], channel: str | None, *, first: bool = False
+    ) -> None:
+        self._endpoint = endpoint
+        self._first = first and endpoint.fixed
+        self._checks = channel is not None
+        self.heard: str = channel or DEAF
+        settings = endpoint.settings
+        hello: list[Any] = ["HELLO", "3"]
+        if login:
+            hello += ["AUTH", *(("default",) if len(login) == 1 else ()), *login]
+        if settings.get("client_name"):
+            hello += ["SETNAME", settings["client_name"]]
+        found = [hello]
+        if settings.get("db"):
+            found.append(["SELECT", str(settings["db"])])
+        if channel:
+            found.append(["SUBSCRIBE", channel])
+        self.commands: list[tuple[bytes, ...]] = [
+            tuple([word if isinstance(word, bytes) else str(word).encode() for word in words])
+            for words in found
+        ]
+
+    def take(self, command: tuple[bytes, ...], reply: Any) -> None:
+        """The reply to one of the commands. Raises ``Fault`` if this server cannot be used."""
+        if isinstance(reply, Fault):
+            raise reply
+        if isinstance(reply, ReplyError):
+            fault = _refusal(str(reply), self._endpoint.shown)
+            if command[0] != b"SUBSCRIBE" or fault.kind is not FaultKind.DENIED:
+                raise fault
+            # This user may not listen.
+            self.heard = DEAF
+        elif command[0] == b"HELLO" and self._checks:
+            self._check(reply)
+
+    def _check(self, reply: Any) -> None:
+        shown, wanted = self._endpoint.shown, self._endpoint.mode
+        if not isinstance(reply, (dict, list)):
+            raise Fault(FaultKind.NOT_REDIS, f"{shown}: it answers HELLO with {reply!r:.40}", final=True)
+        facts = fields_of(reply)
+        version = facts.get("version", "")
+        found = re.match(r"(\d+)\.(\d+)", version)
+        if found and (int(found[1]), int(found[2])) < _OLDEST:
+            text = f"{shown}: version {version}; pawlock needs Redis 6.2 or Valkey 8, or later"
+            raise Fault(FaultKind.UNSUPPORTED, text, final=True)
+        mode = facts.get("mode", wanted)
+        if mode != wanted:
+            raise Fault(FaultKind.UNSUPPORTED, f"{shown}: {_ADVICE.get(mode, mode)}", final=True)
+        if facts.get("role", "master") not in ("master", "primary", "sentinel"):
+            # At the first contact the address is wrong; later on it is a failover, which passes.
+            raise Fault(FaultKind.READ_ONLY, f"{shown} is a replica", final=self._first)
+
+
 # Failures ------------------------------------------------------------------------------------------------------------
 
 
@@ -160,26 +242,39 @@ def fault_of(error: BaseException, shown: str) -> Fault:
     """
     text = str(error) or type(error).__name__
     where = f"{shown}: {text}"
-    if isinstance(error, hiredis.ReplyError):
-        return refusal_in_greeting(text, shown)
+    if isinstance(error, ReplyError):
+        return _refusal(text, shown)
     if isinstance(error, hiredis.ProtocolError):
         return Fault(FaultKind.NOT_REDIS, where, final=True)
     if isinstance(error, ssl.SSLError):
-        return Fault(FaultKind.NO_TLS, f"{shown}: {_tls_hint(error, text)}: {text}", final=True)
+        # A server that wants a certificate may close before its alert is read.
+        hint = "TLS failed (the port may be plain, or may require a client certificate)"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            hint = "TLS failed: the certificate of the server is not trusted"
+        elif "certificate required" in text.lower().replace("_", " "):
+            hint = "TLS failed: the server requires a client certificate (ssl_certfile, ssl_keyfile)"
+        return Fault(FaultKind.NO_TLS, f"{shown}: {hint}: {text}", final=True)
     if isinstance(error, (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)):
         # So a TLS port answers what it does not understand.
         where += _CUT_OFF.get(shown.partition(":")[0], "")
     return Fault(FaultKind.UNREACHABLE, where)
 
 
-def _tls_hint(error: ssl.SSLError, text: str) -> str:
-    """Why a TLS handshake failed."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return "TLS failed: the certificate of the server is not trusted"
-    if "certificate required" in text.lower().replace("_", " "):
-        return "TLS failed: the server requires a client certificate (ssl_certfile, ssl_keyfile)"
-    # A server that wants one may close before its alert is read.
-    return "TLS failed (the port may be plain, or may require a client certificate)"
+def _refusal(text: str, shown: str) -> Fault:
+    """What an error reply means by which a server refuses a connection.
+
+    Args:
+        text: The error reply.
+        shown: The address, without credentials.
+    """
+    if "unknown command" in text.lower() and "hello" in text.lower():
+        text = "a server without HELLO: pawlock needs Redis 6.2 or Valkey 8, or later"
+        return Fault(FaultKind.UNSUPPORTED, f"{shown}: {text}", final=True)
+    if "DB index" in text:
+        text = f"{shown}: {text}: the server has no such database"
+        return Fault(FaultKind.UNSUPPORTED, text, final=True)
+    kind = classify(text).kind
+    return Fault(kind, f"{shown}: {text}", final=kind in (FaultKind.DENIED, FaultKind.UNSUPPORTED))
 
 
 _CUT_OFF = {

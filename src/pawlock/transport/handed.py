@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from pawlock.errors import ConfigurationError, NotSupported
@@ -33,9 +34,7 @@ def target_of(client: object) -> Endpoint | Sentinels | ClusterNodes:
     if names & {"RedisCluster", "ValkeyCluster"}:
         return _cluster(client)
     if "Sentinel" in names:
-        raise ConfigurationError(
-            'a Sentinel names no service: pass sentinel.master_for("service"), or redis+sentinel://host,host/service'
-        )
+        raise ConfigurationError('a Sentinel names no service: pass sentinel.master_for("service")')
     if "Sentinel" in type(pool).__name__:
         return _sentinels(pool)
     return endpoint_of(client)
@@ -57,8 +56,7 @@ def endpoint_of(client: object) -> Endpoint:
     found = getattr(pool, "connection_kwargs", None)
     if pool is None or not isinstance(found, dict):
         raise ConfigurationError(
-            f"cannot connect with a {kind}: "
-            "pass a URL, or a Redis or Valkey client (redis-py, valkey-py; sync or asyncio)"
+            f"cannot connect with a {kind}: pass a URL, or a client of redis-py or valkey-py"
         )
     scheme = _scheme(getattr(pool, "connection_class", object))
     kept = _kept(cast("dict[str, Any]", found), scheme)
@@ -73,18 +71,13 @@ def _cluster(client: Any) -> ClusterNodes:
     if manager is None:
         raise ConfigurationError(f"a {type(client).__name__} without its nodes: pass one that was made")
     if getattr(manager, "address_remap", None) is not None:
-        raise NotSupported(
-            "a cluster client with address_remap is not supported: use redis+cluster:// with reachable addresses"
-        )
+        raise NotSupported("a client with address_remap is not supported: use redis+cluster://host,host")
     found: Mapping[str, Any] = manager.connection_kwargs
     scheme = "rediss" if found.get("ssl") else _scheme(found.get("connection_class"))
-    model = Endpoint(scheme, "", _kept(found, scheme, _ADDRESS | {"db"}), "cluster", fixed=False)
+    model = Endpoint(scheme, "", _kept(found, scheme, _ADDRESS | {"db"}))
     # Those that it was given, and those that it found: any of them may be down when it is needed.
-    known = dict.fromkeys([
-        *_addresses(manager.startup_nodes), *_addresses(getattr(manager, "nodes_cache", {}))
-    ])  # fmt: skip
-    nodes = tuple(model.at(*address) for address in known)
-    return ClusterNodes(nodes, f"{scheme}+cluster://{','.join(node.where for node in nodes)}")
+    known = [*_addresses(manager.startup_nodes), *_addresses(getattr(manager, "nodes_cache", {}))]
+    return ClusterNodes.of(dict.fromkeys(known), model)
 
 
 def _addresses(nodes: Any) -> Iterable[tuple[str, int]]:
@@ -96,15 +89,10 @@ def _sentinels(pool: Any) -> Sentinels:
     if not pool.is_master:
         raise ConfigurationError("a client of replicas cannot hold locks: pass sentinel.master_for(…)")
     scheme = _scheme(pool.connection_class)
-    settings = _kept(pool.connection_kwargs, scheme, _ADDRESS)
+    model = Endpoint(scheme, "", _kept(pool.connection_kwargs, scheme, _ADDRESS))
     nodes = [endpoint_of(client) for client in pool.sentinel_manager.sentinels]
-    listed = ",".join(node.where for node in nodes)
-    shown = f"{scheme}+sentinel://{listed}/{pool.service_name}?db={settings.get('db', 0)}"
-    found = tuple(
-        Endpoint(node.scheme, f"sentinel {node.where}", _kept(node.settings, node.scheme, {"db"}), "sentinel")
-        for node in nodes
-    )
-    return Sentinels(pool.service_name, found, Endpoint(scheme, shown, settings, fixed=False), shown)
+    bare = [replace(node, settings=_kept(node.settings, node.scheme, {"db"})) for node in nodes]
+    return Sentinels.of(pool.service_name, bare, model)
 
 
 def _kept(found: Mapping[str, Any], scheme: str, without: Collection[str] = ()) -> dict[str, Any]:

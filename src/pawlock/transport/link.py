@@ -13,17 +13,19 @@ import ssl
 import struct
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from pawlock.core.protocol.faults import classify, or_raise
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.conn import Conn, Request, Words
-from pawlock.transport.connect import asks_again, connected, fault_of, is_own, login_of
-from pawlock.transport.wire import NOTHING, Greeting, ReplyError, read_push
+from pawlock.transport.conn import NOTHING, Conn, ReplyError, Request, Words, read_push
+from pawlock.transport.connect import Greeting, asks_again, connected, fault_of, is_own, login_of
 
 __all__ = ["WOULD_BLOCK", "Link", "ask_sync", "refused"]
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 _CHUNK = 4096
 _SLACK = 0.005
@@ -85,11 +87,8 @@ class Link:
             self._sock.settimeout(0)
             self._write, self._receive = self._write_polled, self._receive_polled
         requests = [Request() for _ in greeting.commands]
-        data = self.conn.put(greeting.commands, requests)
         try:
-            end = monotonic() + timeout
-            self._limit(end)
-            self._write(data)
+            end = self._send(greeting.commands, requests, timeout)
             for command, request in zip(greeting.commands, requests, strict=True):
                 # One by one: what is no server that can be used may not answer all of them.
                 self._finish(request, end)
@@ -132,11 +131,8 @@ class Link:
     def exchange(self, what: Sequence[Call | Words], timeout: float) -> list[Any]:
         """Send scripts and commands in one write; what each is answered with, which may be a ``Fault``."""
         requests = [Request() for _ in what]
-        data = self.conn.put(what, requests)
         try:
-            end = monotonic() + timeout
-            self._limit(end)
-            self._write(data)
+            end = self._send(what, requests, timeout)
             for request in requests:
                 self._finish(request, end)
         except BaseException as error:
@@ -146,9 +142,21 @@ class Link:
             self.close()
         return [request.outcome for request in requests]
 
+    async def exchange_now(self, what: Sequence[Call | Words], timeout: float) -> list[Any]:
+        """The same where it is awaited; it does not suspend."""
+        return self.exchange(what, timeout)
+
     def command(self, *words: str, timeout: float) -> Any:
         """The reply to a command, which may be an error. Raises ``Fault``."""
         return or_raise(self.exchange([tuple([word.encode() for word in words])], timeout)[0])
+
+    def _send(self, what: Sequence[Call | Words], requests: Sequence[Request], timeout: float) -> float:
+        """Send them; until when they are to be answered."""
+        end = monotonic() + timeout
+        data = self.conn.put(what, requests)
+        self._limit(end)
+        self._write(data)
+        return end
 
     def _finish(self, request: Request, end: float) -> None:
         """Read until ``end`` until a request is answered."""
@@ -197,25 +205,22 @@ class Link:
 
     def _write_polled(self, data: bytes) -> None:
         while data:
-            try:
-                data = data[self._sock.send(data) :]
-            except WOULD_BLOCK as blocked:
-                self._await(blocked, select.POLLOUT)
+            data = data[self._polled(self._sock.send, data, select.POLLOUT) :]
 
     def _receive_polled(self, size: int) -> bytes:
+        return self._polled(self._sock.recv, size, select.POLLIN)
+
+    def _polled(self, step: Callable[[A], B], what: A, wanted: int) -> B:
         while True:
             try:
-                return self._sock.recv(size)
+                return step(what)
             except WOULD_BLOCK as blocked:
-                self._await(blocked, select.POLLIN)
-
-    def _await(self, blocked: OSError, wanted: int) -> None:
-        if isinstance(blocked, ssl.SSLError):
-            wanted = select.POLLIN if isinstance(blocked, ssl.SSLWantReadError) else select.POLLOUT
-        ready = select.poll()
-        ready.register(self._sock.fileno(), wanted)
-        if not ready.poll(int(self._timeout * 1000) + 1):
-            raise TimeoutError(errno.ETIMEDOUT, "timed out") from None
+                if isinstance(blocked, ssl.SSLError):
+                    wanted = select.POLLIN if isinstance(blocked, ssl.SSLWantReadError) else select.POLLOUT
+            ready = select.poll()
+            ready.register(self._sock.fileno(), wanted)
+            if not ready.poll(int(self._timeout * 1000) + 1):
+                raise TimeoutError(errno.ETIMEDOUT, "timed out")
 
     def _set_timeout(self, timeout: float) -> None:
         self._timeout = timeout

@@ -16,10 +16,9 @@ from typing import Any
 from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.conn import Conn, Request, Words
-from pawlock.transport.connect import asks_again, fault_of, login_of_task, opened
+from pawlock.transport.conn import Conn, Request, Words, read_push
+from pawlock.transport.connect import Greeting, asks_again, fault_of, login_of_task, opened
 from pawlock.transport.link import refused
-from pawlock.transport.wire import Greeting, read_push
 
 __all__ = ["Asked", "Mux", "ask_async", "nobody", "open_mux"]
 
@@ -58,12 +57,7 @@ class Mux(asyncio.Protocol):
         loop: The event loop it belongs to.
         on_wakeup: Called with the token and message of each hand-off.
         on_end: Called when the connection is gone.
-
-    Attributes:
-        endpoint: Where it leads, once it is connected.
     """
-
-    endpoint: Endpoint
 
     def __init__(
         self,
@@ -83,7 +77,6 @@ class Mux(asyncio.Protocol):
         self._looks_at: float = inf
         self._heard_at = 0.0
         self._transport: asyncio.Transport | None = None
-        self._gone: asyncio.Event = asyncio.Event()
         # The channels of other programs that are heard, the oldest first.
         self._hears: dict[bytes, None] = {}
 
@@ -175,7 +168,6 @@ class Mux(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is under way; its callers ask again on a new connection."""
-        self._gone.set()
         cause = exc or ConnectionResetError(errno.ECONNRESET, "closed by the server")
         fault = _unanswered(f"the connection broke: {cause}")
         fault.__cause__ = cause
@@ -216,20 +208,11 @@ class Mux(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
+            # Nothing is left to be sent. To TLS, a closing side would wait for the other one.
             with contextlib.suppress(RuntimeError):
-                self._transport.close()
+                self._transport.abort()
         self.conn.fail(fault or Fault(FaultKind.CLOSED, "the client is closed", final=True))
         self._on_end(self)
-
-    async def wait_closed(self, timeout: float) -> None:
-        """After ``close``: wait for the server's part in the end of TLS. A loop that ended before would warn of it."""
-        if self._transport is None:
-            return
-        try:
-            async with asyncio.timeout(timeout):
-                await self._gone.wait()
-        except TimeoutError:
-            self._transport.abort()
 
 
 def _unanswered(text: str) -> Fault:
@@ -266,7 +249,7 @@ async def open_mux(
 
 async def _open(endpoint: Endpoint, mux: Mux, channel: str | None, timeout: float, *, first: bool) -> Mux:
     greeting = Greeting(endpoint, await login_of_task(endpoint), channel, first=first)
-    mux.endpoint, mux.shown = endpoint, endpoint.shown
+    mux.shown = endpoint.shown
     try:
         await opened(endpoint, timeout, mux)
         answers = mux.start(greeting.commands, timeout)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 from weakref import proxy
 
+from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.errors import ConfigurationError, PawlockError
@@ -40,10 +41,6 @@ class Nodes(Protocol):
 
     async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> object:
         """Connect to a node, ask it one thing and disconnect. Raises ``Fault``."""
-        ...
-
-    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
-        """Run one script on one node. Raises ``Fault``."""
         ...
 
     async def send_groups(
@@ -93,7 +90,8 @@ class Route:
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Carrier``."""
-        return await self.nodes.send_one(_HERE, call, timeout)
+        ((outcome, _),) = await self.send_all([call], 0, timeout)
+        return or_raise(outcome)
 
     async def send_all(self, calls: Sequence[Call], replicas: int, timeout: float) -> list[Acknowledged]:
         """See ``Carrier.call_replicated``; without replicas ``call_many``."""

@@ -6,19 +6,25 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pawlock.core.protocol.faults import or_raise
-from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
-from pawlock.topology.cluster import SLOTS, Address, SlotMap, first_key, read_ranges, read_redirect, slot_of
+from pawlock.topology.cluster import (
+    SLOTS,
+    Address,
+    Range,
+    SlotMap,
+    first_key,
+    read_ranges,
+    read_redirect,
+    slot_of,
+)
 from pawlock.topology.endpoint import ClusterNodes, Endpoint
 from pawlock.transport.route import Route
-from pawlock.transport.wire import pack
 
 __all__ = ["Asking", "Router"]
 
 log: logging.Logger = logging.getLogger("pawlock.cluster")
 
-_ASKING = pack(b"ASKING")
+_ASKING = b"*1\r\n$6\r\nASKING\r\n"
 _MOST_HOPS = 8
 _PATIENCE = 0.5
 _LEAST_SHARE = 0.05
@@ -65,14 +71,10 @@ class Router(Route):
         self._now = now
         self._turn = 0
 
-    def endpoint(self, address: Address) -> Endpoint:
-        """How a node is reached."""
-        return self._model.at(*address)
-
     async def locate(self, address: Address, timeout: float) -> Endpoint:
         """See ``Route``."""
         del timeout
-        return self.endpoint(address)
+        return self._model.at(*address)
 
     def node_of(self, call: Call) -> Address | None:
         """The node that serves a call's keys by the present map."""
@@ -89,13 +91,13 @@ class Router(Route):
         """One of the keys that a function makes of numbers for each master, in order. Raises ``Fault``."""
         await self.refresh(timeout)
         found: dict[Address, str] = {}
-        number = 0
-        while len(found) < len(self.slots.masters) and number < SLOTS:
+        for number in range(SLOTS):
             key = key_of(number)
             owner = self.slots.owner(slot_of(key.encode()))
             if owner is not None:
                 found.setdefault(owner, key)
-            number += 1
+            if len(found) == len(self.slots.masters):
+                break
         return [found[address] for address in sorted(found)]
 
     async def refresh(self, timeout: float) -> None:
@@ -118,19 +120,11 @@ class Router(Route):
                 share = max((end - self._now()) / 2, _LEAST_SHARE)
                 if faults and self._now() + share > end:
                     break
-            endpoint = self.endpoint(address)
             try:
-                reply = await self.nodes.ask_node(endpoint, ("CLUSTER", "SLOTS"), share)
-                ranges = read_ranges(reply, address[0])
+                ranges = await self._ask(address, share)
             except Fault as fault:
                 faults.append(fault)
                 self._silent_at[address] = self._now()
-                continue
-            except ValueError as error:
-                faults.append(Fault(FaultKind.NOT_REDIS, f"{endpoint.shown}: {error}", final=True))
-                continue
-            if not ranges:
-                faults.append(Fault(FaultKind.NOT_READY, f"{endpoint.shown} has no slots yet"))
                 continue
             if self.slots.load(ranges, self._now()):
                 log.info("%s: the masters changed", self._target.shown)
@@ -140,6 +134,18 @@ class Router(Route):
         if not self.slots.masters:
             raise self._refusal(faults)
         log.warning("%s: no node returned the slot map; keeping the last one", self._target.shown)
+
+    async def _ask(self, address: Address, timeout: float) -> list[Range]:
+        """The map that a node has. Raises ``Fault``."""
+        endpoint = self._model.at(*address)
+        reply = await self.nodes.ask_node(endpoint, ("CLUSTER", "SLOTS"), timeout)
+        try:
+            ranges = read_ranges(reply, address[0])
+        except ValueError as error:
+            raise Fault(FaultKind.NOT_REDIS, f"{endpoint.shown}: {error}", final=True) from None
+        if not ranges:
+            raise Fault(FaultKind.NOT_READY, f"{endpoint.shown} has no slots yet")
+        return ranges
 
     def _refusal(self, faults: list[Fault]) -> Fault:
         texts = "; ".join(fault.text for fault in faults)
@@ -153,23 +159,6 @@ class Router(Route):
 
     # Calls ------------------------------------------------------------------------------------------------------
 
-    async def call(self, call: Call, timeout: float) -> Outcome:
-        """See ``Carrier``."""
-        address = None if self.slots.stale else self.node_of(call)
-        if address is None:
-            ((outcome, _),) = await self.send_all([call], 0, timeout)
-            return or_raise(outcome)
-        end = self._now() + timeout
-        try:
-            return await self.nodes.send_one(address, call, timeout)
-        except Fault as fault:
-            if fault.kind is not FaultKind.REDIRECTED:
-                self.note_failure(address, fault)
-                raise
-            where = self._follow(call, address, fault)
-        ((outcome, _),) = await self._send({0: where}, [call], 0, end)
-        return or_raise(outcome)
-
     async def send_all(self, calls: Sequence[Call], replicas: int, timeout: float) -> list[Acknowledged]:
         """See ``Carrier``: those of a node together, and each to where its keys are."""
         end = self._now() + timeout
@@ -178,55 +167,55 @@ class Router(Route):
                 await self.refresh(timeout)
         except Fault as fault:
             return [(fault, 0)] * len(calls)
-        where = {index: (self.node_of(call), call) for index, call in enumerate(calls)}
-        return await self._send(where, calls, replicas, end)
-
-    async def _send(
-        self,
-        where: dict[int, tuple[Address | None, Call]],
-        calls: Sequence[Call],
-        replicas: int,
-        end: float,
-    ) -> list[Acknowledged]:
-        """Send calls, by their numbers, each to a node, and follow those that are elsewhere by now."""
         nowhere = Fault(FaultKind.NOT_READY, "no node serves the slot")
         found: list[Acknowledged] = [(nowhere, 0)] * len(calls)
+        where = {index: (self.node_of(call), call) for index, call in enumerate(calls)}
         for _ in range(_MOST_HOPS):
-            groups: dict[Address, list[int]] = {}
-            for index, (address, _sent) in where.items():
-                if address is None:
-                    self.slots.stale = True
-                else:
-                    groups.setdefault(address, []).append(index)
-            packed = {address: [where[i][1] for i in indices] for address, indices in groups.items()}
-            answers = await self.nodes.send_groups(packed, replicas, max(0.001, end - self._now()))
-            where = {}
-            for address, indices in groups.items():
-                for index, answer in zip(indices, answers[address], strict=True):
-                    found[index] = answer
-                    if not isinstance(answer[0], Fault):
-                        continue
-                    if answer[0].kind is not FaultKind.REDIRECTED:
-                        self.note_failure(address, answer[0])
-                        continue
-                    try:
-                        where[index] = self._follow(calls[index], address, answer[0])
-                        found[index] = Fault(FaultKind.NOT_READY, "the slot is moving"), 0
-                    except Fault as fault:
-                        found[index] = fault, 0
+            where = await self._send(where, found, replicas, max(0.001, end - self._now()))
             if not where:
                 break
         return found
 
+    async def _send(
+        self,
+        where: dict[int, tuple[Address | None, Call]],
+        found: list[Acknowledged],
+        replicas: int,
+        timeout: float,
+    ) -> dict[int, tuple[Address | None, Call]]:
+        """Send calls, by their numbers, each to a node, and note the outcomes; those that are elsewhere by now."""
+        groups: dict[Address, list[int]] = {}
+        for index, (address, _) in where.items():
+            if address is None:
+                self.slots.stale = True
+            else:
+                groups.setdefault(address, []).append(index)
+        packed = {address: [where[index][1] for index in indices] for address, indices in groups.items()}
+        moved: dict[int, tuple[Address | None, Call]] = {}
+        for address, answers in (await self.nodes.send_groups(packed, replicas, timeout)).items():
+            for index, answer in zip(groups[address], answers, strict=True):
+                found[index] = answer
+                if not isinstance(answer[0], Fault):
+                    continue
+                if answer[0].kind is not FaultKind.REDIRECTED:
+                    self.note_failure(address, answer[0])
+                    continue
+                try:
+                    moved[index] = self._follow(where[index][1], address, answer[0])
+                    found[index] = Fault(FaultKind.NOT_READY, "the slot is moving"), 0
+                except Fault as fault:
+                    found[index] = fault, 0
+        return moved
+
     def _follow(self, call: Call, asked: Address, fault: Fault) -> tuple[Address, Call]:
         try:
-            redirect = read_redirect(fault.text, asked[0])
+            ask, slot, address = read_redirect(fault.text, asked[0])
         except ValueError as error:
             raise Fault(FaultKind.NOT_REDIS, str(error)) from None
-        if redirect.ask:
-            return redirect.address, Asking.of(call)
-        self.slots.assign(redirect.slot, redirect.address)
-        return redirect.address, call
+        if ask:
+            return address, Asking.of(call)
+        self.slots.assign(slot, address)
+        return address, call
 
     def note_failure(self, address: Address, fault: Fault) -> None:
         """Take a failure of a node into account: somebody else may serve its slots by now."""

@@ -13,15 +13,15 @@ from typing import Any, TypeAlias
 from pawlock.core.protocol.runtime import Fault, FaultKind, run
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint, Sentinels
-from pawlock.topology.sentinel import View, choose, enough, read_switch, read_view
+from pawlock.topology.sentinel import View, read_view
 from pawlock.transport.link import Link, ask_sync
 from pawlock.transport.route import Route
 
-__all__ = ["Ask", "MasterFinder", "SentinelRoute"]
+__all__ = ["SentinelRoute"]
 
 log: logging.Logger = logging.getLogger("pawlock.sentinel")
 
-Ask: TypeAlias = Callable[[Endpoint, tuple[str, ...], float], Awaitable[Any]]
+_Ask: TypeAlias = Callable[[Endpoint, tuple[str, ...], float], Awaitable[Any]]
 """Connects to a node, asks one thing and disconnects; raises ``Fault``."""
 
 _CHANNEL = "+switch-master"
@@ -30,19 +30,35 @@ _TICK = 1.0
 _PAUSE = 0.5
 
 
-class MasterFinder:
-    """Finds the master of a service. May be used by several threads at once.
+class SentinelRoute(Route):
+    """The master that the Sentinels name: each connection goes to the present one, and all move when it does.
 
-    Args:
-        target: The Sentinels and the service.
+    A thread listens to one Sentinel at a time, so that nobody stays with the former master: one that was cut off goes
+    on taking writes for a while, and knows nothing of its successor.
     """
 
     def __init__(self, target: Sentinels) -> None:
-        self.target = target
+        super().__init__(lambda: target.master)
+        self._target = target
         self._order = target.sentinels
         self._known = False
+        self.after_fork()
 
-    async def find(self, ask: Ask, timeout: float, *, thorough: bool = False) -> Endpoint:
+    def after_fork(self) -> None:
+        """See ``Route``."""
+        self._listens = False
+        self._master = ""
+
+    async def locate(self, address: Address, timeout: float) -> Endpoint:
+        """See ``Route``."""
+        del address
+        endpoint = await self._find(self.nodes.ask_node, timeout)
+        self._follow(endpoint)
+        # Two at once would do no harm.
+        self._listens = self._listens or self.listen()
+        return endpoint
+
+    async def _find(self, ask: _Ask, timeout: float, *, thorough: bool = False) -> Endpoint:
         """Where the master is, by the newest view that a majority of the Sentinels has.
 
         Args:
@@ -55,7 +71,7 @@ class MasterFinder:
         """
         views: list[View] = []
         faults: list[Fault] = []
-        words = ("SENTINEL", "MASTER", self.target.service)
+        words = ("SENTINEL", "MASTER", self._target.service)
         for sentinel in self._order:
             try:
                 views.append(read_view(await ask(sentinel, words, min(timeout, _PATIENCE))))
@@ -64,59 +80,33 @@ class MasterFinder:
                 faults.append(error if isinstance(error, Fault) else strange)
                 # It is asked last the next time.
                 self._order = (*[one for one in self._order if one is not sentinel], sentinel)
-            if not thorough and enough(len(views), len(self._order)):
+            # A failover is agreed on by a majority, so any majority has heard of it.
+            if not thorough and len(views) > len(self._order) // 2:
                 break
         if not views:
             raise self._refusal(faults)
         self._known = True
-        view = choose(views)
-        return self.target.master.at(view.host, view.port)
+        # The newest configuration: a Sentinel that is cut off from the others still has an older one.
+        view = max(views, key=lambda view: view.epoch)
+        return self._target.master.at(view.host, view.port)
 
     def _refusal(self, faults: list[Fault]) -> Fault:
         texts = "; ".join(fault.text for fault in faults)
-        text = f"{self.target.shown}: no Sentinel answered: {texts}"
+        text = f"{self._target.shown}: no Sentinel answered: {texts}"
         final = not self._known and all(fault.final for fault in faults)
         kind = faults[0].kind if final else FaultKind.UNREACHABLE
         if "No such master" in texts:
             text = (
-                f"{self.target.shown}: the Sentinels have no master named {self.target.service!r} ({texts})"
+                f"{self._target.shown}: the Sentinels have no master named {self._target.service!r} ({texts})"
             )
             kind, final = FaultKind.UNREACHABLE, not self._known
         elif "unknown command" in texts.lower():
-            text = f"{self.target.shown}: {texts}: not a Sentinel: for a plain server use redis://"
+            text = f"{self._target.shown}: {texts}: not a Sentinel: for a plain server use redis://"
             kind, final = FaultKind.UNSUPPORTED, True
         elif all(fault.kind is FaultKind.DENIED for fault in faults):
             text = f"{texts}: set sentinel_username and sentinel_password in the URL"
             kind, final = FaultKind.DENIED, True
         return Fault(kind, text, final=final)
-
-
-class SentinelRoute(Route):
-    """The master that the Sentinels name: each connection goes to the present one, and all move when it does.
-
-    A thread listens to one Sentinel at a time, so that nobody stays with the former master: one that was cut off goes
-    on taking writes for a while, and knows nothing of its successor.
-    """
-
-    def __init__(self, target: Sentinels) -> None:
-        super().__init__(lambda: target.master)
-        self._finder = MasterFinder(target)
-        self.after_fork()
-
-    def after_fork(self) -> None:
-        """See ``Route``."""
-        self._guard = threading.RLock()
-        self._listens = False
-        self._master = ""
-
-    async def locate(self, address: Address, timeout: float) -> Endpoint:
-        """See ``Route``."""
-        del address
-        endpoint = await self._finder.find(self.nodes.ask_node, timeout)
-        self._follow(endpoint)
-        with self._guard:
-            self._listens = self._listens or self.listen()
-        return endpoint
 
     def listen(self) -> bool:
         """Hear of failovers from now on; False if the system has no thread left, and the next look-up is to try again."""
@@ -128,7 +118,7 @@ class SentinelRoute(Route):
 
     def _listen(self) -> None:
         """Until nobody needs it any more, which is asked once a second."""
-        sentinels = self._finder.target.sentinels
+        sentinels, service = self._target.sentinels, self._target.service.encode()
         turn = 0
         while not self._over():
             sentinel = sentinels[turn % len(sentinels)]
@@ -140,7 +130,7 @@ class SentinelRoute(Route):
                         self._look()
                     while not self._over() and not link.dead:
                         push = link.next_push(monotonic() + _TICK)
-                        if push is not None and read_switch(push[2], self._finder.target.service):
+                        if push is not None and push[2].split(b" ")[0] == service:
                             self._look()
             except (Fault, OSError) as error:
                 # Another Sentinel may serve.
@@ -156,7 +146,7 @@ class SentinelRoute(Route):
 
     def _look(self) -> None:
         with contextlib.suppress(Fault, ReferenceError):
-            endpoint = run(self._finder.find(ask_sync, _PATIENCE, thorough=True))
+            endpoint = run(self._find(ask_sync, _PATIENCE, thorough=True))
             self.nodes.run_in_owner(lambda: self._follow(endpoint))
 
     def _follow(self, endpoint: Endpoint) -> None:

@@ -131,10 +131,10 @@ def test_a_child_that_leaves_normally_closes_nothing_of_the_parent(valkey: Serve
             sys.exit(0)  # with every clean-up: atexit closes the client
         _, status = os.waitpid(pid, 0)
         connections = client._engine.reports.counters["connected"]
-        link = client._runtime._local.here.link
+        link = client._runtime._local.link
         lease.check()
         lease.extend(10)
-        assert client._runtime._local.here.link is link and not link.dead, "the connection did not survive"
+        assert client._runtime._local.link is link and not link.dead, "the connection did not survive"
         lease.release()
         print(status)
     """

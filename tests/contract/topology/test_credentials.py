@@ -70,7 +70,7 @@ def forget_login(api: Api, client: Client) -> None:
 
         api.run(reset)
     else:
-        client.raw._runtime._local.here.link._sock.sendall(b"*1\r\n$5\r\nRESET\r\n")
+        client.raw._runtime._local.link._sock.sendall(b"*1\r\n$5\r\nRESET\r\n")
 
 
 def test_username_and_password_as_arguments(server: Server, api: Api) -> None:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from pawlock.core.protocol import faults
 from pawlock.core.protocol.runtime import Call, Fault
-from pawlock.topology.cluster import Address, read_ranges, slot_of
+from pawlock.topology.cluster import Address, slot_of
 from pawlock.transport.routing import Asking, Router
 from tests.simulator.cluster import Cluster
 from tests.simulator.network import token_of
@@ -43,10 +43,10 @@ _follow = Router._follow
 async def _asks_without_an_end(self: Router, timeout: float) -> None:
     for address in dict.fromkeys((*self.slots.masters, *self._seeds)):
         try:
-            reply = await self.nodes.ask_node(self.endpoint(address), ("CLUSTER", "SLOTS"), timeout)
+            ranges = await self._ask(address, timeout)
         except Fault:
             continue
-        if self.slots.load(read_ranges(reply, address[0]), self._now()) and self.nodes.on_move is not None:
+        if self.slots.load(ranges, self._now()) and self.nodes.on_move is not None:
             self.nodes.on_move()
         return
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import hiredis
 import pytest
 
 from pawlock.core.protocol.outcomes import AsAsked, Granted
@@ -13,7 +14,6 @@ from pawlock.core.protocol.runtime import Fault, FaultKind
 from pawlock.redlock.options import RedlockOptions
 from pawlock.redlock.requests import RedlockMutex
 from pawlock.redlock.votes import GrantVotes
-from pawlock.transport.wire import new_reader
 from tests.support.servers import Server, available
 
 _US = 1_000_000
@@ -141,7 +141,7 @@ def test_votes_of_different_fences_need_the_write_back() -> None:
 
 
 def test_the_reader_knows_a_bare_yes() -> None:
-    reader = new_reader()
+    reader: Any = hiredis.Reader()
     reader.feed(b"*2\r\n$1\r\nH\r\n$10\r\n1000000007\r\n")
     reply = reader.gets()
     assert reply == [b"H", b"1000000007"]

@@ -59,7 +59,7 @@ def test_a_stream_that_breaks_is_a_fault_of_the_server_not_of_the_parser(client:
             return b"@ is no type of reply\r\n"
 
     client.inspect("n")
-    link = client._runtime._local.here.link
+    link = client._runtime._local.link
     assert link is not None
     link._sock = Garbled(link._sock)  # type: ignore[assignment]
     client.lock("n").acquire(1).release()

@@ -174,9 +174,6 @@ class SimRouter(Router):
         self.ask_node = cluster.ask
         self.on_move = None
 
-    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
-        return await self.cluster.serve(address, call, timeout)
-
     async def send_groups(
         self, groups: Mapping[Address, Sequence[Call]], _: int, timeout: float
     ) -> dict[Address, list[Acknowledged]]:
@@ -187,7 +184,7 @@ class SimRouter(Router):
 
     async def _one(self, address: Address, call: Call, timeout: float) -> Outcome | Fault:
         try:
-            return await self.send_one(address, call, timeout)
+            return await self.cluster.serve(address, call, timeout)
         except Fault as fault:
             return fault
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from pawlock.core.protocol.runtime import Call, Fault, FaultKind
 from pawlock.core.protocol.scripts import Script
-from pawlock.transport.conn import Conn, Request, Words
-from pawlock.transport.wire import NOTHING, ReplyError
+from pawlock.transport.conn import NOTHING, Conn, ReplyError, Request, Words
 
 LOST = "the reply was lost"
 PUSH = b">3\r\n+message\r\n+channel\r\n+token 5 6 7\r\n"
@@ -97,7 +96,7 @@ def fed(count: int, *parts: Any) -> list[Any]:
     return [told(request) for request in requests]
 
 
-def _bytes(requests: list[Request], part: Any) -> bytes:
+def _bytes(requests: list[Asked], part: Any) -> bytes:
     if isinstance(part, int):
         return reply(requests[part], part)
     return error(part) if isinstance(part, str) else part

@@ -10,10 +10,9 @@ from typing import Any
 from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawlock.testing.clock import VirtualClock
 from pawlock.testing.memory.node import MemoryNode, Outcome
-from pawlock.transport.conn import Words
+from pawlock.transport.conn import ENDS_CONNECTION, Words
 from pawlock.transport.link import Link
 from pawlock.transport.mux import Asked, Mux
-from pawlock.transport.wire import ENDS_CONNECTION
 
 __all__ = ["MemoryLink", "MemoryMux"]
 

@@ -13,7 +13,7 @@ from pawlock.errors import ConfigurationError
 from pawlock.testing.clock import VirtualClock
 from pawlock.testing.memory.lua import Interpreter
 from pawlock.testing.memory.store import Refused, Store
-from pawlock.transport.wire import read_push, refusal_of
+from pawlock.transport.conn import read_push, refusal_of
 
 __all__ = ["MemoryNode", "Outcome", "Subscriber"]
 

@@ -185,9 +185,11 @@ class MemoryTasks(AsyncioRuntime):
         self._running.set()
         self.now: Callable[[], float] = clock.now
 
-    async def _open_to(self, endpoint: Endpoint, ended: Callable[[Mux], object], timeout: float) -> Mux:
+    async def _open_to(
+        self, endpoint: Endpoint, ended: Callable[[Mux], object], channel: str, timeout: float
+    ) -> Mux:
         del endpoint, timeout
-        return MemoryMux(self._node, self.loop, self._wake_prefix + secret(), self._wake, ended)
+        return MemoryMux(self._node, self.loop, channel, self._wake, ended)
 
     async def call_replicated(
         self, calls: Sequence[Call], replicas: int, timeout: float
