@@ -6,8 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from pawlock.core.keep.server_check import look
-from pawlock.core.maintenance.finalised import forget_finalised
-from pawlock.core.maintenance.outbox import send_due
+from pawlock.core.maintenance.outbox import forget_finalised, send_due
 from pawlock.core.maintenance.renewals import renew_due
 from pawlock.core.state.schedule import Schedule
 

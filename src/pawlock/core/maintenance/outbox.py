@@ -1,4 +1,4 @@
-"""Sends what is in the outbox: tokens to be left, and other calls, until the server has answered."""
+"""What is in the outbox: calls, sent until they are answered, and what finalisers left of objects that users dropped."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 from pawlock.core.protocol.backoff import full_jitter
 from pawlock.core.protocol.faults import is_transient
 from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.release.release import abandon
 
 if TYPE_CHECKING:
     from pawlock.core.keep.engine import Engine
+    from pawlock.core.state.records import ServerLease
 
-__all__ = ["send_due"]
+__all__ = ["forget_finalised", "send_due"]
 
 log: logging.Logger = logging.getLogger("pawlock.renewal")
+_lease_log: logging.Logger = logging.getLogger("pawlock.lease")
 
 _BATCH = 500
 _PATIENCE = 1.0
@@ -44,3 +47,23 @@ async def send_due(engine: Engine, now: float) -> None:
             engine.count("departure_given_up")
             text = "a lease could not be released (%s); it expires by its TTL"
             engine.runtime.run_in_owner(partial(log.warning, text, outcome.text))
+
+
+def forget_finalised(engine: Engine) -> None:
+    """End what finalisers appended to the outbox: where the others wait who go on then."""
+    outbox, run_in_owner = engine.outbox, engine.runtime.run_in_owner
+    while outbox.levels:
+        run_in_owner(partial(abandon, outbox.levels.popleft()))
+    while outbox.abandoned:
+        run_in_owner(partial(_forget, engine, outbox.abandoned.popleft()))
+
+
+def _forget(engine: Engine, server_lease: ServerLease) -> None:
+    # It goes on until it runs out, and is nobody's until then.
+    who, server_lease.who = server_lease.who, None
+    if server_lease.epoch == engine.epoch and engine.drop(server_lease, who):
+        engine.count("abandoned")
+        engine.count_end(server_lease, "abandoned")
+        name = server_lease.primitive.name
+        text = "a lease of %r was garbage-collected without release; it expires by its TTL"
+        _lease_log.warning(text, name, extra={"pawlock_name": name})

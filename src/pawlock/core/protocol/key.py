@@ -50,15 +50,13 @@ class Key:
         check_choice(self.wire, "wire", ("plain", "redisson"))
         check_choice(self.fence, "fence", ("own", "redisson"))
         if self.wire == "plain" and self.fence != "own":
-            raise ConfigurationError(
-                "fence='redisson' needs wire='redisson': use Key.redisson(name, fenced=True)"
-            )
+            hint = "use Key.redisson(name, fenced=True)"
+            raise ConfigurationError(f"fence='redisson' needs wire='redisson': {hint}")
         if self.wake is not None:
             _check_wake(self.wake)
             if self.wire != "plain":
-                raise ConfigurationError(
-                    "wake is for wire='plain': the redisson wire wakes Redisson by itself"
-                )
+                text = "wake is for wire='plain': the redisson wire wakes Redisson by itself"
+                raise ConfigurationError(text)
 
     @property
     def name(self) -> str:
@@ -175,21 +173,14 @@ def _check_part(part: object, what: str) -> str:
 
 def _check_wake(wake: object) -> None:
     # By hand: what a caller without a type checker gives comes here too.
-    parts = cast("tuple[object, ...]", wake) if isinstance(wake, tuple) else ()
-    if len(parts) != 3 or parts[0] not in ("publish", "push"):
-        raise ConfigurationError(
-            f"wake must be ('publish', channel, message) or ('push', list, ttl_ms), got {wake!r:.60}"
-        )
-    how, target, what = parts
-    if not isinstance(target, str) or not 1 <= len(target.encode()) <= _LONGEST_WAKE:
-        raise ConfigurationError(f"the channel or list of wake must be text of 1 to {_LONGEST_WAKE} bytes")
-    if how == "publish" and not (isinstance(what, str) and len(what.encode()) <= _LONGEST_WAKE):
-        raise ConfigurationError(
-            f"the message of wake must be text of at most {_LONGEST_WAKE} bytes, got {what!r:.40}"
-        )
-    if how == "push" and (
-        isinstance(what, bool) or not isinstance(what, int) or not 1 <= what <= _LONGEST_PUSH_MS
-    ):
-        raise ConfigurationError(
-            f"the ttl_ms of wake must be 1 to {_LONGEST_PUSH_MS} milliseconds, got {what!r:.40}"
-        )
+    match wake:
+        case ("publish", str(target), str(message)):
+            right = len(message.encode()) <= _LONGEST_WAKE
+        case ("push", str(target), int(ttl_ms)) if not isinstance(ttl_ms, bool):
+            right = 1 <= ttl_ms <= _LONGEST_PUSH_MS
+        case _:
+            target, right = "", False
+    if not right or not 1 <= len(target.encode()) <= _LONGEST_WAKE:
+        form = "('publish', channel, message) or ('push', list, ttl_ms)"
+        most = f"texts of at most {_LONGEST_WAKE} bytes, ttl_ms 1 to {_LONGEST_PUSH_MS}"
+        raise ConfigurationError(f"wake must be {form}, {most}; got {wake!r:.60}")

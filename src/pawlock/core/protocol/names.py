@@ -55,10 +55,6 @@ def check_text(value: object, what: str) -> str:
         kind = type(value).__name__
         hint = " (decode the bytes first)" if isinstance(value, bytes) else ""
         raise ConfigurationError(f"{what} must be a str, got {kind}{hint}")
-    if len(value) > MAX_NAME_BYTES:
-        raise ConfigurationError(
-            f"{what} must be at most {MAX_NAME_BYTES} bytes, got {len(value)} characters"
-        )
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:
@@ -83,12 +79,9 @@ def check_namespace(namespace: object, what: str = "namespace") -> str:
         ConfigurationError: It is not such text, or too long.
     """
     text = check_text(namespace, what)
-    if found := _UNSEEN.search(text):
-        raise ConfigurationError(
-            f"{what} {text[:60]!r} contains the control character {found.group()!r}: remove it"
-        )
-    if text != text.strip():
-        raise ConfigurationError(f"{what} {text[:60]!r} begins or ends with a space: remove it")
+    if _UNSEEN.search(text) or text != text.strip():
+        hint = "contains a control character, or begins or ends with a space: remove it"
+        raise ConfigurationError(f"{what} {text[:60]!r} {hint}")
     return _NAMESPACE_UNSAFE.sub(_escape_char, text)
 
 
@@ -118,9 +111,8 @@ def _key_of(namespace: str, name: str) -> str:
 def _bare(name: str) -> str:
     """The name as its own key."""
     if _RESERVED.search(name):
-        raise ConfigurationError(
-            f"name {name[:60]!r} looks like a helper key of another lock: use a namespace or another name"
-        )
+        hint = "use a namespace or another name"
+        raise ConfigurationError(f"name {name[:60]!r} looks like a helper key of another lock: {hint}")
     if found := _NAME_UNSAFE.search(_TAG_BRACES.sub("", name) if _TAGGED.fullmatch(name) else name):
         raise ConfigurationError(
             f"name contains {found.group()!r}, which needs escaping, and namespace='' uses the name itself as the key: "

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import AbstractContextManager
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -45,14 +46,13 @@ class _Bucket(OrderedDict["ServerLease", float]):
 class Schedule:
     """The due times of one client's leases. Every method may be called from any thread."""
 
-    __slots__ = ("_buckets", "_guard", "_in_hand", "_moves", "_once", "_wake_at")
+    __slots__ = ("_buckets", "_guard", "_in_hand", "_once", "_wake_at")
 
     def __init__(self, guard: AbstractContextManager[object]) -> None:
         self._guard = guard
         self._buckets: dict[tuple[float, bool], _Bucket] = {}
         self._once: dict[ServerLease, float] = {}
         self._in_hand: list[ServerLease] = []
-        self._moves = 0
         self._wake_at = -inf
 
     def add(self, server_lease: ServerLease, every: float, due: float, *, deadline: bool = False) -> bool:
@@ -124,7 +124,6 @@ class Schedule:
         """
         taken: list[ServerLease] = []
         with self._guard:
-            self._moves += 1
             self._wake_at = -inf
             self._forget_unused(now)
             for (every, deadline), bucket in self._buckets.items():
@@ -152,10 +151,8 @@ class Schedule:
 
     def sleep_until(self, now: float) -> float:
         """When to look again (infinity: never). Nothing is in hand, and ``add`` says from now on when that is late."""
-        nobody: list[ServerLease] = []
         with self._guard:
-            self._moves += 1
-            self._in_hand = nobody
+            self._in_hand = []
             due = min(self._once.values(), default=inf)
             for (every, _), bucket in self._buckets.items():
                 due = min(due, next(iter(bucket.values())) if bucket else now + every)
@@ -183,18 +180,9 @@ class Schedule:
 
     def all(self) -> list[ServerLease]:
         """Every lease that is scheduled or in the maintenance's hands."""
-        while True:
-            with self._guard:
-                moves = self._moves
-            # Each list is made in one step of C, so nobody is met in the middle of a change.
-            found: dict[ServerLease, None] = {}
-            for bucket in list(self._buckets.values()):
-                found.update(dict.fromkeys(list(bucket)))
-            found.update(dict.fromkeys(list(self._once)))
-            found.update(dict.fromkeys(self._in_hand))
-            # Otherwise the maintenance took some in hand meanwhile.
-            if moves == self._moves:
-                return [server_lease for server_lease in found if server_lease.live]
+        with self._guard:
+            found = dict.fromkeys(chain(*self._buckets.values(), self._once, self._in_hand))
+        return [server_lease for server_lease in found if server_lease.live]
 
     def busy(self) -> bool:
         """Whether there is any lease, or was one a rhythm ago."""
