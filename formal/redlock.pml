@@ -1,7 +1,7 @@
 /* Redlock: the fence of a grant by a majority, with write-back and concurrent grants.
  *
- * Models: src/pawlock/redlock/link.py (`MastersRuntime._vote`), src/pawlock/redlock/votes.py (`GrantVotes`),
- *   src/pawlock/redlock/grant.lua, ratify.lua, leave.lua. Each script is one atomic step of one node.
+ * Models: src/pawlock/redlock/link.py (`MastersRuntime._vote`), src/pawlock/redlock/votes.py (`Votes`),
+ *   src/pawlock/redlock/grant.lua, renew.lua, leave.lua. Each script is one atomic step of one node.
  * Claims: exclusion: no two candidates rely on a grant at once; rising: the fence of a grant that counts is above the
  *   fences of all grants that counted before it.
  * Bounds: three nodes that keep their memory, each with a first fence of its own 0 or 1; two attempts, at once
@@ -128,7 +128,7 @@ proctype Message(byte c; byte n) {
 #endif
      }
   :: atomic { mode[c] != NEW && !asked[AT(c, n)] && holder[n] != NOBODY -> asked[AT(c, n)] = 1 }  /* refused */
-  /* ratify.lua, also to a node whose vote was not heard of */
+  /* renew.lua with the fence, also to a node whose vote was not heard of */
   :: atomic { wanted[c] > 0 && mode[c] == WRITING && !wrote[AT(c, n)] && COUNTS(c, n) ->
        wrote[AT(c, n)] = 1;
        if

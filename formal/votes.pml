@@ -1,6 +1,6 @@
 /* Redlock: what becomes of votes where masters restart empty and answers are lost.
  *
- * Models: src/pawlock/redlock/link.py (`MastersRuntime._vote`), src/pawlock/redlock/votes.py (`GrantVotes`),
+ * Models: src/pawlock/redlock/link.py (`MastersRuntime._vote`), src/pawlock/redlock/votes.py (`Votes`),
  *   src/pawlock/redlock/nodes.py (`Incarnation.objection`), src/pawlock/redlock/grant.lua, renew.lua, leave.lua. Each
  *   script is one atomic step of one node.
  * Claims: exclusion: no two clients rely on a lease at once; orphan: a token that its client gave up (a failed attempt, a

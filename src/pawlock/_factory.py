@@ -33,7 +33,7 @@ from pawlock.primitives.registry import REGISTRY
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.redlock.nodes import Incarnations
+    from pawlock.redlock.nodes import KnownMasters
     from pawlock.redlock.options import RedlockOptions
 
 __all__ = [
@@ -123,7 +123,7 @@ class Settings:
         self.sharded: bool = False
         self.wake_prefix = wake_prefix(self.namespace)
         self.redlock: RedlockOptions | None = None
-        self.incarnations: Incarnations | None = None
+        self.masters: KnownMasters | None = None
         self.engine: RedisEngine = REDIS
 
     def names(self) -> Namespace | None:

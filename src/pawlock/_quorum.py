@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import TYPE_CHECKING
 
 from pawlock import embedded
@@ -21,7 +20,7 @@ from pawlock.topology.redlock import quorum_warning
 if TYPE_CHECKING:
     import asyncio
 
-    from pawlock.redlock.nodes import KnownNodes
+    from pawlock.redlock.nodes import KnownMasters
     from pawlock.runtimes.aio import AsyncioRuntime
     from pawlock.runtimes.threads import ThreadRuntime
 
@@ -105,20 +104,13 @@ def _check_options(given: object, target: Target, settings: Settings) -> Redlock
     return options
 
 
-def _known_nodes(target: Masters, options: RedlockOptions, settings: Settings) -> KnownNodes:
-    from pawlock.redlock.nodes import Incarnations, KnownNodes
+def _known(target: Masters, options: RedlockOptions, settings: Settings) -> KnownMasters:
+    from pawlock.redlock.nodes import KnownMasters
 
-    incarnations = settings.incarnations
-    if incarnations is None:
+    if settings.masters is None:
         # One for the client: what one of its threads or loops learns of a restart, the others know as well.
-        incarnations = settings.incarnations = Incarnations(
-            tuple(node.shown for node in target.nodes),
-            options.max_ttl,
-            fresh=options.fresh,
-            guard=threading.RLock(),
-            node_timeout=options.node_timeout,
-        )
-    return KnownNodes(incarnations)
+        settings.masters = KnownMasters(target.nodes, options, probe(settings.namespace))
+    return settings.masters
 
 
 def for_threads(target: Target, settings: Settings) -> ThreadRuntime:
@@ -128,8 +120,7 @@ def for_threads(target: Target, settings: Settings) -> ThreadRuntime:
         return thread_runtime(target, prefix)
     from pawlock.redlock.threads import RedlockThreads
 
-    known = _known_nodes(target, options, settings)
-    return RedlockThreads(target.nodes, prefix, options, known, probe(settings.namespace))
+    return RedlockThreads(_known(target, options, settings))
 
 
 def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings) -> AsyncioRuntime:
@@ -139,5 +130,4 @@ def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings
         return asyncio_runtime(loop, target, prefix)
     from pawlock.redlock.tasks import RedlockTasks
 
-    known = _known_nodes(target, options, settings)
-    return RedlockTasks(loop, target.nodes, prefix, options, known, probe(settings.namespace))
+    return RedlockTasks(loop, _known(target, options, settings))

@@ -76,8 +76,8 @@ def broken_vote(before: Vote, after: Vote, step: Step) -> list[str]:
     found += _changed(before, after, step)
     if step.leaving and after.value == step.leaving:
         found.append(f"I7: {step.leaving} left and is there")
-    if step.script == "ratify" and step.reply[0] == "H" and after.value != step.token:
-        found.append("S4: a write-back counted where the token does not hold")
+    if step.script == "renew" and step.reply[0] == "H" and after.value != step.token:
+        found.append("S4: a write-back or renewal counted where the token does not hold")
     return [f"{what} after {step}" for what in found]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +23,11 @@ from pawlock.errors import (
 from pawlock.model import LeaseState, LossReason
 from pawlock.primitives.multi import operation as multi
 from pawlock.primitives.multi.lease import BaseMultiLease, MultiPlan, members_of, record_of_all
+from pawlock.primitives.probe import probe
 from pawlock.primitives.registry import REGISTRY
-from pawlock.redlock.nodes import Incarnations
+from pawlock.redlock.nodes import KnownMasters
 from pawlock.redlock.options import RedlockOptions
+from pawlock.topology.endpoint import Endpoint
 from tests.simulator import acts, once_steps
 from tests.simulator.beliefs import Belief
 from tests.simulator.client import SimClient
@@ -78,7 +79,7 @@ class _Unit:
     def _runtime(member: Member, redlock: RedlockOptions | None, api: str) -> SimRuntime:
         sim, process, deaf = member.sim, member.process, member.plan.deaf
         if redlock is not None:
-            return QuorumSimRuntime(process, sim.network, sim.fleet, api, redlock, member.incarnations)
+            return QuorumSimRuntime(process, sim.network, sim.fleet, api, member.known)
         if sim.fleet.cluster is not None:
             return RoutedSimRuntime(process, sim.network, sim.fleet, sim.fleet.cluster, api, deaf=deaf)
         return SimRuntime(process, sim.network, sim.fleet, api, deaf=deaf)
@@ -112,15 +113,8 @@ class Member:
         loops = max(1, len(self.plan.workers)) if self.plan.loops else 1
         # Of several masters: what one client knows of them, in all its threads and loops.
         redlock = self._redlock()
-        names = tuple(node.name for node in sim.fleet.nodes)
-        fresh = redlock is not None and redlock.fresh
-        self.incarnations: Incarnations = Incarnations(
-            names,
-            sim.plan.longest_ttl(),
-            fresh=fresh,
-            guard=nullcontext(),
-            node_timeout=None if redlock is None else redlock.node_timeout,
-        )
+        endpoints = [Endpoint("redis", node.name, {}) for node in sim.fleet.nodes]
+        self.known: KnownMasters = KnownMasters(endpoints, redlock or RedlockOptions(), probe("sim"))
         self.units: list[_Unit] = [_Unit(self, redlock, number) for number in range(loops)]
         self.runtime: SimRuntime = self.units[0].runtime
         self.client: SimClient = self.units[0].client

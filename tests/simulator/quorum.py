@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.primitives.probe import probe
-from pawlock.redlock.link import HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
-from pawlock.redlock.nodes import Incarnation, Incarnations, KnownNodes
+from pawlock.redlock.link import MastersRuntime
+from pawlock.redlock.nodes import Incarnation, KnownMasters, Node
+from pawlock.redlock.votes import Question
 from tests.simulator.network import Link, Network, Request
 from tests.simulator.runtime import SimRuntime
-from tests.simulator.waits import Sleep
 from tests.simulator.world import Process, Task, suspend
 
 if TYPE_CHECKING:
-    from pawlock.redlock.options import RedlockOptions
     from tests.simulator.fleet import Fleet
 
 __all__ = ["QuorumSimRuntime"]
@@ -47,7 +44,25 @@ class _ThreadLink(Link):
             self.broken = text
 
 
-class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``SimRuntime.call`` is a step of the simulation
+class _NodeLink:
+    """See ``pawlock.redlock.link.NodeLink``."""
+
+    def __init__(self, runtime: QuorumSimRuntime, link: Link, node: Node, incarnation: Incarnation) -> None:
+        self.incarnation: Incarnation = incarnation
+        self.link = link
+        self._runtime = runtime
+        self._node = node
+
+    def post(self, question: Question) -> None:
+        """Send a question."""
+        for at, call in enumerate(question.calls):
+            self._runtime._post(self.link, call, question.patience, partial(self._answered, question), at)
+
+    def _answered(self, question: Question, at: int, outcome: Outcome | Fault) -> None:
+        self._node.take(question, at, outcome)
+
+
+class QuorumSimRuntime(MastersRuntime[_NodeLink], SimRuntime):  # type: ignore[misc]  # ``SimRuntime.call`` is a step of the simulation
     """See ``pawlock.core.protocol.runtime.Runtime``.
 
     Args:
@@ -55,138 +70,103 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
         network: What its connections run through.
         fleet: The masters.
         api: ``"threads"`` or ``"tasks"``.
-        options: How they are treated.
-        incarnations: What the client knows of them, in all its loops.
+        known: What the client knows of them, in all its loops.
     """
 
     def __init__(
-        self,
-        process: Process,
-        network: Network,
-        fleet: Fleet,
-        api: str,
-        options: RedlockOptions,
-        incarnations: Incarnations,
+        self, process: Process, network: Network, fleet: Fleet, api: str, known: KnownMasters
     ) -> None:
         SimRuntime.__init__(self, process, network, fleet, api)
-        self._treat(options, KnownNodes(incarnations), probe("sim"))
-        self._life: dict[Link, Incarnation] = {}
-        # Of tasks the connections; of threads those that nobody uses now.
-        self._shared: dict[int, Link] = {}
-        self._idle: list[list[Link]] = [[] for _ in self.nodes]
+        self._treat(known)
+        # Of threads the connections that nobody uses now.
+        self._idle: list[list[_NodeLink]] = [[] for _ in self._nodes]
         self._all: set[Link] = set()
 
     # Questions --------------------------------------------------------------------------------------------------
 
-    async def ask(self, questions: Sequence[Question], timeout: float) -> None:
+    async def _ask(self, question: Question, timeout: float) -> None:
         """See ``MastersRuntime``."""
-        if self.ending:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        links = {} if self._threads else self._shared
+        self._ending = self.ending
+        if not self._threads:
+            await super()._ask(question, timeout)
+            return
+        links: dict[int, _NodeLink] = {}
         try:
-            await self._connect_all(lambda: self._missing(links), timeout)
-            await self._ask_all(dict(links), questions)
+            await self._put(question, links, timeout)
         except BaseException:
-            if self._threads:
-                # Interrupted in the middle of it: the connections are not to be trusted.
-                for link in links.values():
-                    link.close(Fault(FaultKind.UNANSWERED, "interrupted", maybe_applied=True))
+            # Interrupted in the middle of it: the connections are not to be trusted.
+            for one in links.values():
+                one.link.close(Fault(FaultKind.UNANSWERED, "interrupted", maybe_applied=True))
             raise
-        if self._threads:
-            for index, link in links.items():
-                self._idle[index].append(link)
-
-    async def _ask_all(self, links: dict[int, Link], questions: Sequence[Question]) -> None:
-        sleep, left = Sleep(self._process), len(questions)
-
-        def told() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                sleep.unpark()
-
-        now = self.now()
-        for question in questions:
-            question.begin(now, told)
-        patience = max(question.patience for question in questions)
-        for index in range(len(self.nodes)):
-            life = self._life.get(links[index]) if index in links else None
-            objection = self._objection(index, life, now)
-            for question in questions:
-                if objection is not None or life is None:
-                    self._take(index, question, objection or NOT_CONNECTED)
-                else:
-                    self._post(
-                        links[index], question.call, patience, partial(self._answered, question), index
-                    )
-        while waiting := [question for question in questions if not question.overdue(self.now())]:
-            await sleep.park(max(0.0, min(question.until for question in waiting) - self.now()))
-
-    def _answered(self, question: Question, index: int, outcome: Outcome | Fault) -> None:
-        self._take(index, question, outcome)
+        for index, one in links.items():
+            self._idle[index].append(one)
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
-    def _missing(self, links: dict[int, Link]) -> list[int]:
-        """The nodes to which there is no connection, now that a thread took what there is."""
-        for index, idle in enumerate(self._idle):
-            while self._threads and idle and links.get(index) not in self._life:
-                links[index] = idle.pop()
-        return [index for index in range(len(self.nodes)) if links.get(index) not in self._life]
-
-    def _begin_meeting(self, index: int) -> None:
+    def _take_idle(self, links: dict[int, _NodeLink]) -> None:
         """See ``MastersRuntime``."""
-        self._known.nodes[index].meetings.add(Task(self._process, "connect", self._meet(index), _ended))
+        for index, idle in enumerate(self._idle):
+            while idle and index not in links:
+                one = idle.pop()
+                if not one.link.dead:
+                    links[index] = one
 
-    async def _meet(self, index: int) -> None:
-        """Connect to a node and learn what it is."""
-        task, timeout = self._me(), max(self._incarnations.timeout, HANDSHAKE_TIMEOUT)
-        link = self._new_link(index)
+    def _begin_meeting(self, node: Node) -> None:
+        """See ``MastersRuntime``."""
+        node.meetings.add(Task(self._process, "connect", self._meet_here(node), _ended))
+
+    async def _meet_here(self, node: Node) -> None:
+        task = self._me()
+        try:
+            await self._meet(node)
+        finally:
+            node.meetings.discard(task)
+
+    async def _join(self, node: Node, timeout: float) -> None:
+        """See ``MastersRuntime``."""
+        task, link = self._me(), self._new_link(node)
         try:
             step = task.step
             link.handshake(lambda fault: task.wake(step, fault or link))
             task.over_in(timeout)
             outcome = await suspend()
             if outcome is link:
-                self._post(link, self._probe, timeout, task.wake, task.step)
+                self._post(link, self._known.probe, timeout, task.wake, task.step)
                 outcome = await suspend()
             if outcome is None or isinstance(outcome, Fault):
                 raise outcome or Fault(FaultKind.UNREACHABLE, "no connection")
-            self._life[link], owed = self._met(index, outcome)
-            for call in owed:
-                self._post(link, call, timeout, _dropped)
+            incarnation = node.met(outcome)
             if self.ending:
                 raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-            if self._threads:
-                self._idle[index].append(link)
-            else:
-                self._shared[index] = link
         except Fault as fault:
-            self._life.pop(link, None)
-            self._lost(index, fault)
             link.close(fault)
-        finally:
-            self._known.nodes[index].meetings.discard(task)
+            raise
+        for call in node.take_owed():
+            self._post(link, call, timeout, _dropped)
+        one = _NodeLink(self, link, node, incarnation)
+        if self._threads:
+            self._idle[node.index].append(one)
+        else:
+            self._shared[node.index] = one
 
-    def _new_link(self, index: int) -> Link:
+    def _new_link(self, node: Node) -> Link:
         self._channels += 1
         channel = f"wake:{self._process.name}:{self._process.life}:{self._channels}"
         kind = _ThreadLink if self._threads else Link
-        gone = partial(self._node_gone, index)
-        link = kind(self._network, self._process, self.servers[index], channel, self._woken, gone)
+        server = self.servers[node.index]
+        link = kind(
+            self._network, self._process, server, channel, self._woken, partial(self._node_gone, node)
+        )
         self._all.add(link)
         return link
 
-    def _node_gone(self, index: int, link: Link) -> None:
+    def _node_gone(self, node: Node, link: Link) -> None:
         self._all.discard(link)
-        life = self._life.pop(link, None)
-        if self._shared.get(index) is link:
-            del self._shared[index]
-        if life is not None:
-            heard_at = self.now() - (self._world.now - max(0.0, link.heard_at))
-            self._incarnations.heard(index, life, heard_at)
-            if not self.ending:
-                self._lost(index, Fault(FaultKind.UNREACHABLE, "the connection ended"))
+        shared = self._shared.get(node.index)
+        if shared is not None and shared.link is link:
+            del self._shared[node.index]
+        if not self.ending:
+            node.failed(Fault(FaultKind.UNREACHABLE, "the connection ended"))
 
     def _overdue(self, link: Link, request: Request) -> bool:
         """Give up a request; one that stays silent condemns its connection."""
@@ -201,8 +181,8 @@ class QuorumSimRuntime(MastersRuntime, SimRuntime):  # type: ignore[misc]  # ``S
     def new_threads(self) -> None:
         """See ``SimRuntime``: some of the connections are gone meanwhile."""
         for idle in self._idle:
-            for link in idle[_MOST_IDLE:]:
-                link.close(Fault(FaultKind.CLOSED, "it was idle"))
+            for one in idle[_MOST_IDLE:]:
+                one.link.close(Fault(FaultKind.CLOSED, "it was idle"))
             del idle[_MOST_IDLE:]
 
     # The end ----------------------------------------------------------------------------------------------------

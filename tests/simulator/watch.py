@@ -48,7 +48,7 @@ _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("election", "pawlock.primitives.election", ("acquire", "renew", "leave")),
     ("once", "pawlock.primitives.once", ("begin", "renew", "finish", "forget", "look")),
     ("permits", "pawlock.primitives.permits", ("acquire", "renew", "leave", "limit", "inspect")),
-    ("vote", "pawlock.redlock", ("grant", "ratify", "renew", "leave")),
+    ("vote", "pawlock.redlock", ("grant", "renew", "leave")),
 )
 _OF_REDISSON = b"redisson_lock_queue"
 """So begins a key of a script that gives back a lock that is shared with Redisson."""

@@ -16,7 +16,7 @@ from pawlock.core.protocol import outcomes
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.scripts import Replies
 
-__all__ = ["FORCE", "LEAVE", "LOOK", "PEEK", "TAKE", "VOTE", "absent", "always", "text", "texts"]
+__all__ = ["FORCE", "LEAVE", "LOOK", "PEEK", "TAKE", "absent", "always", "text", "texts"]
 
 Fields = Sequence[Any]
 
@@ -64,9 +64,6 @@ TAKE: Replies = {
     b"U": lambda fields: outcomes.Gone(text(fields[0]), *fields[1:]),
 }
 """Of one exclusive name: taking, renewing, adopting."""
-
-VOTE: Replies = {**TAKE, b"H": lambda fields: outcomes.Granted(*fields) if fields else outcomes.AsAsked()}
-"""Of one of several masters."""
 
 LEAVE: Replies = {b"R": always(outcomes.Released()), b"W": always(outcomes.Withdrawn()), b"A": absent}
 

@@ -1,34 +1,33 @@
 -- Votes: grants the lock on this node to one candidate, if it is free here. There is no queue on such a node.
 -- keys: name, fence, dead
--- args: token, ttl_ms, proposal (the fence that the candidate proposes to every node), last (the end of the block that
---   begins with it; without a proposal: the block's size minus one), promised_ms (how long the fence must be kept at least;
---   0: return the clock), fence_ttl_ms, rid
--- returns: {'H', rid} (exactly what was asked for) | {'H', rid, cur, pttl_ms, now_us (0: not read)} | {'B', rid,
---   holder_pttl_ms, foreign, holder_public, now_us} | {'X', rid, now_us}
+-- args: token, proposal (the fence that the candidate proposes to every node; 0: any), ttl_ms, block, fence_ttl_ms, rid
+-- returns: {'H', rid, cur, pttl_ms, now_us (0: not read)} | {'B', rid, holder_pttl_ms, foreign, holder_public, now_us}
+--   | {'X', rid, now_us}
 -- invariant: the name is set only while it is absent and its token is not dead; the fence is above every fence that
 --   this node knows for the name, and a late copy gets the same reply and changes nothing.
-local token, ttl_ms, proposal, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[3] + 0, KEYS[3]
+local token, proposal, ttl_ms, block, DEAD = ARGV[1], ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0, KEYS[3]
 --@include _token
 -- Nothing is there: what `grant` does, with the fewest calls and before any function is built.
-if call('EXISTS', NAME, DEAD) == 0 then
-  local known, promised_ms = call('HMGET', FENCE, 'last', 'v', 'x'), ARGV[5] + 0
-  local last, lives_ms = (known[1] or 0) + 0, (known[3] or 0) + 0
+if proposal > 0 and call('EXISTS', NAME, DEAD) == 0 then
+  local known = call('HMGET', FENCE, 'last', 'v', 'x')
+  local last, kept_ms = (known[1] or 0) + 0, proposal / 1000 + 1 + math.max(ttl_ms, ARGV[5] * 23 / 24)
   -- The proposal is a little above what is known: that it rises is all that is asked of a fence, and needs no clock.
-  if known[2] == '1' and proposal > last and proposal <= last + 3600000000 and promised_ms > 0 and lives_ms > promised_ms then
-    call('SET', NAME, token, 'PX', ARGV[2])
-    call('HSET', FENCE, 'last', ARGV[4], 'cur', ARGV[3])
-    return {'H', RID}
+  if known[2] == '1' and proposal > last and proposal <= last + 3600000000 and (known[3] or 0) + 0 > kept_ms then
+    call('SET', NAME, token, 'PX', ttl_ms)
+    call('HSET', FENCE, 'last', proposal + math.max(block, 1) - 1, 'cur', proposal)
+    return {'H', RID, proposal, ttl_ms, 0}
   end
 end
-local left_ms = call('PTTL', NAME)
-local value = call('GET', NAME)
+local left_ms, value = call('PTTL', NAME), call('GET', NAME)
 local barred = value ~= token and call('EXISTS', DEAD) == 1
 --@include _fence
 --@include _clock
-if value == token then
-  return {'H', RID, present_fence(), left_ms, now_us}
+local cur = present_fence()
+if value == token and cur > 0 then
+  return {'H', RID, cur, left_ms, now_us}
 end
-if barred then
+-- Also where it was granted, and the fence went with the node's record: a token of no use.
+if barred or value == token then
   return {'X', RID, now_us}
 end
 if value then
@@ -40,4 +39,4 @@ end
 if proposal > now_us and proposal <= now_us + 3600000000 then
   fence[1] = math.max(tonumber(fence[1] or '0'), proposal - 1)
 end
-return {'H', RID, grant(token, now_ms + ttl_ms, ARGV[4] - proposal + 1), ttl_ms, now_us}
+return {'H', RID, grant(token, now_ms + ttl_ms, block), ttl_ms, now_us}

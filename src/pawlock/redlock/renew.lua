@@ -1,12 +1,12 @@
--- Renews a lease on one node.
+-- Renews a lease on one node; writes the fence of a grant back to a node that voted for it.
 -- keys: name, fence
--- args: token, ttl_ms, fence_ttl_ms, rid
--- returns: {'H', rid, 0, pttl_ms, now_us} | {'U', rid, present, now_us}
--- invariant: an expiry is only ever raised, and a name that is gone or held by another token is never acquired.
-local token, ttl_ms = ARGV[1], tonumber(ARGV[2])
+-- args: token, cur (the fence to be written; 0: none), ttl_ms, block, fence_ttl_ms, rid
+-- returns: {'H', rid, cur, pttl_ms, now_us} | {'U', rid, present, now_us}
+-- invariant: it writes, and counts, only where the token holds the name, and only raises expiry and fence: so two grants
+--   that both count share a node that knows the fence of the first when it issues that of the second.
+local token, wanted, ttl_ms, block = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 --@include _token
-local left_ms = call('PTTL', NAME)
-local value = call('GET', NAME)
+local left_ms, value = call('PTTL', NAME), call('GET', NAME)
 --@include _fence
 --@include _clock
 if value ~= token then
@@ -18,5 +18,16 @@ if left_ms < ttl_ms then
   call('PEXPIREAT', NAME, digits(now_ms + ttl_ms))
   left_ms = ttl_ms
 end
-keep_fence(now_ms + left_ms)
-return {'H', RID, 0, left_ms, now_us}
+if present_fence() < wanted then
+  local last = math.max(tonumber(fence[1] or '0'), wanted + math.max(block, 1) - 1)
+  local promised, _, until_ms = term(last, now_ms + left_ms)
+  -- As in `keep_fence`: a server without memory then lets HSET pass.
+  call('HDEL', FENCE, '')
+  call('HSET', FENCE, 'last', digits(last), 'cur', digits(wanted), 'v', WIRE, 'x', digits(promised))
+  if until_ms then
+    prolong(until_ms)
+  end
+else
+  keep_fence(now_ms + left_ms)
+end
+return {'H', RID, wanted, left_ms, now_us}

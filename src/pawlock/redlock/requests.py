@@ -8,19 +8,18 @@ node: each would order its waiters differently, and grants handed to them would 
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pawlock.core.protocol.names import WIRE_VERSION, helper_key
+from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.options import FENCE_MS
-from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.primitive import TOMB_MS, Primitive
 from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import load, pack_words
-from pawlock.errors import NotSupported, PawlockError
+from pawlock.core.protocol.scripts import Script, load, pack_words
+from pawlock.errors import NotSupported
 from pawlock.model import LossReason
+from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.redis import RedisEngine
-from pawlock.primitives.replies import LEAVE, LOOK, VOTE
+from pawlock.primitives.replies import LEAVE, TAKE
 
 if TYPE_CHECKING:
     from pawlock.core.protocol.key import Key
@@ -29,58 +28,40 @@ if TYPE_CHECKING:
 
 __all__ = ["SCRIPTS", "RedlockEngine", "RedlockMutex", "Vote"]
 
-_GRANT = load("pawlock.redlock", "grant", read=VOTE)
-_RATIFY = load("pawlock.redlock", "ratify", read=VOTE)
-_RENEW = load("pawlock.redlock", "renew", read=VOTE)
+_GRANT = load("pawlock.redlock", "grant", read=TAKE)
+_RENEW = load("pawlock.redlock", "renew", read=TAKE)
 _LEAVE = load("pawlock.redlock", "leave", read=LEAVE)
-_INSPECT = load("pawlock.primitives.mutex", "inspect", read=LOOK)
 
-SCRIPTS = (_GRANT, _RATIFY, _RENEW, _LEAVE)
+SCRIPTS = (_GRANT, _RENEW, _LEAVE)
 """What a node is to know before it is asked."""
 
 
-@lru_cache(maxsize=1024)
-def _args(*args: int) -> bytes:
-    return pack_words(*[b"%d" % arg for arg in args])
-
-
-class Vote:
+class Vote(NamedTuple):
     """The request for a grant: what is asked of each node follows from what the nodes said before.
 
     Attributes:
+        mutex: Makes what is asked.
         token: The token that is to hold the name.
         ttl_ms: The life of a vote.
+        block: How many fences are reserved.
     """
 
-    name: str = _GRANT.name
+    mutex: RedlockMutex
+    token: str
+    ttl_ms: int
+    block: int
 
-    __slots__ = ("_block", "_mutex", "token", "ttl_ms")
-
-    def __init__(self, mutex: RedlockMutex, token: str, ttl_ms: int, block: int) -> None:
-        self.token: str = token
-        self.ttl_ms: int = ttl_ms
-        self._mutex = mutex
-        self._block = block
-
-    def grant(self, proposal: int, *, clock: bool) -> Call:
-        """Ask a node for its vote.
-
-        Args:
-            proposal: The fence that the candidate would like; 0: any.
-            clock: Whether the node is to return its clock.
-        """
-        return self._mutex.grant(self.token, self.ttl_ms, self._block, proposal, clock=clock)
-
-    def ratify(self, fence: int) -> Call:
-        """Write the fence of the grant back to a node that holds the token."""
-        return self._mutex.ratify(self.token, fence, self._block)
-
-    def undo(self) -> Call:
-        """Take the vote back, be it given already or still to come."""
-        return self._mutex.leave(self.token, TOMB_MS, 0)
+    @property
+    def name(self) -> str:
+        """Under which such requests are counted."""
+        return _GRANT.name
 
 
-class RedlockMutex:
+def _call(script: Script, keys: bytes, token: str, *numbers: int) -> Call:
+    return Call(script, keys + pack_words(token.encode(), *[b"%d" % number for number in numbers]))
+
+
+class RedlockMutex(Mutex):
     """The requests of one exclusive name. Immutable; shared by all threads and tasks.
 
     Args:
@@ -94,62 +75,30 @@ class RedlockMutex:
     polls = True
     hears = None
     transferable = False
-    advice = "use rlock for re-entry"
+    renews_together = False
     unheard = LossReason.QUORUM
 
-    __slots__ = (
-        *("_dead", "_fence_arg", "_name", "_name_fence", "_options", "_queue", "_renewed_ms"),
-        *("fence_ms", "key", "kind", "name"),
-    )
+    __slots__ = ("_options",)
 
     def __init__(
         self, kind: str, name: str, key: str, options: RedlockOptions, fence_ms: int = FENCE_MS
     ) -> None:
-        self.kind: str = kind
-        self.name: str = name
-        self.key: str = key
-        self.fence_ms: int = fence_ms
+        super().__init__(kind, name, key, fence_ms)
         self._options = options
-        self._name = pack_words(key.encode())
-        self._name_fence = pack_words(key.encode(), helper_key(key, "fence").encode())
-        helpers = (f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets")
-        self._queue = pack_words(*[helper_key(key, suffix).encode() for suffix in helpers])
-        self._dead = helper_key(key, f"{WIRE_VERSION}:dead:").encode()
-        self._fence_arg = _args(fence_ms)
-        # A promise is made again once a 24th of it is over: see `term` of `_fence.lua`.
-        self._renewed_ms = -(-fence_ms * 23 // 24)
 
-    def grant(self, token: str, ttl_ms: int, block: int, proposal: int, *, clock: bool) -> Call:
-        """Ask a node for its vote; see ``grant.lua``."""
-        word = token.encode()
-        dead = self._dead + word
-        fence, last = b"%d" % proposal, b"%d" % (proposal + max(block, 1) - 1)
-        plain = proposal and not clock
-        promised = b"%d" % (proposal // 1000 + 1 + max(ttl_ms, self._renewed_ms)) if plain else b"0"
-        body = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
-            self._name_fence, len(dead), dead, len(word), word, _args(ttl_ms), len(fence), fence,
-            len(last), last, len(promised), promised, self._fence_arg,
-        )  # fmt: skip
-        return Call(_GRANT, body)
-
-    def ratify(self, token: str, fence: int, block: int) -> Call:
-        """Write the fence of a grant back; see ``ratify.lua``."""
-        words = pack_words(token.encode(), b"%d" % fence)
-        return Call(_RATIFY, self._name_fence + words + _args(block, self.fence_ms))
-
-    def acquire(
-        self,
-        token: str,
-        ttl_ms: int,
-        ticket_ms: int,
-        *,
-        wait: bool,
-        block: int,
-        channel: str,
-        max_waiters: int,
-    ) -> Vote:
+    def acquire(self, token: str, ttl_ms: int, ticket_ms: int, *, block: int, **more: object) -> Request:
         """Ask for a grant by a majority."""
         return Vote(self, token, ttl_ms, block)
+
+    def grant(self, vote: Vote, proposal: int) -> Call:
+        """Ask a node for its vote, with the fence that is proposed, 0: any; see ``grant.lua``."""
+        keys = self.name_and_fence + pack_words(self._dead + vote.token.encode())
+        return _call(_GRANT, keys, vote.token, proposal, vote.ttl_ms, vote.block, self.fence_ms)
+
+    def ratify(self, vote: Vote, fence: int) -> Call:
+        """Write the fence of a grant back to a node that holds the token; see ``renew.lua``."""
+        keys = self.name_and_fence
+        return _call(_RENEW, keys, vote.token, fence, vote.ttl_ms, vote.block, self.fence_ms)
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
         """Not possible here: ``transferable`` is False."""
@@ -158,36 +107,16 @@ class RedlockMutex:
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a vote; see ``renew.lua``. Raises ``ConfigurationError`` if it is too long."""
         self._options.check_ttl(ttl_ms / 1000)
-        return Call(_RENEW, self._name_fence + pack_words(token.encode()) + _args(ttl_ms, self.fence_ms))
+        return _call(_RENEW, self.name_and_fence, token, 0, ttl_ms, 0, self.fence_ms)
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
-        """Give a vote back; see ``leave.lua``.
+        """Give a vote back, be it given already or still to come; see ``leave.lua``.
 
         Always with a tombstone: of some nodes nobody has waited for the vote, and what is sent over another connection
         may come before it.
         """
-        word = token.encode()
-        dead = self._dead + word
-        body = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
-            self._name, len(dead), dead, len(word), word, _args(max(tomb_ms, TOMB_MS), close_ms)
-        )  # fmt: skip
-        return Call(_LEAVE, body)
-
-    def inspect(self, limit: int) -> Call:
-        """Read the state of the name on one node; see the mutex's ``inspect.lua``."""
-        return Call(_INSPECT, self._name_fence + self._queue + _args(limit))
-
-    def covers(self, other: Primitive) -> bool:
-        """Only itself: the same kind is counted once more."""
-        return other.kind == self.kind
-
-    def lowered(self) -> Primitive | None:
-        """None: there is nothing below holding it."""
-        return None
-
-    def refusal(self, outcome: Outcome) -> PawlockError | None:
-        """None: every answer is one that each primitive gives."""
-        return None
+        keys = pack_words(self.key.encode(), self._dead + token.encode())
+        return _call(_LEAVE, keys, token, max(tomb_ms, TOMB_MS), close_ms)
 
 
 class RedlockEngine(RedisEngine):

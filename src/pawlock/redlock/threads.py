@@ -8,309 +8,203 @@ met in threads of their own, so that one that hangs costs nobody anything.
 from __future__ import annotations
 
 import contextlib
-import errno
 import select
-import socket
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from time import monotonic
+from typing import Any
 
-from pawlock.core.protocol.faults import or_raise
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind
-from pawlock.redlock.link import HANDSHAKE_TIMEOUT, NOT_CONNECTED, MastersRuntime, Question
-from pawlock.redlock.nodes import Incarnation, KnownNodes
-from pawlock.redlock.options import RedlockOptions
+from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.protocol.runtime import run as finish
+from pawlock.redlock.link import MastersRuntime
+from pawlock.redlock.nodes import Incarnation, KnownMasters, Node
 from pawlock.redlock.requests import SCRIPTS
+from pawlock.redlock.votes import Question
 from pawlock.runtimes.shared import leave_signals_to_main, start_thread
 from pawlock.runtimes.threads import ThreadRuntime
-from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.conn import Request
 from pawlock.transport.connect import is_own
-from pawlock.transport.link import WOULD_BLOCK, Link
+from pawlock.transport.link import Link
 from pawlock.transport.route import Route
 
 __all__ = ["RedlockThreads"]
 
-T = TypeVar("T")
-
-_CHUNK = 65536
-_PATIENCE = 0.25
+_SILENT = 0.25
 """Seconds after which a connection is given up whose oldest request is overdue. Not sooner: what was sent on it may
 still be carried out."""
 
-_DRAIN_WITHIN = 1.0
-"""Seconds for which the end of a client waits for answers that are under way."""
+_WITHIN = 1.0
+"""Seconds for a node to take what is sent, and for all of them to answer at the end of a client."""
 
 
 class _Asked(Request):
-    """Of one question; once it has an outcome it is in a list of its connection."""
+    """One of a question: the node takes its answer."""
 
-    def __init__(self, question: Question, answered: list[_Asked]) -> None:
-        self.question = question
-        self._answered = answered
+    def __init__(self, node: Node, question: Question, at: int) -> None:
+        self._node = node
+        self.question: Question = question
+        self._at = at
 
-    def answer(self, outcome: object) -> None:
+    def answer(self, outcome: Any) -> None:
         """See ``Request``."""
-        super().answer(outcome)
-        self._answered.append(self)
+        self._node.take(self.question, self._at, outcome)
 
 
 class _NodeLink(Link):
     """A connection to one node: requests are posted, and their answers read as they come."""
 
-    def __init__(self, endpoint: Endpoint, index: int, timeout: float, *, first: bool) -> None:
-        super().__init__(endpoint, "", timeout, first=first)
-        self.index: int = index
+    incarnation: Incarnation
+
+    def __init__(self, node: Node, timeout: float) -> None:
+        super().__init__(node.endpoint, "", timeout, first=True)
         # The socket's, for a poll.
         self.number: int = self._sock.fileno()
-        self._answered: list[_Asked] = []
-        self.incarnation: Incarnation | None = None
-        self.heard_at: float = 0.0
-        self._secure = isinstance(self._sock, ssl.SSLSocket)
-        # A socket of TLS does not block anyhow.
-        self._recv = partial(self._sock.recv, _CHUNK, 0 if self._secure else socket.MSG_DONTWAIT)
+        self._node = node
 
-    def learn(self, timeout: float) -> None:
-        """Have the node know the scripts; raises ``OSError``.
+    def post(self, question: Question) -> None:
+        """See ``NodeLink``: all in one write. Nothing is answered by that."""
+        requests = [_Asked(self._node, question, at) for at in range(len(question.calls))]
+        self.do(partial(self._write, self.conn.put(question.calls, requests)))
 
-        Who is decided by others does not read, for as long as nobody asks again, that it forgot one after a restart.
-        """
-        for answer in self.exchange([(b"SCRIPT", b"LOAD", script.source) for script in SCRIPTS], timeout):
-            or_raise(answer)
+    def pull(self) -> None:
+        """Read what came; the socket is readable."""
+        self._take()
+        while isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+            self._take()
 
-    def post(self, questions: Sequence[Question]) -> list[_Asked]:
-        """Send in one write; raises ``OSError``. Nothing is answered by that."""
-        requests = [_Asked(question, self._answered) for question in questions]
-        self._write(self.conn.put([question.call for question in questions], requests))
-        return []
+    def look(self, now: float) -> None:
+        """Give it up if answers should have come long ago, and are not there to be read."""
+        if self._overdue(now):
+            while not self.dead and self._poll.poll(0):
+                self.do(self.pull)
+            if self._overdue(now):
+                self.end(Fault(FaultKind.UNANSWERED, "no answer in time", maybe_applied=True))
 
-    def pull(self, now: float) -> list[_Asked]:
-        """Read what came, if anything did; raises ``OSError`` if the connection is broken."""
-        while True:
-            try:
-                chunk = self._recv()
-            except WOULD_BLOCK:
-                return self.take_answered()
-            if not chunk:
-                raise ConnectionResetError(errno.ECONNRESET, "the node closed the connection")
-            self.heard_at = now
-            self.conn.feed(chunk)
-            if self.conn.resend:
-                self._write(b"".join(self.conn.resend))
-                self.conn.resend.clear()
-            if len(chunk) < _CHUNK and not self._secure:
-                return self.take_answered()
-
-    def take_answered(self) -> list[_Asked]:
-        """What has an outcome that was not counted yet."""
-        answered = list(self._answered)
-        self._answered.clear()
-        return answered
-
-    def await_reply(self, seconds: float) -> list[_Asked]:
-        """The same, once anything comes within some seconds."""
-        self._readable(seconds)
-        return self.pull(self.heard_at)
-
-    def overdue(self, now: float) -> bool:
-        """Whether the oldest request should have been answered long ago."""
+    def _overdue(self, now: float) -> bool:
         pending = self.conn.pending
-        return bool(pending) and now > pending[0].question.sent_at + max(
-            _PATIENCE, pending[0].question.patience
-        )
+        return bool(pending) and now > pending[0].question.until + _SILENT
 
-
-class RedlockThreads(MastersRuntime, ThreadRuntime):
-    """See ``pawlock.core.protocol.runtime.Runtime``.
-
-    Args:
-        endpoints: Where the nodes are.
-        wake_prefix: What the channels of this client would begin with.
-        options: How the nodes are treated.
-        known: What is known of them.
-        probe: What asks a node for its incarnation.
-    """
-
-    def __init__(
-        self,
-        endpoints: Sequence[Endpoint],
-        wake_prefix: str,
-        options: RedlockOptions,
-        known: KnownNodes,
-        probe: Call,
-    ) -> None:
-        ThreadRuntime.__init__(self, Route(lambda: endpoints[0]), wake_prefix)
-        self._treat(options, known, probe)
-        self._endpoints = endpoints
-        # The connections to each node that nobody uses now.
-        self._idle: list[list[_NodeLink]] = [[] for _ in endpoints]
-        self._backwards = False
-
-    async def ask(self, questions: Sequence[Question], timeout: float) -> None:
-        """See ``MastersRuntime``."""
-        if self._ending:
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        links: dict[int, _NodeLink] = {}
+    def do(self, step: Callable[[], object]) -> None:
+        """Do a step on the socket, which may be the last."""
         try:
-            await self._connect_all(lambda: self._missing(links), timeout)
-            self._ask(links, questions)
-        except BaseException:
-            # Interrupted in the middle of a read or write: they are not to be trusted.
-            for link in tuple(links.values()):
-                self._drop(links, link, Fault(FaultKind.UNANSWERED, "interrupted", maybe_applied=True))
-            raise
-        for index, link in links.items():
-            self._idle[index].append(link)
-
-    def _ask(self, links: dict[int, _NodeLink], questions: Sequence[Question]) -> None:
-        began = self.now()
-        for question in questions:
-            question.begin(began)
-        poll, by_fileno = select.poll(), dict[int, _NodeLink]()
-        for index in range(len(self.nodes)):
-            link = links.get(index)
-            objection = self._objection(index, None if link is None else link.incarnation, began)
-            if objection is not None or link is None:
-                for question in questions:
-                    self._take(index, question, objection or NOT_CONNECTED)
-            elif self._step(links, link, link.post, questions):
-                by_fileno[link.number] = link
-                poll.register(link.number, select.POLLIN)
-        left: list[Question] = [question for question in questions if not question.decided]
-        while left:
-            seconds = min([question.until for question in left]) - self.now()
-            arrived = poll.poll(int(seconds * 1000) + 1 if seconds > 0 else 0)
-            # What nobody waits for any more is read with the answers to the next question: from either end in turn, so
-            # that everybody's is.
-            self._backwards = not self._backwards
-            for fileno, _ in reversed(arrived) if self._backwards else arrived:
-                link = by_fileno[fileno]
-                if not self._step(links, link, link.pull, self.now()):
-                    poll.unregister(fileno)
-                if left[0].decided and len(left) == 1:
-                    return
-            now = self.now()
-            left = [question for question in left if not question.overdue(now)]
-
-    def _step(
-        self,
-        links: dict[int, _NodeLink],
-        link: _NodeLink,
-        step: Callable[[T], Sequence[_Asked]],
-        what: T,
-    ) -> bool:
-        """Do a step on a connection, and count what is answered by it; False if it ends with that."""
-        try:
-            answered = step(what)
+            self._limit(monotonic() + _WITHIN)
+            step()
         except Exception as error:
             if not is_own(error):
                 raise
             text = f"the connection broke: {error}"
-            self._drop(links, link, Fault(FaultKind.UNANSWERED, text, maybe_applied=True))
-            return False
-        for request in answered:
-            if isinstance(request.outcome, Fault):
-                self._take(link.index, request.question, request.outcome)
-            else:
-                request.question.take(link.index, request.outcome)
-        if link.conn.over is not None:
-            self._drop(links, link, link.conn.over)
-            return False
-        return True
+            self.conn.over = Fault(FaultKind.UNANSWERED, text, maybe_applied=True)
+        if self.conn.over is not None:
+            self.end(self.conn.over)
 
-    def _drop(self, links: dict[int, _NodeLink], link: _NodeLink, fault: Fault) -> None:
-        """Close a connection; what is under way on it is not answered."""
-        links.pop(link.index, None)
-        link.close()
-        if link.incarnation is not None:
-            self._incarnations.heard(link.index, link.incarnation, link.heard_at)
-        self._lost(link.index, fault)
-        link.conn.fail(fault)
-        for request in link.take_answered():
-            self._take(link.index, request.question, request.outcome)
+    def end(self, fault: Fault) -> None:
+        """Close it; what is under way on it is not answered."""
+        self.close()
+        self._node.failed(fault)
+        self.conn.fail(fault)
+
+
+class RedlockThreads(MastersRuntime[_NodeLink], ThreadRuntime):
+    """See ``pawlock.core.protocol.runtime.Runtime``.
+
+    Args:
+        known: What the client knows of its masters.
+    """
+
+    def __init__(self, known: KnownMasters) -> None:
+        ThreadRuntime.__init__(self, Route(lambda: known.endpoints[0]), "")
+        self._treat(known)
+        # The connections to each node that nobody uses now.
+        self._idle: list[list[_NodeLink]] = [[] for _ in self._nodes]
+
+    async def _ask(self, question: Question, timeout: float) -> None:
+        """See ``MastersRuntime``."""
+        links: dict[int, _NodeLink] = {}
+        try:
+            await self._put(question, links, timeout)
+        except BaseException:
+            # Interrupted in the middle of a read or write: they are not to be trusted.
+            for link in links.values():
+                link.close()
+            raise
+        for index, link in links.items():
+            self._idle[index].append(link)
+
+    async def _hear(self, question: Question, links: dict[int, _NodeLink]) -> None:
+        """See ``MastersRuntime``."""
+        poll, by_number = select.poll(), {link.number: link for link in links.values() if not link.dead}
+        for number in by_number:
+            poll.register(number, select.POLLIN)
+        while not question.over(self.now()):
+            seconds = max(0.0, question.until - self.now())
+            for number, _ in poll.poll(int(seconds * 1000) + 1):
+                link = by_number[number]
+                link.do(link.pull)
+                if link.dead:
+                    poll.unregister(number)
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
-    def _missing(self, links: dict[int, _NodeLink]) -> list[int]:
-        """Take what there is; to which nodes it is not."""
-        now = self.now()
-        for index, idle in enumerate(self._idle):
-            while index not in links and idle:
-                try:
-                    link = idle.pop()
-                except IndexError:
-                    # Another thread was sooner.
-                    break
-                links[index] = link
-                heard = now < link.heard_at + _PATIENCE or not link.conn.pending
-                if link.dead or (not heard and self._silent(links, link, now)):
-                    links.pop(index, None)
-        return [index for index in range(len(self.nodes)) if index not in links]
-
-    def _silent(self, links: dict[int, _NodeLink], link: _NodeLink, now: float) -> bool:
-        """Whether its answers should have come long ago, and are not there to be read; then it is given up."""
-        if not link.overdue(now):
-            return False
-        alive = self._step(links, link, link.pull, now)
-        if alive and link.overdue(now):
-            self._drop(links, link, Fault(FaultKind.UNANSWERED, "no answer in time", maybe_applied=True))
-            return True
-        return not alive
-
-    def _begin_meeting(self, index: int) -> None:
+    def _take_idle(self, links: dict[int, _NodeLink]) -> None:
         """See ``MastersRuntime``."""
-        node = self._known.nodes[index]
-        thread = threading.Thread(target=self._meet, args=(index,), name="pawlock-meet", daemon=True)
-        node.meetings.add(thread)
-        started = False
-        try:
-            # While the interpreter ends it allows no new thread.
-            started = not start_thread(thread)
-        finally:
-            # Also where a signal handler raised, and it may run or not.
-            if not started:
-                node.meetings.discard(thread)
+        for index, idle in enumerate(self._idle):
+            try:
+                while index not in links:
+                    link = idle.pop()
+                    link.look(self.now())
+                    if not link.dead:
+                        links[index] = link
+            except IndexError:
+                # There is none; another thread may have been sooner.
+                continue
 
-    def _meet(self, index: int) -> None:
+    def _begin_meeting(self, node: Node) -> None:
+        """See ``MastersRuntime``."""
+        thread = threading.Thread(target=self._meet_here, args=(node,), name="pawlock-meet", daemon=True)
+        node.meetings.add(thread)
+        with contextlib.ExitStack() as stack:
+            # While the interpreter ends no thread can start; where a signal handler raised, it may run or not.
+            stack.callback(node.meetings.discard, thread)
+            if not start_thread(thread):
+                stack.pop_all()
+
+    def _meet_here(self, node: Node) -> None:
         leave_signals_to_main()
-        timeout = max(self._incarnations.timeout, HANDSHAKE_TIMEOUT)
-        link: _NodeLink | None = None
         try:
-            first = self._incarnations.present[index] is None
-            link = _NodeLink(self._endpoints[index], index, timeout, first=first)
-            link.incarnation, owed = self._met(index, link.ask(self._probe, timeout))
-            link.learn(timeout)
-            link.exchange(owed, timeout)
-            link.heard_at = self.now()
-            self._links[id(link)] = link
-            self._idle[index].append(link)
-            if self._ending:
-                link.close()
-        except Exception as error:
-            if link is not None:
-                link.close()
-            if not is_own(error):
-                raise
-            broke = Fault(FaultKind.UNREACHABLE, f"the connection broke: {error}")
-            self._lost(index, error if isinstance(error, Fault) else broke)
+            finish(self._meet(node))
         finally:
-            self._known.nodes[index].meetings.discard(threading.current_thread())
+            node.meetings.discard(threading.current_thread())
+
+    async def _join(self, node: Node, timeout: float) -> None:
+        """See ``MastersRuntime``."""
+        link = _NodeLink(node, timeout)
+        try:
+            link.incarnation = node.met(link.ask(self._known.probe, timeout))
+        except Fault:
+            link.close()
+            raise
+        # Who is decided by others does not read, for as long as nobody asks again, that a node forgot a script.
+        texts = [(b"SCRIPT", b"LOAD", script.source) for script in SCRIPTS]
+        link.exchange(texts, timeout)
+        link.exchange(node.take_owed(), timeout)
+        self._links[id(link)] = link
+        self._idle[node.index].append(link)
+        if self._ending:
+            link.close()
 
     # The end ----------------------------------------------------------------------------------------------------
 
     def _drain_replies(self) -> None:
         """See ``ThreadRuntime``: of a release that a majority answered, the others have their part on the way."""
-        end = self.now() + _DRAIN_WITHIN
-        for link in [link for idle in self._idle for link in idle if not link.dead]:
-            with contextlib.suppress(OSError):
-                while link.conn.pending and not link.overdue(self.now()) and self.now() < end:
-                    link.await_reply(end - self.now())
+        end = monotonic() + _WITHIN
+        for link in [link for idle in self._idle for link in idle if link.conn.pending]:
+            # Answered behind all the others.
+            link.exchange([(b"PING",)], end - monotonic())
 
     def after_fork(self) -> None:
         """See ``ThreadRuntime``."""
         super().after_fork()
-        self._idle = [[] for _ in self._endpoints]
-        self._incarnations.guard = threading.RLock()
-        self._known.forget()
+        self._forget()
+        self._idle = [[] for _ in self._nodes]

@@ -13,24 +13,15 @@ node with these, and that node mints above it. This holds while nodes keep their
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 from pawlock.core.protocol.faults import is_transient
-from pawlock.core.protocol.outcomes import (
-    NOBODY_MS,
-    AsAsked,
-    Busy,
-    Dead,
-    Granted,
-    Look,
-    Outcome,
-    Released,
-)
-from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.protocol.outcomes import NOBODY_MS, Busy, Granted, Look, Outcome, Released
+from pawlock.core.protocol.runtime import Call, Fault, FaultKind
+from pawlock.model import NodeVote, QuorumInfo
 
-__all__ = ["GrantVotes", "MergedVotes", "Votes", "majority", "merge_inspect"]
+__all__ = ["Question", "Votes", "majority", "merge_inspect"]
 
 T = TypeVar("T")
 
@@ -40,7 +31,7 @@ def majority(nodes: int) -> int:
     return nodes // 2 + 1
 
 
-class Votes(ABC):
+class Votes:
     """The answers of all nodes to one request.
 
     Args:
@@ -49,155 +40,56 @@ class Votes(ABC):
     Attributes:
         needed: The majority.
         outcomes: What each node answered; None: nothing yet.
+        decided: Whether nobody else need be waited for; what comes then is for the record.
     """
-
-    __slots__ = ("needed", "nodes", "outcomes")
 
     def __init__(self, nodes: int) -> None:
         self.nodes: int = nodes
         self.needed: int = majority(nodes)
         self.outcomes: list[Outcome | Fault | None] = [None] * nodes
+        self.decided: bool = False
+        self._missing = nodes
+        # How many said the same: True for yes.
+        self._counts: dict[Hashable, int] = {}
 
-    @abstractmethod
-    def add(self, index: int, outcome: Outcome | Fault) -> bool:
-        """Count an answer; True once it is decided, and nobody else need be waited for."""
-
-    def late(self, index: int, outcome: Outcome | Fault) -> None:
-        """Take note of an answer that came after the decision: for the record."""
+    def take(self, index: int, outcome: Outcome | Fault) -> bool:
+        """Note an answer; True if it decides: a majority says the same, or nobody else is to answer."""
         self.outcomes[index] = outcome
-
-    @property
-    def worth_a_wait(self) -> bool:
-        """Whether it is worth listening on once a node's time is up, and it is not decided."""
-        return False
+        if self.decided:
+            return False
+        self._missing -= 1
+        said = _said(outcome)
+        count = self._counts[said] = self._counts.get(said, 0) + 1
+        self.decided = not self._missing or (count >= self.needed and said is not Fault)
+        return self.decided
 
     def of(self, kind: type[T]) -> list[T]:
         """The answers of a kind."""
         return [o for o in self.outcomes if type(o) is kind]
 
     @property
+    def won(self) -> bool:
+        """Whether a majority said yes."""
+        return self._counts.get(True, 0) >= self.needed
+
+    @property
     def lacking(self) -> bool:
         """Whether so many nodes failed that there is no majority without them."""
-        return len(self.of(Fault)) > self.nodes - self.needed
-
-    def fault(self, text: str) -> Fault:
-        """What becomes of the request where too few nodes answered: final if the others never will."""
-        faults = self.of(Fault)
-        lasting = [fault for fault in faults if fault.final or not is_transient(fault.kind)]
-        if len(lasting) > self.nodes - self.needed:
-            return Fault(lasting[0].kind, lasting[0].text, maybe_applied=True, final=True)
-        # What broke just now says nothing of the nodes; that they could not even be asked does.
-        broke = any(fault.maybe_applied for fault in faults)
-        kind = FaultKind.UNANSWERED if broke else FaultKind.UNREACHABLE
-        return Fault(kind, text, maybe_applied=broke or len(faults) < self.nodes)
-
-
-class GrantVotes(Votes):
-    """The votes for one token. No vote is counted any more once a majority gave theirs.
-
-    Args:
-        nodes: How many nodes there are.
-        plain: What a bare yes of a node means: it granted what it was asked for; None: none may.
-
-    Attributes:
-        fence: The largest fence of the votes.
-        left_ms: How long each of them lives at least.
-    """
-
-    __slots__ = ("_granted", "_plain", "_refused", "_same", "fence", "left_ms")
-
-    def __init__(self, nodes: int, plain: Granted | None = None) -> None:
-        super().__init__(nodes)
-        self.fence: int = 0
-        self.left_ms: int = 0
-        self._granted = 0
-        self._refused = 0
-        self._same = 0
-        self._plain = plain
-
-    def add(self, index: int, outcome: Outcome | Fault) -> bool:
-        """Decided by a majority of yes, or when so many said no that none can come; one that failed says nothing."""
-        if type(outcome) is AsAsked:
-            outcome = self._meant()
-        self.outcomes[index] = outcome
-        if isinstance(outcome, Fault):
-            return False
-        if type(outcome) is not Granted or outcome.fence <= 0:
-            self._refused += 1
-            return self._refused > self.nodes - self.needed
-        if outcome.fence > self.fence:
-            self.fence, self._same = outcome.fence, 0
-        self._same += outcome.fence == self.fence
-        self.left_ms = min(outcome.left_ms, self.left_ms) if self._granted else outcome.left_ms
-        self._granted += 1
-        return self._granted >= self.needed
-
-    def late(self, index: int, outcome: Outcome | Fault) -> None:
-        """Kept for the record."""
-        self.outcomes[index] = self._meant() if type(outcome) is AsAsked else outcome
+        return self._counts.get(Fault, 0) > self.nodes - self.needed
 
     @property
     def worth_a_wait(self) -> bool:
-        """A split vote is given up in its time, so that the others can proceed; slow nodes are listened to."""
-        return not self.of(Busy) and not self.lacking
-
-    def _meant(self) -> Granted:
-        if self._plain is None:
-            raise ValueError("a node granted what was not requested")
-        return self._plain
-
-    @property
-    def won(self) -> bool:
-        """Whether a majority gave its vote."""
-        return self._granted >= self.needed
-
-    @property
-    def agreed(self) -> bool:
-        """Whether a majority minted the same, largest number itself, so that nothing needs to be written back."""
-        return self._same >= self.needed
-
-    def held_by(self, caller: str) -> Busy | None:
-        """Who has the name, where a node said that somebody does.
-
-        Args:
-            caller: Who asks. A vote of its own that is not undone yet is nobody else's, unless a majority says so.
-        """
-        held = self.of(Busy)
-        others = [busy for busy in held if busy.holder != caller]
-        held = others if len(held) - len(others) < self.needed else held
-        names = [busy.holder for busy in held]
-        # As most of the nodes that said so know it.
-        return max(held, key=lambda busy: names.count(busy.holder), default=None)
-
-    def words(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Each answer in words, by the node's address."""
-        return {node: _word(o) for node, o in zip(nodes, self.outcomes, strict=True)}
-
-
-class MergedVotes(Votes):
-    """The answers of all nodes to a renewal, a release or a look, as one answer such as a single master's.
-
-    - A majority of yes (``Granted``, ``Released``) is yes; the life is that of the majority's shortest.
-    - A release that a majority answered and that at least one node carried out is done: no majority of the token is
-      left.
-    - A majority of no is no. Otherwise too few answered, and the outcome is not known: a ``Fault``.
-    """
-
-    __slots__ = ()
-
-    def add(self, index: int, outcome: Outcome | Fault) -> bool:
-        """Decided once a majority agrees."""
-        self.outcomes[index] = outcome
-        if isinstance(outcome, Fault):
-            return False
-        if not isinstance(outcome, Look):
-            return [o.__class__ for o in self.outcomes].count(outcome.__class__) >= self.needed
-        return [(look.holder, look.left_ms == NOBODY_MS) for look in self.of(Look)].count(
-            (outcome.holder, outcome.left_ms == NOBODY_MS)
-        ) >= self.needed
+        """Whether to listen on once a node's time is up: a split vote ends in time, so that others can proceed."""
+        return not self._counts.get(False) and not self.lacking
 
     def result(self) -> Outcome | Fault:
-        """The one answer, or why there is none."""
+        """The one answer, such as a single master's, or why there is none.
+
+        - A majority of yes is yes; the life is that of the majority's shortest.
+        - A release that a majority answered and that at least one node carried out is done: no majority of the token is
+          left.
+        - A majority of no is no. Otherwise too few answered, and the outcome is not known: a ``Fault``.
+        """
         answered = [o for o in self.outcomes if o is not None and not isinstance(o, Fault)]
         held = sorted(self.of(Granted), key=lambda one: one.left_ms, reverse=True)
         if len(held) >= self.needed:
@@ -209,9 +101,51 @@ class MergedVotes(Votes):
                 return merge_inspect(looks, self.needed)
             if not held or len(answered) - len(held) > self.nodes - self.needed:
                 return next(one for one in answered if type(one) is not Granted)
-        text = f"{len(answered)} of {self.nodes} nodes answered, and {self.needed} are needed"
+        why = self.of(Fault)[0].text
+        return self.fault(
+            f"{len(answered)} of {self.nodes} nodes answered, and {self.needed} are needed ({why})"
+        )
+
+    def fault(self, text: str, outcomes: dict[str, str] | None = None) -> Fault:
+        """What becomes of the request where too few nodes answered: final if the others never will."""
         faults = self.of(Fault)
-        return self.fault(f"{text} ({faults[0].text})" if faults else text)
+        lasting = [fault for fault in faults if fault.final or not is_transient(fault.kind)]
+        if len(lasting) > self.nodes - self.needed:
+            text = lasting[0].text
+            return Fault(lasting[0].kind, text, maybe_applied=True, final=True, outcomes=outcomes)
+        # What broke just now says nothing of the nodes; that they could not even be asked does.
+        broke = any(fault.maybe_applied for fault in faults)
+        kind = FaultKind.UNANSWERED if broke else FaultKind.UNREACHABLE
+        return Fault(kind, text, maybe_applied=broke or len(faults) < self.nodes, outcomes=outcomes)
+
+    def held_by(self, caller: str) -> Busy | None:
+        """Who has the name, where a node said that somebody does.
+
+        Args:
+            caller: Who asks. A vote of its own that is not undone yet is nobody else's, unless a majority says so.
+        """
+        names = [busy.holder for busy in self.of(Busy)]
+        own = names.count(caller) >= self.needed
+        held = [busy for busy in self.of(Busy) if own or busy.holder != caller]
+        # As most of the nodes that said so know it.
+        return max(held, key=lambda busy: names.count(busy.holder), default=None)
+
+    def words(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Each answer in words, by the node's address."""
+        return {node: _word(o) for node, o in zip(nodes, self.outcomes, strict=True)}
+
+    def info(self, nodes: Sequence[str], validity: float, drift: float) -> QuorumInfo:
+        """What is told of a grant."""
+        said = zip(nodes, self.outcomes, strict=True)
+        votes = tuple([NodeVote(node, _word(o), isinstance(o, Granted)) for node, o in said])
+        return QuorumInfo(votes, self.needed, validity, drift)
+
+
+def _said(outcome: Outcome | Fault) -> Hashable:
+    """What an answer counts as."""
+    if isinstance(outcome, Look):
+        return outcome.holder, outcome.left_ms == NOBODY_MS
+    return Fault if isinstance(outcome, Fault) else isinstance(outcome, Granted)
 
 
 def _word(outcome: Outcome | Fault | None) -> str:
@@ -223,19 +157,69 @@ def _word(outcome: Outcome | Fault | None) -> str:
         return "granted"
     if isinstance(outcome, Busy):
         return f"held by {outcome.holder or 'another'}"
-    return "given up before" if isinstance(outcome, Dead) else "not granted"
+    return "not granted"
 
 
 def merge_inspect(looks: Sequence[Look], needed: int) -> Look:
     """What a majority of the nodes says of a name; free where no holder has a majority."""
     held = [look for look in looks if look.left_ms != NOBODY_MS]
     holders = [look.holder for look in held]
-    top = max(holders, key=holders.count) if holders else ""
-    same = [look for look in held if look.holder == top]
+    top = max(holders, key=holders.count, default="")
+    same = sorted([look for look in held if look.holder == top], key=lambda look: look.left_ms, reverse=True)
     last = max(look.last for look in looks)
     if len(same) < needed:
         return Look("", NOBODY_MS, max(look.fence for look in looks), last, looks[0].now_ms)
     # A vote that came after the decision may have a number of its own, which is nobody's fence.
     fences = [look.fence for look in same]
-    same.sort(key=lambda look: look.left_ms, reverse=True)
     return same[needed - 1]._replace(fence=max(fences, key=fences.count), last=last)
+
+
+class Question:
+    """Requests that go to all nodes together: takes their answers until each of them is decided.
+
+    Args:
+        calls: What each node is sent.
+        nodes: How many nodes there are.
+        timeout: Seconds after which who has not answered counts as failed.
+        patience: Seconds for which it is listened to while that is worth it; at least the same.
+        since: From when on its time counts; 0: from when it is sent.
+
+    Attributes:
+        votes: The answers to each request.
+        sent_at: When it was sent.
+        told: Called once all is decided.
+    """
+
+    def __init__(
+        self, calls: Sequence[Call], nodes: int, timeout: float, patience: float = 0.0, since: float = 0.0
+    ) -> None:
+        self.calls: Sequence[Call] = calls
+        self.votes: list[Votes] = [Votes(nodes) for _ in calls]
+        self.timeout: float = timeout
+        self.patience: float = max(timeout, patience)
+        self.since: float = since
+        self.sent_at: float = 0.0
+        self.told: Callable[[], object] | None = None
+        self._left = len(calls)
+
+    @property
+    def until(self) -> float:
+        """When its time is up."""
+        return (self.since or self.sent_at) + (self.patience if self.votes[0].worth_a_wait else self.timeout)
+
+    def take(self, index: int, at: int, outcome: Outcome | Fault) -> None:
+        """Count a node's answer to one of the requests."""
+        if self.votes[at].take(index, outcome):
+            self._left -= 1
+            if not self._left and self.told is not None:
+                self.told()
+
+    def over(self, now: float) -> bool:
+        """Whether all is decided; once its time is up it is, and who has not answered counts as failed."""
+        if self._left and now >= self.until:
+            text = f"no answer within {self.until - self.sent_at:.3g} s"
+            fault = Fault(FaultKind.UNANSWERED, text, maybe_applied=True)
+            for at, votes in enumerate(self.votes):
+                for index in [index for index, outcome in enumerate(votes.outcomes) if outcome is None]:
+                    self.take(index, at, fault)
+        return not self._left

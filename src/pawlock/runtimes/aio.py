@@ -85,7 +85,7 @@ class AsyncioRuntime(Routed):
         # The one on which its tasks listen, and all.
         self._mux: Mux | None = None
         self._muxes: dict[_Place, Mux] = {}
-        self._opening: dict[_Place, asyncio.Task[Mux]] = {}
+        self._opening: dict[_Place, asyncio.Task[Any]] = {}
         # Who waits for a message, by its token or channel; "": who only sleeps.
         self._waiters: dict[str, set[LocalWaiter]] = {}
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
@@ -144,7 +144,8 @@ class AsyncioRuntime(Routed):
         if opening.cancelled():
             raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled")
         self._check(self._ending)
-        return opening.result()
+        opened: Mux = opening.result()
+        return opened
 
     async def _open(self, place: _Place, timeout: float) -> Mux:
         if not self._served:

@@ -175,7 +175,7 @@ def test_a_node_that_hangs_costs_no_release_anything_once_that_is_known(own_five
         await done((await done(lock.acquire())).release())
         own_five.servers[1].pause()
         engine = client._engine if api == "threads" else next(iter(client._known_engines()))
-        node = engine.runtime._known.nodes[1]
+        node = engine.runtime._nodes[1]
         end = time.monotonic() + pace() * 10
         while node.fault is None:
             assert time.monotonic() < end, "it is known"

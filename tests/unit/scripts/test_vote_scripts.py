@@ -23,14 +23,9 @@ def grant(
     ttl: int = 30_000,
     block: int = 1,
     proposal: int = 0,
-    clock: int = 0,
-    dead: str = DEAD,
 ) -> list[object]:
-    """Ask as the primitive asks; a plain yes is what was asked for."""
-    last = proposal + max(block, 1) - 1
-    promised = proposal // 1000 + 1 + max(ttl, DAY * 23 // 24) if proposal and not clock else 0
-    reply = node.run("grant", [NAME, FENCE, dead], tok, ttl, proposal, last, promised, DAY)
-    return reply if len(reply) > 1 else ["H", proposal, ttl, 0]
+    """Ask as the primitive asks."""
+    return node.run("grant", [NAME, FENCE, DEAD], tok, proposal, ttl, block, DAY)
 
 
 def record(last: int, cur: int, kept_ms: int) -> dict[str, str]:
@@ -40,7 +35,8 @@ def record(last: int, cur: int, kept_ms: int) -> dict[str, str]:
 def used(node: Node, *, block: int = 1) -> None:
     """Have the name been granted and given back: its fence record is there."""
     grant(node, block=block)
-    assert node.run("leave", [NAME, DEAD], A, 0, 0) == ["R"]
+    assert node.run("leave", [NAME, DEAD], A, 1, 0) == ["R"]
+    node.command("DEL", DEAD)
 
 
 def test_the_first_grant_makes_the_record(node: Node) -> None:
@@ -60,11 +56,19 @@ def test_others_are_told_who_holds_it(node: Node) -> None:
     assert grant(node, B) == ["B", 500, 1, "", NOW_US]
 
 
+def test_a_grant_whose_fence_the_node_lost_is_of_no_use(node: Node) -> None:
+    grant(node)
+    node.command("DEL", FENCE)
+    assert grant(node) == ["X", NOW_US]
+
+
 def test_a_dead_token_gets_nothing_and_a_living_one_keeps_what_it_has(node: Node) -> None:
     node.command("SET", DEAD, "1", "PX", 500)
     assert grant(node) == ["X", NOW_US]
     assert NAME not in node.state()
-    node.command("SET", NAME, A, "PX", 500)
+    node.command("DEL", DEAD)
+    grant(node)
+    node.command("SET", DEAD, "1", "PX", 500)
     assert grant(node)[0] == "H"
 
 
@@ -72,13 +76,12 @@ def test_a_dead_token_gets_nothing_and_a_living_one_keeps_what_it_has(node: Node
 def test_a_proposal_is_granted_within_an_hour_of_the_clock(node: Node, *, known: bool) -> None:
     if known:
         used(node)
-    for clock in (0, 1):
-        proposal = NOW_US + HOUR_US + 2
-        assert grant(node, proposal=proposal, clock=clock)[1] == NOW_US + (1 if known else 0)
-        node.store.flush()
-        if known:
-            used(node)
-    assert grant(node, proposal=NOW_US + HOUR_US, clock=1)[1] == NOW_US + HOUR_US
+    proposal = NOW_US + HOUR_US + 2
+    assert grant(node, proposal=proposal)[1] == NOW_US + (1 if known else 0)
+    node.store.flush()
+    if known:
+        used(node)
+    assert grant(node, proposal=NOW_US + HOUR_US)[1] == NOW_US + HOUR_US
 
 
 def test_a_proposal_below_what_is_known_is_not_granted(node: Node) -> None:
@@ -86,7 +89,7 @@ def test_a_proposal_below_what_is_known_is_not_granted(node: Node) -> None:
     assert grant(node, proposal=NOW_US + 50) == ["H", NOW_US + 100, 30_000, NOW_US]
     node.store.flush()
     used(node, block=100)
-    assert grant(node, proposal=NOW_US + 99, clock=1)[1] == NOW_US + 100
+    assert grant(node, proposal=NOW_US + 99)[1] == NOW_US + 100
 
 
 def test_a_proposal_needs_no_clock_and_reserves_its_block(node: Node) -> None:
@@ -105,7 +108,8 @@ def test_a_proposal_needs_no_clock_from_the_next_fence_to_an_hour_above_it(node:
     used(node)
     node.command("HSET", FENCE, "x", NOW_MS + 2 * DAY)
     assert grant(node, proposal=NOW_US + ahead) == ["H", NOW_US + ahead, 30_000, 0]
-    assert node.run("leave", [NAME, DEAD], A, 0, 0) == ["R"]
+    assert node.run("leave", [NAME, DEAD], A, 1, 0) == ["R"]
+    node.command("DEL", DEAD)
     assert grant(node, proposal=NOW_US + ahead) != ["H", NOW_US + ahead, 30_000, 0], "no fence twice"
 
 
@@ -140,38 +144,45 @@ def test_no_block_is_a_block_of_one(node: Node, *, known: bool) -> None:
     assert fence["last"] == fence["cur"]
 
 
+def ratify(node: Node, tok: str, fence: int, block: int) -> list[object]:
+    return node.run("renew", [NAME, FENCE], tok, fence, 0, block, DAY)
+
+
+def renew(node: Node, tok: str, ttl: int) -> list[object]:
+    return node.run("renew", [NAME, FENCE], tok, 0, ttl, 0, DAY)
+
+
 def test_a_fence_is_written_back_where_the_token_holds(node: Node) -> None:
     grant(node, block=16)
     proposal = NOW_US + 5000
-    assert node.run("ratify", [NAME, FENCE], A, proposal, 16, DAY) == ["H", proposal, 30_000, NOW_US]
+    assert ratify(node, A, proposal, 16) == ["H", proposal, 30_000, NOW_US]
     assert node.state()[FENCE][1] == record(proposal + 15, proposal, NOW_MS + 1 + DAY)
     node.later(10)
-    again = ["H", proposal, 29_990, NOW_US + 10_000]
-    assert node.run("ratify", [NAME, FENCE], A, proposal - 1, 16, DAY) == again
+    assert ratify(node, A, proposal - 1, 16) == ["H", proposal - 1, 29_990, NOW_US + 10_000]
     assert node.state()[FENCE][1] == record(proposal + 15, proposal, NOW_MS + 1 + DAY)
-    assert node.run("ratify", [NAME, FENCE], B, proposal + 1, 16, DAY) == ["U", "other", NOW_US + 10_000]
+    assert ratify(node, B, proposal + 1, 16) == ["U", "other", NOW_US + 10_000]
     node.command("DEL", NAME)
-    assert node.run("ratify", [NAME, FENCE], A, proposal + 1, 16, DAY) == ["U", "none", NOW_US + 10_000]
+    assert ratify(node, A, proposal + 1, 16) == ["U", "none", NOW_US + 10_000]
     assert node.state()[FENCE][1]["last"] == f"{proposal + 15}"
 
 
 def test_a_record_that_was_lost_is_written_back_for_as_long_as_the_lease(node: Node) -> None:
     node.command("SET", NAME, A, "PX", 2 * DAY)
-    assert node.run("ratify", [NAME, FENCE], A, 77, 1, DAY)[1] == 77
+    assert ratify(node, A, 77, 1)[1] == 77
     assert node.state()[FENCE] == (2 * DAY, record(77, 77, NOW_MS + DAY))
 
 
 def test_a_renewal_raises_and_never_takes(node: Node) -> None:
     grant(node)
     node.later(20_000)
-    assert node.run("renew", [NAME, FENCE], A, 30_000, DAY) == ["H", 0, 30_000, NOW_US + 20_000_000]
-    assert node.run("renew", [NAME, FENCE], A, 5_000, DAY) == ["H", 0, 30_000, NOW_US + 20_000_000]
-    assert node.run("renew", [NAME, FENCE], B, 60_000, DAY)[:2] == ["U", "other"]
+    assert renew(node, A, 30_000) == ["H", 0, 30_000, NOW_US + 20_000_000]
+    assert renew(node, A, 5_000) == ["H", 0, 30_000, NOW_US + 20_000_000]
+    assert renew(node, B, 60_000)[:2] == ["U", "other"]
     assert node.state()[NAME] == (30_000, A)
     node.command("SET", NAME, "foreign")
-    assert node.run("renew", [NAME, FENCE], A, 30_000, DAY)[:2] == ["U", "foreign"]
+    assert renew(node, A, 30_000)[:2] == ["U", "foreign"]
     node.command("DEL", NAME)
-    assert node.run("renew", [NAME, FENCE], A, 30_000, DAY)[:2] == ["U", "none"]
+    assert renew(node, A, 30_000)[:2] == ["U", "none"]
     assert NAME not in node.state()
 
 
@@ -182,7 +193,7 @@ def test_a_release_takes_its_own_and_bars_what_comes_late(node: Node) -> None:
     assert node.run("leave", [NAME, DEAD], A, 900, 400) == ["R"]
     assert (node.state()[NAME], node.state()[DEAD]) == ((400, "closed@min_hold"), (900, "1"))
     node.command("DEL", NAME)
-    assert node.run("leave", [NAME, DEAD], A, 0, 0) == ["A", "none"]
+    assert node.run("leave", [NAME, DEAD], A, 1, 0) == ["A", "none"]
     node.command("SET", NAME, "foreign")
-    assert node.run("leave", [NAME, DEAD], A, 0, 400) == ["A", "foreign"]
+    assert node.run("leave", [NAME, DEAD], A, 1, 400) == ["A", "foreign"]
     assert node.state()[NAME] == (-1, "foreign")

@@ -27,7 +27,7 @@ EITHER = {
 REFUSED = frozenset(
     {
         "election/acquire", "mutex/acquire", "once/begin",
-        "permits/acquire", "permits/limit", "redlock/grant", "redlock/ratify",
+        "permits/acquire", "permits/limit", "redlock/grant",
         "namespace/waits", "store/hold", "store/once", "store/open",
     }
 )  # fmt: skip

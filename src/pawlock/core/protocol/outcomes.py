@@ -20,7 +20,6 @@ __all__ = [
     "Absent",
     "AllRenewed",
     "Arrived",
-    "AsAsked",
     "Busy",
     "Dead",
     "Disagreed",
@@ -84,10 +83,6 @@ class Granted(NamedTuple):
     def quorum(self) -> Callable[[], QuorumInfo] | None:
         """How several servers granted it; None: there is one."""
         return None
-
-
-class AsAsked(NamedTuple):
-    """One of several masters granted exactly what it was asked for."""
 
 
 class Queued(NamedTuple):
