@@ -42,8 +42,18 @@ def masters(nodes: Sequence[Endpoint]) -> Masters:
     Raises:
         ConfigurationError: There is none, or one of them stands there twice.
     """
-    _check(nodes)
-    return Masters(tuple(nodes), ", ".join(node.shown for node in nodes))
+    if not nodes:
+        raise ConfigurationError("the list of masters is empty: pass three or five independent ones")
+    if {"redis", "rediss"} <= {node.scheme for node in nodes}:
+        raise ConfigurationError(
+            "some masters use TLS and some do not, which would send tokens unencrypted: "
+            "use rediss:// for all masters, or redis:// for all"
+        )
+    shown = [node.shown for node in nodes]
+    for one in shown:
+        if shown.count(one) > 1:
+            raise ConfigurationError(f"{one} is listed twice: list each server once")
+    return Masters(tuple(nodes), ", ".join(shown))
 
 
 def quorum_warning(count: int) -> str | None:
@@ -60,18 +70,3 @@ def quorum_warning(count: int) -> str | None:
             f"use {count - 1} or {count + 1}"
         )
     return None
-
-
-def _check(endpoints: Sequence[Endpoint]) -> None:
-    if not endpoints:
-        raise ConfigurationError("the list of masters is empty: pass three or five independent ones")
-    if {"redis", "rediss"} <= {endpoint.scheme for endpoint in endpoints}:
-        raise ConfigurationError(
-            "some masters use TLS and some do not, which would send tokens unencrypted: "
-            "use rediss:// for all masters, or redis:// for all"
-        )
-    seen: set[str] = set()
-    for endpoint in endpoints:
-        if endpoint.shown in seen:
-            raise ConfigurationError(f"{endpoint.shown} is listed twice: list each server once")
-        seen.add(endpoint.shown)
