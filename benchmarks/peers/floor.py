@@ -48,7 +48,7 @@ def _calls(name: str) -> tuple[bytes, Call, Call]:
     token = f"{secrets.token_hex(12)}@benchmark:123456/MainThread"
     mutex = Mutex("lock", name, f"pawlock:{name}")
     channel = f"pawlock:wake:{token[:16]}"
-    take = mutex.acquire(token, 30_000, 3000, wait=True, block=17, channel=channel, max_waiters=10_000)
+    take = mutex.acquire(token, 30_000, 3000, wait=True, block=17, channel=channel, max_queue=10_000)
     return token.encode(), take, mutex.leave(token, 0, 0)
 
 

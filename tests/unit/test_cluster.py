@@ -48,7 +48,7 @@ def test_all_keys_of_a_name_are_in_the_slot_of_its_first() -> None:
             key = key_of(namespace, name)
             mutex = Mutex("lock", name, key)
             calls = [
-                mutex.acquire("t", 1, 1, wait=True, block=1, channel="c", max_waiters=1),
+                mutex.acquire("t", 1, 1, wait=True, block=1, channel="c", max_queue=1),
                 mutex.renew("t", 1, 1, ""),
                 mutex.leave("t", 0, 0),
                 mutex.inspect(0),

@@ -112,7 +112,7 @@ class Relay:
 
 
 LOCK = Mutex("lock", "x", "pawlock:x")
-CALL = LOCK.acquire("t@x", 5000, 5000, wait=False, block=1, channel="-", max_waiters=10)
+CALL = LOCK.acquire("t@x", 5000, 5000, wait=False, block=1, channel="-", max_queue=10)
 
 
 def endpoint_of(relay: Relay) -> Endpoint:

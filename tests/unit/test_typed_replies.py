@@ -90,7 +90,7 @@ def test_every_outcome_is_immutable_and_named() -> None:
 
 
 def test_a_script_answers_in_words() -> None:
-    call = MUTEX.acquire("t@h", 1, 1, wait=True, block=1, channel="-", max_waiters=1)
+    call = MUTEX.acquire("t@h", 1, 1, wait=True, block=1, channel="-", max_queue=1)
     assert call.answer([b"H", b"1", 7, 30_000, 5]) == Granted(7, 30_000, 5)
     assert call.answer([b"Q", b"1", 2, 300, 400, 5, 1]) == Queued(2, 300, 400, foreign=True)
     assert call.answer([b"X", b"1"]) == Dead()

@@ -280,7 +280,7 @@ class Masters(MastersRuntime[Any]):
 
     def acquire(self) -> Any:
         mutex = RedlockMutex("lock", "n", "n", RedlockOptions())
-        vote = mutex.acquire("t@h:1/me", 30_000, 3_000, wait=True, block=1, channel="-", max_waiters=1)
+        vote = mutex.acquire("t@h:1/me", 30_000, 3_000, wait=True, block=1, channel="-", max_queue=1)
         return run(self.call(vote, 1.0))
 
 

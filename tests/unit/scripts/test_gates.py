@@ -22,7 +22,7 @@ A, B = "a" * 24 + "@host:1/a", "b" * 24 + "@host:1/b"
 LATCH = Latch("n", "n", 2, 60_000, 3000, 60_000, 10)
 BARRIER = Barrier("n", "n", 2, 3000)
 BALLOT = Ballot("n", "n", 10)
-WAIT: dict[str, Any] = {"wait": True, "block": 1, "channel": "ch", "max_waiters": 10}
+WAIT: dict[str, Any] = {"wait": True, "block": 1, "channel": "ch", "max_queue": 10}
 
 # Of each script: a call, and the calls before it that make it write.
 CALLS = {

@@ -209,7 +209,7 @@ async def _work(cluster: Cluster, router: SimRouter, who: str) -> None:
     for number in range(8):
         name, token = random.choice(NAMES), f"{number}@{who}"
         mutex = Mutex("lock", name, f"sim:{name}")
-        take = mutex.acquire(token, 60_000, 3_000, wait=False, block=1, channel="-", max_waiters=10)
+        take = mutex.acquire(token, 60_000, 3_000, wait=False, block=1, channel="-", max_queue=10)
         while not isinstance(granted := await _insist(cluster, partial(router.call, take)), Granted):
             await cluster.rest(0.1)
         assert name not in cluster.holders, f"{token} and {cluster.holders[name]} hold {name}"

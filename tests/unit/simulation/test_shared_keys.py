@@ -13,7 +13,7 @@ from tests.simulator.world import World
 
 def acquire(token: str) -> Call:
     mutex = KeyMutex("lock", Key.redisson("k"))
-    return mutex.acquire(token, 5000, 3000, wait=True, block=4, channel="c", max_waiters=9)
+    return mutex.acquire(token, 5000, 3000, wait=True, block=4, channel="c", max_queue=9)
 
 
 def node_with(change: Edit | None, *commands: tuple[bytes, ...]) -> Node:

@@ -69,7 +69,7 @@ def described(key: dict[str, str], base: str) -> str:
     return helper_key(base, suffix) if suffix else base
 
 
-WAIT: dict[str, Any] = {"wait": True, "block": 1, "channel": "c", "max_waiters": 9}
+WAIT: dict[str, Any] = {"wait": True, "block": 1, "channel": "c", "max_queue": 9}
 MUTEX, PERMITS = Mutex("lock", "n", K), Permits("semaphore", "n", K, "permits", "1", 3)
 NAMESPACE = NamespaceKeys("pawlock")
 SENT: dict[str, Callable[[], Call]] = {

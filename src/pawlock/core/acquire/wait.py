@@ -193,7 +193,7 @@ def _next_call(plan: Plan, attempt: Attempt, waiter: Waiter) -> Request:
         return plan.primitive.renew(waiter.token, options.ttl_ms, options.ticket_ms, attempt.channel)
     return plan.primitive.acquire(
         waiter.token, options.ttl_ms, options.ticket_ms,
-        wait=attempt.wait, block=options.block, channel=attempt.channel, max_waiters=options.max_waiters,
+        wait=attempt.wait, block=options.block, channel=attempt.channel, max_queue=options.max_waiters,
     )  # fmt: skip
 
 

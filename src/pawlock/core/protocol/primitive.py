@@ -24,15 +24,7 @@ class Primitive(Protocol):
     """Its key on the server."""
 
     def acquire(
-        self,
-        token: str,
-        ttl_ms: int,
-        ticket_ms: int,
-        *,
-        wait: bool,
-        block: int,
-        channel: str,
-        max_waiters: int,
+        self, token: str, ttl_ms: int, ticket_ms: int, *, wait: bool, block: int, channel: str, max_queue: int
     ) -> Request:
         """Take the name, or queue for it: ``Granted``, ``Queued``, ``Busy``, ``Full``, ``Dead``, or what it refuses."""
         ...

@@ -1,5 +1,7 @@
 """The mutex of a key that is shared with other programs. Nobody queues for it: who waits polls, as they do."""
 
+# ruff: noqa: ARG002 - nobody queues for it, nor is anybody handed it
+
 from __future__ import annotations
 
 from functools import cache
@@ -82,17 +84,9 @@ class KeyMutex(Mutex):
         self._parting = b"\r\n" + pack(other) + self._more + pack(*words)
 
     def acquire(
-        self,
-        token: str,
-        ttl_ms: int,
-        ticket_ms: int,
-        *,
-        wait: bool,  # noqa: ARG002 - nobody queues
-        block: int,
-        channel: str,  # noqa: ARG002 - nor is anybody handed it
-        max_waiters: int,
+        self, token: str, ttl_ms: int, ticket_ms: int, *, wait: bool, block: int, channel: str, max_queue: int
     ) -> Call:
         """Take the name if it is free."""
         return super().acquire(
-            token, ttl_ms, ticket_ms, wait=False, block=block, channel="", max_waiters=max_waiters
+            token, ttl_ms, ticket_ms, wait=False, block=block, channel="", max_queue=max_queue
         )

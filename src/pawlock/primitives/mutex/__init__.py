@@ -73,15 +73,7 @@ class Mutex(Named):
         self._no_tomb = packed(0, 0, fence_ms)
 
     def acquire(
-        self,
-        token: str,
-        ttl_ms: int,
-        ticket_ms: int,
-        *,
-        wait: bool,
-        block: int,
-        channel: str,
-        max_waiters: int,
+        self, token: str, ttl_ms: int, ticket_ms: int, *, wait: bool, block: int, channel: str, max_queue: int
     ) -> Call:
         """Take the name, or queue for it; see ``acquire.lua``."""
         word = token.encode()
@@ -89,7 +81,7 @@ class Mutex(Named):
         dead = self._dead
         body = b"".join((
             self._keys, SIZES[len(dead) + size], dead, word, self._after, SIZES[size], word, b"\r\n",
-            packed(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters, self.fence_ms),
+            packed(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_queue, self.fence_ms),
         ))  # fmt: skip
         return make_call((self._ACQUIRE, body))
 

@@ -1,5 +1,7 @@
 """Permits: ``semaphore``, and both sides of an ``rwlock``. Each acquisition has a lease of its own."""
 
+# ruff: noqa: ARG002 - each permit has one fence, and its lease stays in its process
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
@@ -99,21 +101,13 @@ class Permits(Named):
         return Permits(kind, self.name, self._base, self.stem, mode, self.permits, self.fence_ms)
 
     def acquire(
-        self,
-        token: str,
-        ttl_ms: int,
-        ticket_ms: int,
-        *,
-        wait: bool,
-        block: int,  # noqa: ARG002  (each permit has one fence)
-        channel: str,
-        max_waiters: int,
+        self, token: str, ttl_ms: int, ticket_ms: int, *, wait: bool, block: int, channel: str, max_queue: int
     ) -> Call:
         """Take permits, or queue for them; see ``acquire.lua``."""
-        how = packed(1 if wait else 0, channel, max_waiters, self.fence_ms)
+        how = packed(1 if wait else 0, channel, max_queue, self.fence_ms)
         return self._marked(_ACQUIRE, token.encode(), self._mode(ttl_ms, ticket_ms) + how)
 
-    def adopt(self, old: str, token: str, ttl_ms: int) -> NoReturn:  # noqa: ARG002
+    def adopt(self, old: str, token: str, ttl_ms: int) -> NoReturn:
         """Not offered: see ``transferable``."""
         raise NotSupported(f"adopt {self.name!r}: a {self.kind} lease stays in its process", name=self.name)
 
