@@ -18,7 +18,7 @@ from pawlock.runtimes.threads import ThreadRuntime
 __all__ = ["AsyncClientLifecycle"]
 
 _ENDED_WITHIN = 0.25
-"""Seconds that a close gives the background thread to end, before a question that is under way is broken off."""
+"""Seconds that a close gives what goes on when the loop ends, and the background thread with a question under way."""
 
 
 class AsyncClientLifecycle(BaseClient):
@@ -93,6 +93,10 @@ async def _close_engine(engine: Engine, patience: float) -> None:
     runtime, background = cast("AsyncioRuntime", engine.runtime), cast("ThreadRuntime", engine.background)
     try:
         await close(engine, runtime.interrupt_waiters, patience)
+    except asyncio.CancelledError:
+        # The loop ends meanwhile: what was lost a moment ago is still to be free.
+        await close(engine, runtime.interrupt_waiters, _ENDED_WITHIN)
+        raise
     finally:
         # Also when the loop ends meanwhile and cancels this: no connection must stay behind.
         background.abandon()
