@@ -75,10 +75,8 @@ def note_failure(engine: Engine, fault: Fault, sent_at: float, until: float | No
     now = engine.runtime.now()
     broke = fault.kind is FaultKind.UNANSWERED and now - sent_at < NO_SIGN_WITHIN
     impatient = until is not None and until - sent_at < NO_SIGN_WITHIN
-    if broke or impatient:
-        # That says nothing about the server.
-        return now
-    return engine.health.failed(sent_at, now)
+    # Else it says nothing about the server.
+    return now if broke or impatient else engine.health.failed(sent_at, now)
 
 
 def pause_after(

@@ -24,19 +24,15 @@ log: logging.Logger = logging.getLogger("pawlock.preflight")
 
 async def look(engine: Engine, most: float) -> None:
     """Warn of what breaks a guarantee on the server of this client, in at most ``most`` seconds."""
-    probe = engine.health.probe
-    if probe is None:
+    if engine.health.probe is None:
         return
-    outcome = (await engine.background.call_many([probe()], min(most, _PATIENCE)))[0]
-    if isinstance(outcome, Fault):
-        return
-    for finding in check_server(facts_of_info(fields_of(outcome.info))):
-        if finding.severity is not Severity.ERROR:
-            continue
-        engine.runtime.run_in_owner(partial(
-            log.warning, "%s: %s; fix: %s", finding.check, finding.text, finding.fix,
-            extra={"pawlock_check": finding.check, "pawlock_promise": finding.promise},
-        ))  # fmt: skip
+    (outcome,) = await engine.background.call_many([engine.health.probe()], min(most, _PATIENCE))
+    info = "" if isinstance(outcome, Fault) else outcome.info
+    for finding in check_server(facts_of_info(fields_of(info))) if info else ():
+        if finding.severity is Severity.ERROR:
+            more = {"pawlock_check": finding.check, "pawlock_promise": finding.promise}
+            said = "%s: %s; fix: %s", finding.check, finding.text, finding.fix
+            engine.runtime.run_in_owner(partial(log.warning, *said, extra=more))
 
 
 async def must_remember(engine: Engine, primitive: Primitive, since: float) -> None:
@@ -53,8 +49,8 @@ async def must_remember(engine: Engine, primitive: Primitive, since: float) -> N
     if engine.health.probe is None:
         return
     # Of a cluster it is the node of this key that counts.
-    probe = engine.health.probe
-    (outcome,) = await engine.runtime.call_many([probe(key=primitive.key)], _PATIENCE)
+    probe = engine.health.probe(key=primitive.key)
+    (outcome,) = await engine.runtime.call_many([probe], _PATIENCE)
     info = "" if isinstance(outcome, Fault) else outcome.info
     # It counts whole seconds, from the whole second in which it started.
     uptime = number_of(fields_of(info).get("uptime_in_seconds"))

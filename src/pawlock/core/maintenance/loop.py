@@ -42,7 +42,10 @@ async def _serve(engine: Engine) -> None:
         forget_finalised(engine)
         await renew_due(engine, background.now())
         await send_due(engine, background.now())
-        await _check_server(engine, background.now())
+        if engine.health.look_at <= background.now():
+            # Once, some time after the first lease: whether the server's settings break a promise.
+            engine.health.look_at, engine.health.looked = inf, True
+            await look(engine, engine.leases.schedule.spare(background.now()))
         until = inf
         if watcher is not None:
             await watcher.ask(engine, background.now())
@@ -51,22 +54,10 @@ async def _serve(engine: Engine) -> None:
         now = background.now()
         if outbox.abandoned or outbox.levels:
             until = now
-        until = min(
-            until,
-            engine.health.look_at,
-            min((entry.due for entry in tuple(outbox.entries)), default=inf),
-            engine.leases.schedule.sleep_until(now),
-        )
+        dues = [entry.due for entry in tuple(outbox.entries)]
+        until = min(until, engine.health.look_at, engine.leases.schedule.sleep_until(now), *dues)
         # What is due already is served next: then it does not sleep.
         if not await background.idle(None if until == inf else min(until, background.now() + _LOOK_AGAIN)):
             # Where the close was broken off, for instance by the end of its loop, there is something left.
             await send_due(engine, background.now())
             return
-
-
-async def _check_server(engine: Engine, now: float) -> None:
-    """Look once, some time after the first lease, whether the server's settings break a promise."""
-    health = engine.health
-    if health.look_at <= now:
-        health.look_at, health.looked = inf, True
-        await look(engine, engine.leases.schedule.spare(now))

@@ -62,7 +62,6 @@ OnUnavailable = Literal["raise", "local", "open"]
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
 FENCE_MS = 3_600_000
-_LEAST_DEADLOCK_AFTER = 0.02
 
 
 def seconds(value: object, what: str) -> float:
@@ -127,10 +126,8 @@ def check_deadlock_after(value: object) -> float:
     if value is None:
         return 0.0
     after = _positive(value, "deadlock_after", zero=False)
-    if after < _LEAST_DEADLOCK_AFTER:
-        raise ConfigurationError(
-            f"deadlock_after must be at least {_LEAST_DEADLOCK_AFTER} s, or None for never, got {after:g}"
-        )
+    if after < 0.02:
+        raise ConfigurationError(f"deadlock_after must be at least 0.02 s, or None for never, got {after:g}")
     return after
 
 
@@ -165,9 +162,8 @@ def check_callback(
     if not may_be_async and (
         inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004
     ):
-        raise ConfigurationError(
-            f"{what} is a coroutine function, and this client is sync: pass a plain function"
-        )
+        text = "is a coroutine function, and this client is sync: pass a plain function"
+        raise ConfigurationError(f"{what} {text}")
     return value
 
 
