@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from pawlock.core.lease.record import HeldLease
 from pawlock.errors import DeadlockDetected
 from pawlock.model import LeaseState
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pawlock.core.keep.engine import Engine
-    from pawlock.core.lease.record import HeldLease
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.state.plan import Plan
     from pawlock.core.state.records import Attempt, ServerLease
@@ -29,7 +29,7 @@ def taken_again(engine: Engine, plan: Plan, mine: ServerLease, attempt: Attempt)
     """What an owner that holds it already gets: its lease once more, or nothing."""
     name = plan.primitive.name
     lease = mine.lease() if mine.lease is not None else None
-    if lease is None:
+    if not isinstance(lease, HeldLease):
         # Dropped without release, so it belongs to nobody. Its ttl or the maintenance ends it, so a caller may wait.
         return None
     if not mine.live or mine.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):

@@ -15,14 +15,13 @@ from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Background, Runtime
 from pawlock.core.protocol.validity import valid_until
 from pawlock.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
-from pawlock.core.state.records import ServerLease, Waiter
+from pawlock.core.state.records import LeaseRecord, ServerLease, Waiter
 from pawlock.core.state.reports import Health, Reports
 from pawlock.core.state.schedule import Schedule
 from pawlock.errors import BackendUnavailable, ClientClosed
 from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
-    from pawlock.core.lease.record import HeldLease
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.state.local_queue import LocalQueue
     from pawlock.core.state.records import Attempt
@@ -219,7 +218,7 @@ class Engine:
         if not woken and self.drop(hold, who):
             self.leave_in_background(hold)
 
-    def finish_release(self, lease: HeldLease) -> None:
+    def finish_release(self, lease: LeaseRecord) -> None:
         """Go on in the background with a release that was cancelled or interrupted; safe to repeat."""
         hold = lease.server_lease
         self.forget_holder(hold, lease.who)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
-from pawlock.core.state.records import ServerLease
+from pawlock.core.state.records import LeaseRecord, ServerLease
 from pawlock.errors import LeaseLost, NotHeld
 from pawlock.model import LeaseState, LossReason
 
@@ -63,7 +63,7 @@ class Losable(Protocol):
         ...
 
 
-class HeldLease:
+class HeldLease(LeaseRecord):
     """A grant that its owner may rely on until ``valid_until``.
 
     Args:
@@ -72,43 +72,22 @@ class HeldLease:
         who: The thread or task that it is granted to.
 
     Attributes:
-        server_lease: What it holds on the server; others may have held that before.
-        number: Which of the server lease's owners it is.
-        fence: Its fencing token.
-        who: The thread or task that it was granted to.
-        levels: How many times it is held by re-entry.
-        released: True once its owner, or the end of the client, is done with it.
-        lost: True if it was found lost when it was released.
-        parked: Who sleeps until it ends; None while nobody ever did.
         block: The ``with`` block that ends it; None without one.
         client: Its client, so that what that does at its end is done for the lease too.
     """
 
-    # As attributes of the class, so that a short hold sets only what differs.
-    number: int = 0
-    levels: int = 1
-    released: bool = False
-    lost: bool = False
-    parked: list[Parker] | None = None
     block: ref[Any] | None = None
     shown_as: ref[Any] | None = None
-    server_lease: ServerLease
-    fence: int
 
     def __init__(self, engine: Engine, server_lease: ServerLease | None, who: object) -> None:
         self.client: object = engine.client()
         self.engine: Engine = engine
-        self.who: object = who
+        self.who = who
         if server_lease is None:
             self.released = True
         else:
             self.server_lease, self.fence = server_lease, server_lease.fence
             server_lease.lease = ref(self)
-
-    def wake(self) -> None:
-        """Wake those that sleep until the lease ends."""
-        for parker in tuple(self.parked or ()):
-            parker.unpark()
 
     @property
     def name(self) -> str:

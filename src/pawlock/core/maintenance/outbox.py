@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.backoff import full_jitter
 from pawlock.core.protocol.faults import is_transient
 from pawlock.core.protocol.runtime import Fault, FaultKind
@@ -53,7 +54,9 @@ def forget_finalised(engine: Engine) -> None:
     """End what finalisers appended to the outbox: where the others wait who go on then."""
     outbox, run_in_owner = engine.outbox, engine.runtime.run_in_owner
     while outbox.levels:
-        run_in_owner(partial(abandon, outbox.levels.popleft()))
+        lease = outbox.levels.popleft()
+        if isinstance(lease, HeldLease):
+            run_in_owner(partial(abandon, lease))
     while outbox.abandoned:
         run_in_owner(partial(_forget, engine, outbox.abandoned.popleft()))
 

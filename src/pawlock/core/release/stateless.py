@@ -100,7 +100,8 @@ def _lease_here(engine: Engine, plan: Plan, token: str) -> HeldLease | None:
     # A list in one step: other threads acquire meanwhile.
     for (_, key), server_lease in list(engine.leases.held.items()):
         if key == plan.primitive.key and server_lease.token == token and server_lease.lease is not None:
-            return server_lease.lease()
+            lease = server_lease.lease()
+            return lease if isinstance(lease, HeldLease) else None
     return None
 
 

@@ -10,10 +10,9 @@ from pawlock.core.protocol.carrier import Request
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from pawlock.core.lease.record import HeldLease
     from pawlock.core.protocol.primitive import Primitive
     from pawlock.core.state.local_queue import LocalQueue
-    from pawlock.core.state.records import Attempt, ServerLease
+    from pawlock.core.state.records import Attempt, LeaseRecord, ServerLease
     from pawlock.core.state.schedule import Schedule
 
 __all__ = ["Activity", "Leases", "Outbox", "OutboxEntry", "Queues"]
@@ -68,7 +67,7 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self.levels: deque[HeldLease] = deque()
+        self.levels: deque[LeaseRecord] = deque()
         self.entries: dict[OutboxEntry, None] = {}
         self.abandoned: deque[ServerLease] = deque()
 

@@ -27,20 +27,50 @@ from pawlock.model import LeaseState, LossReason, QuorumInfo
 if TYPE_CHECKING:
     from collections import OrderedDict
 
-    from pawlock.core.lease.record import HeldLease
     from pawlock.core.protocol.options import LockOptions, Rhythm
     from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.runtime import StopSignal
+    from pawlock.core.protocol.runtime import Parker, StopSignal
     from pawlock.core.state.local_queue import LocalQueue
 
 __all__ = [
     "Attempt",
+    "LeaseRecord",
     "Retry",
     "ServerLease",
     "Waiter",
     "WaiterState",
     "loss_from",
 ]
+
+
+class LeaseRecord:
+    """What a client knows of a lease that a user holds; ``lease.record.HeldLease`` has the steps that change it.
+
+    Attributes:
+        server_lease: What it holds on the server; others may have held that before.
+        number: Which of the server lease's owners it is.
+        fence: Its fencing token.
+        who: The thread or task that it was granted to.
+        levels: How many times it is held by re-entry.
+        released: True once its owner, or the end of the client, is done with it.
+        lost: True if it was found lost when it was released.
+        parked: Who sleeps until it ends; None while nobody ever did.
+    """
+
+    # As attributes of the class, so that a short hold sets only what differs.
+    number: int = 0
+    levels: int = 1
+    released: bool = False
+    lost: bool = False
+    parked: list[Parker] | None = None
+    server_lease: ServerLease
+    fence: int
+    who: object
+
+    def wake(self) -> None:
+        """Wake those that sleep until the lease ends."""
+        for parker in tuple(self.parked or ()):
+            parker.unpark()
 
 
 class ServerLease:
@@ -89,7 +119,7 @@ class ServerLease:
     unsure: tuple[type[PawlockError], str] = (BackendUnavailable, "")
     failures: int = 0
     who: object = None
-    lease: ref[HeldLease] | None = None
+    lease: ref[LeaseRecord] | None = None
     user: object = None
     watchers: list[Callable[[], object]] | None = None
     shown: bool = False
