@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from pawlock.core.observe.inspect import MOST_LISTED, read_info
 from pawlock.core.observe.inspect import inspect as info_of
@@ -275,9 +275,9 @@ async def audit(engine: Engine, options: LockOptions, limit: int) -> list[AuditE
     for line in lines.texts:
         at_ms, key, data = line.split(" ", 2)
         number = key.partition(":")[0]
-        entry = json.loads(data)
+        entry: dict[str, Any] = {"holder": "", "fence": None, **json.loads(data), "at": int(at_ms) / 1000}
         if entry["outcome"] == "asked":
             entry["outcome"] = "unknown"
         if number not in entries:
-            entries[number] = AuditEntry(**{"holder": "", "fence": None, **entry, "at": int(at_ms) / 1000})
+            entries[number] = AuditEntry(**entry)
     return list(entries.values())[:limit]
