@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.topology.cluster import Address
@@ -158,6 +159,11 @@ class RoutedSimRuntime(SimRuntime):
     async def call(self, call: Call, timeout: float) -> Outcome:  # type: ignore[override]
         """See ``Runtime``."""
         return await self._router.call(call, timeout)
+
+    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
+        """Run one script on one node."""
+        (answer,) = await self._ask_many(await self.link_to(address, timeout), [call], timeout)
+        return or_raise(answer)
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""

@@ -262,6 +262,10 @@ class AsyncioRuntime(Routed):
             mux.close(Fault(FaultKind.UNANSWERED, f"the master moved to {shown}", maybe_applied=True))
         return bool(stale)
 
+    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
+        """See ``Nodes``."""
+        return or_raise(await (await self._mux_to(address, timeout)).ask(call, timeout))
+
     async def send_groups(
         self, groups: Mapping[Address, Sequence[Call]], replicas: int, timeout: float
     ) -> dict[Address, list[Acknowledged]]:

@@ -77,8 +77,7 @@ class Routed:
         host = _UNSAFE.sub("_", socket.gethostname())[:64] or "unknown"
         self._whose: str = f"@{host}:{os.getpid()}/"
 
-    @staticmethod
-    def _check(over: bool) -> None:  # noqa: FBT001 - what is checked
+    def _check(self, over: bool) -> None:  # noqa: FBT001 - what is checked
         if over:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
 

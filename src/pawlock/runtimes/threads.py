@@ -259,6 +259,10 @@ class ThreadRuntime(Routed):
             link.interrupt()
         return bool(stale)
 
+    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
+        """See ``Nodes``."""
+        return self._link_to(address, timeout).ask(call, timeout)
+
     async def send_groups(
         self, groups: Mapping[Address, Sequence[Call]], replicas: int, timeout: float
     ) -> dict[Address, list[Acknowledged]]:

@@ -50,9 +50,7 @@ class Credentials:
             return
         provider: object = self.provider
         if inspect.isclass(provider) or not callable(getattr(provider, "get_credentials", None)):
-            raise ConfigurationError(
-                "credential_provider must have a method get_credentials(), like redis.CredentialProvider"
-            )
+            raise ConfigurationError("credential_provider must have a method get_credentials()")
         if self.username is not None or self.password is not None:
             raise ConfigurationError("pass credential_provider, or username and password, not both")
 
@@ -83,7 +81,6 @@ class Credentials:
             {"username", "password"} & set(had) & (set(given) if self.provider is not None else set(added))
         )
         if clash:
-            raise ConfigurationError(
-                f"{' and '.join(sorted(clash))} given both in the URL and as arguments: use one of them"
-            )
+            named = " and ".join(sorted(clash))
+            raise ConfigurationError(f"{named} given both in the URL and as arguments: use one of them")
         return replace(endpoint, settings={**had, **added})

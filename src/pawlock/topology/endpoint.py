@@ -45,11 +45,6 @@ class Endpoint:
     mode: str = "standalone"
     fixed: bool = True
 
-    @property
-    def where(self) -> str:
-        """Host and port, as they may be printed."""
-        return self.shown.split("/")[2]
-
     def at(self, host: str, port: int) -> Endpoint:
         """Another node that is reached in the same way."""
         shown_host = f"[{host}]" if ":" in host else host
@@ -76,9 +71,10 @@ class Sentinels:
     @classmethod
     def of(cls, service: str, sentinels: Sequence[Endpoint], model: Endpoint) -> Sentinels:
         """Sentinels, and the service whose master is reached like the model."""
-        nodes = tuple(replace(node, shown=f"sentinel {node.where}", mode="sentinel") for node in sentinels)
-        listed = ",".join(node.where for node in sentinels)
-        shown = f"{model.scheme}+sentinel://{listed}/{service}?db={model.settings.get('db', 0)}"
+        places = [node.shown.split("/")[2] for node in sentinels]
+        pairs = zip(sentinels, places, strict=True)
+        nodes = tuple(replace(one, shown=f"sentinel {at}", mode="sentinel") for one, at in pairs)
+        shown = f"{model.scheme}+sentinel://{','.join(places)}/{service}?db={model.settings.get('db', 0)}"
         return cls(service, nodes, replace(model, shown=shown, fixed=False), shown)
 
 
@@ -99,7 +95,8 @@ class ClusterNodes:
         """Nodes that are reached like the model."""
         model = replace(model, mode="cluster", fixed=False)
         nodes = tuple(model.at(*address) for address in addresses)
-        return cls(nodes, f"{model.scheme}+cluster://{','.join(node.where for node in nodes)}")
+        listed = ",".join(node.shown.split("/")[2] for node in nodes)
+        return cls(nodes, f"{model.scheme}+cluster://{listed}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,7 @@ def place_of(url: str, credentials: Credentials) -> Place:
     """
     place = PLACES.get(url)
     if place is None:
-        raise ConfigurationError(
-            f"{url!r:.60} is not a server in this process: create one with pawlock.testing.Sim and use its url"
-        )
+        raise ConfigurationError(f"{url!r:.60} is not a server in this process: create a pawlock.testing.Sim")
     if credentials:
         raise ConfigurationError("a server in memory takes no credentials: remove them")
     return place

@@ -52,8 +52,7 @@ def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters:
         return _unix(parts, settings)
     listed = parts.netloc.rpartition("@")[2]
     if "," in listed:
-        several = "redis+sentinel://, redis+cluster:// or redlock://"
-        raise ConfigurationError(f"the URL of {scheme}:// has several hosts: use {several}")
+        raise ConfigurationError("the URL has several hosts: use redis+sentinel:// or redis+cluster://")
     if path := parts.path.strip("/"):
         settings["db"] = _db(path)
     return Endpoint(scheme, "", settings).at(*_address(listed, "localhost", _PORT))
@@ -145,7 +144,7 @@ def _address(text: str, default_host: str, default_port: int) -> tuple[str, int]
 def _db(text: str) -> int:
     if "@" in text:
         raise ConfigurationError(
-            "the URL has an '@' after its host: percent-encode '/', '?', '#' and '@' in the password (%2F %3F %23 %40)"
+            "the URL has an '@' after its host: percent-encode the password (%2F %3F %23 %40)"
         )
     if not text.isascii() or not text.isdigit():
         raise ConfigurationError(

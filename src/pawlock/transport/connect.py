@@ -116,7 +116,7 @@ def login_of(endpoint: Endpoint) -> tuple[str, ...]:
     try:
         return tuple(settings["credential_provider"].get_credentials())
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-        raise _provider_failed(endpoint, error) from None
+        raise _provider_failed(endpoint.shown, error) from None
 
 
 async def login_of_task(endpoint: Endpoint) -> tuple[str, ...]:
@@ -129,13 +129,12 @@ async def login_of_task(endpoint: Endpoint) -> tuple[str, ...]:
     try:
         return tuple(await ask())
     except Exception as error:  # noqa: BLE001 - as above
-        raise _provider_failed(endpoint, error) from None
+        raise _provider_failed(endpoint.shown, error) from None
 
 
-def _provider_failed(endpoint: Endpoint, error: Exception) -> Fault:
+def _provider_failed(shown: str, error: Exception) -> Fault:
     """Without its text: that may hold what nobody should see."""
-    text = f"{endpoint.shown}: the credential provider failed: {type(error).__name__}"
-    return Fault(FaultKind.UNREACHABLE, text)
+    return Fault(FaultKind.UNREACHABLE, f"{shown}: the credential provider failed: {type(error).__name__}")
 
 
 def asks_again(endpoint: Endpoint, fault: Fault) -> bool:

@@ -27,8 +27,7 @@ def target_of(client: object) -> Endpoint | Sentinels | ClusterNodes:
     for cls in (*type(client).__mro__, getattr(pool, "connection_class", object)):
         if cls.__module__.partition(".")[0] == "fakeredis":
             raise ConfigurationError(
-                "fakeredis does not support pawlock's scripts and messages: use pawlock_sim, the fixture for pytest, "
-                "or pawlock.testing.Sim, which run pawlock's own scripts without a server"
+                "fakeredis runs no scripts of pawlock: use pawlock_sim, or pawlock.testing.Sim"
             )
     names = _names(type(client))
     if names & {"RedisCluster", "ValkeyCluster"}:
@@ -56,7 +55,7 @@ def endpoint_of(client: object) -> Endpoint:
     found = getattr(pool, "connection_kwargs", None)
     if pool is None or not isinstance(found, dict):
         raise ConfigurationError(
-            f"cannot connect with a {kind}: pass a URL, or a client of redis-py or valkey-py"
+            f"cannot connect with a {kind}: pass a URL, or a client of Redis or Valkey"
         )
     scheme = _scheme(getattr(pool, "connection_class", object))
     kept = _kept(cast("dict[str, Any]", found), scheme)

@@ -43,6 +43,10 @@ class Nodes(Protocol):
         """Connect to a node, ask it one thing and disconnect. Raises ``Fault``."""
         ...
 
+    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
+        """Run one script on one node. Raises ``Fault``."""
+        ...
+
     async def send_groups(
         self, groups: Mapping[Address, Sequence[Call]], replicas: int, timeout: float
     ) -> dict[Address, list[Acknowledged]]:

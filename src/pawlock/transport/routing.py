@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
+from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.topology.cluster import (
     SLOTS,
@@ -36,6 +38,10 @@ _LEAST_PAUSE = 0.05
 _MAYBE_MOVED = frozenset(
     {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.READ_ONLY, FaultKind.NOT_READY}
 )
+
+
+_Where: TypeAlias = dict[int, tuple[Address | None, Call]]
+"""Calls by their numbers, and to which node each goes."""
 
 
 class Asking(Call):
@@ -159,6 +165,19 @@ class Router(Route):
 
     # Calls ------------------------------------------------------------------------------------------------------
 
+    async def call(self, call: Call, timeout: float) -> Outcome:
+        """See ``Carrier``: in fewer steps where it is known who serves the keys."""
+        address = None if self.slots.stale else self.node_of(call)
+        if address is None:
+            return await super().call(call, timeout)
+        try:
+            return await self.nodes.send_one(address, call, timeout)
+        except Fault as fault:
+            if fault.kind is not FaultKind.REDIRECTED:
+                self.note_failure(address, fault)
+                raise
+        return await super().call(call, timeout)
+
     async def send_all(self, calls: Sequence[Call], replicas: int, timeout: float) -> list[Acknowledged]:
         """See ``Carrier``: those of a node together, and each to where its keys are."""
         end = self._now() + timeout
@@ -176,13 +195,7 @@ class Router(Route):
                 break
         return found
 
-    async def _send(
-        self,
-        where: dict[int, tuple[Address | None, Call]],
-        found: list[Acknowledged],
-        replicas: int,
-        timeout: float,
-    ) -> dict[int, tuple[Address | None, Call]]:
+    async def _send(self, where: _Where, found: list[Acknowledged], replicas: int, timeout: float) -> _Where:
         """Send calls, by their numbers, each to a node, and note the outcomes; those that are elsewhere by now."""
         groups: dict[Address, list[int]] = {}
         for index, (address, _) in where.items():
@@ -191,27 +204,24 @@ class Router(Route):
             else:
                 groups.setdefault(address, []).append(index)
         packed = {address: [where[index][1] for index in indices] for address, indices in groups.items()}
-        moved: dict[int, tuple[Address | None, Call]] = {}
+        moved: _Where = {}
         for address, answers in (await self.nodes.send_groups(packed, replicas, timeout)).items():
             for index, answer in zip(groups[address], answers, strict=True):
-                found[index] = answer
-                if not isinstance(answer[0], Fault):
+                found[index], fault = answer, answer[0]
+                if not isinstance(fault, Fault):
                     continue
-                if answer[0].kind is not FaultKind.REDIRECTED:
-                    self.note_failure(address, answer[0])
-                    continue
-                try:
-                    moved[index] = self._follow(where[index][1], address, answer[0])
+                if fault.kind is FaultKind.REDIRECTED:
+                    moved[index] = self._follow(where[index][1], address, fault)
                     found[index] = Fault(FaultKind.NOT_READY, "the slot is moving"), 0
-                except Fault as fault:
-                    found[index] = fault, 0
+                else:
+                    self.note_failure(address, fault)
         return moved
 
-    def _follow(self, call: Call, asked: Address, fault: Fault) -> tuple[Address, Call]:
+    def _follow(self, call: Call, asked: Address, fault: Fault) -> tuple[Address | None, Call]:
         try:
             ask, slot, address = read_redirect(fault.text, asked[0])
-        except ValueError as error:
-            raise Fault(FaultKind.NOT_REDIS, str(error)) from None
+        except ValueError:
+            return None, call
         if ask:
             return address, Asking.of(call)
         self.slots.assign(slot, address)

@@ -26,7 +26,7 @@ async def _loads_once(self: Router, timeout: float) -> None:
 _refresh = Router.refresh
 
 
-def _as_new(self: Router, call: Call, asked: Address, fault: Fault) -> tuple[Address, Call]:
+def _as_new(self: Router, call: Call, asked: Address, fault: Fault) -> tuple[Address | None, Call]:
     address, sent = _follow(self, call, asked, fault)
     token = token_of(call).encode()
     if call.script.name == "acquire" and b"@" in token:

@@ -174,6 +174,9 @@ class SimRouter(Router):
         self.ask_node = cluster.ask
         self.on_move = None
 
+    async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
+        return await self.cluster.serve(address, call, timeout)
+
     async def send_groups(
         self, groups: Mapping[Address, Sequence[Call]], _: int, timeout: float
     ) -> dict[Address, list[Acknowledged]]:
