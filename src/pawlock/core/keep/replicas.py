@@ -54,8 +54,6 @@ async def renew_with_replicas(
     carrier: Carrier, batch: Sequence[ServerLease], calls: Sequence[Request], timeout: float
 ) -> list[Outcome | Fault]:
     """Renew leases that have replicas; one that reached too few of them is a fault."""
-    if not batch:
-        return []
     most = max(server_lease.options.replicas for server_lease in batch)
     try:
         answers = await carrier.call_replicated(calls, most, timeout)
@@ -63,12 +61,11 @@ async def renew_with_replicas(
         return [fault.bare()] * len(batch)
     found: list[Outcome | Fault] = []
     for server_lease, (outcome, count) in zip(batch, answers, strict=True):
-        wanted = server_lease.options.replicas
+        wanted, answer = server_lease.options.replicas, outcome
         if isinstance(outcome, Granted) and count < wanted:
             text = f"the renewal reached {count} of {wanted} replicas"
-            found.append(Fault(FaultKind.NOT_READY, text, maybe_applied=True))
-        else:
-            found.append(outcome)
+            answer = Fault(FaultKind.NOT_READY, text, maybe_applied=True)
+        found.append(answer)
     return found
 
 

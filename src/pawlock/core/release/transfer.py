@@ -58,13 +58,8 @@ def detach(engine: Engine, lease: HeldLease) -> str:
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
     check_held_once(lease, "detach")
     primitive = server_lease.primitive
-    words: list[object] = [
-        primitive.key,
-        lease.name,
-        server_lease.token,
-        lease.fence,
-        server_lease.rhythm.ttl,
-    ]
+    ticket = Ticket(primitive.key, lease.name, server_lease.token, lease.fence, server_lease.rhythm.ttl)
+    words: list[object] = list(ticket[:5])
     source: Key | None = getattr(primitive, "source", None)
     if source is not None:
         words.append(astuple(source))
