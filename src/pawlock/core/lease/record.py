@@ -82,11 +82,11 @@ class HeldLease(LeaseRecord):
     def __init__(self, engine: Engine, server_lease: ServerLease | None, who: object) -> None:
         self.client: object = engine.client()
         self.engine: Engine = engine
-        self.who = who
-        if server_lease is None:
-            self.released = True
-        else:
-            self.server_lease, self.fence = server_lease, server_lease.fence
+        self.who: object = who
+        self.released: bool = server_lease is None
+        if server_lease is not None:
+            self.server_lease: ServerLease = server_lease
+            self.fence: int = server_lease.fence
             server_lease.lease = ref(self)
 
     @property
