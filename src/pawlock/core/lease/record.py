@@ -72,10 +72,12 @@ class HeldLease(LeaseRecord):
         who: The thread or task that it is granted to.
 
     Attributes:
+        levels: How many times it is held by re-entry.
         block: The ``with`` block that ends it; None without one.
         client: Its client, so that what that does at its end is done for the lease too.
     """
 
+    levels: int = 1
     block: ref[Any] | None = None
     shown_as: ref[Any] | None = None
 

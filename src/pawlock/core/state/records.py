@@ -51,7 +51,6 @@ class LeaseRecord:
         number: Which of the server lease's owners it is.
         fence: Its fencing token.
         who: The thread or task that it was granted to.
-        levels: How many times it is held by re-entry.
         released: True once its owner, or the end of the client, is done with it.
         lost: True if it was found lost when it was released.
         parked: Who sleeps until it ends; None while nobody ever did.
@@ -59,7 +58,6 @@ class LeaseRecord:
 
     # As attributes of the class, so that a short hold sets only what differs.
     number: int = 0
-    levels: int = 1
     released: bool = False
     lost: bool = False
     parked: list[Parker] | None = None
