@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ def pack(*words: str | int) -> bytes:
     return pack_words(*[str(word).encode() for word in words])
 
 
-packed = lru_cache(maxsize=1024)(pack)
+packed: Callable[..., bytes] = lru_cache(maxsize=1024)(pack)
 """The same. The same few tuples come again and again: a lock's numbers, and the channel of the thread or loop."""
 
 

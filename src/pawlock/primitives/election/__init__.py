@@ -34,7 +34,7 @@ class Ballot(Mutex):
     """
 
     transferable = False
-    renews_together = False
+    renews_together: bool = False
 
     _ACQUIRE = load(__name__, "acquire", read=TAKE)
     _RENEW = load(__name__, "renew", read=TAKE)

@@ -63,7 +63,7 @@ class KeyMutex(Mutex):
         # In lists and records of waiters, so that nobody takes it for a name of the namespace.
         self.listed_as: str = f"{kind}={key.wire}"
         # One script serves many names, each as a string.
-        self.renews_together = not redisson
+        self.renews_together: bool = not redisson
         self.hears: tuple[str, str] | None = None
         self._seen = self._more
         if redisson:

@@ -37,7 +37,7 @@ class OnceMutex(Mutex):
     """
 
     transferable = False
-    renews_together = False
+    renews_together: bool = False
     advice = "this client is running it already; finish or abandon it first"
 
     _ACQUIRE = load(__name__, "begin", read=_READ)
