@@ -201,7 +201,7 @@ class RedlockThreads(MastersRuntime[_NodeLink], ThreadRuntime):
         end = monotonic() + _WITHIN
         for link in [link for idle in self._idle for link in idle if link.conn.pending]:
             # Answered behind all the others.
-            link.exchange([(b"PING",)], end - monotonic())
+            link.exchange([(b"ECHO", b"")], end - monotonic())
 
     def after_fork(self) -> None:
         """See ``ThreadRuntime``."""
