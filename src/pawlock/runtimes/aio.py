@@ -74,7 +74,6 @@ class AsyncioRuntime(Routed):
         wake_prefix: What the wake-up channels of this client begin with.
     """
 
-    ask_node = staticmethod(ask_async)
     recheck_after: float | None = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, route: Route, wake_prefix: str) -> None:
@@ -261,6 +260,10 @@ class AsyncioRuntime(Routed):
         for mux in stale:
             mux.close(Fault(FaultKind.UNANSWERED, f"the master moved to {shown}", maybe_applied=True))
         return bool(stale)
+
+    async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> object:
+        """See ``Nodes``."""
+        return await ask_async(endpoint, words, timeout)
 
     async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
         """See ``Nodes``."""

@@ -140,7 +140,6 @@ class _Local(threading.local):
 class ThreadRuntime(Routed):
     """See ``pawlock.core.protocol.runtime.Runtime``."""
 
-    ask_node = staticmethod(ask_sync)
     recheck_after: float | None = 1.0
 
     def __init__(self, route: Route, wake_prefix: str) -> None:
@@ -258,6 +257,10 @@ class ThreadRuntime(Routed):
         for link in stale:
             link.interrupt()
         return bool(stale)
+
+    async def ask_node(self, endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> object:
+        """See ``Nodes``."""
+        return await ask_sync(endpoint, words, timeout)
 
     async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
         """See ``Nodes``."""
