@@ -88,7 +88,7 @@ class BaseClient:
         engine = self._engines.setdefault(here, engine)
         for observer in self._observers:
             observe(engine, observer)
-        engine.activity.closed |= self._closed
+        engine.closed |= self._closed
         return engine
 
     def _prepare(self, plan: AnyPlan, ttl: Seconds | None) -> AnyPlan:

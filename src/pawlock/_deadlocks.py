@@ -139,16 +139,16 @@ class DeadlockWatch:
         """See ``Watcher``."""
         # In this order: a waiter that begins after this line wakes the maintenance, and one that began before is seen.
         self.armed = False
-        if engine.activity.closed or not (engine.queues.waits or self._published):
+        if engine.closed or not (engine.waits or self._published):
             return inf
         self.armed = True
         return max(now, self._next)
 
     async def ask(self, engine: Engine, now: float) -> None:
         """Publish those that wait long, and look for cycles."""
-        if engine.activity.closed or now < self._next:
+        if engine.closed or now < self._next:
             return
-        waits = engine.queues.waits.copy()
+        waits = engine.waits.copy()
         self._next = now + self._after
         old: _Waits = {}
         for target, (primitive, who, since) in waits.items():
@@ -221,7 +221,7 @@ class DeadlockWatch:
         )
 
     async def _ask(self, engine: Engine, call: Request) -> Outcome:
-        patience = min(_PATIENCE, engine.leases.schedule.spare(engine.background.now()))
+        patience = min(_PATIENCE, engine.schedule.spare(engine.background.now()))
         (outcome,) = await engine.background.call_many([call], patience)
         if isinstance(outcome, Fault):
             raise outcome
@@ -303,7 +303,7 @@ class DeadlockWatch:
 def _holds_of(engine: Engine, waiting: set[object]) -> _Holds:
     """What each thread or task that waits holds; those that hold nothing are left out: nobody waits for them."""
     found: _Holds = {}
-    for server_lease in engine.leases.schedule.all():
+    for server_lease in engine.schedule.all():
         who = _holder_of(server_lease)
         if who in waiting:
             holds = found.setdefault(who, [])

@@ -209,7 +209,7 @@ def _by_server(engine: Engine, key: str) -> Iterator[ServerLease]:
     for other in engines:
         if other.health.server == engine.health.server:
             now = other.runtime.now()
-            for server_lease in {*list(other.leases.held.values()), *other.leases.schedule.all()}:
+            for server_lease in {*list(other.held.values()), *other.schedule.all()}:
                 if server_lease.primitive.key == key and server_lease.live and now < server_lease.valid_until:
                     yield server_lease
 
@@ -293,7 +293,7 @@ def _degrade(engine: Engine, plan: Plan, why: str, began: float) -> HeldLease | 
     # An engine of its own, which nothing serves: whatever is done with the lease reaches no server.
     nowhere = cast("Runtime", _Nowhere(runtime))
     here = Engine(nowhere, engine.background, engine.client(), engine.maintenance)
-    here.activity.maintenance_runs, here.epoch = True, engine.epoch
+    here.maintenance_runs, here.epoch = True, engine.epoch
     here.reports, here.health.server = engine.reports, engine.health.server
     primitive = cast("Primitive", _Alone(plan.primitive))
     server_lease = _Lease(primitive, plan.options, Waiter(runtime.new_token()), 0, inf, runtime.now())

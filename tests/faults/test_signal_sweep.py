@@ -111,7 +111,7 @@ class Scene:
             time.sleep(0.001)
 
     def _sleeps(self) -> bool:
-        return any(queue.sleepers for queue in list(self.client._engine.queues.local.values()))
+        return any(queue.sleepers for queue in list(self.client._engine.local_queues.values()))
 
 
 Begin = Callable[[Scene], Callable[[], Any]]

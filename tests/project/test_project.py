@@ -141,9 +141,8 @@ def test_an_import_for_types_alone_counts_as_any_other(tmp_path: Path) -> None:
         ("sync/lock.py", "pawlock.sync.client import Client"),
     ):
         text = (copy / low).read_text(encoding="utf-8")
-        assert "if TYPE_CHECKING:\n" in text
-        changed = text.replace("if TYPE_CHECKING:\n", f"if TYPE_CHECKING:\n    from {high}\n", 1)
-        (copy / low).write_text(changed, encoding="utf-8")
+        for_types = f"from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from {high}\n"
+        (copy / low).write_text(f"{text}\n{for_types}", encoding="utf-8")
     lint = (Path(sys.executable).parent / "lint-imports", "--no-cache", "--config", ROOT / "pyproject.toml")
     said = run(*lint, cwd=tmp_path, environ={"PYTHONPATH": str(tmp_path)}).stdout
     assert "Each layer of the core imports only those below it BROKEN" in said

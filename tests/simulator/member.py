@@ -192,7 +192,7 @@ class Member:
         self.process.alive = False
         # What is left of it in this interpreter must neither send nor warn.
         for unit in self.units:
-            unit.client.engine.activity.closed = True
+            unit.client.engine.closed = True
             for runtime in unit.runtimes:
                 runtime.ending = True
         self.sim.killed.add(f"@{self.process.name}:{self.process.life}/")

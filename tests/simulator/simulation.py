@@ -257,9 +257,7 @@ class Simulation:
     def _drain(self) -> None:
         world = self.world
         for _ in range(140):
-            if not any(
-                engine.outbox.entries for m in self.members if m.process.alive for engine in m.engines
-            ):
+            if not any(engine.outbox for m in self.members if m.process.alive for engine in m.engines):
                 return
             world.done = False
             world.run(world.now + 0.5, lambda: False)
@@ -269,9 +267,9 @@ class Simulation:
         kinds = {fault.kind for fault in self.plan.faults}
         for member in self.members:
             for engine in member.engines if member.process.alive else ():
-                if engine.activity.calls or len(engine.queues.local) > len(self.loose):
-                    name, queues = member.process.name, len(engine.queues.local)
-                    self.world.fail(f"{name} still has {engine.activity.calls} under way, {queues} queues")
+                if engine.calls or len(engine.local_queues) > len(self.loose):
+                    name, queues = member.process.name, len(engine.local_queues)
+                    self.world.fail(f"{name} still has {engine.calls} under way, {queues} queues")
         if self.fleet.cluster is not None and (astray := self.fleet.cluster.astray()):
             self.world.fail(f"cluster: nobody looks for {', '.join(astray)}")
         everything = kinds <= _LOSE_NOTHING

@@ -294,7 +294,7 @@ class Rig:
     @classmethod
     def close_all(cls) -> None:
         for rig in cls.all:
-            rig.engine.activity.closed = True
+            rig.engine.closed = True
         cls.all.clear()
 
     def maintenance(self, *answers: Answer) -> None:

@@ -18,7 +18,7 @@ from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Fault, FaultKind, Reply
 from pawlock.core.release.extend import extend
 from pawlock.core.release.release import end_block, release_or_raise
-from pawlock.core.state.client import OutboxEntry
+from pawlock.core.state.records import OutboxEntry
 from pawlock.model import LeaseState, LossReason, Release
 from pawlock.primitives.probe import probe
 from tests.support.refusal import case
@@ -76,7 +76,7 @@ def test_o4_how_a_release_ends() -> None:
             rig.runtime.clock += wait
             assert rig.release(lease) is outcome
             assert lease.state is (LeaseState.LOST if outcome is Release.LOST else LeaseState.RELEASED)
-            assert rig.engine.leases.schedule.all() == []
+            assert rig.engine.schedule.all() == []
 
 
 def test_o4_copies_of_a_leave_carry_a_tombstone() -> None:
@@ -389,11 +389,11 @@ def test_a_client_that_closes_waits_for_a_silent_server_only_so_long() -> None:
     for attempts, silent_for, seconds in cases:
         with case(attempts, silent_for, seconds):
             rig = Rig()
-            rig.engine.activity.maintenance_runs = True
+            rig.engine.maintenance_runs = True
             for attempt in attempts:
                 entry = OutboxEntry(rig.plan.primitive.leave("token", TOMB_MS, 0), START + 60.0)
                 entry.attempt = attempt
-                rig.engine.outbox.entries[entry] = None
+                rig.engine.outbox[entry] = None
             run(close(rig.engine, lambda: None, 5.0, silent_for))
             assert rig.runtime.clock - START == pytest.approx(seconds, abs=0.01)
-            assert not rig.engine.outbox.entries
+            assert not rig.engine.outbox

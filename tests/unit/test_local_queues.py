@@ -33,7 +33,7 @@ def callers(rig: Rig, count: int) -> list[Attempt]:
 
 def owner(rig: Rig) -> ServerLease:
     """The server lease of whoever holds it."""
-    return rig.engine.leases.schedule.all()[0]
+    return rig.engine.schedule.all()[0]
 
 
 def test_an_owner_hands_over_without_the_network() -> None:
@@ -120,7 +120,7 @@ def test_s9_what_may_not_be_handed_over() -> None:
             assert first.given is ASK
             assert second.given is None
             assert hold.state is LeaseState.RELEASED
-            assert rig.engine.leases.schedule.all() == [], "it is renewed no more"
+            assert rig.engine.schedule.all() == [], "it is renewed no more"
 
 
 def test_a_block_of_fences_is_as_long_as_a_run() -> None:
@@ -135,7 +135,7 @@ def test_s9_locks_that_never_hand_over() -> None:
             assert rig.options.block == 1
             lease = rig.acquire()
             assert lease.server_lease.queue is None
-            assert not rig.engine.queues.local
+            assert not rig.engine.local_queues
 
 
 def test_only_so_many_ask_at_once() -> None:
@@ -160,10 +160,10 @@ def test_a_lost_tenure_is_not_handed_over() -> None:
 def test_nobody_waits() -> None:
     rig = Rig(held(), RELEASED)
     lease = rig.acquire()
-    assert len(rig.engine.queues.local) == 1
+    assert len(rig.engine.local_queues) == 1
     rig.release(lease)
     assert rig.sent == ["acquire", "leave"]
-    assert not rig.engine.queues.local
+    assert not rig.engine.local_queues
 
 
 def test_who_gives_up_leaves_its_ticket_to_the_next_one() -> None:
@@ -189,7 +189,7 @@ def test_closing_wakes_all() -> None:
     rig.acquire()
     them = callers(rig, 3)
     for attempt in them:
-        rig.engine.queues.waits[attempt] = rig.plan.primitive, attempt.who, START
+        rig.engine.waits[attempt] = rig.plan.primitive, attempt.who, START
     run(close(rig.engine, lambda: None, 0.0))
     for attempt in them:
         with pytest.raises(pawlock.ClientClosed):

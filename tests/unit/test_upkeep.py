@@ -18,14 +18,12 @@ from pawlock.core.protocol.outcomes import Leading
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Call, Fault, Reply
 from pawlock.core.release.extend import extend
-from pawlock.core.state.client import OutboxEntry
 from pawlock.core.state.observers import Observers
-from pawlock.core.state.records import Attempt, ServerLease, Waiter
+from pawlock.core.state.records import Attempt, OutboxEntry, ServerLease, Waiter
 from pawlock.errors import BackendUnavailable, ScriptError
 from pawlock.model import LeaseState, LossReason
 from pawlock.primitives.election.operation import ENDED, Watch
 from pawlock.primitives.gate_wait import unexpected
-from pawlock.primitives.multi.lease import HeldMultiLease
 from tests.support.refusal import case
 from tests.unit.scripted import RELEASED, START, Rig, absent, held, queued, run, unanswered, unknown
 
@@ -35,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:lease of .* was never released:R
 
 def server_lease_of(rig: Rig) -> ServerLease:
     """The server lease of whoever holds it."""
-    return rig.engine.leases.schedule.all()[0]
+    return rig.engine.schedule.all()[0]
 
 
 def due_of(server_lease: ServerLease) -> float:
@@ -65,7 +63,7 @@ def test_a_grant_by_hand_over_is_confirmed_soon_or_at_once() -> None:
             rig = Rig(held())
             rig.acquire()
             server_lease = server_lease_of(rig)
-            rig.engine.leases.schedule.discard(server_lease)
+            rig.engine.schedule.discard(server_lease)
             server_lease.valid_until = START + left
             rig.engine.plan_service(server_lease, server_lease.granted_at, confirmed=False)
             assert due_of(server_lease) == START if at_once else START < due_of(server_lease) < START + left
@@ -123,11 +121,11 @@ def test_what_was_in_hand_is_served_again_after_an_accident() -> None:
     rig = Rig(held(), interrupted)
     rig.acquire()
     departure = OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START + 5.0)
-    rig.engine.outbox.entries[departure] = None
+    rig.engine.outbox[departure] = None
     with pytest.raises(KeyboardInterrupt):
         run(renew_due(rig.engine, START + 15.0))
-    assert list(rig.engine.outbox.entries) == [departure]
-    assert START < rig.engine.leases.schedule.sleep_until(START) < START + 1.0
+    assert list(rig.engine.outbox) == [departure]
+    assert START < rig.engine.schedule.sleep_until(START) < START + 1.0
 
 
 def test_an_interrupted_leave_goes_on_in_the_background() -> None:
@@ -145,17 +143,17 @@ def test_a_child_has_nothing_of_its_parent() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     engine = rig.engine
-    engine.queues.waits[Attempt("me", START, None, None, wait=True)] = rig.plan.primitive, "me", START
-    engine.outbox.entries[OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START)] = None
-    engine.activity.maintenance_runs = True
+    engine.waits[Attempt("me", START, None, None, wait=True)] = rig.plan.primitive, "me", START
+    engine.outbox[OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START)] = None
+    engine.maintenance_runs = True
     engine.after_fork()
-    assert (engine.leases.held, engine.queues.waits, engine.outbox.entries) == (
+    assert (engine.held, engine.waits, engine.outbox) == (
         {},
         {},
         {},
     )
-    assert not engine.activity.maintenance_runs
-    assert engine.leases.schedule.all() == []
+    assert not engine.maintenance_runs
+    assert engine.schedule.all() == []
     assert lease.inert()
     assert rig.sent == ["acquire"]
 
@@ -232,18 +230,17 @@ def test_a_follower_looks_again_when_the_leader_may_be_gone() -> None:
     for left_ms, pause in cases:
         with case(left_ms, pause):
             pauses: list[float | None] = []
-            engine = SimpleNamespace(activity=SimpleNamespace(closed=False))
-            watch: Any = SimpleNamespace(_closed=False, _engine=engine, _reported=ENDED, _call=None)
-            watch._ballot = SimpleNamespace(name="x")
+            engine = SimpleNamespace(closed=False)
+            watch: Any = SimpleNamespace(_closed=False, engine=engine, _reported=ENDED, name="x")
 
-            async def ask(_call: object) -> Leading:
+            async def ask() -> Leading:
                 return Leading("h:1/a", left_ms, 7)
 
             async def listen(seconds: float | None) -> None:
                 pauses.append(seconds)
                 watch._closed = True
 
-            watch._wait = SimpleNamespace(ask=ask, listen=listen)
+            watch.ask, watch.listen = ask, listen
             assert run(Watch._next(watch)) is not ENDED
             assert run(Watch._next(watch)) is ENDED
             assert pauses == [pause]
@@ -315,9 +312,9 @@ def test_another_leases_end_is_told_at_most_a_tenth_of_a_second_late() -> None:
     rig = Rig(held(), renew=False)
     lease = rig.acquire()
     rig.runtime.clock = lease.valid_until - 5.0
-    assert rig.engine.leases.schedule.spare(rig.runtime.clock) == pytest.approx(5.0)
+    assert rig.engine.schedule.spare(rig.runtime.clock) == pytest.approx(5.0)
     rig.runtime.clock = lease.valid_until - 0.01
-    assert rig.engine.leases.schedule.spare(rig.runtime.clock) == 0.1
+    assert rig.engine.schedule.spare(rig.runtime.clock) == 0.1
 
 
 def test_leases_of_a_loop_that_was_closed_are_renewed_no_more_and_what_was_given_up_is_still_sent() -> None:
@@ -377,10 +374,13 @@ def test_a_lease_without_renewal_that_is_extended_again_and_again_stays_in_its_r
 
 
 def test_who_watches_no_more_is_forgotten() -> None:
-    lease: Any = SimpleNamespace(watchers=["a", "b"])
-    HeldMultiLease.unwatch(lease, cast("Any", "a"))
-    HeldMultiLease.unwatch(lease, cast("Any", "c"))
-    assert lease.watchers == ["b"]
+    lease = Rig(held()).acquire()
+    first, second, third = [list[object]().clear for _ in range(3)]
+    lease.watch(first)
+    lease.watch(second)
+    lease.unwatch(first)
+    lease.unwatch(third)
+    assert lease.server_lease.watchers == [second]
 
 
 def test_a_reply_that_no_script_gives_is_told() -> None:

@@ -177,7 +177,7 @@ def test_a_renewal_answered_after_the_release_changes_nothing() -> None:
     assert rig.sent == ["acquire", "renew", "leave"]
     assert lease.state is LeaseState.RELEASED
     assert lease.valid_until == before
-    assert rig.engine.leases.schedule.all() == []
+    assert rig.engine.schedule.all() == []
 
 
 def test_a_released_lease_is_renewed_no_more() -> None:
@@ -418,8 +418,8 @@ def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(
             ):
                 run(acquire(rig.engine, rig.plan, None))
             assert [token for token, _ in rig.departed()] == [rig.runtime.sent[0].token]
-            assert rig.engine.leases.held == {}
-            assert rig.engine.leases.schedule.all() == []
+            assert rig.engine.held == {}
+            assert rig.engine.schedule.all() == []
 
 
 def test_nobody_gets_a_lock_that_was_granted_while_the_client_was_closed() -> None:
@@ -433,14 +433,14 @@ def test_nobody_gets_a_lock_that_was_granted_while_the_client_was_closed() -> No
         with case(before):
 
             def grant() -> Any:
-                rig.engine.activity.closed = True
+                rig.engine.closed = True
                 return held()
 
             rig = Rig(*before, grant)
             with pytest.raises(pawlock.ClientClosed):
                 run(acquire(rig.engine, rig.plan, None))
             assert [token for token, _ in rig.departed()] == [rig.runtime.sent[0].token]
-            assert rig.engine.leases.held == {}
+            assert rig.engine.held == {}
 
 
 def test_a_wait_for_the_loss_ends_with_its_time() -> None:

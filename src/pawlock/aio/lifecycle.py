@@ -37,7 +37,7 @@ class AsyncClientLifecycle(BaseClient):
         self._closed = True
         self._forget_ended_loops()
         for engine in self._known_engines():
-            engine.activity.closed = True
+            engine.closed = True
             # Also of a loop that is blocked, and closes only once it is back: its leases are given back now.
             end_leases(engine)
         closing = [
@@ -78,7 +78,7 @@ class AsyncClientLifecycle(BaseClient):
         for loop in list(self._engines):
             if loop.is_closed():
                 ended = self._engines.pop(loop)
-                ended.activity.closed = True
+                ended.closed = True
                 ended.background.nudge()
 
     def _after_fork(self) -> None:

@@ -35,7 +35,7 @@ def _when_collected(engine: Engine, background: Background) -> Callable[[object]
 
     def collected(_: object) -> None:
         engine = weak()
-        if engine is not None and engine.outbox.entries:
+        if engine is not None and engine.outbox:
             # What an interrupted call has on the server is still to be left: the maintenance ends itself after that.
             background.nudge()
         else:

@@ -44,31 +44,31 @@ async def close(
         below: The thread on top of whose call a signal handler closes the client: that call cannot end before.
     """
     # One that was closed already, or is being closed by another thread or task, still waits for what is left.
-    engine.activity.closed = True
+    engine.closed = True
     runtime = engine.runtime
     here = runtime.who() if below is None else below
     end, steps = runtime.now() + timeout, 0
-    if engine.reports.watcher is not None and engine.activity.maintenance_runs:
+    if engine.reports.watcher is not None and engine.maintenance_runs:
         engine.reports.watcher.leave(engine)
     while True:
         # Asked before the leases are listed: what an acquisition gets until then is among them.
-        busy = any(who is not here for who in tuple(engine.activity.calls.values()))
-        for attempt in tuple(engine.queues.waits):
+        busy = any(who is not here for who in tuple(engine.calls.values()))
+        for attempt in tuple(engine.waits):
             attempt.unpark()
         interrupt()
         end_leases(engine)
-        entries = tuple(engine.outbox.entries)
+        entries = tuple(engine.outbox)
         silent = any(entry.attempt >= _TRIES_BEFORE_CLOSE for entry in entries)
         if silent and steps * _CLOSING_STEP >= unanswered:
             break
-        leaving = engine.activity.maintenance_runs and bool(entries)
+        leaving = engine.maintenance_runs and bool(entries)
         if not (busy or leaving) or runtime.now() >= end:
             break
         engine.background.nudge()
         await runtime.pause(_CLOSING_STEP)
         steps += 1
-    engine.outbox.entries.clear()
-    engine.leases.schedule = Schedule(engine.guard)
+    engine.outbox.clear()
+    engine.schedule = Schedule(engine.guard)
 
 
 async def drain(engine: Engine, timeout: float) -> None:
@@ -80,8 +80,8 @@ async def drain(engine: Engine, timeout: float) -> None:
     """
     background = engine.background
     end = background.now() + timeout
-    while engine.activity.maintenance_runs and background.now() < end:
-        if all(entry.attempt >= _TRIES_BEFORE_CLOSE for entry in tuple(engine.outbox.entries)):
+    while engine.maintenance_runs and background.now() < end:
+        if all(entry.attempt >= _TRIES_BEFORE_CLOSE for entry in tuple(engine.outbox)):
             break
         background.nudge()
         await background.pause(_CLOSING_STEP)
@@ -90,5 +90,5 @@ async def drain(engine: Engine, timeout: float) -> None:
 def end_leases(engine: Engine) -> None:
     """Lose all leases of a client that is closed; from any thread."""
     # Of a call that goes on, one may be between two places of the schedule.
-    for server_lease in (*engine.leases.schedule.all(), *tuple(engine.leases.held.values())):
+    for server_lease in (*engine.schedule.all(), *tuple(engine.held.values())):
         engine.lose(server_lease, LossReason.CLOSED)

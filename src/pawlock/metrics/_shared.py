@@ -74,19 +74,19 @@ def take_snapshot(clients: Iterable[Client | AsyncClient]) -> Snapshot:
     found = Snapshot()
     for client in clients:
         for engine in engines_of(client):
-            if engine.activity.closed:
+            if engine.closed:
                 continue
             held = _held(engine)
             for server_lease in held:
                 found.held[server_lease.primitive.kind] += 1
-            for primitive, _, _ in tuple(engine.queues.waits.values()):
+            for primitive, _, _ in tuple(engine.waits.values()):
                 found.waiting[primitive.kind] += 1
             found.states[_state(engine, held)] += 1
     return found
 
 
 def _held(engine: Engine) -> list[ServerLease]:
-    return [*engine.leases.schedule.all(), *kept_by(engine)]
+    return [*engine.schedule.all(), *kept_by(engine)]
 
 
 def _state(engine: Engine, held: Iterable[ServerLease]) -> str:

@@ -6,6 +6,7 @@ at least every third of that life, so a lost message costs no more, and a waiter
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,21 +66,21 @@ class GateWait:
         self.noted: bool = False
         self.unanswered: bool = False
 
+    @abstractmethod
     def call(self) -> Request:
         """What asks, and keeps the ticket."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leave(self) -> Request:
         """What takes the ticket back."""
-        raise NotImplementedError
 
     def read(self, outcome: Outcome) -> None:
         """Learn from an answer that says that the gate is shut; raises if it is no such answer."""
-        raise NotImplementedError
+        raise unexpected(outcome, self.doing, self.name)
 
     def state(self) -> str:
         """How it stands, for the error of a wait whose time is up."""
-        raise NotImplementedError
+        return "not open"
 
     async def run(self) -> int:
         """Wait until the gate is open; what it says then."""
@@ -105,7 +106,7 @@ class GateWait:
     async def within(self, wait: Coroutine[Any, Any, T]) -> T:
         """Run a wait; whatever it ends with, nothing of it stays on the server."""
         engine = self.engine
-        engine.activity.calls[self] = engine.runtime.who()
+        engine.calls[self] = engine.runtime.who()
         try:
             return await wait
         except BaseException as error:
@@ -115,7 +116,7 @@ class GateWait:
                 engine.post(self.leave())
             raise
         finally:
-            engine.activity.calls.pop(self, None)
+            engine.calls.pop(self, None)
 
     async def ask(self) -> Outcome:
         """Ask until there is an answer, on a link whose channel is noted in ``channel``.

@@ -110,7 +110,7 @@ class Acquisition:
         try:
             return await win(engine, plan, asked)
         finally:
-            engine.queues.waits.pop(asked, None)
+            engine.waits.pop(asked, None)
 
     def _timed_out(self, wait: float, began: float) -> AcquireTimeout:
         name, holder = self.spec.name, self.waiter.holder

@@ -57,5 +57,5 @@ def _close(client: Any) -> None:
         if not (loop.is_closed() or loop.is_running() or asyncio._get_running_loop()):
             loop.run_until_complete(client.close())
     for engine in client._known_engines():
-        engine.activity.closed = True
+        engine.closed = True
         engine.background.abandon()

@@ -39,11 +39,7 @@ def eventually(condition: Callable[[], object], what: str, timeout: float = 10.0
 def at_rest(engine: Any) -> bool:
     """Whether a client has nothing left to remember or to do."""
     return not (
-        len(engine.queues.local)
-        or engine.leases.held
-        or engine.activity.calls
-        or engine.outbox.entries
-        or engine.leases.schedule.all()
+        len(engine.local_queues) or engine.held or engine.calls or engine.outbox or engine.schedule.all()
     )
 
 

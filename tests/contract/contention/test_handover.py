@@ -257,7 +257,7 @@ async def test_the_loss_of_the_next_owner_is_not_told_to_the_one_before(
 
     async with lock.acquire() as lease:
         waiter = asyncio.create_task(second())
-        await aeventually(lambda: len(client._engine().queues.local), "it waits")
+        await aeventually(lambda: len(client._engine().local_queues), "it waits")
         await asyncio.sleep(0)
         await lease.release()
         await aeventually(lambda: client._engine().reports.counters["handed_over"], "it took over")
@@ -322,7 +322,7 @@ async def test_a_lease_given_back_to_a_local_waiter_is_renewed_no_more(
 
     async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*(serve() for _ in range(4)))
-    assert engine.leases.schedule.all() == []
+    assert engine.schedule.all() == []
     await asyncio.sleep(0.3)
     assert not [what for what in engine.reports.counters if what.startswith("lost")]
 
@@ -347,7 +347,7 @@ def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[paw
 
     waiter = threading.Thread(target=second, daemon=True)
     waiter.start()
-    queue = next(iter(engine.queues.local.values()))
+    queue = next(iter(engine.local_queues.values()))
     eventually(lambda: queue.sleepers, "it waits")
     sleeper = queue.sleepers[0]
     assert sleeper.parker is not None

@@ -331,14 +331,14 @@ def test_the_speaking_thread_times_out_and_the_others_go_on(
             gave_up.set()
 
         def wait(fences: list[int] = fences, gave_up: threading.Event = gave_up) -> None:
-            eventually(lambda: len(client._engine.queues.local) or gave_up.is_set(), "somebody speaks")
+            eventually(lambda: len(client._engine.local_queues) or gave_up.is_set(), "somebody speaks")
             with client.lock("x").acquire() as mine:
                 fences.append(mine.fence)
 
         def give_back(lease: pawlock.Lease = lease, gave_up: threading.Event = gave_up) -> None:
             assert gave_up.wait(PATIENCE)
-            eventually(lambda: len(client._engine.queues.local), "the others wait")
-            queue = next(iter(client._engine.queues.local.values()))
+            eventually(lambda: len(client._engine.local_queues), "the others wait")
+            queue = next(iter(client._engine.local_queues.values()))
             eventually(
                 lambda: all(turn() is not None for turn in queue.turns), "who asks does not count as gone"
             )
@@ -365,7 +365,7 @@ def test_threads_whose_server_stops_are_all_told_and_can_go_on(own_server: Serve
                 told.append("unavailable")
 
         def stop() -> None:
-            eventually(lambda: len(client._engine.queues.local), "somebody speaks")
+            eventually(lambda: len(client._engine.local_queues), "somebody speaks")
             time.sleep(0.05)
             own_server.kill()
 
@@ -453,7 +453,7 @@ def test_the_owners_lease_is_dropped_and_the_local_waiters_go_on(
     def drop() -> None:
         lease = lock.acquire()
         fences.append(lease.fence)
-        eventually(lambda: next(iter(client._engine.queues.local.values())).sleepers, "somebody waits")
+        eventually(lambda: next(iter(client._engine.local_queues.values())).sleepers, "somebody waits")
         with pytest.warns(ResourceWarning, match="never released"):
             del lease
 

@@ -13,7 +13,7 @@ from tests.support.servers import Server
 
 def asleep(engine: Any) -> int:
     """How many wait in the local queues."""
-    return sum(len(queue.sleepers) for queue in list(engine.queues.local.values()))
+    return sum(len(queue.sleepers) for queue in list(engine.local_queues.values()))
 
 
 async def test_the_next_task_queues_while_the_last_of_a_run_holds(

@@ -74,7 +74,7 @@ def script_calls(server: Server) -> int:
 
 def local_waiters(client: pawlock.Client) -> int:
     """How many threads sleep in the local queues of a client."""
-    return sum(len(queue.sleepers) for queue in list(client._engine.queues.local.values()))
+    return sum(len(queue.sleepers) for queue in list(client._engine.local_queues.values()))
 
 
 def free(server: Server, name: str) -> bool:

@@ -155,7 +155,7 @@ def test_close_waits_for_an_adoption_and_nobody_gets_the_lease(
         found: list[str] = []
         adopting = threading.Thread(target=lambda: found.append(outcome(lambda: there.adopt(ticket))))
         adopting.start()
-        eventually(lambda: there._engine.activity.calls, "it is under way")
+        eventually(lambda: there._engine.calls, "it is under way")
         there.close()
         # What it was given meanwhile was given back before the close was over.
         assert free(valkey, "closed")

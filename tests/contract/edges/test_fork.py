@@ -200,7 +200,7 @@ def test_threads_of_the_parent_that_wait_are_not_waiters_of_the_child(
         client.lock("queued").acquire(timeout=15).release()
 
     def child() -> int:
-        places = len(client._engine.queues.local)
+        places = len(client._engine.local_queues)
         with client.lock("queued", timeout=10):
             return places
 

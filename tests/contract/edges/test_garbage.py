@@ -77,7 +77,7 @@ def test_local_waiters_of_a_dropped_lease_go_on(client: pawlock.Client) -> None:
         eventually(lambda: local_waiters(client) == 3, "three threads sleep")
         with pytest.warns(ResourceWarning):
             del lease
-    assert len(client._engine.queues.local) == 0
+    assert len(client._engine.local_queues) == 0
 
 
 def test_a_lease_in_a_cycle(valkey: Server, client: pawlock.Client, other: pawlock.Client) -> None:

@@ -105,7 +105,7 @@ def test_a_token_first_read_after_it_was_handed_on_is_nobodys(pair: list[Client]
     lease = pair[0].lock().acquire()
     waiting = pair[0].lock().start(20)
     until(
-        lambda: bool(next(iter(pair[0].engine.queues.local.values())).sleepers),
+        lambda: bool(next(iter(pair[0].engine.local_queues.values())).sleepers),
         what="a waiter in the client",
     )
     lease.release()

@@ -63,7 +63,7 @@ def test_clients_of_threads(client: pawlock.Client, other: pawlock.Client, clean
         ]
         run_threads(*parties)
         youngest_is_told(parties)
-        assert all(not one._engine.queues.waits for one in clients)
+        assert all(not one._engine.waits for one in clients)
 
 
 async def test_tasks(clean: Server) -> None:
@@ -246,7 +246,7 @@ def test_waiting_shortly_is_not_told(client: pawlock.Client, clean: Server) -> N
             ]
             for thread in threads:
                 thread.start()
-            eventually(lambda: len(client._engine.queues.waits) == 3, "all wait")
+            eventually(lambda: len(client._engine.waits) == 3, "all wait")
         for thread in threads:
             thread.join(10)
     assert published_waits(clean) == []

@@ -210,7 +210,7 @@ def test_permits_count_as_those_of_who_is_in_their_block(valkey: Server) -> None
             permits = client.semaphore("jobs", permits=1)
             worker = threading.Thread(target=work, args=(client, permits.acquire()), name="worker")
             worker.start()
-            eventually(lambda: client._engine.queues.waits, "the worker waits")
+            eventually(lambda: client._engine.waits, "the worker waits")
             with pytest.raises(pawlock.DeadlockDetected) as error:
                 permits.acquire(timeout=10)
         worker.join(10)

@@ -36,7 +36,7 @@ def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
     waiters = [threading.Thread(target=wait) for _ in range(2)]
     for waiter in waiters:
         waiter.start()
-    until(lambda: sum(len(queue.sleepers) for queue in client._engine.queues.local.values()) == 2)
+    until(lambda: sum(len(queue.sleepers) for queue in client._engine.local_queues.values()) == 2)
     outcomes: list[BaseException | None] = []
 
     def release() -> None:

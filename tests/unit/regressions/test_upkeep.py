@@ -19,8 +19,7 @@ import pawlock
 from pawlock.core.acquire.acquire import _begin
 from pawlock.core.lease.record import HeldLease
 from pawlock.core.protocol.runtime import Call, Fault, Reply
-from pawlock.core.state.client import OutboxEntry
-from pawlock.core.state.records import Attempt
+from pawlock.core.state.records import Attempt, OutboxEntry
 from tests.support.pace import pace
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
@@ -77,7 +76,7 @@ def test_departures_may_be_added_while_the_upkeep_looks_at_them(
         while time.monotonic() < end:
             departure = OutboxEntry(call, engine.runtime.now() + 60)
             departure.due = engine.runtime.now() + 0.01
-            engine.outbox.entries[departure] = None
+            engine.outbox[departure] = None
             engine.background.nudge()
 
     engine.start_maintenance()
@@ -90,7 +89,7 @@ def test_departures_may_be_added_while_the_upkeep_looks_at_them(
             thread.join()
     finally:
         sys.setswitchinterval(before)
-    engine.outbox.entries.clear()
+    engine.outbox.clear()
     assert "background maintenance failed" not in caplog.text
 
 
@@ -247,7 +246,7 @@ def test_a_late_copy_of_an_interrupted_question_brings_no_lock_back(valkey: Serv
         def interrupt() -> None:
             late.wait()
             waiter.start()
-            until(lambda: any(queue.sleepers for queue in list(client._engine.queues.local.values())))
+            until(lambda: any(queue.sleepers for queue in list(client._engine.local_queues.values())))
             os.kill(os.getpid(), signal.SIGUSR1)
 
         helper = threading.Thread(target=interrupt)
@@ -311,7 +310,7 @@ async def test_an_upkeep_stopped_before_it_sleeps_tells_of_a_loss_at_once(valkey
         idle, stops = engine.background.idle, [1.0]
 
         async def idle_after_a_stop(until: float | None) -> bool:
-            if engine.leases.schedule.all() and stops:
+            if engine.schedule.all() and stops:
                 time.sleep(stops.pop())  # noqa: ASYNC251 - a thread, stopped in the middle of a step
             return bool(await idle(until))
 

@@ -79,24 +79,24 @@ async def acquire(
         NotAcquired: Somebody else holds it, and the time is up; or the wait would deadlock.
         BackendError: The server could not be asked.
     """
-    runtime, activity, epoch = engine.runtime, engine.activity, engine.epoch
+    runtime, epoch = engine.runtime, engine.epoch
     began = runtime.now()
     # A single try waits for its answer as long as any request.
     until = None if timeout is None else began + (timeout or plan.options.request_timeout)
     attempt = Attempt(runtime.who(), began, until, stop, wait=timeout != 0)
-    calls, waits = activity.calls, engine.queues.waits
+    calls, waits = engine.calls, engine.waits
     try:
-        if not activity.maintenance_runs:
+        if not engine.maintenance_runs:
             engine.need_maintenance(plan.primitive.name)
         calls[attempt] = attempt.who
         # Checked after registering: a concurrent close either saw this call or has set ``closed``.
-        if activity.closed:
+        if engine.closed:
             engine.check_open(plan.primitive.name)
         lease = await _take(engine, plan, attempt)
         if lease is None:
             await _refuse(engine, plan, attempt, or_none=or_none, nested=nested)
             return None
-        if activity.closed or engine.epoch != epoch:
+        if engine.closed or engine.epoch != epoch:
             what = "process was forked" if engine.epoch != epoch else "client was closed"
             raise ClientClosed(f"the {what} during the call", name=plan.primitive.name)
         return lease if give is None else give(lease)
@@ -129,7 +129,7 @@ async def _refuse(engine: Engine, plan: Plan, attempt: Attempt, *, or_none: bool
 
 async def _take(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | None:
     """Get it once more, from another caller of this client, or from the server; None: the time is up."""
-    mine = None if plan.counted else engine.leases.held.get((attempt.who, plan.primitive.key))
+    mine = None if plan.counted else engine.held.get((attempt.who, plan.primitive.key))
     if mine is not None:
         again = taken_again(engine, plan, mine, attempt)
         if again is not None or not (attempt.wait or not mine.live):
@@ -143,9 +143,11 @@ async def _take(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | Non
             # Lost between the hand-over and now: it queues again, for the time that remains.
             attempt.given = None
             continue
-        attempt.waiter = (
-            given if isinstance(given, Waiter) else Waiter(plan.shown(engine.runtime.new_token()))
-        )
+        if isinstance(given, Waiter):
+            attempt.waiter = given
+        else:
+            token = engine.runtime.new_token()
+            attempt.waiter = Waiter(plan.shown(token) if plan.identity else token)
         hold = await win(engine, plan, attempt)
         if hold is not None:
             return own_grant(engine, plan, hold, attempt)
@@ -157,9 +159,9 @@ async def _take(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | Non
 def _begin(engine: Engine, plan: Plan, attempt: Attempt) -> bool:
     """Come to the local queue; False: the caller must sleep, or, if it does not wait, leave."""
     with engine.guard:
-        queue = engine.queues.local.get(plan.queue_key)
+        queue = engine.local_queues.get(plan.queue_key)
         if queue is None:
-            queue = LocalQueue(plan.queue_key, engine.queues.local, plan.capacity)
+            queue = LocalQueue(plan.queue_key, engine.local_queues, plan.capacity)
         attempt.queue = queue
         if queue.begin(attempt):
             return True

@@ -68,7 +68,7 @@ def _in_block_of(lease: HeldLease) -> bool:
 
 def waits_for_itself(engine: Engine, primitive: Primitive, who: object) -> str:
     """What to say of a wait for what the waiting thread or task acquired itself; ``""`` of any other."""
-    mine = engine.leases.held.get((who, primitive.key))
+    mine = engine.held.get((who, primitive.key))
     if mine is None or not mine.live:
         return ""
     return (
@@ -78,7 +78,7 @@ def waits_for_itself(engine: Engine, primitive: Primitive, who: object) -> str:
 
 def holds(engine: Engine, plan: Plan) -> bool:
     """Whether the present thread or task holds it by a lease that has not ended, as far as this client knows."""
-    mine = engine.leases.held.get((engine.runtime.who(), plan.primitive.key))
+    mine = engine.held.get((engine.runtime.who(), plan.primitive.key))
     return (
         mine is not None
         and mine.live

@@ -90,8 +90,8 @@ async def sleep(engine: Engine, plan: Plan, attempt: Attempt) -> bool:
 
 def _note_wait(engine: Engine, plan: Plan, attempt: Attempt) -> None:
     """Have who looks for deadlocks see a wait that begins now."""
-    if attempt not in engine.queues.waits:
-        engine.queues.waits[attempt] = plan.primitive, attempt.who, attempt.began
+    if attempt not in engine.waits:
+        engine.waits[attempt] = plan.primitive, attempt.who, attempt.began
         engine.watch()
 
 
@@ -135,7 +135,8 @@ async def win(engine: Engine, plan: Plan, attempt: Attempt) -> ServerLease | Non
         if engine.health.down_since is not None:
             engine.note_answer()
         waiter.retry = None
-        hold = _read(engine, plan, waiter, outcome, sent_at) or await _wait(engine, plan, attempt, waiter)
+        read = _granted if isinstance(outcome, Granted) else _read
+        hold = read(engine, plan, waiter, outcome, sent_at) or await _wait(engine, plan, attempt, waiter)
         if hold is not True:
             return hold or None
         before = waiter.state
@@ -244,8 +245,6 @@ def _note_fault(waiter: Waiter, fault: Fault) -> None:
 
 
 def _read(engine: Engine, plan: Plan, waiter: Waiter, outcome: Outcome, sent_at: float) -> ServerLease | None:
-    if isinstance(outcome, Granted):
-        return _granted(engine, plan, waiter, outcome, sent_at)
     primitive, options = plan.primitive, plan.options
     if isinstance(outcome, Queued):
         if engine.reports.observer is not None and waiter.state is not WaiterState.QUEUED:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
@@ -14,8 +15,7 @@ from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.primitive import TOMB_MS
 from pawlock.core.protocol.runtime import Background, Runtime
 from pawlock.core.protocol.validity import valid_until
-from pawlock.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
-from pawlock.core.state.records import LeaseRecord, ServerLease, Waiter
+from pawlock.core.state.records import LeaseRecord, OutboxEntry, ServerLease, Waiter
 from pawlock.core.state.reports import Health, Reports
 from pawlock.core.state.schedule import Schedule
 from pawlock.errors import BackendUnavailable, ClientClosed
@@ -47,8 +47,18 @@ class Engine:
         maintenance: What that thread does.
         guard: Held for each step of a lease, a queue or the schedule from one state to another; never during I/O, nor
             while a user's function runs.
-        leases, queues, outbox, activity, health, reports: What it keeps, by who changes it; see ``state.client`` and
-            ``state.reports``.
+        schedule: When each lease is due.
+        held: Which server lease a thread or task holds under a key, for re-entry and self-deadlock.
+        local_queues: The local queues, by the key that the locks of one share.
+        waits: What each acquisition waits for; the thread or task, and since when.
+        outbox: Tokens to be left, in the order in which they came; each stays until it is left or given up, so that
+            the end of the client sees it at every moment.
+        abandoned: Server leases whose lease object was garbage-collected; appended by finalisers, which may do no more.
+        dropped_levels: Leases of which a block that is gone had a level, which is to end; appended by finalisers as well.
+        calls: The acquisitions, releases and waits that go on, and whose thread or task each is: the end waits for them.
+        closed: Whether the client was closed.
+        maintenance_runs: Whether the maintenance was started.
+        health, reports: See ``state.reports``.
         epoch: Raised by a fork, for leases of an older one are the parent's.
         validity: The end of validity of what was granted: of when it was asked for, what is left of its life, and what
             was asked for, both in ms; see ``protocol.validity``.
@@ -68,18 +78,28 @@ class Engine:
         self.maintenance: Callable[[Engine], Coroutine[Any, Any, None]] = maintenance
         self.client: ref[object] = ref(client)
         self.guard: AbstractContextManager[object] = runtime.mutex()
-        self.leases: Leases = Leases(Schedule(self.guard))
-        self.queues: Queues = Queues()
-        self.outbox: Outbox = Outbox()
-        self.activity: Activity = Activity()
+        self.abandoned: deque[ServerLease] = deque()
+        self.dropped_levels: deque[LeaseRecord] = deque()
+        self.closed: bool = False
+        self.forget()
         self.health: Health = Health()
         self.reports: Reports = Reports()
         self.epoch: int = 0
         self.validity: Callable[[float, int, int], float] = valid_until
 
+    def forget(self) -> None:
+        """Hold nothing, wait for nothing, and owe nothing."""
+        self.schedule: Schedule = Schedule(self.guard)
+        self.held: dict[tuple[object, str], ServerLease] = {}
+        self.local_queues: dict[Hashable, LocalQueue] = {}
+        self.waits: dict[Attempt, tuple[Primitive, object, float]] = {}
+        self.outbox: dict[OutboxEntry, None] = {}
+        self.calls: dict[object, object] = {}
+        self.maintenance_runs: bool = False
+
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""
-        if self.activity.closed:
+        if self.closed:
             raise ClientClosed("the client is closed: create a new one", name=name)
 
     def report_outage(self, why: str) -> None:
@@ -118,7 +138,7 @@ class Engine:
         """Have the maintenance see a wait that begins now."""
         watcher = self.reports.watcher
         # Who holds nothing is in no cycle.
-        if watcher is not None and not watcher.armed and self.leases.schedule.busy():
+        if watcher is not None and not watcher.armed and self.schedule.busy():
             watcher.armed = True
             self.wake_maintenance()
 
@@ -126,9 +146,9 @@ class Engine:
 
     def wake_maintenance(self) -> None:
         """Start the maintenance, or wake it because something is due earlier than it knows."""
-        if self.activity.maintenance_runs:
+        if self.maintenance_runs:
             self.background.nudge()
-        elif (refused := self.start_maintenance()) and not (self.activity.closed or self.runtime.gone()):
+        elif (refused := self.start_maintenance()) and not (self.closed or self.runtime.gone()):
             # The next acquisition tries again.
             log.warning("no thread can start for what is to be done in the background: %s", refused)
 
@@ -139,7 +159,7 @@ class Engine:
             BackendUnavailable: No thread can be started now.
         """
         refused = self.start_maintenance()
-        if refused and not self.activity.closed:
+        if refused and not self.closed:
             raise BackendUnavailable(
                 f"{doing} {name!r}: no thread can renew the lease ({refused})", name=name
             )
@@ -147,21 +167,21 @@ class Engine:
     def plan_service(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
         """Plan the next renewal of a server lease, or the look at its end; True if that is sooner than all others."""
         if not server_lease.options.renew:
-            return self.leases.schedule.add(
+            return self.schedule.add(
                 server_lease, server_lease.rhythm.ttl, server_lease.valid_until, deadline=True
             )
         every, limit = server_lease.rhythm.every, server_lease.rhythm.hold_limit
         if limit is not None and server_lease.valid_until >= limit:
-            return self.leases.schedule.add_once(server_lease, limit)
+            return self.schedule.add_once(server_lease, limit)
         if confirmed:
-            return self.leases.schedule.add(server_lease, every, now + every)
+            return self.schedule.add(server_lease, every, now + every)
         # A hand-off lives on its ticket's expiry. Short sections end before this; longer ones get their ttl soon.
         after = _CONFIRM_AFTER if server_lease.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
-        return self.leases.schedule.add(server_lease, after, now + after)
+        return self.schedule.add(server_lease, after, now + after)
 
     def replan(self, server_lease: ServerLease) -> None:
         """Plan the next service of a server lease that the maintenance took, or whose ttl changed."""
-        schedule = self.leases.schedule
+        schedule = self.schedule
         schedule.discard(server_lease, once=False)
         end = server_lease.valid_until
         if server_lease.options.renew or schedule.ends_last(server_lease.rhythm.ttl, end):
@@ -187,7 +207,7 @@ class Engine:
             live = hold.live
             if live:
                 hold.state = LeaseState.RELEASED
-        self.leases.schedule.discard(hold)
+        self.schedule.discard(hold)
         self.detach_local_queue(hold)
         return live
 
@@ -244,7 +264,7 @@ class Engine:
             if not server_lease.live:
                 return
             server_lease.state, server_lease.reason = LeaseState.LOST, reason
-        self.leases.schedule.discard(server_lease)
+        self.schedule.discard(server_lease)
         if reason is not LossReason.MAX_HOLD:
             # After max_hold the owner is notified first, and the rest of the ttl is its time to stop.
             closed = reason is LossReason.CLOSED
@@ -277,8 +297,8 @@ class Engine:
         server_lease.rhythm = server_lease.rhythm._replace(hold_limit=limit)
         if cut_short:
             # Its validity ends at the old limit, and nothing else would renew it.
-            self.leases.schedule.discard(server_lease)
-            self.leases.schedule.add_once(server_lease, self.runtime.now())
+            self.schedule.discard(server_lease)
+            self.schedule.add_once(server_lease, self.runtime.now())
             self.background.nudge()
 
     def detach_local_queue(self, server_lease: ServerLease) -> None:
@@ -310,7 +330,7 @@ class Engine:
             call: What to send.
             seconds: For how long to try.
         """
-        self.outbox.entries[OutboxEntry(call, self.runtime.now() + seconds)] = None
+        self.outbox[OutboxEntry(call, self.runtime.now() + seconds)] = None
         self.wake_maintenance()
 
     def leave_in_background(
@@ -332,14 +352,14 @@ class Engine:
             # Not at once: a client that ends soon is not worth a question.
             self.health.look_at = self.runtime.now() + _LOOK_AFTER
         refused = self.background.spawn_maintenance(lambda: self.maintenance(self))
-        self.activity.maintenance_runs = not refused
+        self.maintenance_runs = not refused
         if not refused:
             served.add(self)
         return refused
 
     def forget_holder(self, server_lease: ServerLease, who: object) -> None:
         """The thread or task ``who`` is done with a server lease."""
-        key, held = (who, server_lease.primitive.key), self.leases.held
+        key, held = (who, server_lease.primitive.key), self.held
         with self.guard:
             if held.get(key) is server_lease:
                 del held[key]
@@ -348,20 +368,17 @@ class Engine:
         """In the child: forget what belongs to the parent, without touching the network."""
         self.epoch += 1
         self.guard = self.runtime.mutex()
-        self.queues.local = {}
-        self.leases.schedule = Schedule(self.guard)
-        self.leases.held, self.queues.waits = {}, {}
         if self.reports.watcher is not None:
             self.reports.watcher.forget()
         # A signal handler, or a greenlet, may fork during an acquisition, which then continues in the child as well:
         # there it must neither own nor release the token of the parent.
-        for call in self.activity.calls:
+        for call in self.calls:
             for asking in (call, getattr(call, "waiter", None)):
                 if isinstance(asking, Waiter | ServerLease):
                     asking.token = self.runtime.new_token()
-        self.activity.calls = {}
-        self.outbox = Outbox()
-        self.activity.maintenance_runs = False
+        self.abandoned.clear()
+        self.dropped_levels.clear()
+        self.forget()
         self.health.down_since, self.health.reported = None, False
 
     def apply_renewals(self, renewed: Sequence[Renewed], sent_at: float) -> list[ServerLease]:
@@ -408,13 +425,13 @@ class Engine:
     def suspect_all(self) -> None:
         """Ask at once for every lease: another server stands in for the one that granted them."""
         now = self.runtime.now()
-        for server_lease in self.leases.schedule.all():
+        for server_lease in self.schedule.all():
             with self.guard:
                 if not server_lease.live:
                     continue
                 server_lease.state = LeaseState.SUSPECT
-            self.leases.schedule.discard(server_lease)
-            self.leases.schedule.add_once(server_lease, now)
+            self.schedule.discard(server_lease)
+            self.schedule.add_once(server_lease, now)
             self.count("doubted")
         self.wake_maintenance()
 

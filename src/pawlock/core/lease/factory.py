@@ -16,16 +16,16 @@ __all__ = ["own_given", "own_grant"]
 
 def own_grant(engine: Engine, plan: Plan, hold: ServerLease, attempt: Attempt) -> HeldLease:
     """Own what the server granted: register it as held, plan its renewal, and report it to observers."""
-    queue, leases, rhythm = attempt.queue, engine.leases, hold.rhythm
+    queue, rhythm = attempt.queue, hold.rhythm
     attempt.hold, hold.who, hold.epoch = hold, attempt.who, engine.epoch
     if queue is not None and plan.capacity == 1:
         hold.queue = queue
         queue.granted(hold)
     if not plan.counted:
-        leases.held[attempt.who, plan.primitive.key] = hold
+        engine.held[attempt.who, plan.primitive.key] = hold
     attempt.lease = lease = HeldLease(engine, hold, attempt.who)
     if hold.confirmed and rhythm is plan.options.renewed:
-        late = leases.schedule.add(hold, rhythm.every, hold.granted_at + rhythm.every)
+        late = engine.schedule.add(hold, rhythm.every, hold.granted_at + rhythm.every)
     else:
         late = engine.plan_service(hold, hold.granted_at, confirmed=hold.confirmed)
     if late:
@@ -45,7 +45,7 @@ def own_given(engine: Engine, plan: Plan, hold: ServerLease, attempt: Attempt) -
     lease.server_lease, lease.number, lease.fence = hold, attempt.number, hold.fence + attempt.number
     # From here on this plan says who may re-enter and who is notified of a loss.
     hold.primitive, hold.options, hold.who = plan.primitive, plan.options, attempt.who
-    engine.leases.held[attempt.who, plan.primitive.key] = hold
+    engine.held[attempt.who, plan.primitive.key] = hold
     # In this order: a loss from here on finds the lease.
     lease.released = False
     if not hold.live or now >= hold.valid_until:

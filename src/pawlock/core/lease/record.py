@@ -197,7 +197,7 @@ class HeldLease(LeaseRecord):
     def drop_level(self) -> None:
         """End one level, whose block is gone, soon; for a finaliser. All of a lease ends with its own."""
         if self.levels > 1 and not self.released:
-            self.engine.outbox.levels.append(self)
+            self.engine.dropped_levels.append(self)
             self.engine.background.nudge()
 
     def take_level(self) -> bool:
@@ -254,9 +254,9 @@ class HeldLease(LeaseRecord):
             server_lease, engine = self.server_lease, self.engine
         except AttributeError:
             return
-        if server_lease.epoch != engine.epoch or engine.activity.closed:
+        if server_lease.epoch != engine.epoch or engine.closed:
             return
-        engine.outbox.abandoned.append(server_lease)
+        engine.abandoned.append(server_lease)
         engine.background.nudge()
         if not server_lease.live:
             return

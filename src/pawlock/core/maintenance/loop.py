@@ -23,20 +23,20 @@ it is noticed, too, that an event loop was closed."""
 
 async def maintain(engine: Engine) -> None:
     """Serve until the client closes, or nobody can use it any more."""
-    engine.activity.maintenance_runs = True
+    engine.maintenance_runs = True
     try:
         await _serve(engine)
     finally:
-        engine.activity.maintenance_runs = False
+        engine.maintenance_runs = False
 
 
 async def _serve(engine: Engine) -> None:
-    background, outbox, watcher = engine.background, engine.outbox, engine.reports.watcher
+    background, watcher = engine.background, engine.reports.watcher
     while True:
         if engine.client() is None or engine.runtime.gone():
             # Nobody holds anything any more; what was given up before is still to be sent.
-            engine.leases.schedule = Schedule(engine.guard)
-            if not outbox.entries:
+            engine.schedule = Schedule(engine.guard)
+            if not engine.outbox:
                 background.abandon()
                 return
         forget_finalised(engine)
@@ -45,17 +45,17 @@ async def _serve(engine: Engine) -> None:
         if engine.health.look_at <= background.now():
             # Once, some time after the first lease: whether the server's settings break a promise.
             engine.health.look_at, engine.health.looked = inf, True
-            await look(engine, engine.leases.schedule.spare(background.now()))
+            await look(engine, engine.schedule.spare(background.now()))
         until = inf
         if watcher is not None:
             await watcher.ask(engine, background.now())
             until = watcher.sleep_until(engine, background.now())
         # What the finalisers appended meanwhile is seen here, or they nudge.
         now = background.now()
-        if outbox.abandoned or outbox.levels:
+        if engine.abandoned or engine.dropped_levels:
             until = now
-        dues = [entry.due for entry in tuple(outbox.entries)]
-        until = min(until, engine.health.look_at, engine.leases.schedule.sleep_until(now), *dues)
+        dues = [entry.due for entry in tuple(engine.outbox)]
+        until = min(until, engine.health.look_at, engine.schedule.sleep_until(now), *dues)
         # What is due already is served next: then it does not sleep.
         if not await background.idle(None if until == inf else min(until, background.now() + _LOOK_AGAIN)):
             # Where the close was broken off, for instance by the end of its loop, there is something left.

@@ -28,23 +28,23 @@ _PATIENCE = 1.0
 async def send_due(engine: Engine, now: float) -> None:
     """Send what is due, once."""
     # A copy, made in one step: other threads add and remove meanwhile.
-    due = [entry for entry in tuple(engine.outbox.entries) if entry.due <= now][:_BATCH]
+    due = [entry for entry in tuple(engine.outbox) if entry.due <= now][:_BATCH]
     if not due:
         return
-    background, patience = engine.background, min(_PATIENCE, engine.leases.schedule.spare(now))
+    background, patience = engine.background, min(_PATIENCE, engine.schedule.spare(now))
     outcomes = await background.call_many([entry.call for entry in due], patience)
     now = background.now()
     for entry, outcome in zip(due, outcomes, strict=True):
         if not isinstance(outcome, Fault):
             engine.note_answer()
-            engine.outbox.entries.pop(entry, None)
+            engine.outbox.pop(entry, None)
             engine.count("departed")
             continue
         entry.attempt += 1
         entry.due = now + full_jitter(entry.attempt, background.random())
         # A refusal that cannot pass is the same next time, and the end of the client would wait for it.
         if now >= entry.until or not (is_transient(outcome.kind) or outcome.kind is FaultKind.OUT_OF_MEMORY):
-            engine.outbox.entries.pop(entry, None)
+            engine.outbox.pop(entry, None)
             engine.count("departure_given_up")
             text = "a lease could not be released (%s); it expires by its TTL"
             engine.runtime.run_in_owner(partial(log.warning, text, outcome.text))
@@ -52,13 +52,13 @@ async def send_due(engine: Engine, now: float) -> None:
 
 def forget_finalised(engine: Engine) -> None:
     """End what finalisers appended to the outbox: where the others wait who go on then."""
-    outbox, run_in_owner = engine.outbox, engine.runtime.run_in_owner
-    while outbox.levels:
-        lease = outbox.levels.popleft()
+    run_in_owner = engine.runtime.run_in_owner
+    while engine.dropped_levels:
+        lease = engine.dropped_levels.popleft()
         if isinstance(lease, HeldLease):
             run_in_owner(partial(abandon, lease))
-    while outbox.abandoned:
-        run_in_owner(partial(_forget, engine, outbox.abandoned.popleft()))
+    while engine.abandoned:
+        run_in_owner(partial(_forget, engine, engine.abandoned.popleft()))
 
 
 def _forget(engine: Engine, server_lease: ServerLease) -> None:

@@ -52,7 +52,7 @@ _OF_ALL = {
 
 async def renew_due(engine: Engine, now: float) -> None:
     """Renew what is due."""
-    due = engine.leases.schedule.take_due(now, _BATCH)
+    due = engine.schedule.take_due(now, _BATCH)
     try:
         await _renew(engine, _still_held(engine, due, now))
     except BaseException:
@@ -60,8 +60,8 @@ async def renew_due(engine: Engine, now: float) -> None:
         soon = engine.background.now() + _LEAST_PATIENCE
         for server_lease in due:
             if server_lease.live:
-                engine.leases.schedule.discard(server_lease)
-                engine.leases.schedule.add_once(server_lease, soon)
+                engine.schedule.discard(server_lease)
+                engine.schedule.add_once(server_lease, soon)
         raise
 
 
@@ -73,7 +73,7 @@ def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[Serv
         if not sure and (not server_lease.live or engine.expired(server_lease, now)):
             continue
         if server_lease.is_dropped:
-            engine.outbox.abandoned.append(server_lease)
+            engine.abandoned.append(server_lease)
         elif server_lease.options.renew or server_lease.state is LeaseState.SUSPECT:
             batch.append(server_lease)
         else:
@@ -154,7 +154,7 @@ async def _loss_reasons(engine: Engine, refused: list[tuple[ServerLease, Outcome
     """Why the leases were lost that the server does not know any more: an operator leaves a mark that leaving finds."""
     reasons = [loss_from(outcome) for _, outcome in refused]
     calls = [server_lease.primitive.leave(server_lease.token, TOMB_MS, 0) for server_lease, _ in refused]
-    patience = min(_RECORD_PATIENCE, engine.leases.schedule.spare(engine.background.now()))
+    patience = min(_RECORD_PATIENCE, engine.schedule.spare(engine.background.now()))
     for index, outcome in enumerate(await engine.background.call_many(calls, patience)):
         if getattr(outcome, "forced", False):
             reasons[index] = LossReason.TAKEN
@@ -163,7 +163,7 @@ async def _loss_reasons(engine: Engine, refused: list[tuple[ServerLease, Outcome
 
 def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
     patience = min(min(t.options.request_timeout, t.valid_until - now) for t in batch)
-    return max(_LEAST_PATIENCE, min(patience, engine.leases.schedule.spare(now)))
+    return max(_LEAST_PATIENCE, min(patience, engine.schedule.spare(now)))
 
 
 def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[ServerLease, Outcome]]:
@@ -186,7 +186,7 @@ def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[
     late = set(engine.apply_renewals(renewed, sent_at))
     on_time = [server_lease for server_lease, _, _ in renewed if server_lease not in late]
     plain = [one for one in on_time if one.rhythm is one.options.renewed]
-    engine.leases.schedule.add_again(plain, engine.background.now())
+    engine.schedule.add_again(plain, engine.background.now())
     for server_lease in on_time:
         engine.count("renewed")
         if server_lease.rhythm is not server_lease.options.renewed:
@@ -217,4 +217,4 @@ def _failed(engine: Engine, server_lease: ServerLease, fault: Fault) -> None:
         server_lease.failures, engine.background.random(), base=every / 16, cap=min(1.0, every)
     )
     soon = now + max(pause, _LEAST_PATIENCE)
-    engine.leases.schedule.add_once(server_lease, min(soon, server_lease.valid_until))
+    engine.schedule.add_once(server_lease, min(soon, server_lease.valid_until))

@@ -47,7 +47,7 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
     """
     if lease.levels > 1 and lease.take_level():
         return Release.RELEASED if lease.is_held() else Release.LOST
-    hold, calls, call, observer = lease.server_lease, engine.activity.calls, object(), engine.reports.observer
+    hold, calls, call, observer = lease.server_lease, engine.calls, object(), engine.reports.observer
     granted_at = hold.granted_at
     # The outcome for observers; None: nothing has ended.
     ended: Release | str | None = None
@@ -86,8 +86,8 @@ def _end_here(engine: Engine, lease: HeldLease) -> Release | None:
     Raises:
         NotHeld: It was released before, or belongs to the parent of this process.
     """
-    hold, now, leases = lease.server_lease, engine.runtime.now(), engine.leases
-    held, queue, woken = (lease.who, hold.primitive.key), hold.queue, _NOBODY
+    hold, now, held = lease.server_lease, engine.runtime.now(), engine.held
+    key, queue, woken = (lease.who, hold.primitive.key), hold.queue, _NOBODY
     with engine.guard:
         if lease.released or hold.epoch != engine.epoch:
             why = "was already released" if lease.released else "belongs to the parent process"
@@ -96,8 +96,8 @@ def _end_here(engine: Engine, lease: HeldLease) -> Release | None:
         lease.released = True
         # The hold may go on under another owner, so this one must no longer be notified of its loss.
         hold.watchers = None
-        if leases.held.get(held) is hold:
-            del leases.held[held]
+        if held.get(key) is hold:
+            del held[key]
         lost = hold.state is LeaseState.LOST or now >= hold.valid_until
         if not lost:
             if queue is not None and queue.sleepers:
@@ -105,7 +105,7 @@ def _end_here(engine: Engine, lease: HeldLease) -> Release | None:
             if not woken:
                 # Renewed no more, and to be left on the server.
                 hold.state = LeaseState.RELEASED
-                leases.schedule.discard(hold)
+                engine.schedule.discard(hold)
                 if queue is not None and not queue.sleepers:
                     # Whoever sleeps there asks once it is left.
                     queue.end(hold)

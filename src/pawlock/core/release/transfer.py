@@ -113,12 +113,12 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     """
     runtime, waiter = engine.runtime, Waiter(engine.runtime.new_token())
     engine.check_open(ticket.name)
-    if not engine.activity.maintenance_runs:
+    if not engine.maintenance_runs:
         engine.need_maintenance(ticket.name, "adopt")
     began, epoch = runtime.now(), engine.epoch
     attempt = Attempt(runtime.who(), began, None, None, wait=False)
     call = plan.primitive.adopt(ticket.token, waiter.token, plan.options.ttl_ms)
-    engine.activity.calls[attempt] = attempt.who
+    engine.calls[attempt] = attempt.who
     try:
         outcome, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
         until = 0.0
@@ -128,7 +128,7 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
         if until <= runtime.now():
             text = f"adopt {ticket.name!r}: the lease was already adopted, has expired, or was force-released"
             raise NotHeld(text, name=ticket.name, operation="adopt")
-        if engine.activity.closed or engine.epoch != epoch:
+        if engine.closed or engine.epoch != epoch:
             what = "process was forked" if engine.epoch != epoch else "client was closed"
             raise ClientClosed(f"the {what} during the call", name=ticket.name)
         hold = ServerLease(plan.primitive, plan.options, waiter, ticket.fence, until, runtime.now())
@@ -143,4 +143,4 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
             raise to_error(error, ticket.name, "adopt") from error
         raise
     finally:
-        engine.activity.calls.pop(attempt, None)
+        engine.calls.pop(attempt, None)

@@ -120,7 +120,7 @@ class LocalQueue:
 
     def begin(self, place: Place) -> bool:
         """Give a turn to a caller that comes; False if it must sleep, or leave."""
-        if self.sleepers or (len(self.turns) >= self.capacity and not self._forget_gone()):
+        if self.sleepers or (self.turns and len(self.turns) >= self.capacity and not self._forget_gone()):
             return False
         self.turns.append(ref(place))
         return True

@@ -19,6 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 from weakref import ref
 
+from pawlock.core.protocol.carrier import Request
 from pawlock.core.protocol.outcomes import Outcome
 from pawlock.core.state.local_queue import Place
 from pawlock.errors import BackendError, BackendUnavailable, NotSupported, PawlockError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Attempt",
     "LeaseRecord",
+    "OutboxEntry",
     "Retry",
     "ServerLease",
     "Waiter",
@@ -307,6 +309,18 @@ class Waiter:
         _, at, shown = self.token.partition("@")
         self.token = f"{secret}@{shown}" if at else token
         self.state, self.unanswered, self.late_grants, self.rank = WaiterState.NEW, False, 0, None
+
+
+class OutboxEntry:
+    """A token to be left, or another call to be made, in the background until the server answers or it is too late."""
+
+    __slots__ = ("attempt", "call", "due", "until")
+
+    def __init__(self, call: Request, until: float) -> None:
+        self.call: Request = call
+        self.until: float = until
+        self.due: float = 0.0
+        self.attempt: int = 0
 
 
 class Attempt(Place):

@@ -148,11 +148,11 @@ class Watch(GateWait):
     def close(self) -> None:
         """End it, also for a thread or task that waits in ``next``."""
         self._closed = True
-        if self.noted and not self.engine.activity.closed:
+        if self.noted and not self.engine.closed:
             self.engine.post(self.leave())
 
     async def _next(self) -> Leader | Ended | None:
-        while not (self._closed or self.engine.activity.closed):
+        while not (self._closed or self.engine.closed):
             outcome = await self.ask()
             found = _read(outcome, self.name)
             if found != self._reported:

@@ -68,7 +68,7 @@ async def reset(engine: Engine, latch: Latch, options: LockOptions, token: str |
 
 async def _change(engine: Engine, latch: Latch, options: LockOptions, call: Request, doing: str) -> None:
     engine.check_open(latch.name)
-    calls, change = engine.activity.calls, object()
+    calls, change = engine.calls, object()
     calls[change] = engine.runtime.who()
     try:
         outcome, _ = await query(engine, call, options, latch.name, doing)

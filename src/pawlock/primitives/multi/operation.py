@@ -70,7 +70,7 @@ async def _all_or_none(
     engine.check_open(plan.name)
     until = began + timeout if timeout else None
     taken: list[HeldLease] = []
-    engine.activity.calls[id(taken)] = engine.runtime.who()
+    engine.calls[id(taken)] = engine.runtime.who()
     try:
         for member in plan.members:
             check_stop(stop, plan.name)
@@ -94,7 +94,7 @@ async def _all_or_none(
         _leave_behind(taken)
         raise
     finally:
-        engine.activity.calls.pop(id(taken), None)
+        engine.calls.pop(id(taken), None)
 
 
 def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: float) -> AcquireTimeout:
@@ -141,7 +141,7 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
     outcomes: list[tuple[HeldLease, Release]] = []
     if not multi.take_end():
         raise NotHeld(f"release {multi.name!r}: the lease was already released", name=multi.name)
-    engine.activity.calls[id(left)] = engine.runtime.who()
+    engine.calls[id(left)] = engine.runtime.who()
     try:
         multi.wake()
         while left:
@@ -153,7 +153,7 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
         _leave_behind(left)
         raise
     finally:
-        engine.activity.calls.pop(id(left), None)
+        engine.calls.pop(id(left), None)
     return outcomes
 
 
