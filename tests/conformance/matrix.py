@@ -33,7 +33,7 @@ __all__ = [
 SERVERS: tuple[Flavour, ...] = ("redis-6.2", "redis", "valkey-8", "valkey")
 """The oldest that is claimed, and those of today."""
 
-QUORUM = {"fifo": False, "adopt": False, "handover": False}
+QUORUM = {"fifo": False, "adopt": False}
 """What a majority of masters does not promise, though one server does."""
 
 ELSEWHERE = {

@@ -134,11 +134,13 @@ class MastersRuntime(ABC, Generic[L]):
 
     async def _vote(self, vote: Vote, timeout: float) -> Outcome:
         """Have a majority grant what is asked for; or take all of it back, and say why there is none."""
-        sent_at, proposal, mutex = self.now(), 0, vote.mutex
-        if self._ahead_us and sent_at - self._ahead_at <= _CLOCK_FOR:
+        now, proposal, mutex = self.now(), 0, vote.mutex
+        if self._ahead_us and now - self._ahead_at <= _CLOCK_FOR:
             # A little above all clocks that were seen.
-            proposal = int(sent_at * 1e6 + self._ahead_us + _AHEAD_US)
-        votes = counted = await self._ask_for(mutex.grant(vote, proposal), timeout)
+            proposal = int(now * 1e6 + self._ahead_us + _AHEAD_US)
+        question = await self._ask_for(mutex.grant(vote, proposal), timeout)
+        votes, sent_at = question.votes[0], question.sent_at
+        counted = votes
         if not proposal:
             self._learn_clock(votes, sent_at)
         if votes.won:
@@ -146,7 +148,7 @@ class MastersRuntime(ABC, Generic[L]):
             fences = [one.fence for one in granted]
             fence, left_ms = max(fences), min([one.left_ms for one in granted])
             if fences.count(fence) < votes.needed:
-                counted = await self._ask_for(mutex.ratify(vote, fence), timeout)
+                counted = (await self._ask_for(mutex.ratify(vote, fence), timeout)).votes[0]
             if counted.won:
                 return self._won(vote, votes, sent_at, fence, left_ms)
         if not counted.lacking:
@@ -162,13 +164,13 @@ class MastersRuntime(ABC, Generic[L]):
                 return refused[0]
         raise self._too_few(votes, counted)
 
-    async def _ask_for(self, call: Call, timeout: float) -> Votes:
+    async def _ask_for(self, call: Call, timeout: float) -> Question:
         """A caller's time is kept within one node's."""
         least = self._known.timeout
         patience = min(self._known.patience, max(timeout, least))
         question = Question([call], len(self._nodes), least, patience)
         await self._ask(question, max(timeout, _FIRST_WAIT))
-        return question.votes[0]
+        return question
 
     def _won(self, vote: Vote, votes: Votes, sent_at: float, fence: int, left_ms: int) -> Granted:
         shown, options = self._known.shown, self._known.options

@@ -117,19 +117,23 @@ async def win(engine: Engine, plan: Plan, attempt: Attempt) -> ServerLease | Non
         await _poll(engine, plan, attempt, waiter, share=runtime.random())
     before = waiter.state
     while True:
-        sent_at, call = runtime.now(), None
+        sent_at = asked_at = runtime.now()
+        call = None
         if waiter.state is WaiterState.BUSY:
             _begin_try(engine, plan.primitive, waiter)
         budget = options.request_timeout if until is None else patience(sent_at, options, until)
         try:
-            attempt.channel = runtime.channel() or await _connected(engine, budget)
+            attempt.channel = runtime.channel()
+            if not attempt.channel:
+                await runtime.ready(budget)
+                attempt.channel, sent_at = runtime.channel(), runtime.now()
             call = _next_call(plan, attempt, waiter)
             if not options.replicas:
                 outcome = await runtime.call(call, budget)
             else:
                 outcome = await ask_with_replicas(engine, plan.primitive, options, waiter, call, budget)
         except Fault as fault:
-            if not await _go_on(engine, plan, attempt, waiter, fault, call, sent_at, before):
+            if not await _go_on(engine, plan, attempt, waiter, fault, call, asked_at, before):
                 return None
             continue
         if engine.health.down_since is not None:
@@ -196,12 +200,6 @@ def _next_call(plan: Plan, attempt: Attempt, waiter: Waiter) -> Request:
         waiter.token, options.ttl_ms, options.ticket_ms,
         wait=attempt.wait, block=options.block, channel=attempt.channel, max_queue=options.max_waiters,
     )  # fmt: skip
-
-
-async def _connected(engine: Engine, budget: float) -> str:
-    """Connect, and say on which channel the server is heard."""
-    await engine.runtime.ready(budget)
-    return engine.runtime.channel()
 
 
 async def _go_on(
