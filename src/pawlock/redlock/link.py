@@ -67,10 +67,10 @@ L = TypeVar("L", bound=NodeLink)
 class _Won(Granted):
     """A grant by a majority, with the votes for it."""
 
-    votes: Callable[[], QuorumInfo]
+    votes: tuple[float, Callable[[], QuorumInfo]]
 
     @property
-    def quorum(self) -> Callable[[], QuorumInfo]:
+    def quorum(self) -> tuple[float, Callable[[], QuorumInfo]]:
         """See ``Granted``."""
         return self.votes
 
@@ -179,7 +179,8 @@ class MastersRuntime(ABC, Generic[L]):
             text, words = "it had expired by the time a majority had answered", votes.words(shown)
             raise Fault(FaultKind.LATE, text, maybe_applied=True, outcomes=words)
         found = _Won(fence, left_ms, 0)
-        found.votes = partial(votes.info, shown, left, options.drift(min(left_ms, vote.ttl_ms) / 1000))
+        drift = options.drift(min(left_ms, vote.ttl_ms) / 1000)
+        found.votes = sent_at, partial(votes.info, shown, left, drift)
         return found
 
     def _too_few(self, votes: Votes, counted: Votes) -> Fault:

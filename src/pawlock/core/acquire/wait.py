@@ -302,11 +302,14 @@ def _granted(
         # An earlier copy was granted, and lives as its ticket, or since then with nobody to renew it: raise it once.
         waiter.late_grants = 1
         return None
+    quorum = granted.quorum
+    if quorum is not None:
+        sent_at = quorum[0]
     valid, now = engine.validity(sent_at, left_ms, options.ttl_ms), engine.runtime.now()
     if valid > now:
         hold = ServerLease(plan.primitive, options, waiter, granted.fence, valid, now)
-        if granted.quorum is not None:
-            hold.quorum = granted.quorum
+        if quorum is not None:
+            hold.quorum = quorum[1]
         return hold
     waiter.late_grants += 1
     if waiter.late_grants > _MOST_LATE_GRANTS:

@@ -80,8 +80,8 @@ class Granted(NamedTuple):
     clock: int
 
     @property
-    def quorum(self) -> Callable[[], QuorumInfo] | None:
-        """How several servers granted it; None: there is one."""
+    def quorum(self) -> tuple[float, Callable[[], QuorumInfo]] | None:
+        """When several servers were asked, once there were connections to them, and how they granted it; None: one was."""
         return None
 
 
