@@ -10,8 +10,7 @@ from unittest.mock import patch
 
 from pawlock.core.acquire import wait
 from pawlock.core.keep import engine
-from pawlock.core.protocol.outcomes import Busy
-from pawlock.core.protocol.runtime import Call, Fault
+from pawlock.core.protocol.runtime import Call
 from pawlock.primitives.multi.lease import BaseMultiLease, HeldMultiLease, members_of
 from pawlock.primitives.mutex import Mutex
 from pawlock.redlock.nodes import KnownMasters
@@ -58,17 +57,6 @@ def _knows_before_it_greets(self: KnownMasters, index: int, info: str, now: floa
 
 
 _met = KnownMasters.met
-
-
-def _silent(self: Votes) -> int:
-    return sum(outcome is None or isinstance(outcome, Fault) for outcome in self.outcomes)
-
-
-def _held_by_the_silent(self: Votes, caller: str) -> Busy | None:
-    return _held_by(self, caller) or (Busy(-2, foreign=False, holder="") if _silent(self) else None)
-
-
-_held_by = Votes.held_by
 
 
 def _needs_all(self: Votes) -> Any:
@@ -142,11 +130,6 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(KnownMasters, "met", _knows_before_it_greets)
     ],
     "a token that was taken back is used by the next": lambda: [patch.object(wait, "_begin_try", _nothing)],
-    "a slow master is another holder": lambda: [
-        patch.object(Votes, "held_by", _held_by_the_silent),
-        patch.object(Votes, "worth_a_wait", property(lambda _: False)),
-        patch.object(Votes, "lacking", property(lambda _: False)),
-    ],
     "each loop knows by itself": lambda: [patch.object(QuorumSimRuntime, "__init__", _of_its_own)],
     "a renewal needs every master": lambda: [patch.object(Votes, "result", _needs_all)],
     "a far master has no more time than a near one": lambda: [patch.object(KnownMasters, "took", _nothing)],
@@ -254,7 +237,6 @@ WHERE: dict[str, Where] = {
             "a vote is given without a check", "renewing a vote takes a name that is free",
             "a vote's fence is the proposal alone", "a restart is looked for before the greeting alone",
             "a token that was taken back is used by the next",
-            "a slow master is another holder",
             "each loop knows by itself",
             "a renewal needs every master",
             "a far master has no more time than a near one",
