@@ -239,7 +239,8 @@ def fault_of(error: BaseException, shown: str) -> Fault:
         error: What redis-py, the system or TLS raised.
         shown: The address, without credentials.
     """
-    text = str(error) or type(error).__name__
+    # The kernel's word for a time that is up.
+    text = "no answer in time" if isinstance(error, BlockingIOError) else str(error) or type(error).__name__
     where = f"{shown}: {text}"
     if isinstance(error, ReplyError):
         return _refusal(text, shown)

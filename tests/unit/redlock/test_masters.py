@@ -292,7 +292,7 @@ def test_a_majority_that_minted_the_same_fence_grants_at_once() -> None:
     masters = Masters([given(7), given(7), DOWN])
     granted = masters.acquire()
     assert (granted.fence, granted.left_ms) == (7, 30_000)
-    info = granted.quorum()
+    info = granted.quorum[1]()
     assert [vote.granted for vote in info.nodes] == [True, True, False]
     assert len(masters.asked) == 1
 
