@@ -69,10 +69,12 @@ class _NodeLink(Link):
         self.do(partial(self._write, self.conn.put(question.calls, requests)))
 
     def pull(self) -> None:
-        """Read what came; the socket is readable."""
-        self._take()
-        while isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+        """Read what came; the socket is readable, but of a record of TLS a part may be all there is."""
+        self._timeout = 0.0
+        with contextlib.suppress(TimeoutError):
             self._take()
+            while isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+                self._take()
 
     def look(self, now: float) -> None:
         """Give it up if answers should have come long ago, and are not there to be read."""

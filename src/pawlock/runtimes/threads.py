@@ -11,12 +11,22 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, ref
 
 from pawlock.core.protocol.names import part_of_holder
 from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, Parker, Wakeup, suspended
+from pawlock.core.protocol.runtime import (
+    DEAF,
+    Acknowledged,
+    Call,
+    Fault,
+    FaultKind,
+    Parker,
+    Wakeup,
+    suspended,
+)
 from pawlock.core.protocol.runtime import run as finish
 from pawlock.errors import Reentered
 from pawlock.runtimes.shared import Routed, leave_signals_to_main, living, secret, start_thread
@@ -156,6 +166,8 @@ class ThreadRuntime(Routed):
         self._idle_lock.acquire()
         self._resting: dict[int, _ThreadParker] = {}
         self._maintenance: threading.Thread | None = None
+        # What the maintenance connects to.
+        self._attempts: dict[Address, Future[Link]] = {}
 
     # Small things -----------------------------------------------------------------------------------------------
 
@@ -195,11 +207,40 @@ class ThreadRuntime(Routed):
             self._check(self._ending)
             # Twenty milliseconds serve a script, but not a handshake on a busy machine.
             timeout = max(timeout, 0.25)
-            link = self._connect_to(finish(self._route.locate(address, timeout)), timeout)
+            aside = threading.current_thread() is self._maintenance
+            link = (self._connected_aside if aside else self._connected)(address, timeout)
             here.links[address] = link
             if here.link is None or here.link.dead:
                 here.link = link
         return link
+
+    def _connected(self, address: Address, timeout: float) -> Link:
+        return self._connect_to(finish(self._route.locate(address, timeout)), timeout)
+
+    def _connected_aside(self, address: Address, timeout: float) -> Link:
+        """The same in another thread: nothing bounds a name server or the user's login, and leases end meanwhile."""
+        attempt = self._attempts.get(address)
+        if attempt is None:
+            attempt = self._attempts[address] = Future()
+            thread = threading.Thread(
+                target=self._connect_aside, args=(address, timeout), name="pawlock-connect", daemon=True
+            )
+            if start_thread(thread):
+                self._connect_aside(address, timeout)
+        try:
+            return attempt.result(timeout)
+        except TimeoutError:
+            raise Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s") from None
+        finally:
+            if attempt.done():
+                self._attempts.pop(address, None)
+
+    def _connect_aside(self, address: Address, timeout: float) -> None:
+        attempt = self._attempts[address]
+        try:
+            attempt.set_result(self._connected(address, timeout))
+        except BaseException as error:  # noqa: BLE001 - for who waits for it
+            attempt.set_exception(error)
 
     def _connect_to(self, endpoint: Endpoint, timeout: float) -> Link:
         link = Link(endpoint, self._wake_prefix + secret(), timeout, first=not self._served)

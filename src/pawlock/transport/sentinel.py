@@ -132,8 +132,7 @@ class SentinelRoute(Route):
                         push = link.next_push(monotonic() + _TICK)
                         if push is not None and push[2].split(b" ")[0] == service:
                             self._look()
-            except (Fault, OSError) as error:
-                # Another Sentinel may serve.
+            except Exception as error:  # noqa: BLE001 - whatever broke, another Sentinel may serve
                 log.debug("%s: %s", sentinel.shown, error)
                 time.sleep(_PAUSE)
 
