@@ -33,7 +33,7 @@ class Hold:
         self.used = 0
         self.valid_until = 1000.0
         self.options: Any = SimpleNamespace(handover=HANDOVER, ticket=TICKET_TTL, hand_over_for=RUN)
-        self.good, self.lost = True, False
+        self.good, self.lost, self.done = True, False, False
         self.owner: Place | None = None
 
     def may_be_given(self) -> bool:

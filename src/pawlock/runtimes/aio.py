@@ -74,7 +74,7 @@ class AsyncioRuntime(Routed):
         wake_prefix: What the wake-up channels of this client begin with.
     """
 
-    recheck_after: float | None = None
+    recheck_after: float | None = 1.0
 
     def __init__(self, loop: asyncio.AbstractEventLoop, route: Route, wake_prefix: str) -> None:
         super().__init__(route, wake_prefix)

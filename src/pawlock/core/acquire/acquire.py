@@ -141,7 +141,7 @@ async def _take(engine: Engine, plan: Plan, attempt: Attempt) -> HeldLease | Non
             if lease is not None:
                 return lease
             # Lost between the hand-over and now: it queues again, for the time that remains.
-            attempt.given = None
+            attempt.given, attempt.number = None, 0
             continue
         if isinstance(given, Waiter):
             attempt.waiter = given

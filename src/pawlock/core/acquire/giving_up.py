@@ -101,8 +101,10 @@ def _pass_turn(engine: Engine, attempt: Attempt) -> Waiter | None:
     waiter = attempt.given if isinstance(attempt.given, Waiter) else attempt.waiter
     with engine.guard:
         goes_on = waiter is not None and waiter.state is WaiterState.QUEUED and not waiter.late_grants
-        woken = [] if attempt.queue is None else attempt.queue.end(attempt, waiter if goes_on else ASK)
-        attempt.last, attempt.queue, attempt.given, attempt.waiter = waiter, None, None, None
+        queue, attempt.last = attempt.queue, waiter
+        # Before the next one has it: two that end one ticket would take it from each other.
+        attempt.queue, attempt.given, attempt.waiter = None, None, None
+        woken = [] if queue is None else queue.end(attempt, waiter if goes_on else ASK)
     for place in woken:
         place.unpark()
     if waiter is None or (goes_on and woken) or (waiter.state is WaiterState.BUSY and not waiter.unanswered):

@@ -303,8 +303,9 @@ class Engine:
 
     def detach_local_queue(self, server_lease: ServerLease) -> None:
         """Let the local queue go on without this server lease: who sleeps first asks the server."""
-        queue, server_lease.queue = server_lease.queue, None
-        self.end_turn(queue, server_lease)
+        # In this order: whoever is interrupted in between ends it once more.
+        self.end_turn(server_lease.queue, server_lease)
+        server_lease.queue = None
 
     def _notify_loss(self, server_lease: ServerLease) -> None:
         watchers, server_lease.watchers = server_lease.watchers, None
@@ -373,7 +374,7 @@ class Engine:
         # A signal handler, or a greenlet, may fork during an acquisition, which then continues in the child as well:
         # there it must neither own nor release the token of the parent.
         for call in self.calls:
-            for asking in (call, getattr(call, "waiter", None)):
+            for asking in (call, getattr(call, "waiter", None), getattr(call, "given", None)):
                 if isinstance(asking, Waiter | ServerLease):
                     asking.token = self.runtime.new_token()
         self.abandoned.clear()

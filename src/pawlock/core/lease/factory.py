@@ -19,8 +19,9 @@ def own_grant(engine: Engine, plan: Plan, hold: ServerLease, attempt: Attempt) -
     queue, rhythm = attempt.queue, hold.rhythm
     attempt.hold, hold.who, hold.epoch = hold, attempt.who, engine.epoch
     if queue is not None and plan.capacity == 1:
-        hold.queue = queue
-        queue.granted(hold)
+        with engine.guard:
+            hold.queue = queue
+            queue.granted(hold)
     if not plan.counted:
         engine.held[attempt.who, plan.primitive.key] = hold
     attempt.lease = lease = HeldLease(engine, hold, attempt.who)

@@ -46,12 +46,11 @@ async def not_ours(
         return Release.UNKNOWN
     # An earlier copy may have freed it; or it ran out while the server refused to release it, and its owner was done in
     # time. Nobody else can take it before that, but an operator, or from a server that forgot.
-    if present != "none":
-        if forced is None or (late and engine.runtime.now() - server_lease.heard_at > TOMB_MS / 1000):
-            raise BackendUnavailable(
-                f"release {server_lease.primitive.name!r}: it is no longer held, and may have been taken before the"
-                " release",
-                name=server_lease.primitive.name,
-            )
+    long_ago = late and engine.runtime.now() - server_lease.heard_at > TOMB_MS / 1000
+    if present != "none" and (forced is None or long_ago):
+        name = server_lease.primitive.name
+        text = f"release {name!r}: it is no longer held, and may have been taken before the release"
+        raise BackendUnavailable(text, name=name)
+    if present != "none" or unanswered:
         await must_remember(engine, server_lease.primitive, server_lease.heard_at)
     return Release.RELEASED

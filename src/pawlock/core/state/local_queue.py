@@ -59,6 +59,7 @@ class Place:
 
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
     lost: ClassVar[bool] = False
+    done: ClassVar[bool] = False
     parker: Parker | None = None
     given: object | None = None
     number: int = 0
@@ -81,6 +82,11 @@ class Holding(Protocol):
     @property
     def lost(self) -> bool:
         """Whether it is lost."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether it is lost or released."""
         ...
 
     def may_be_given(self) -> bool:
@@ -173,8 +179,9 @@ class LocalQueue:
         return True
 
     def heal(self) -> list[Place]:
-        """Give the turns of those that are gone to who sleeps first; who is to be woken."""
-        return self._serve(ASK) if self._forget_gone() else []
+        """Give the turns of those that are gone, or done, to who sleeps first; who is to be woken."""
+        self.turns = [turn for turn in self.turns if not _is_done(turn())]
+        return self._serve(ASK) if len(self.turns) < self.capacity else []
 
     def _serve(self, given: object) -> list[Place]:
         if self.sleepers and (first := self._first()) is not None:
@@ -212,6 +219,10 @@ class LocalQueue:
             and hold.valid_until - now >= options.ticket / 2
             and (hold.used == 0 or now - self.since < options.hand_over_for)
         )
+
+
+def _is_done(owner: Place | Holding | None) -> bool:
+    return owner is None or owner.done
 
 
 def _is_gone(owner: Place | Holding | None) -> bool:

@@ -159,16 +159,22 @@ class ServerLease:
         """Whether it is lost."""
         return self.state is LeaseState.LOST
 
+    @property
+    def done(self) -> bool:
+        """Whether it is lost or released."""
+        return not self.live
+
     def may_be_given(self) -> bool:
         """Whether another caller of this client may go on with it."""
         return self.state is LeaseState.HELD and not self.failures and not self.unanswered and not self.shown
 
     def give_to(self, place: Place, now: float) -> None:
         """Make a caller of this client its next owner, with the next fence of its block."""
-        self.used += 1
-        place.given, place.number = self, self.used
+        number, lease = self.used + 1, ref(place.lease)
+        # No call from here on, after which a signal handler may run: it is the one's or the other's.
         # Nobody's, until the one that was woken takes it: the last holder may wait for something else by then.
-        self.granted_at, self.who, self.lease = now, None, ref(place.lease)
+        self.granted_at, self.who, self.lease = now, None, lease
+        self.used, place.number, place.given = number, number, self
 
     @property
     def is_dropped(self) -> bool:
