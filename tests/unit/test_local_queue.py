@@ -33,8 +33,12 @@ class Hold:
         self.used = 0
         self.valid_until = 1000.0
         self.options: Any = SimpleNamespace(handover=HANDOVER, ticket=TICKET_TTL, hand_over_for=RUN)
-        self.good, self.lost, self.done = True, False, False
+        self.good, self.lost = True, False
         self.owner: Place | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.lost
 
     def may_be_given(self) -> bool:
         return self.good
