@@ -289,6 +289,10 @@ async def test_the_speaker_goes_and_the_others_go_on(
         lease = await holder.lock("x").acquire()
         speaker = asyncio.create_task(_take(client, 0.02 if number % 2 else None))
         await aeventually(lambda: queue_length(valkey, "x") == 1, "the speaker is queued")
+        # Whoever is stopped before it knows of its ticket cannot pass it on: the next one has its own.
+        await aeventually(
+            lambda: any(one.waiter and one.waiter.rank == 0 for one in engine.waits), "it knows"
+        )
         others = [asyncio.create_task(_take(client, None)) for _ in range(3)]
         await asyncio.sleep(0)
         if number % 2:
