@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -170,6 +170,23 @@ class SentinelGroup(_Group):
         master = self.master
         self.ask(master, "ACL", "SETUSER", "default", "-psync", "-sync", "-replconf")
         self.ask(master, "CLIENT", "KILL", "TYPE", "replica")
+
+    def hide_master(self) -> Server:
+        """Let the Sentinels take the master for dead, while it goes on serving clients and learns of no successor.
+
+        Returns:
+            It.
+        """
+        master = self.master
+        self.ask(master, "ACL", "SETUSER", "default", "-ping", "-replicaof", "-slaveof")
+        return master
+
+    @contextmanager
+    def stray(self, master: Server) -> Generator[Server]:
+        """A Sentinel that knows none of the others and names this server, by a configuration newer than theirs."""
+        lines = (f"monitor {self.service} 127.0.0.1 {master.port} 2", f"config-epoch {self.service} 99")
+        with _Sentinel(self._flavour, "".join(f"sentinel {line}\n" for line in lines), []) as sentinel:
+            yield sentinel
 
     def _start(self) -> None:
         for server in self.servers:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
-__all__ = ["View", "fields_of", "read_view"]
+__all__ = ["View", "choose", "fields_of", "read_view"]
 
 
 class View(NamedTuple):
@@ -14,11 +16,13 @@ class View(NamedTuple):
         host: Where the master is.
         port: Its port.
         epoch: The version of the configuration: each failover raises it.
+        moving: Whether it conducts a failover: until all replicas follow, it has the new epoch and the old master.
     """
 
     host: str
     port: int
     epoch: int
+    moving: bool = False
 
 
 def read_view(reply: Any) -> View:
@@ -29,9 +33,21 @@ def read_view(reply: Any) -> View:
     """
     fields = fields_of(reply)
     try:
-        return View(fields["ip"], int(fields["port"]), int(fields.get("config-epoch", "0")))
+        moving = "failover_in_progress" in fields.get("flags", "")
+        return View(fields["ip"], int(fields["port"]), int(fields.get("config-epoch", "0")), moving)
     except KeyError as missing:
         raise ValueError(f"a Sentinel's answer without {missing}") from None
+
+
+def choose(views: Collection[View]) -> tuple[View, int]:
+    """Whom to believe, and how many say the same.
+
+    That is most of them: whom the others do not reach may say anything, be it of an epoch that an operator has ended.
+    Where two have as many, the newer configuration.
+    """
+    votes = Counter((view.host, view.port) for view in views)
+    view = max(views, key=lambda view: (votes[view.host, view.port], view.epoch, not view.moving))
+    return view, votes[view.host, view.port]
 
 
 def fields_of(reply: Any) -> dict[str, str]:

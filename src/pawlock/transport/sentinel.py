@@ -1,4 +1,4 @@
-"""Asking Sentinels where the master is, and hearing from them when it moves."""
+"""Asking Sentinels where the master is, and where it is now."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from time import monotonic
+from functools import partial
+from itertools import product
 from typing import Any, TypeAlias
 
 from pawlock.core.protocol.runtime import Fault, FaultKind, run
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint, Sentinels
-from pawlock.topology.sentinel import View, read_view
-from pawlock.transport.link import Link, ask_sync
+from pawlock.topology.sentinel import View, choose, read_view
+from pawlock.transport.link import Link, refused
 from pawlock.transport.route import Route
 
 __all__ = ["SentinelRoute"]
@@ -24,17 +25,17 @@ log: logging.Logger = logging.getLogger("pawlock.sentinel")
 _Ask: TypeAlias = Callable[[Endpoint, tuple[str, ...], float], Awaitable[Any]]
 """Connects to a node, asks one thing and disconnects; raises ``Fault``."""
 
-_CHANNEL = "+switch-master"
+_HASTE = 0.15
 _PATIENCE = 0.5
 _TICK = 1.0
-_PAUSE = 0.5
 
 
 class SentinelRoute(Route):
     """The master that the Sentinels name: each connection goes to the present one, and all move when it does.
 
-    A thread listens to one Sentinel at a time, so that nobody stays with the former master: one that was cut off goes
-    on taking writes for a while, and knows nothing of its successor.
+    A thread asks once a second, so that nobody stays with the former master: one that was cut off goes on taking writes
+    for a while, and knows nothing of its successor. What a Sentinel announces is not listened for: one that hangs, or is
+    cut off as well, announces nothing.
     """
 
     def __init__(self, target: Sentinels) -> None:
@@ -42,11 +43,12 @@ class SentinelRoute(Route):
         self._target = target
         self._order = target.sentinels
         self._known = False
+        self._epoch = 0
         self.after_fork()
 
     def after_fork(self) -> None:
         """See ``Route``."""
-        self._listens = False
+        self._watched = False
         self._master = ""
 
     async def locate(self, address: Address, timeout: float) -> Endpoint:
@@ -55,39 +57,44 @@ class SentinelRoute(Route):
         endpoint = await self._find(self.nodes.ask_node, timeout)
         self._follow(endpoint)
         # Two at once would do no harm.
-        self._listens = self._listens or self.listen()
+        self._watched = self._watched or self.watch()
         return endpoint
 
-    async def _find(self, ask: _Ask, timeout: float, *, thorough: bool = False) -> Endpoint:
-        """Where the master is, by the newest view that a majority of the Sentinels has.
+    async def _find(self, ask: _Ask, timeout: float) -> Endpoint:
+        """Where the master is, by what most of the Sentinels say.
 
         Args:
             ask: How this API asks.
-            timeout: Seconds that each Sentinel may take, at most half a second.
-            thorough: Whether to ask all of them: right after a failover most have not heard of it.
+            timeout: Seconds that each Sentinel may take; fewer at first, so that one that hangs costs next to nothing.
 
         Raises:
-            Fault: No Sentinel answered, or none of them knows the service.
+            Fault: No Sentinel answered, or none of them knows the service, or only what was true before is left.
         """
-        views: list[View] = []
-        faults: list[Fault] = []
+        views: dict[str, View] = {}
+        faults: dict[str, Fault] = {}
+        half = len(self._order) // 2
         words = ("SENTINEL", "MASTER", self._target.service)
-        for sentinel in self._order:
+        for patience, sentinel in product((_HASTE, _PATIENCE), self._order):
+            # Again only who did not answer, and only while too few did.
+            if sentinel.shown in views or (patience == _PATIENCE and len(views) > half):
+                continue
             try:
-                views.append(read_view(await ask(sentinel, words, min(timeout, _PATIENCE))))
+                views[sentinel.shown] = read_view(await ask(sentinel, words, min(timeout, patience)))
             except (Fault, ValueError, TypeError) as error:
                 strange = Fault(FaultKind.NOT_REDIS, f"{sentinel.shown}: {error}", final=True)
-                faults.append(error if isinstance(error, Fault) else strange)
+                faults[sentinel.shown] = error if isinstance(error, Fault) else strange
                 # It is asked last the next time.
                 self._order = (*[one for one in self._order if one is not sentinel], sentinel)
-            # A failover is agreed on by a majority, so any majority has heard of it.
-            if not thorough and len(views) > len(self._order) // 2:
+            if views and choose(views.values())[1] > half:
                 break
         if not views:
-            raise self._refusal(faults)
+            raise self._refusal([*faults.values()])
         self._known = True
-        # The newest configuration: a Sentinel that is cut off from the others still has an older one.
-        view = max(views, key=lambda view: view.epoch)
+        view, votes = choose(views.values())
+        if votes <= half and view.epoch < self._epoch:
+            text = f"{self._target.shown}: most Sentinels are silent, and the others name a former master"
+            raise Fault(FaultKind.UNREACHABLE, text)
+        self._epoch = view.epoch
         return self._target.master.at(view.host, view.port)
 
     def _refusal(self, faults: list[Fault]) -> Fault:
@@ -108,33 +115,33 @@ class SentinelRoute(Route):
             kind, final = FaultKind.DENIED, True
         return Fault(kind, text, final=final)
 
-    def listen(self) -> bool:
-        """Hear of failovers from now on; False if the system has no thread left, and the next look-up is to try again."""
-        # A thread also for a loop: it only listens, and the loop may be busy or gone.
-        thread = threading.Thread(target=self._listen, name="pawlock-sentinel", daemon=True)
+    def watch(self) -> bool:
+        """Learn of failovers from now on; False if the system has no thread left, and the next look-up is to try again."""
+        # A thread also for a loop: it only asks, and the loop may be busy or gone.
+        thread = threading.Thread(target=self._watch, name="pawlock-sentinel", daemon=True)
         with contextlib.suppress(RuntimeError):
             thread.start()
         return thread.is_alive()
 
-    def _listen(self) -> None:
-        """Until nobody needs it any more, which is asked once a second."""
-        sentinels, service = self._target.sentinels, self._target.service.encode()
-        turn = 0
+    def _watch(self) -> None:
+        """Until nobody needs it any more: each second, on connections that are kept."""
+        links: dict[str, Link] = {}
+
+        async def ask(sentinel: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
+            link = links.get(sentinel.shown)
+            if link is None or link.dead:
+                link = links[sentinel.shown] = Link(sentinel, None, timeout)
+            return refused(link.command(*words, timeout=timeout), sentinel)
+
         while not self._over():
-            sentinel = sentinels[turn % len(sentinels)]
-            turn += 1
             try:
-                with contextlib.closing(Link(sentinel, _CHANNEL, _TICK)) as link:
-                    if turn > 1:
-                        # There could have been a failover in the time without one.
-                        self._look()
-                    while not self._over() and not link.dead:
-                        push = link.next_push(monotonic() + _TICK)
-                        if push is not None and push[2].split(b" ")[0] == service:
-                            self._look()
-            except Exception as error:  # noqa: BLE001 - whatever broke, another Sentinel may serve
-                log.debug("%s: %s", sentinel.shown, error)
-                time.sleep(_PAUSE)
+                endpoint = run(self._find(ask, _PATIENCE))
+                self.nodes.run_in_owner(partial(self._follow, endpoint))
+            except Exception as error:  # noqa: BLE001 - whatever broke, the next look may go well
+                log.debug("%s: %s", self._target.shown, error)
+            time.sleep(_TICK)
+        for link in links.values():
+            link.close()
 
     def _over(self) -> bool:
         # Asked by the thread, which must not keep the runtime: a client that is dropped ends at once.
@@ -142,11 +149,6 @@ class SentinelRoute(Route):
             return self.nodes.over()
         except ReferenceError:
             return True
-
-    def _look(self) -> None:
-        with contextlib.suppress(Fault, ReferenceError):
-            endpoint = run(self._find(ask_sync, _PATIENCE, thorough=True))
-            self.nodes.run_in_owner(lambda: self._follow(endpoint))
 
     def _follow(self, endpoint: Endpoint) -> None:
         """Close every connection to another master than this one, and have each lease confirmed."""

@@ -206,6 +206,41 @@ def test_a_master_that_hangs_is_left(group: SentinelGroup, api: Api) -> None:
     second.release()
 
 
+def test_a_sentinel_that_hangs_hides_no_failover(group: SentinelGroup, api: Api) -> None:
+    """Nor does it take long from who comes later; the old master is cut off from the Sentinels, and serves."""
+    client, other = api.connect(group.url), api.connect(group.url)
+    lease = client.lock(ttl=60.0).acquire()
+    until(lambda: replicated(group), what="the replica has the lock")
+    old = group.hide_master()
+    (master,) = (server for server in group.servers if server is not old)
+    with group.sentinels[0].paused():
+        until(lambda: client.counter("doubted") > 0, timeout=20.0, what="the switch is noticed")
+        until(
+            lambda: lease.state == "held" and client.counter("renewed") > 0, what="the new master confirms it"
+        )
+        assert other.lock().try_acquire() is None
+        began = time.monotonic()
+        second = other.lock("m").acquire()
+        assert time.monotonic() - began < pace() * 2.0
+        assert master.command("GET", key("m")) == second.token.encode()
+        second.release()
+    lease.release()
+    assert master.command("GET", key("n")) is None
+
+
+def test_a_sentinel_that_is_cut_off_is_not_believed(calm: SentinelGroup, api: Api) -> None:
+    """It names a master that was demoted, by a newer configuration than the others have."""
+    with Server("valkey", unix=False) as demoted:
+        demoted.command("REPLICAOF", "127.0.0.1", "1")
+        with calm.stray(demoted) as stray:
+            ports = [sentinel.port for sentinel in (stray, *calm.sentinels[:2])]
+            hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+            client = api.connect(f"redis+sentinel://{hosts}/{calm.service}")
+            lease = client.lock("stray", unavailable_after=3.0).acquire(timeout=5.0)
+            assert calm.master.command("GET", key("stray")) == lease.token.encode()
+            lease.release()
+
+
 def watches() -> int:
     return sum(thread.name == "pawlock-sentinel" for thread in threading.enumerate())
 
