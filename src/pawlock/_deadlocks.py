@@ -21,6 +21,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pawlock.core.acquire.reentry import waits_for_itself
+from pawlock.core.protocol.faults import or_raise
 from pawlock.core.protocol.names import label_of
 from pawlock.core.protocol.outcomes import NOBODY_MS
 from pawlock.core.protocol.primitive import listed_as
@@ -222,9 +223,7 @@ class DeadlockWatch:
 
     async def _ask(self, engine: Engine, call: Request) -> Outcome:
         patience = min(_PATIENCE, engine.schedule.spare(engine.background.now()))
-        (outcome,) = await engine.background.call_many([call], patience)
-        if isinstance(outcome, Fault):
-            raise outcome
+        outcome = or_raise((await engine.background.call_many([call], patience))[0])
         # Read before now: what is counted on from it is never above the server's clock.
         self._heard_at, self._heard_ms = engine.background.now(), outcome.now_ms
         return outcome

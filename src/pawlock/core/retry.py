@@ -122,10 +122,9 @@ def pause_after(
     # However long the server has been down: what broke at once may have been this one connection.
     at_once = attempt == 0 and lost_link and now - sent_at < NO_SIGN_WITHIN and (until is None or now < until)
     if now + pause >= limit and not at_once:
-        error = to_error(fault, name, doing)
         if fault.kind is not FaultKind.READ_ONLY:
-            engine.report_outage(str(error))
-        raise error from fault
+            engine.report_outage(str(to_error(fault, name, doing)))
+        raise to_error(fault, name, doing) from fault
     more = {"pawlock_name": name, "pawlock_fault": fault.kind}
     log.debug("%s %r: %s; retrying", doing, name, fault.kind, extra=more)
     fault.bare()

@@ -136,15 +136,27 @@ class AsyncioRuntime(Routed):
         opening = self._opening.get(place)
         if opening is None or opening.done():
             opening = self.loop.create_task(self._open(place, max(timeout, 0.25)), name="pawlock-connect")
-            opening.add_done_callback(_retrieve)
+            opening.add_done_callback(partial(self._opened, place))
             self._opening[place] = opening
         # `shield` would not say which of the two was cancelled: the end of a loop cancels both at once.
         await asyncio.wait((opening,))
         if opening.cancelled():
             raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled")
         self._check(self._ending)
-        opened: Mux = opening.result()
+        try:
+            opened: Mux = opening.result()
+        finally:
+            # Its error has this frame.
+            del opening
         return opened
+
+    def _opened(self, place: _Place, attempt: asyncio.Future[Any]) -> None:
+        # Its error has the frames that have this runtime: kept here, the two would keep each other alive.
+        if self._opening.get(place) is attempt:
+            del self._opening[place]
+        if not attempt.cancelled():
+            # Else asyncio reports an error that nobody waits for any more.
+            attempt.exception()
 
     async def _open(self, place: _Place, timeout: float) -> Mux:
         if not self._served:
@@ -200,8 +212,7 @@ class AsyncioRuntime(Routed):
         mux = self._mux
         if mux is None or mux.dead or self._several:
             return await self._route.call(call, timeout)
-        outcome = await mux.ask(call, timeout)
-        return outcome if type(outcome) is not Fault else or_raise(outcome)
+        return or_raise(await mux.ask(call, timeout))
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
@@ -349,12 +360,6 @@ class AsyncioRuntime(Routed):
         self._mux = None
         self._muxes = {}
         self._opening = {}
-
-
-def _retrieve(attempt: asyncio.Future[Any]) -> None:
-    """Have asyncio not report an error that nobody waits for any more."""
-    if not attempt.cancelled():
-        attempt.exception()
 
 
 async def _reported(callback: Callable[[], object]) -> None:

@@ -234,13 +234,15 @@ class ThreadRuntime(Routed):
         finally:
             if attempt.done():
                 self._attempts.pop(address, None)
+            # Its error has this frame.
+            del attempt
 
     def _connect_aside(self, address: Address, timeout: float) -> None:
         attempt = self._attempts[address]
         try:
             attempt.set_result(self._connected(address, timeout))
         except BaseException as error:  # noqa: BLE001 - for who waits for it
-            attempt.set_exception(error)
+            attempt.set_exception(error.bare() if isinstance(error, Fault) else error)
 
     def _connect_to(self, endpoint: Endpoint, timeout: float) -> Link:
         link = Link(endpoint, self._wake_prefix + secret(), timeout, first=not self._served)

@@ -76,7 +76,8 @@ def connected(endpoint: Endpoint, timeout: float) -> socket.socket:
     except Exception as error:
         if not is_own(error, end):
             raise
-        raise (_plain(endpoint) or fault_of(error, endpoint.shown)) from error
+        # Without frames: that of redis-py has the error as well, and all its callers would stay with the two.
+        raise _plain_or(endpoint, error) from error.with_traceback(None)
     sock.settimeout(None)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -100,8 +101,10 @@ async def opened(endpoint: Endpoint, timeout: float, protocol: asyncio.Protocol)
             for option, value in made.socket_keepalive_options.items():
                 sock.setsockopt(socket.SOL_TCP, option, value)
     except Exception as error:
-        plain = await asyncio.to_thread(_plain, endpoint) if endpoint.scheme == "rediss" else None
-        raise (plain or fault_of(error, endpoint.shown)) from error
+        error.with_traceback(None)
+        if endpoint.scheme == "rediss":
+            raise await asyncio.to_thread(_plain_or, endpoint, error) from error
+        raise fault_of(error, endpoint.shown) from error
 
 
 # The login -----------------------------------------------------------------------------------------------------------
@@ -183,12 +186,14 @@ class Greeting:
 
     def take(self, command: tuple[bytes, ...], reply: Any) -> None:
         """The reply to one of the commands. Raises ``Fault`` if this server cannot be used."""
+        shown = self._endpoint.shown
         if isinstance(reply, Fault):
-            raise reply
+            # Not itself: its request has it, and the frames of the caller have that.
+            maybe, final = reply.maybe_applied, reply.final
+            raise Fault(reply.kind, reply.text, maybe_applied=maybe, final=final) from reply.__cause__
         if isinstance(reply, ReplyError):
-            fault = _refusal(str(reply), self._endpoint.shown)
-            if command[0] != b"SUBSCRIBE" or fault.kind is not FaultKind.DENIED:
-                raise fault
+            if command[0] != b"SUBSCRIBE" or _refusal(str(reply), shown).kind is not FaultKind.DENIED:
+                raise _refusal(str(reply), shown)
             # This user may not listen.
             self.heard = DEAF
         elif command[0] == b"HELLO" and self._checks:
@@ -284,6 +289,10 @@ _CUT_OFF = {
 """What it may mean that the other side ends a handshake, by the scheme of the address."""
 
 _PROBE_FOR = 0.5
+
+
+def _plain_or(endpoint: Endpoint, error: Exception) -> Fault:
+    return _plain(endpoint) or fault_of(error, endpoint.shown)
 
 
 def _plain(endpoint: Endpoint) -> Fault | None:

@@ -160,7 +160,7 @@ class Mux(asyncio.Protocol):
                 self.close(conn.over)
         except Exception as error:  # noqa: BLE001 - whatever broke, every request must learn of it
             fault = Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True)
-            fault.__cause__ = error
+            fault.__cause__ = error.with_traceback(None)
             self.close(fault)
         except BaseException:
             self.close(_unanswered("interrupted by a signal"))

@@ -94,8 +94,7 @@ class Route:
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Carrier``."""
-        ((outcome, _),) = await self.send_all([call], 0, timeout)
-        return or_raise(outcome)
+        return or_raise((await self.send_all([call], 0, timeout))[0][0])
 
     async def send_all(self, calls: Sequence[Call], replicas: int, timeout: float) -> list[Acknowledged]:
         """See ``Carrier.call_replicated``; without replicas ``call_many``."""

@@ -101,6 +101,8 @@ async def acquire(
             raise ClientClosed(f"the {what} during the call", name=plan.primitive.name)
         return lease if give is None else give(lease)
     except BaseException as error:
+        # If it is this one, its frames have the attempt.
+        attempt.wait_error = None
         # In the child of a fork all of it is the parent's.
         if engine.epoch == epoch:
             give_back(engine, plan, attempt, error)

@@ -274,13 +274,10 @@ def _read(engine: Engine, plan: Plan, waiter: Waiter, outcome: Outcome, sent_at:
         engine.post(primitive.leave(waiter.token, TOMB_MS if waiter.unanswered else 0, 0))
         waiter.restart(engine.runtime.new_token())
         return None
-    refusal = primitive.refusal(outcome)
-    if refusal is not None:
-        if not waiter.unanswered:
-            # The server stored nothing for it.
-            waiter.state = WaiterState.NEW
-        raise refusal
-    raise ScriptError(
+    if primitive.refusal(outcome) is not None and not waiter.unanswered:
+        # The server stored nothing for it.
+        waiter.state = WaiterState.NEW
+    raise primitive.refusal(outcome) or ScriptError(
         f"acquire {primitive.name!r}: a reply that is not from a pawlock script: {outcome!r:.100}"
     )
 

@@ -33,7 +33,8 @@ async def maintain(engine: Engine) -> None:
 async def _serve(engine: Engine) -> None:
     background, watcher = engine.background, engine.reports.watcher
     while True:
-        if engine.client() is None or engine.runtime.gone():
+        over = engine.client() is None or engine.runtime.gone()
+        if over:
             # Nobody holds anything any more; what was given up before is still to be sent.
             engine.schedule = Schedule(engine.guard)
             if not engine.outbox:
@@ -52,7 +53,8 @@ async def _serve(engine: Engine) -> None:
             until = watcher.sleep_until(engine, background.now())
         # What the finalisers appended meanwhile is seen here, or they nudge.
         now = background.now()
-        if engine.abandoned or engine.dropped_levels:
+        # And where the last of the outbox went just now, the end above.
+        if engine.abandoned or engine.dropped_levels or (over and not engine.outbox):
             until = now
         dues = [entry.due for entry in tuple(engine.outbox)]
         until = min(until, engine.health.look_at, engine.schedule.sleep_until(now), *dues)

@@ -115,6 +115,8 @@ def to_error(fault: Fault, name: str | None, doing: str) -> PawlockError:
         name: The name of the lock concerned.
         doing: What was being done, as in ``"acquire"``.
     """
+    # Its frames may have it under other names too; it is told by its text.
+    fault.with_traceback(None)
     cls, hint = _HINTS.get(fault.kind, (errors.BackendError, "the server refused"))
     what = f"{doing} {name!r}" if name is not None else doing
     if fault.outcomes is not None and cls in (BackendUnavailable, ClockDrift):

@@ -182,18 +182,18 @@ def report_loss_at_exit(lease: HeldLease, error: BaseException | None) -> None:
     report_losses_at_exit([lease.loss()], lease.server_lease.options.on_exit, error)
 
 
-def report_losses_at_exit(losses: Sequence[LeaseLost], on_exit: str, error: BaseException | None) -> None:
+def report_losses_at_exit(losses: list[LeaseLost], on_exit: str, error: BaseException | None) -> None:
     """Report to a ``with`` block at its end that these were lost; the first is named."""
-    lost = losses[0]
     if isinstance(error, LeaseLost) and error.name in {loss.name for loss in losses}:
         # An inner block of a re-entered lease has reported it already.
         return
     if error is not None:
-        error.add_note(str(lost))
+        error.add_note(str(losses[0]))
     elif on_exit == "raise":
-        raise lost
+        # Out of the list: its frames have that.
+        raise losses.pop(0)
     else:
-        log.warning("%s", lost, extra={"pawlock_name": lost.name})
+        log.warning("%s", losses[0], extra={"pawlock_name": losses[0].name})
 
 
 async def leave(engine: Engine, server_lease: ServerLease) -> Release:
