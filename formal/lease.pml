@@ -1,6 +1,6 @@
 /* A lease, its renewal and its loss.
  *
- * Models: src/pawlock/primitives/mutex/acquire.lua, renew.lua, leave.lua; src/pawlock/core/protocol/validity.py, src/pawlock/core/lease/base.py. Each
+ * Models: src/pawlock/primitives/mutex/acquire.lua, renew.lua, leave.lua; src/pawlock/core/records.py, src/pawlock/core/base_lease.py. Each
  *   script is one atomic step of the server.
  * Claims: exclusion: no two clients believe at once that they hold, each judging by its own clock alone; no_ghost: a
  *   token that left is never on the server again.

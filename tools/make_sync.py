@@ -11,8 +11,8 @@ What truly differs is written by hand, and is in no list of this tool:
 - `lifecycle.py`: a client of asyncio has an engine for each event loop, and they end with it; one of threads has one
   engine, ended by the process, a fork or the garbage collector, and it warns where it blocks an event loop.
 - `block.py`: a loss cancels the task in its block, and leaving it has to tell that cancel from others; a thread is
-  interrupted by signal handlers, at steps where asyncio has none.
-- `aio/acquiring.py`: an acquisition can be awaited, entered, or made a task of; that of threads is there at once.
+  interrupted by signal handlers, at steps where asyncio has none. An acquisition of asyncio can be awaited, entered, or
+  made a task of; that of threads is there at once.
 - `leading.py`: asyncio runs the leader's function in a task of its own, to cancel it; threads call it.
 """
 
@@ -37,7 +37,6 @@ GENERATED = (
     "client",
     "election",
     "gates",
-    "lease",
     "lock",
     "multi",
     "once",
@@ -79,7 +78,7 @@ SENTENCES = (
 """What only asyncio has to say in a docstring."""
 
 AT_ONCE = "acquired"
-"""`Acquiring(acquired(…))`, an acquisition to await or to enter, is made at once by threads: `run(_fallback.acquire(…))`.
+"""`Acquiring(acquired(…))`, an acquisition to await or to enter, is made at once by threads: `at_once(ACQUIRE[…](…))`.
 So is that of any other call, under its own name."""
 
 LATER = "Acquiring"
@@ -91,7 +90,7 @@ ONLY_ASYNCIO = "check_home"
 CORE = ("self._wait", "self._watch.next", "self._book.acquire", "self._book.release", "self._book.renew")
 """Coroutines of the core that are methods; those that are functions are known by their imports."""
 
-IMPORTS = ("from pawlock import _fallback\n", "from pawlock.runtimes.threads import run\n")
+IMPORTS = ("from pawlock._fallback import ACQUIRE\n", "from pawlock.runtimes.threads import at_once, run\n")
 """What only threads need."""
 
 _Node = ast.expr | ast.stmt
@@ -135,7 +134,7 @@ class Converter(ast.NodeVisitor):
         """An operation of the core is run; a call of another shell just is no longer awaited."""
         call = node.value
         called = ast.unparse(call.func) if isinstance(call, ast.Call) else ast.unparse(call)
-        ours = called in CORE or called.split(".")[0] in self._core
+        ours = called in CORE or called.split(".")[0] in self._core or called == "how"
         start, end = self._start(node), self._end(node)
         stop = end
         if self.text[start - 1 : start] + self.text[end : end + 2] == b"().":
@@ -149,8 +148,8 @@ class Converter(ast.NodeVisitor):
         if isinstance(node.func, ast.Name) and node.func.id == LATER:
             begun = node.args[0]
             if isinstance(begun, ast.Call) and ast.unparse(begun.func) == AT_ONCE:
-                self._replace(node.func, "run")
-                self._replace(begun.func, "_fallback.acquire")
+                self._replace(node.func, "at_once")
+                self._replace(begun.func, "ACQUIRE[plan.options.on_unavailable]")
                 # What is awaited later keeps its client.
                 self._replace(begun.args[0], f"engine_of({ast.unparse(begun.args[0])})")
             else:

@@ -15,8 +15,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from pawlock.core.protocol.names import WIRE_VERSION  # noqa: E402  # of this checkout
-from pawlock.core.protocol.scripts import header, load  # noqa: E402
+from pawlock.core.names import WIRE_VERSION  # noqa: E402  # of this checkout
+from pawlock.core.scripts import header, load  # noqa: E402
 
 __all__ = ["rendered"]
 

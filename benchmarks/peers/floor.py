@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from benchmarks.peers.base import Handle, Options, Peer, Session
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.runtime import Call
+    from pawlock.core.runtime import Call
 
 RID = 1_000_000_000
 _ACQUIRE = (

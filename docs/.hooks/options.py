@@ -37,7 +37,7 @@ def spelled(name: str, default: object) -> str:
 
 def generated() -> str:
     """Write the table."""
-    from pawlock.core.protocol.options import LockOptions
+    from pawlock.core.options import LockOptions
 
     text = inspect.cleandoc(LockOptions.__doc__ or "")
     said = {name: re.sub(r"\s+", " ", text) for name, text in ARGUMENT.findall(text)}

@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from pawlock.aio.client import AsyncClient
     from pawlock.aio.election import AsyncElection
     from pawlock.aio.gates import AsyncBarrier, AsyncLatch
-    from pawlock.aio.lease import AsyncLease, AsyncWriteLease
-    from pawlock.aio.lock import AsyncLock
+    from pawlock.aio.lock import AsyncLease, AsyncLock, AsyncWriteLease
     from pawlock.aio.multi import AsyncMultiLease, AsyncMultiLock
     from pawlock.aio.once import AsyncOnce, AsyncStarted
     from pawlock.aio.permits import AsyncRWLock, AsyncSemaphore, AsyncWriteLock
     from pawlock.aio.service import AsyncLockService
-    from pawlock.core.protocol.key import Key
-    from pawlock.core.protocol.options import LockOptions
+    from pawlock.core.key import Key
+    from pawlock.core.options import LockOptions
     from pawlock.errors import (
         AcquireTimeout,
         BackendDenied,
@@ -72,8 +71,7 @@ if TYPE_CHECKING:
     from pawlock.sync.client import Client
     from pawlock.sync.election import Election
     from pawlock.sync.gates import Barrier, Latch
-    from pawlock.sync.lease import Lease, WriteLease
-    from pawlock.sync.lock import Lock
+    from pawlock.sync.lock import Lease, Lock, WriteLease
     from pawlock.sync.multi import MultiLease, MultiLock
     from pawlock.sync.once import Once, Started
     from pawlock.sync.permits import RWLock, Semaphore, WriteLock
@@ -171,14 +169,13 @@ _HOMES = {
     "pawlock.aio.client": ("AsyncClient",),
     "pawlock.aio.election": ("AsyncElection",),
     "pawlock.aio.gates": ("AsyncBarrier", "AsyncLatch"),
-    "pawlock.aio.lease": ("AsyncLease", "AsyncWriteLease"),
-    "pawlock.aio.lock": ("AsyncLock",),
+    "pawlock.aio.lock": ("AsyncLease", "AsyncLock", "AsyncWriteLease"),
     "pawlock.aio.multi": ("AsyncMultiLease", "AsyncMultiLock"),
     "pawlock.aio.once": ("AsyncOnce", "AsyncStarted"),
     "pawlock.aio.permits": ("AsyncRWLock", "AsyncSemaphore", "AsyncWriteLock"),
     "pawlock.aio.service": ("AsyncLockService",),
-    "pawlock.core.protocol.key": ("Key",),
-    "pawlock.core.protocol.options": ("LockOptions",),
+    "pawlock.core.key": ("Key",),
+    "pawlock.core.options": ("LockOptions",),
     "pawlock.topology.credentials": ("CredentialProvider",),
     "pawlock._service": ("ServiceOptions",),
     "pawlock.redlock.options": ("RedlockOptions",),
@@ -229,8 +226,7 @@ _HOMES = {
     "pawlock.sync.client": ("Client",),
     "pawlock.sync.election": ("Election",),
     "pawlock.sync.gates": ("Barrier", "Latch"),
-    "pawlock.sync.lease": ("Lease", "WriteLease"),
-    "pawlock.sync.lock": ("Lock",),
+    "pawlock.sync.lock": ("Lease", "Lock", "WriteLease"),
     "pawlock.sync.multi": ("MultiLease", "MultiLock"),
     "pawlock.sync.once": ("Once", "Started"),
     "pawlock.sync.permits": ("RWLock", "Semaphore", "WriteLock"),

@@ -14,14 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
-from pawlock.core.release import release
+from pawlock.core.lease import end_block
 from pawlock.errors import LeaseLost
 from pawlock.model import LeaseState
 
 if TYPE_CHECKING:
-    from pawlock.core.lease.record import Losable
+    from pawlock.core.lease import Losable
 
 __all__ = ["CancelScope"]
 
@@ -41,14 +40,16 @@ class CancelScope:
         self.leaving = False
 
     @staticmethod
-    def enter(lease: Losable) -> None:
-        """Watch a lease for the present task."""
-        task = asyncio.current_task()
+    def enter(lease: Losable, task: Any = None) -> None:
+        """Watch a lease for a task, or the present one."""
+        task = task or asyncio.current_task()
         if task is None:
             raise RuntimeError("async with needs a running asyncio task")
         scope = CancelScope(task)
         try:
-            _scopes.setdefault(lease, []).append(scope)
+            if lease.scopes is None:
+                lease.scopes = []
+            lease.scopes.append(scope)
             lease.watch(scope.cancel)
             if lease.state is LeaseState.LOST:
                 scope.cancel()
@@ -66,21 +67,20 @@ class CancelScope:
     def drop(self, lease: Losable) -> None:
         """Watch no more; safe to repeat."""
         self.leaving = True
-        scopes = _scopes.get(lease)
-        if scopes is not None and self in scopes:
-            scopes.remove(self)
+        if lease.scopes and self in lease.scopes:
+            lease.scopes.remove(self)
         lease.unwatch(self.cancel)
 
     @staticmethod
-    async def leave(lease: Losable, error: BaseException | None, end: _End = release.end_block) -> None:
+    async def leave(lease: Losable, error: BaseException | None, end: _End = end_block) -> None:
         """End the block: release (or what else ``end`` does), and report a lock loss."""
-        scopes = _scopes.get(lease)
-        task = asyncio.current_task()
-        found = [s for s in scopes or () if s.task is task] or scopes or []
-        scope = found[-1] if found else None
-        if scope is None:
+        task, scopes = asyncio.current_task(), lease.scopes
+        if not scopes:
             await end(lease, error)
             return
+        scope = scopes[-1]
+        if scope.task is not task:
+            scope = ([one for one in scopes if one.task is task] or scopes)[-1]
         scope.drop(lease)
         ours = False
         if scope.requested and scope.task is task:
@@ -119,6 +119,3 @@ class CancelScope:
         if isinstance(error, asyncio.CancelledError):
             # on_exit="warn", or the body released it itself: the cancel was ours and says the same.
             raise lease.loss() from error
-
-
-_scopes: WeakKeyDictionary[Losable, list[CancelScope]] = WeakKeyDictionary()

@@ -6,11 +6,11 @@ import logging
 import random
 from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.options import Seconds, check_ttl
+from pawlock.core.options import Seconds, check_ttl
 from pawlock.errors import PawlockError
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.runtime import StopSignal
+    from pawlock.core.runtime import StopSignal
 
 __all__ = ["POLL", "Candidacy"]
 

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 # The end of the process waits for what is still to be left.
 import pawlock._ending  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from pawlock._factory import AnyPlan, Settings, live_clients
+from pawlock._factory import Settings, live_clients
 from pawlock._quorum import Destination
 from pawlock._service import Book
 from pawlock._target import shown_of
 from pawlock.core.client import make_engine, weak_suspect_all
-from pawlock.core.observe.timed_runtime import observe
+from pawlock.core.timed_runtime import observe
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.options import Seconds
-    from pawlock.core.state.observers import Observer
+    from pawlock.core.engine import Engine
+    from pawlock.core.observers import Observer
     from pawlock.model import ServerReport
     from pawlock.redlock.options import RedlockOptions
     from pawlock.runtimes.aio import AsyncioRuntime
@@ -90,10 +89,6 @@ class BaseClient:
             observe(engine, observer)
         engine.closed |= self._closed
         return engine
-
-    def _prepare(self, plan: AnyPlan, ttl: Seconds | None) -> AnyPlan:
-        """The plan of one call."""
-        return plan if ttl is None else self._settings.with_ttl(plan, ttl)
 
     def _reports(self) -> list[ServerReport]:
         from pawlock._doctor import examine

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pawlock._unset import UNSET, Unset
-from pawlock.core.protocol.options import check_deadlock_after
+from pawlock.core.options import check_deadlock_after
 from pawlock.topology.credentials import Credentials
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from pawlock.aio.client import AsyncClient
-    from pawlock.core.protocol.options import LockKwargs, Seconds
+    from pawlock.core.options import LockKwargs, Seconds
     from pawlock.redlock.options import RedlockOptions
     from pawlock.sync.client import Client
     from pawlock.topology.credentials import CredentialProvider

@@ -18,7 +18,7 @@ from pawlock._factory import (
     refuse_on_quorum,
     unfilled,
 )
-from pawlock.core.protocol.options import (
+from pawlock.core.options import (
     BarrierKwargs,
     LatchKwargs,
     LockOptions,
@@ -28,9 +28,9 @@ from pawlock.core.protocol.options import (
     check_count,
     check_flag,
     check_ttl,
+    to_ms,
 )
-from pawlock.core.protocol.validity import to_ms
-from pawlock.core.state.plan import ASKERS, Plan
+from pawlock.core.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError
 from pawlock.model import LeaseState
 from pawlock.primitives.barrier import Barrier

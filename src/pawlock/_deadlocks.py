@@ -20,23 +20,22 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from pawlock.core.acquire.reentry import waits_for_itself
-from pawlock.core.protocol.faults import or_raise
-from pawlock.core.protocol.names import label_of
-from pawlock.core.protocol.outcomes import NOBODY_MS
-from pawlock.core.protocol.primitive import listed_as
-from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.faults import or_raise
+from pawlock.core.names import label_of
+from pawlock.core.outcomes import NOBODY_MS
+from pawlock.core.primitive import listed_as
+from pawlock.core.reentry import waits_for_itself
+from pawlock.core.runtime import Fault, FaultKind
 from pawlock.errors import DeadlockDetected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.carrier import Request
-    from pawlock.core.protocol.engine import Namespace
-    from pawlock.core.protocol.outcomes import Look, Outcome
-    from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.state.records import Attempt, ServerLease
+    from pawlock.core.engine import Engine
+    from pawlock.core.outcomes import Look, Outcome
+    from pawlock.core.primitive import Namespace, Primitive
+    from pawlock.core.records import Attempt, ServerLease
+    from pawlock.core.runtime import Request
 
 __all__ = ["DeadlockWatch"]
 

@@ -17,8 +17,8 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 from pawlock._inside import client_of, plan_behind, source_of
 from pawlock._template import Template, escape, make, plain
 from pawlock._unset import Unset
-from pawlock.core.lease.base import BaseLease
-from pawlock.core.protocol.options import check_choice
+from pawlock.core.base_lease import BaseLease
+from pawlock.core.options import check_choice
 from pawlock.errors import ConfigurationError, NotHeld
 from pawlock.model import Done, Running
 from pawlock.primitives.once.operation import running

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from pawlock._hints import refuse_words
-from pawlock._inside import is_closed, origin_of, preparer_of
+from pawlock._inside import is_closed, origin_of, settings_of
 from pawlock._template import make
 from pawlock._unset import UNSET
-from pawlock.core.protocol.options import check_timeout
+from pawlock.core.options import check_timeout
 from pawlock.errors import NotSupported
 
 __all__ = ["Described", "Origin", "Source"]
@@ -26,11 +26,10 @@ _revived: dict[tuple[Any, ...], Any] = {}
 class Described:
     """The description of a lock, a latch or an election: immutable, picklable, shared by all threads and tasks."""
 
-    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
 
     def __init__(self, client: Any, plan: Any, source: Source) -> None:
         self._client = client
-        self._prepare = preparer_of(client)
         self._plan = plan
         self._source = source
         # For what has blocks. In a class of its own, each lock that is made would pay for one more call.
@@ -47,7 +46,8 @@ class Described:
         """The plan of one call, and for how many seconds it waits."""
         if unknown:
             refuse_words("acquire", unknown)
-        plan = self._prepare(plan, ttl)
+        if ttl is not None:
+            plan = settings_of(self._client).with_ttl(plan, ttl)
         return plan, plan.options.timeout if timeout is UNSET else check_timeout(timeout)
 
     def __repr__(self) -> str:

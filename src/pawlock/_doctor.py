@@ -14,8 +14,8 @@ from typing import Any, TypeGuard
 
 from pawlock._factory import Settings
 from pawlock._target import shown_of
-from pawlock.core.protocol.names import wake_prefix
-from pawlock.core.protocol.runtime import Fault, run
+from pawlock.core.names import wake_prefix
+from pawlock.core.runtime import Fault, run
 from pawlock.errors import ConfigurationError
 from pawlock.model import Finding, ServerReport, Severity
 from pawlock.preflight.group import check_masters, check_sentinels

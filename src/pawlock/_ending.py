@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pawlock.core.close import drain
-from pawlock.core.keep.engine import served
+from pawlock.core.engine import served
 from pawlock.runtimes.threads import run
 
 __all__ = ["UNANSWERED", "closers"]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pawlock._hints import words_for
-from pawlock.core.protocol.options import LockOptions
+from pawlock.core.options import LockOptions
 from pawlock.errors import ConfigurationError
 
 __all__ = ["VARIABLES", "from_environment", "unknown_options"]

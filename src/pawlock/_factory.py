@@ -15,16 +15,12 @@ from pawlock._deadlocks import DeadlockWatch
 from pawlock._environment import from_environment, unknown_options
 from pawlock._inside import after_fork
 from pawlock._template import Template, Unfilled, escape, plain
-from pawlock.core.protocol.engine import Namespace
-from pawlock.core.protocol.key import Key
-from pawlock.core.protocol.names import check_namespace, key_of, wake_prefix
-from pawlock.core.protocol.options import (
-    LockOptions,
-    Seconds,
-    check_callback,
-)
-from pawlock.core.release.transfer import Ticket, read_ticket
-from pawlock.core.state.plan import ASKERS, Plan
+from pawlock.core.key import Key
+from pawlock.core.names import check_namespace, key_of, wake_prefix
+from pawlock.core.options import LockOptions, Seconds, check_callback
+from pawlock.core.plan import ASKERS, Plan
+from pawlock.core.primitive import Namespace
+from pawlock.core.transfer import Ticket, read_ticket
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.found import Finder
 from pawlock.primitives.multi.lease import MultiPlan
@@ -32,7 +28,7 @@ from pawlock.primitives.redis import REDIS, RedisEngine
 from pawlock.primitives.registry import REGISTRY
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.primitive import Primitive
     from pawlock.redlock.nodes import KnownMasters
     from pawlock.redlock.options import RedlockOptions
 

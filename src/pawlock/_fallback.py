@@ -14,30 +14,31 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 from weakref import WeakSet
 
+from pawlock.core import reentry
 from pawlock.core.acquire import acquire as from_server
-from pawlock.core.acquire import reentry
-from pawlock.core.acquire.giving_up import timed_out
-from pawlock.core.keep.engine import Engine
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.faults import is_transient
-from pawlock.core.protocol.outcomes import Granted, Outcome, Released
-from pawlock.core.protocol.runtime import Fault
+from pawlock.core.engine import Engine
+from pawlock.core.faults import is_transient
+from pawlock.core.giving_up import timed_out
+from pawlock.core.lease import HeldLease
+from pawlock.core.local_queue import Waiter
+from pawlock.core.outcomes import Granted, Outcome, Released
+from pawlock.core.records import Attempt, ServerLease
 from pawlock.core.retry import check_stop
-from pawlock.core.state.records import Attempt, ServerLease, Waiter
+from pawlock.core.runtime import Fault
 from pawlock.errors import BackendUnavailable, QuorumNotReached
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.runtime import Runtime, StopSignal
-    from pawlock.core.state.plan import Plan
+    from pawlock.core.plan import Plan
+    from pawlock.core.primitive import Primitive
+    from pawlock.core.runtime import Runtime, StopSignal
 
-__all__ = ["acquire", "holds", "kept_by"]
+__all__ = ["ACQUIRE", "holds", "kept_by"]
 
 T = TypeVar("T")
 
@@ -51,40 +52,6 @@ _degraded: WeakSet[HeldLease] = WeakSet()
 _engines: WeakSet[Engine] = WeakSet()
 """The clients whose leases a local one respects: those that have asked for ``local``."""
 _logged: set[tuple[str, str, str]] = set()
-
-
-@overload
-def acquire(
-    engine: Engine,
-    plan: Plan,
-    timeout: float | None,
-    stop: StopSignal | None = None,
-    *,
-    give: Callable[[HeldLease], T],
-) -> Coroutine[Any, Any, T]: ...
-@overload
-def acquire(
-    engine: Engine,
-    plan: Plan,
-    timeout: float | None,
-    stop: StopSignal | None = None,
-    *,
-    or_none: Literal[True],
-    give: Callable[[HeldLease], T],
-) -> Coroutine[Any, Any, T | None]: ...
-def acquire(
-    engine: Engine,
-    plan: Plan,
-    timeout: float | None,
-    stop: StopSignal | None = None,
-    *,
-    or_none: bool = False,
-    give: Callable[[HeldLease], T],
-) -> Coroutine[Any, Any, T | None]:
-    """Acquire a lock as ``core.acquire`` does; where its ``on_unavailable`` allows it, without the server."""
-    if plan.options.on_unavailable == "raise":
-        return from_server.acquire(engine, plan, timeout, stop, or_none=or_none, give=give)
-    return _acquire(engine, plan, timeout, stop, or_none=or_none, give=give)
 
 
 def holds(engine: Engine, plan: Plan) -> bool:
@@ -106,9 +73,9 @@ async def _acquire(
     engine: Engine,
     plan: Plan,
     timeout: float | None,
-    stop: StopSignal | None,
+    stop: StopSignal | None = None,
     *,
-    or_none: bool,
+    or_none: bool = False,
     give: Callable[[HeldLease], T],
 ) -> T | None:
     began = engine.runtime.now()
@@ -122,6 +89,40 @@ async def _acquire(
     if lease is None:
         engine.refused(plan.primitive, began, None)
     return lease
+
+
+class Acquire(Protocol):
+    """How a lock is acquired; see ``core.acquire``."""
+
+    @overload
+    def __call__(
+        self,
+        engine: Engine,
+        plan: Plan,
+        timeout: float | None,
+        stop: StopSignal | None = None,
+        *,
+        give: Callable[[HeldLease], T],
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def __call__(
+        self,
+        engine: Engine,
+        plan: Plan,
+        timeout: float | None,
+        stop: StopSignal | None = None,
+        *,
+        or_none: Literal[True],
+        give: Callable[[HeldLease], T],
+    ) -> Coroutine[Any, Any, T | None]: ...
+
+
+ACQUIRE: Mapping[str, Acquire] = {
+    "raise": cast("Acquire", from_server),
+    "local": cast("Acquire", _acquire),
+    "open": cast("Acquire", _acquire),
+}
+"""How, by what a lock's ``on_unavailable`` says."""
 
 
 class _NotAlone(Exception):
@@ -162,9 +163,7 @@ async def _from_server_or_degraded(
         if _fits(plan, [other.server_lease for other in others]):
             left = timeout if not timeout else max(1e-9, end - runtime.now())
             try:
-                return await from_server.acquire(
-                    engine, plan, left, stop, or_none=True, nested=True, give=give_alone
-                )
+                return await from_server(engine, plan, left, stop, or_none=True, nested=True, give=give_alone)
             except _NotAlone:
                 continue
             except (BackendUnavailable, QuorumNotReached) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter, methodcaller
 from typing import Any
 
 __all__ = [
@@ -14,25 +16,16 @@ __all__ = [
     "is_closed",
     "origin_of",
     "plan_behind",
-    "preparer_of",
     "settings_of",
     "source_of",
 ]
 
 
-def engine_of(client: Any) -> Any:
-    """The engine of a client of threads."""
-    return client._engine
+engine_of: Callable[[Any], Any] = attrgetter("_engine")
+"""The engine of a client of threads."""
 
-
-def engine_here(client: Any) -> Any:
-    """The engine that a client of asyncio has for the running event loop."""
-    return client._engine()
-
-
-def preparer_of(client: Any) -> Any:
-    """What a client makes of a plan before each call, with the ttl that the call gives or None."""
-    return client._prepare
+engine_here: Callable[[Any], Any] = methodcaller("_engine")
+"""The engine that a client of asyncio has for the running event loop."""
 
 
 def settings_of(client: Any) -> Any:

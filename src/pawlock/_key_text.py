@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pawlock.core.protocol.key import Key
+from pawlock.core.key import Key
 from pawlock.errors import ConfigurationError
 
 __all__ = ["read_key"]

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from pawlock._described import Source
 from pawlock._factory import Settings, plan_of, plan_of_key
-from pawlock.core.protocol.key import Key
-from pawlock.core.state.plan import Plan
+from pawlock.core.key import Key
+from pawlock.core.plan import Plan
 from pawlock.errors import ConfigurationError
 from pawlock.primitives.multi.lease import MultiPlan
 

@@ -13,14 +13,14 @@ from pawlock._factory import (
     refuse_on_quorum,
     unfilled,
 )
-from pawlock.core.protocol.options import check_count
+from pawlock.core.options import check_count
+from pawlock.core.plan import ASKERS, Plan
 from pawlock.core.retry import query
-from pawlock.core.state.plan import ASKERS, Plan
 from pawlock.errors import ConfigurationError
 from pawlock.primitives.permits import reader, semaphore, writer
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
+    from pawlock.core.engine import Engine
     from pawlock.primitives.permits import Permits
 
 __all__ = [

@@ -10,16 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from pawlock import _fallback
 from pawlock._factory import Settings, check_word, plan_of, queue_key_of, refuse_on_quorum
-from pawlock._inside import preparer_of, settings_of
-from pawlock.core.keep.engine import Engine
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.options import Seconds, check_count, check_timeout, check_ttl, seconds
-from pawlock.core.protocol.runtime import StopSignal
-from pawlock.core.release.extend import extend
-from pawlock.core.release.release import release_or_raise
-from pawlock.core.state.plan import ASKERS, Plan
+from pawlock._fallback import ACQUIRE
+from pawlock._inside import settings_of
+from pawlock.core.engine import Engine
+from pawlock.core.extend import extend
+from pawlock.core.lease import HeldLease, release_or_raise
+from pawlock.core.options import Seconds, check_count, check_timeout, check_ttl, seconds
+from pawlock.core.plan import ASKERS, Plan
+from pawlock.core.runtime import StopSignal
 from pawlock.errors import ConfigurationError, NotAcquired, NotHeld, NotSupported, PawlockError
 from pawlock.model import LockInfo, ServiceMetrics, ServiceStats
 from pawlock.runtimes.shared import secret
@@ -151,7 +150,7 @@ class Book:
         """Acquire a lock, or re-enter it; see ``LockService.acquire``."""
         client, asked = engine.client(), _options(options)
         who = secret() if identifier is None else identifier
-        plan = preparer_of(client)(_plan(settings_of(client), name, asked, who), None)
+        plan = _plan(settings_of(client), name, asked, who)
         until = None if asked.patience is None else engine.runtime.now() + asked.patience
         # Nobody else knows of an identifier that was made here.
         stops = stop if identifier is None else _Entered(self, (name, who), stop)
@@ -159,7 +158,9 @@ class Book:
             while not self.again(name, who):
                 left = None if until is None else max(0, until - engine.runtime.now())
                 try:
-                    lease = await _fallback.acquire(engine, plan, left, stops, give=_itself)
+                    lease = await ACQUIRE[plan.options.on_unavailable](
+                        engine, plan, left, stops, give=_itself
+                    )
                 except NotAcquired as error:
                     if type(error) is not NotAcquired or (stop is not None and stop.is_set()):
                         raise

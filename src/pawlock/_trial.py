@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pawlock.core.acquire import acquire
-from pawlock.core.release.release import release_or_raise
+from pawlock.core import acquire
+from pawlock.core.lease import release_or_raise
 from pawlock.errors import PawlockError
 from pawlock.model import Finding, ServerReport, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pawlock.core.keep.engine import Engine
-    from pawlock.core.state.plan import Plan
+    from pawlock.core.engine import Engine
+    from pawlock.core.plan import Plan
 
 __all__ = ["with_trial"]
 

@@ -62,7 +62,7 @@ def test_help_loads_next_to_nothing() -> None:
 
 
 def test_the_help_of_a_verb_needs_no_client() -> None:
-    assert not loaded("run", "--help") & {"redis", "asyncio", "pawlock.sync", "pawlock.core.keep.engine"}
+    assert not loaded("run", "--help") & {"redis", "asyncio", "pawlock.sync", "pawlock.core.engine"}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups and signals")

@@ -115,9 +115,8 @@ from __future__ import annotations
 from typing import Any
 
 from pawlock._inside import engine_here
-from pawlock.aio.acquiring import Acquiring, acquired
-from pawlock.aio.block import check_home
-from pawlock.aio.lease import AsyncLease, given
+from pawlock.aio.block import Acquiring, acquired, check_home
+from pawlock.aio.lock import AsyncLease, given
 from pawlock.core.acquire import acquire
 
 __all__ = ["AsyncDoor"]
@@ -151,11 +150,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pawlock import _fallback
+from pawlock._fallback import ACQUIRE
 from pawlock._inside import engine_of
 from pawlock.core.acquire import acquire
-from pawlock.runtimes.threads import run
-from pawlock.sync.lease import Lease, given
+from pawlock.runtimes.threads import at_once, run
+from pawlock.sync.lock import Lease, given
 
 __all__ = ["Door"]
 
@@ -165,7 +164,9 @@ class Door:
 
     def acquire(self) -> Lease:
         """Open it."""
-        return run(_fallback.acquire(engine_of(self), 1, give=given))  # the thread's own
+        return at_once(
+            ACQUIRE[plan.options.on_unavailable](engine_of(self), 1, give=given)
+        )  # the thread's own
 
     def opened(self, other: Any) -> bool:
         """Whether this thread opened it; ``door.opened()`` asks."""

@@ -137,7 +137,7 @@ def test_an_import_for_types_alone_counts_as_any_other(tmp_path: Path) -> None:
     copy = tmp_path / "pawlock"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     for low, high in (
-        ("core/state/records.py", "pawlock.core.keep.engine import Engine"),
+        ("core/records.py", "pawlock.core.engine import Engine"),
         ("sync/lock.py", "pawlock.sync.client import Client"),
     ):
         text = (copy / low).read_text(encoding="utf-8")

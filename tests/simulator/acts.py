@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pawlock.core.lease.base import record_of
+from pawlock.core.base_lease import record_of
 from pawlock.errors import AcquireTimeout, NotHeld, PawlockError
 from pawlock.model import Leader
 from pawlock.primitives.election import operation as election

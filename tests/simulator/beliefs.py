@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pawlock.primitives.permits import EXCLUSIVE, Permits
 
 if TYPE_CHECKING:
-    from pawlock.core.lease.record import HeldLease
+    from pawlock.core.lease import HeldLease
     from tests.simulator.world import Process
 
 __all__ = ["Belief", "conflict"]

@@ -12,10 +12,10 @@ from pawlock._service import Book
 from pawlock.aio.client import AsyncClient
 from pawlock.aio.multi import shown_any
 from pawlock.core import close
-from pawlock.core.keep.engine import Engine
-from pawlock.core.lease.base import BaseLease
-from pawlock.core.maintenance.loop import maintain
-from pawlock.core.protocol.options import LockOptions
+from pawlock.core.base_lease import BaseLease
+from pawlock.core.engine import Engine
+from pawlock.core.maintenance import maintain
+from pawlock.core.options import LockOptions
 from pawlock.primitives.multi.lease import BaseMultiLease, members_of
 from pawlock.redlock.options import RedlockOptions
 from tests.simulator.runtime import SimRuntime

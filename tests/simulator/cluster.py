@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pawlock.core.protocol.runtime import Call, Reply
+from pawlock.core.runtime import Call, Reply
 from pawlock.testing.memory.store import Store
 from pawlock.topology.cluster import SLOTS, Address, first_key, slot_of
 from pawlock.topology.endpoint import ClusterNodes, Endpoint

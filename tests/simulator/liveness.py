@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pawlock.errors import AcquireTimeout, BackendError, ClockDrift, PawlockError
 
 if TYPE_CHECKING:
-    from pawlock.core.lease.record import HeldLease
+    from pawlock.core.lease import HeldLease
     from tests.simulator.fleet import Fleet
     from tests.simulator.node import Node
     from tests.simulator.plan import Plan

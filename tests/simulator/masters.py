@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pawlock.core.protocol.runtime import Reply
+from pawlock.core.runtime import Reply
 from pawlock.testing.memory.store import Store
 from tests.simulator.invariants import CLOSED, FENCE_MS, Step
 

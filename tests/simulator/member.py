@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pawlock.core.base_lease import BaseLease, record_of
 from pawlock.core.client import weak_suspect_all
-from pawlock.core.keep.engine import Engine
-from pawlock.core.lease.base import BaseLease, record_of
-from pawlock.core.protocol.validity import drift
-from pawlock.core.release import release
+from pawlock.core.engine import Engine
+from pawlock.core.lease import end_block
+from pawlock.core.options import drift
 from pawlock.errors import (
     BackendOutOfMemory,
     BackendReadOnly,
@@ -392,7 +392,7 @@ class Member:
             elif isinstance(lease, BaseMultiLease):
                 await multi.end_all(record_of_all(lease), error)
             else:
-                await release.end_block(record_of(lease), error)
+                await end_block(record_of(lease), error)
         except BackendOutOfMemory as refused:
             raise Violation(f"a release was refused for memory: {refused}") from refused
         except PawlockError as told:

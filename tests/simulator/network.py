@@ -12,8 +12,8 @@ from heapq import heappush
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from pawlock.core.protocol.faults import classify
-from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Wakeup
+from pawlock.core.faults import classify
+from pawlock.core.runtime import FIRST_RID, Call, Fault, FaultKind, Wakeup
 
 if TYPE_CHECKING:
     from random import Random

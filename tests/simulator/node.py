@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pawlock.core.protocol.runtime import Call, Reply
+from pawlock.core.runtime import Call, Reply
 from pawlock.testing.memory.lua import Interpreter
 from pawlock.testing.memory.store import Refused, Store, Unsupported
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from pawlock.core.lease.base import record_of
+from pawlock.core.base_lease import record_of
 from pawlock.errors import BackendOutOfMemory, LeaseLost, NotHeld, PawlockError
 from pawlock.model import Done, Running
 from pawlock.primitives.once import operation as once
@@ -13,7 +13,7 @@ from tests.simulator import acts
 from tests.simulator.world import Cancelled
 
 if TYPE_CHECKING:
-    from pawlock.core.lease.record import HeldLease
+    from pawlock.core.lease import HeldLease
     from tests.simulator.plan import Operation
     from tests.simulator.world import Task
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from pawlock.core.protocol.runtime import Call
+from pawlock.core.runtime import Call
 from pawlock.errors import LeaseLost, NotHeld
 from pawlock.model import LeaseState
 from tests.simulator.beliefs import Belief, conflict
@@ -20,7 +20,7 @@ from tests.simulator.watch import State, Watch
 from tests.simulator.watch_cluster import ClusterWatch
 
 if TYPE_CHECKING:
-    from pawlock.core.lease.record import HeldLease
+    from pawlock.core.lease import HeldLease
     from tests.simulator.fleet import Fleet
     from tests.simulator.node import Node
     from tests.simulator.world import Process, World

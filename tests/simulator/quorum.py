@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.outcomes import Outcome
+from pawlock.core.runtime import Fault, FaultKind
 from pawlock.redlock.link import MastersRuntime
 from pawlock.redlock.nodes import Incarnation, KnownMasters, Node
 from pawlock.redlock.votes import Question
@@ -63,7 +63,7 @@ class _NodeLink:
 
 
 class QuorumSimRuntime(MastersRuntime[_NodeLink], SimRuntime):  # type: ignore[misc]  # ``SimRuntime.call`` is a step of the simulation
-    """See ``pawlock.core.protocol.runtime.Runtime``.
+    """See ``pawlock.core.runtime.Runtime``.
 
     Args:
         process: Where it runs.

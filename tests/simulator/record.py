@@ -20,8 +20,8 @@ from tests.support.history import (
 )
 
 if TYPE_CHECKING:
-    from pawlock.core.lease.record import HeldLease
-    from pawlock.core.state.records import ServerLease
+    from pawlock.core.lease import HeldLease
+    from pawlock.core.records import ServerLease
     from tests.simulator.beliefs import Belief
     from tests.simulator.world import Process, World
 

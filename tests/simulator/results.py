@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from pawlock.core.protocol.runtime import Reply
+from pawlock.core.runtime import Reply
 from pawlock.primitives.once.operation import Result
 from tests.simulator.invariants import Snapshot
 

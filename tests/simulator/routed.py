@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pawlock.core.protocol.faults import or_raise
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
+from pawlock.core.faults import or_raise
+from pawlock.core.outcomes import Outcome
+from pawlock.core.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.routing import Asking, Router
@@ -31,7 +31,7 @@ _PATIENCE = 0.25
 
 
 class RoutedSimRuntime(SimRuntime):
-    """See ``pawlock.core.protocol.runtime.Runtime``.
+    """See ``pawlock.core.runtime.Runtime``.
 
     Args:
         process: Where it runs.

@@ -13,8 +13,8 @@ from math import inf
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
+from pawlock.core.outcomes import Outcome
+from pawlock.core.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
 from tests.simulator.network import Link, Network, Request
 from tests.simulator.waits import Group, Sleep
 from tests.simulator.world import Process, Task, suspend, waits
@@ -34,7 +34,7 @@ _SHARE = 0.75
 
 
 class SimRuntime:
-    """See ``pawlock.core.protocol.runtime.Runtime``.
+    """See ``pawlock.core.runtime.Runtime``.
 
     Args:
         process: Where it runs.
@@ -76,7 +76,6 @@ class SimRuntime:
         self.closing: bool = False
         self.ending: bool = False
         self.failed: Callable[[BaseException], object] = _raise
-        self.recheck_after: float | None = 1.0 if self._threads else None
         self.now: Callable[[], float] = process.clock.boot
         self.random: Callable[[], float] = self._world.random.random
 

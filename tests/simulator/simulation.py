@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from pawlock.core.state.plan import Plan as LockPlan
+from pawlock.core.plan import Plan as LockPlan
 from pawlock.primitives.multi.lease import MultiPlan
 from tests.simulator.faults import plant, strike
 from tests.simulator.fleet import Fleet

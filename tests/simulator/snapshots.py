@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pawlock.core.protocol.runtime import Reply
+from pawlock.core.runtime import Reply
 from pawlock.testing.memory.store import Store, Value, ZSet
 from tests.simulator.invariants import Snapshot, Ticket
 from tests.simulator.permit_rules import PermitRun, PermitState, QueuedWaiter

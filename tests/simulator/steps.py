@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pawlock.core.protocol.names import helper_key
-from pawlock.core.protocol.runtime import Reply
+from pawlock.core.names import helper_key
+from pawlock.core.runtime import Reply
 from tests.simulator.invariants import Step
 
 __all__ = ["once_step", "step_of", "together_steps", "tomb_of"]

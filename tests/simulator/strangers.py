@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pawlock.core.protocol.key import Key
+from pawlock.core.key import Key
 from pawlock.testing.memory.lua import Interpreter
 from tests.simulator.invariants import STRANGER
 

@@ -10,8 +10,8 @@ from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.runtime import Call, Reply
-from pawlock.core.protocol.scripts import load
+from pawlock.core.runtime import Call, Reply
+from pawlock.core.scripts import load
 from tests.simulator.invariants import CLOSED, STRANGER, Snapshot, Step, broken, reads_only
 from tests.simulator.masters import Vote, broken_vote, take_vote, vote_step
 from tests.simulator.permit_rules import PermitState, broken_permits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.runtime import Call, Reply
+from pawlock.core.runtime import Call, Reply
 from pawlock.topology.cluster import slot_of
 from tests.simulator.watch import Believed, Watch
 

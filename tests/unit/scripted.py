@@ -7,23 +7,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from pawlock.core.acquire.acquire import acquire
-from pawlock.core.keep.engine import Engine
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.maintenance.loop import maintain
-from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.outcomes import Look, Outcome
-from pawlock.core.protocol.runtime import (
-    Acknowledged,
-    Call,
-    Fault,
-    FaultKind,
-    Parker,
-    Reply,
-    Wakeup,
-)
-from pawlock.core.release.release import release
-from pawlock.core.state.plan import ASKERS, Plan
+from pawlock.core.acquire import acquire
+from pawlock.core.engine import Engine
+from pawlock.core.lease import HeldLease, release
+from pawlock.core.maintenance import maintain
+from pawlock.core.options import LockOptions
+from pawlock.core.outcomes import Look, Outcome
+from pawlock.core.plan import ASKERS, Plan
+from pawlock.core.runtime import Acknowledged, Call, Fault, FaultKind, Parker, Reply, Wakeup
 from pawlock.model import Release
 from pawlock.primitives.mutex import Mutex
 
@@ -126,9 +117,8 @@ class _Parker:
 
 
 class Scripted:
-    """See ``pawlock.core.protocol.runtime.Runtime``. Answers in order; a request too many fails the test."""
+    """See ``pawlock.core.runtime.Runtime``. Answers in order; a request too many fails the test."""
 
-    recheck_after: float | None = None
     fence_strength = "server"
 
     def __init__(self, *answers: Answer) -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pawlock.core.protocol.backoff import full_jitter
-from pawlock.core.protocol.validity import DRIFT_FACTOR, DRIFT_FLOOR, drift, to_ms, valid_until
+from pawlock.core.options import DRIFT_FACTOR, DRIFT_FLOOR, drift, to_ms
+from pawlock.core.records import valid_until
+from pawlock.core.retry import full_jitter
 
 LIVES = st.integers(min_value=0, max_value=400 * 86_400_000)
 TIMES = st.floats(min_value=0.0, max_value=1e8)

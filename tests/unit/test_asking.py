@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawlock.core.protocol.outcomes import Unexpected
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import load, pack_words
+from pawlock.core.outcomes import Unexpected
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import load, pack_words
 from pawlock.runtimes import threads
 from tests.faults.rig import APIS, Api, key
 from tests.support.groups import ClusterGroup

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 import pawlock
-from pawlock.core.protocol.outcomes import Granted
-from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.outcomes import Granted
+from pawlock.core.runtime import Fault, FaultKind
 from pawlock.runtimes.threads import run
 from tests.faults.rig import teach
 from tests.support.proxy import Proxy

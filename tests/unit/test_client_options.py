@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.core.protocol.options import LockOptions
+from pawlock.core.options import LockOptions
 from tests.support.refusal import case
 
 URL = "redis://127.0.0.1:1"  # nothing is sent

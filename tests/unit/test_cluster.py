@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pawlock.core.protocol.names import helper_key, key_of
+from pawlock.core.names import helper_key, key_of
 from pawlock.primitives.mutex import Mutex
 from pawlock.topology.cluster import (
     SLOTS,

@@ -13,12 +13,12 @@ import pytest
 
 import pawlock
 from pawlock.core.close import close
-from pawlock.core.protocol.faults import is_transient, to_error
-from pawlock.core.protocol.primitive import TOMB_MS
-from pawlock.core.protocol.runtime import Fault, FaultKind, Reply
-from pawlock.core.release.extend import extend
-from pawlock.core.release.release import end_block, release_or_raise
-from pawlock.core.state.records import OutboxEntry
+from pawlock.core.extend import extend
+from pawlock.core.faults import is_transient, to_error
+from pawlock.core.lease import end_block, release_or_raise
+from pawlock.core.primitive import TOMB_MS
+from pawlock.core.records import OutboxEntry
+from pawlock.core.runtime import Fault, FaultKind, Reply
 from pawlock.model import LeaseState, LossReason, Release
 from pawlock.primitives.probe import probe
 from tests.support.refusal import case

@@ -6,9 +6,9 @@ import pickle
 from typing import cast
 
 import pawlock
-from pawlock.core.protocol.faults import classify, is_transient, to_error
-from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.core.state.observers import Observer, Observers
+from pawlock.core.faults import classify, is_transient, to_error
+from pawlock.core.observers import Observer, Observers
+from pawlock.core.runtime import Fault, FaultKind
 from pawlock.transport.connect import fault_of
 from tests.support.refusal import case
 

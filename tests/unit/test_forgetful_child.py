@@ -7,7 +7,7 @@ import os
 import pytest
 
 import pawlock
-from pawlock.core.keep.engine import Engine
+from pawlock.core.engine import Engine
 from tests.contract.edges.helpers import holder_of, in_child, outcome
 from tests.support.servers import Server
 

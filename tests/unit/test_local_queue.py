@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pawlock.core.state.local_queue import ASK, LocalQueue, Place
+from pawlock.core.local_queue import ASK, LocalQueue, Place
 
 HANDOVER, TICKET_TTL, RUN = 2, 10.0, 0.02
 
@@ -64,6 +64,7 @@ class Model(RuleBasedStateMachine):
         self.now = 100.0
         self.count = 0
         self.capacity = 1
+        self.last = LocalQueue("y", {}, 1, Caller(0))
 
     @initialize(capacity=st.sampled_from([1, 1, 3]))
     def of(self, capacity: int) -> None:
@@ -71,7 +72,7 @@ class Model(RuleBasedStateMachine):
 
     @property
     def queue(self) -> LocalQueue:
-        return self.by_key.get("x") or LocalQueue("x", self.by_key, self.capacity)
+        return self.by_key.get("x") or self.last
 
     def woken(self, places: list[Place]) -> None:
         """Those that are to be woken slept first, and have a turn now."""
@@ -84,8 +85,11 @@ class Model(RuleBasedStateMachine):
     @rule()
     def one_comes(self) -> None:
         self.count += 1
-        caller, queue = Caller(self.count), self.queue
-        if queue.begin(caller):
+        caller, queue = Caller(self.count), self.by_key.get("x")
+        if queue is None:
+            self.last = LocalQueue("x", self.by_key, self.capacity, caller)
+            self.busy.append(caller)
+        elif queue.begin(caller):
             assert not self.asleep
             # A turn of one that is gone is free at once for who comes.
             self.gone = min(self.gone, self.capacity - len(self.busy) - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pawlock
-from pawlock.core.lease.base import record_of
+from pawlock.core.base_lease import record_of
 from tests.support.servers import Server
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pawlock
-from pawlock.core.protocol.names import MAX_NAME_BYTES, check_namespace, helper_key, key_of, wake_prefix
+from pawlock.core.names import MAX_NAME_BYTES, check_namespace, helper_key, key_of, wake_prefix
 from tests.support.refusal import case
 
 TRICKY = st.text(alphabet="ab:%{}27BD5C\n\0 é\u2028é", max_size=12)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.core.observe import operator
+from pawlock.core import operator
 from tests.support.servers import Server
 
 

@@ -17,7 +17,7 @@ from pawlock._environment import VARIABLES
 from pawlock._factory import Settings
 from pawlock.cli.once import once
 from pawlock.cli.run import run
-from pawlock.core.protocol.options import (
+from pawlock.core.options import (
     LockKwargs,
     LockOptions,
     OnceKwargs,

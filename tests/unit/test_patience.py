@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pawlock
-from pawlock.core.protocol.outcomes import Released
-from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.core.release.extend import extend
+from pawlock.core.extend import extend
+from pawlock.core.local_queue import Retry
+from pawlock.core.outcomes import Released
 from pawlock.core.retry import pause_after, query
-from pawlock.core.state.records import Retry
+from pawlock.core.runtime import Fault, FaultKind
 from pawlock.model import Release
 from tests.support.refusal import case
 from tests.unit.scripted import RELEASED, START, After, Rig, held, run, unanswered

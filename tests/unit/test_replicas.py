@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from pawlock.core.keep.replicas import confirm, renew_with_replicas
-from pawlock.core.protocol.outcomes import Gone, Granted, Outcome
-from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
+from pawlock.core.outcomes import Gone, Granted, Outcome
+from pawlock.core.replicas import confirm, renew_with_replicas
+from pawlock.core.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.errors import NotReplicated
 from tests.unit.scripted import NOW_MS, Rig, held, run
 

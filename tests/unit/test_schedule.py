@@ -8,9 +8,9 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pawlock.core.protocol.options import LockOptions
-from pawlock.core.state.records import ServerLease, Waiter
-from pawlock.core.state.schedule import Schedule
+from pawlock.core.local_queue import Waiter
+from pawlock.core.options import LockOptions
+from pawlock.core.records import Schedule, ServerLease
 from pawlock.model import LeaseState
 from pawlock.primitives.mutex import Mutex
 

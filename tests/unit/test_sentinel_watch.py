@@ -6,7 +6,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from pawlock.core.protocol.runtime import Fault, FaultKind, run
+from pawlock.core.runtime import Fault, FaultKind, run
 from pawlock.topology.endpoint import Endpoint, Sentinels
 from pawlock.topology.sentinel import View, choose, read_view
 from pawlock.transport.sentinel import SentinelRoute

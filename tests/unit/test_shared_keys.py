@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 import pawlock
-from pawlock.core.acquire import wait
+from pawlock.core import wait
 from tests.faults.rig import APIS, Api, until
 from tests.support.servers import Server
 

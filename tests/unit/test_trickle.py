@@ -12,8 +12,8 @@ from itertools import product
 from typing import Any, Self
 
 import pawlock
-from pawlock.core.protocol.faults import to_error
-from pawlock.core.protocol.runtime import Fault, run
+from pawlock.core.faults import to_error
+from pawlock.core.runtime import Fault, run
 from pawlock.primitives.mutex import Mutex
 from pawlock.runtimes.shared import Routed
 from pawlock.topology.endpoint import Endpoint

@@ -11,15 +11,16 @@ from unittest.mock import patch
 import pytest
 
 from pawlock.core.client import weak_suspect_all
-from pawlock.core.keep.engine import Engine
-from pawlock.core.maintenance.renewals import renew_due
-from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.outcomes import Leading
-from pawlock.core.protocol.primitive import TOMB_MS
-from pawlock.core.protocol.runtime import Call, Fault, Reply
-from pawlock.core.release.extend import extend
-from pawlock.core.state.observers import Observers
-from pawlock.core.state.records import Attempt, OutboxEntry, ServerLease, Waiter
+from pawlock.core.engine import Engine
+from pawlock.core.extend import extend
+from pawlock.core.local_queue import Waiter
+from pawlock.core.maintenance import renew_due
+from pawlock.core.observers import Observers
+from pawlock.core.options import LockOptions
+from pawlock.core.outcomes import Leading
+from pawlock.core.primitive import TOMB_MS
+from pawlock.core.records import Attempt, OutboxEntry, ServerLease
+from pawlock.core.runtime import Call, Fault, Reply
 from pawlock.errors import BackendUnavailable, ScriptError
 from pawlock.model import LeaseState, LossReason
 from pawlock.primitives.election.operation import ENDED, Watch
@@ -191,7 +192,8 @@ def test_who_sits_down_wakes_an_upkeep_that_sleeps_without_an_end() -> None:
     for _ in range(2):
         rig.engine.watch()
         assert book.armed
-    assert woken == [1]
+        assert rig.engine.awake
+    assert woken == [1, 1], "once to heal queues, once to look for deadlocks"
 
 
 # Those who look on ------------------------------------------------------------------------------------------------

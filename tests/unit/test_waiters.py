@@ -11,13 +11,14 @@ from unittest.mock import patch
 import pytest
 
 import pawlock
-from pawlock.core.acquire.acquire import _begin, acquire
-from pawlock.core.keep.engine import Engine
-from pawlock.core.lease.base import LossSignal
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.primitive import TOMB_MS
-from pawlock.core.protocol.runtime import Fault, FaultKind, Wakeup
-from pawlock.core.state.records import Attempt, ServerLease, Waiter, WaiterState
+from pawlock.core.acquire import _begin, acquire
+from pawlock.core.base_lease import LossSignal
+from pawlock.core.engine import Engine
+from pawlock.core.lease import HeldLease
+from pawlock.core.local_queue import Waiter, WaiterState
+from pawlock.core.primitive import TOMB_MS
+from pawlock.core.records import Attempt, ServerLease
+from pawlock.core.runtime import Fault, FaultKind, Wakeup
 from pawlock.model import LeaseState
 from tests.support.refusal import case
 from tests.unit.scripted import (
@@ -413,7 +414,7 @@ def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(
                 return HeldLease(engine, server_lease, who)
 
             with (
-                patch("pawlock.core.lease.factory.HeldLease", broken),
+                patch("pawlock.core.acquire.HeldLease", broken),
                 pytest.raises(KeyboardInterrupt),
             ):
                 run(acquire(rig.engine, rig.plan, None))

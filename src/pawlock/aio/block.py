@@ -1,33 +1,42 @@
-"""How a block of a task begins and ends. A loss cancels a task; a signal handler may interrupt the loop's thread."""
+"""How a task begins to acquire, and how its blocks begin and end.
+
+A loss cancels a task; a signal handler may interrupt the loop's thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pawlock._block import Block, InnerBlock, Leaving, Shared, begun
 from pawlock._cancel import CancelScope
+from pawlock._fallback import ACQUIRE
 from pawlock._inside import engine_here
-from pawlock.core.lease.base import BaseLease
-from pawlock.core.lease.record import HeldLease, Losable
-from pawlock.core.release import release
+from pawlock.core.base_lease import BaseLease
+from pawlock.core.lease import HeldLease, Losable, abandon
+from pawlock.core.plan import Plan
+from pawlock.core.runtime import StopSignal
 from pawlock.errors import NotSupported
 
 __all__ = [
+    "Acquiring",
     "Ended",
     "Entered",
     "LeaseBlock",
     "LockBlock",
     "OwnBlock",
+    "acquired",
     "check_home",
     "enter_block",
     "leave_block",
 ]
 
+L = TypeVar("L")
 L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
+O_co = TypeVar("O_co", bound="OwnBlock", covariant=True)
 
 X = TypeVar("X", bound=Losable)
 E = TypeVar("E")
@@ -108,20 +117,9 @@ class OwnBlock(Ended):
 
 
 class LeaseBlock(BaseLease, OwnBlock):
-    """A lease that its block or its owner releases."""
+    """A lease that its block releases, if its owner did not."""
 
     __slots__ = ()
-
-    async def release(self) -> None:
-        """Release the lock; the next waiter gets it immediately.
-
-        Raises:
-            NotHeld: It was already lost or released; nothing was changed.
-            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
-            NotSupported: This is another event loop than that which acquired it; nothing was touched.
-        """
-        check_home(self._record, "release")
-        await release.release_or_raise(self._record.engine, self._record)
 
     async def _leave(self, _: Block | None, error: BaseException | None) -> None:
         record = self._record
@@ -130,7 +128,7 @@ class LeaseBlock(BaseLease, OwnBlock):
             await CancelScope.leave(record, error)
         except BaseException:
             if record.levels == levels and not record.released:
-                release.abandon(record)
+                abandon(record)
             raise
 
 
@@ -150,9 +148,9 @@ class LockBlock(Entered[HeldLease], Generic[L_co]):
         record = lease._record  # noqa: SLF001 - what record_of returns
         try:
             record.bind(block)
-            CancelScope.enter(record)
+            CancelScope.enter(record, record.who)
         except BaseException:
-            release.abandon(record)
+            abandon(record)
             raise
         if block is not None:
             block.held = (record,)
@@ -171,8 +169,50 @@ class LockBlock(Entered[HeldLease], Generic[L_co]):
             await CancelScope.leave(held, error)
         except BaseException:
             if held.levels == levels and not held.released:
-                release.abandon(held)
+                abandon(held)
             raise
 
     async def _end(self, held: HeldLease, error: BaseException | None) -> None:
         """See ``_leave``, which saves each block a call."""
+
+
+class Acquiring(Ended, Coroutine[Any, Any, O_co]):
+    """An acquisition that is awaited for its lease, entered with ``async with``, or turned into a task."""
+
+    __slots__ = ("_lease", "_operation")
+
+    def __init__(self, operation: Coroutine[Any, Any, O_co]) -> None:
+        self._operation = operation
+        self._lease: O_co | None = None
+
+    def __await__(self) -> Generator[Any, Any, O_co]:
+        return self._operation.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        """Go on; for the event loop."""
+        return self._operation.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        """Go on with an error; for the event loop."""
+        return self._operation.throw(*args)
+
+    def close(self) -> None:
+        """End without a result; for the event loop."""
+        self._operation.close()
+
+    async def __aenter__(self) -> O_co:
+        block = begun(self)
+        lease = self._lease = await self
+        enter_block(lease._record, block)  # noqa: SLF001 - for either kind of lease
+        return lease
+
+    async def _leave(self, block: Block | None, error: BaseException | None) -> None:
+        if self._lease is not None:
+            await self._lease._leave(block, error)  # noqa: SLF001 - its block is this one's
+
+
+async def acquired(
+    client: object, plan: Plan, wait: float | None, stop: StopSignal | None, *, give: Callable[[HeldLease], L]
+) -> L:
+    """Acquire it for the caller, with its client, which nothing else may refer to; see ``core.acquire``."""
+    return await ACQUIRE[plan.options.on_unavailable](engine_here(client), plan, wait, stop, give=give)

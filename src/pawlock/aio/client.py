@@ -13,25 +13,16 @@ from pawlock._permits import plan_of_semaphore, plans_of_rwlock
 from pawlock._trial import with_trial
 from pawlock.aio.election import AsyncElection
 from pawlock.aio.gates import AsyncBarrier, AsyncLatch
-from pawlock.aio.lease import AsyncLease, given
 from pawlock.aio.lifecycle import AsyncClientLifecycle
-from pawlock.aio.lock import AsyncLock, BaseAsyncLock
+from pawlock.aio.lock import AsyncLease, AsyncLock, BaseAsyncLock, given
 from pawlock.aio.multi import AsyncMultiLock
 from pawlock.aio.once import AsyncOnce
 from pawlock.aio.permits import AsyncRWLock, AsyncSemaphore
 from pawlock.aio.service import AsyncLockService
-from pawlock.core.observe import operator
-from pawlock.core.observe.inspect import ping
-from pawlock.core.protocol.key import Key
-from pawlock.core.protocol.options import (
-    BarrierKwargs,
-    LatchKwargs,
-    LockKwargs,
-    OnceKwargs,
-    PermitKwargs,
-    Seconds,
-)
-from pawlock.core.release import stateless, transfer
+from pawlock.core import operator, stateless, transfer
+from pawlock.core.inspect import ping
+from pawlock.core.key import Key
+from pawlock.core.options import BarrierKwargs, LatchKwargs, LockKwargs, OnceKwargs, PermitKwargs, Seconds
 from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
 
 __all__ = ["AsyncClient"]

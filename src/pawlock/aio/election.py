@@ -11,13 +11,12 @@ from pawlock._decorate import Guarding, Skipping
 from pawlock._described import Described, Source
 from pawlock._inside import engine_here, is_closed
 from pawlock._unset import UNSET, Unset
-from pawlock.aio.acquiring import Acquiring
-from pawlock.aio.block import check_home
+from pawlock.aio.block import Acquiring, check_home
 from pawlock.aio.leading import clock, lead, pause
-from pawlock.aio.lease import AsyncLease, given
-from pawlock.core.protocol.options import Seconds
-from pawlock.core.protocol.runtime import StopSignal
-from pawlock.core.state.plan import Plan
+from pawlock.aio.lock import AsyncLease, given
+from pawlock.core.options import Seconds
+from pawlock.core.plan import Plan
+from pawlock.core.runtime import StopSignal
 from pawlock.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawlock.model import Leader
 from pawlock.primitives.election import operation as election

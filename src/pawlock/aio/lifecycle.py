@@ -9,8 +9,8 @@ from pawlock._client import BaseClient
 from pawlock._quorum import for_loop, for_threads
 from pawlock.aio.multi import shown_any
 from pawlock.core.close import close, end_leases
-from pawlock.core.keep.engine import Engine
-from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.core.engine import Engine
+from pawlock.core.options import Seconds, check_timeout
 from pawlock.model import ServerReport
 from pawlock.runtimes.aio import AsyncioRuntime
 from pawlock.runtimes.threads import ThreadRuntime

@@ -9,14 +9,13 @@ from pawlock._described import Described
 from pawlock._hints import Hinting
 from pawlock._inside import engine_here
 from pawlock._unset import UNSET, Unset
-from pawlock.aio.acquiring import Acquiring
-from pawlock.aio.block import Entered, OwnBlock, check_home, enter_block, leave_block
-from pawlock.aio.lease import AsyncLease, AsyncLost, shown
-from pawlock.core.acquire.reentry import holds
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.observe.inspect import inspect
-from pawlock.core.protocol.options import Seconds, check_ttl
-from pawlock.core.protocol.runtime import StopSignal
+from pawlock.aio.block import Acquiring, Entered, OwnBlock, check_home, enter_block, leave_block
+from pawlock.aio.lock import AsyncLease, AsyncLost, shown
+from pawlock.core.inspect import inspect
+from pawlock.core.lease import HeldLease
+from pawlock.core.options import Seconds, check_ttl
+from pawlock.core.reentry import holds
+from pawlock.core.runtime import StopSignal
 from pawlock.primitives.multi import operation as multi
 from pawlock.primitives.multi.lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
 
@@ -139,7 +138,7 @@ class AsyncMultiLock(Hinting, Described, Entered[HeldMultiLease]):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        record = await multi.try_all(engine_here(self._client), self._prepare(self._plan, None))
+        record = await multi.try_all(engine_here(self._client), self._plan)
         return None if record is None else _shown(record)
 
     def held_by_me(self) -> bool:

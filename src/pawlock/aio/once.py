@@ -11,10 +11,10 @@ from pawlock._described import Described
 from pawlock._inside import engine_here
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.block import Entered, check_home, enter_block, leave_block
-from pawlock.aio.lease import AsyncLease, shown
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.options import Seconds, check_ttl
-from pawlock.core.protocol.runtime import StopSignal
+from pawlock.aio.lock import AsyncLease, shown
+from pawlock.core.lease import HeldLease
+from pawlock.core.options import Seconds, check_ttl
+from pawlock.core.runtime import StopSignal
 from pawlock.model import Done, Running
 from pawlock.primitives.once import operation as once
 
@@ -131,7 +131,7 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return await once.forget(engine_here(self._client), self._prepare(self._plan, None))
+        return await once.forget(engine_here(self._client), self._plan)
 
     async def __aenter__(self) -> AsyncStarted | Running | Done:
         block = begun(self)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Never, cast
 
-from pawlock import _fallback
 from pawlock._described import Described, Source
+from pawlock._fallback import ACQUIRE
 from pawlock._inside import engine_here
 from pawlock._permits import change_limit, plan_for_permits
 from pawlock._unset import UNSET, Unset
-from pawlock.aio.acquiring import Acquiring, acquired
-from pawlock.aio.lease import AsyncLease, AsyncWriteLease, given, given_to_write
-from pawlock.aio.lock import AsyncLock, BaseAsyncLock
-from pawlock.core.observe.inspect import inspect
-from pawlock.core.protocol.options import Seconds
-from pawlock.core.protocol.runtime import StopSignal
-from pawlock.core.state.plan import Plan
+from pawlock.aio.block import Acquiring, acquired
+from pawlock.aio.lock import AsyncLease, AsyncLock, AsyncWriteLease, BaseAsyncLock, given, given_to_write
+from pawlock.core.inspect import inspect
+from pawlock.core.options import Seconds
+from pawlock.core.plan import Plan
+from pawlock.core.runtime import StopSignal
 from pawlock.model import LockInfo
 from pawlock.primitives.permits import Permits
 
@@ -77,8 +76,9 @@ class AsyncSemaphore(BaseAsyncLock):
             ConfigurationError: n is more than the limit can ever allow.
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._prepare(plan_for_permits(self._plan, n), None)
-        return await _fallback.acquire(engine_here(self._client), plan, 0, or_none=True, give=given)
+        plan = plan_for_permits(self._plan, n)
+        how = ACQUIRE[plan.options.on_unavailable]
+        return await how(engine_here(self._client), plan, 0, or_none=True, give=given)
 
     async def available(self) -> int:
         """The number of free permits. It may change at any time: use it for display, never to decide.
@@ -155,8 +155,8 @@ class AsyncWriteLock(AsyncLock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._prepare(self._plan, None)
-        return await _fallback.acquire(engine_here(self._client), plan, 0, or_none=True, give=given_to_write)
+        how = ACQUIRE[self._plan.options.on_unavailable]
+        return await how(engine_here(self._client), self._plan, 0, or_none=True, give=given_to_write)
 
     if TYPE_CHECKING:
         # That of its class, which gives what ``acquire`` gives.

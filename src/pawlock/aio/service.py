@@ -7,8 +7,8 @@ from typing import Any
 
 from pawlock._inside import engine_here
 from pawlock._service import Book, ServiceOptions
-from pawlock.core.protocol.options import Seconds
-from pawlock.core.protocol.runtime import StopSignal
+from pawlock.core.options import Seconds
+from pawlock.core.runtime import StopSignal
 from pawlock.model import ServiceMetrics, ServiceStats
 
 __all__ = ["AsyncLockService"]

@@ -96,7 +96,7 @@ def ls(**given: Any) -> int:
 
 def _held_everywhere(client: Client, progress: Progress) -> list[tuple[str, LockInfo]]:
     from pawlock._inside import engine_of
-    from pawlock.core.observe import operator
+    from pawlock.core import operator
     from pawlock.runtimes.threads import run
 
     options = settings_of(client).options

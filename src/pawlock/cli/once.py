@@ -11,7 +11,7 @@ import click
 from pawlock.cli._common import SETTINGS, client_of
 from pawlock.cli.exits import Exit, say, use_json
 from pawlock.cli.run import RunCommand, carry_out, job_options
-from pawlock.core.protocol.options import OnceKwargs
+from pawlock.core.options import OnceKwargs
 
 if TYPE_CHECKING:
     import pawlock

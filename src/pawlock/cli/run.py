@@ -12,7 +12,7 @@ import click
 
 from pawlock.cli._common import SETTINGS, json_option, name_argument, seconds, server_options
 from pawlock.cli.exits import Exit, say, use_json
-from pawlock.core.protocol.options import LockKwargs, LockOptions
+from pawlock.core.options import LockKwargs, LockOptions
 
 __all__ = ["RunCommand", "carry_out", "job_options", "run", "seconds_option"]
 

@@ -50,7 +50,7 @@ shown, or the lock if none is in use. Of what was done once, the value is not sh
 def find(client: Client, name: str, waiters: int) -> list[LockInfo]:
     """What is in use under a name; the record of the lock if nothing is. The name is taken as it stands."""
     from pawlock._factory import plan_of
-    from pawlock.core.observe import operator
+    from pawlock.core import operator
     from pawlock.runtimes.threads import run
 
     plan = plan_of(settings_of(client), "lock", given_name(name), {})

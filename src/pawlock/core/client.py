@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakMethod, ref
 
-from pawlock.core.keep.engine import Engine
-from pawlock.core.maintenance.loop import maintain
+from pawlock.core.engine import Engine
+from pawlock.core.maintenance import maintain
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.engine import Namespace
-    from pawlock.core.protocol.runtime import Background, Runtime
-    from pawlock.core.state.reports import Watcher
+    from pawlock.core.primitive import Namespace
+    from pawlock.core.reports import Watcher
+    from pawlock.core.runtime import Background, Runtime
 
 __all__ = ["make_engine", "weak_suspect_all"]
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from pawlock.core.state.schedule import Schedule
+from pawlock.core.records import Schedule
 from pawlock.model import LossReason
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
+    from pawlock.core.engine import Engine
 
 __all__ = ["close", "drain", "end_leases"]
 

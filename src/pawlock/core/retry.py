@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.backoff import full_jitter
-from pawlock.core.protocol.carrier import Request
-from pawlock.core.protocol.faults import is_transient, to_error
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.core.state.records import Retry
+from pawlock.core.faults import is_transient, to_error
+from pawlock.core.local_queue import Retry
+from pawlock.core.outcomes import Outcome
+from pawlock.core.runtime import Fault, FaultKind, Request
 from pawlock.errors import NotAcquired
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.options import LockOptions
-    from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.runtime import StopSignal
-    from pawlock.core.state.records import Waiter
+    from pawlock.core.engine import Engine
+    from pawlock.core.local_queue import Waiter
+    from pawlock.core.options import LockOptions
+    from pawlock.core.primitive import Primitive
+    from pawlock.core.runtime import StopSignal
 
 __all__ = [
     "ENDLESS",
@@ -26,6 +24,7 @@ __all__ = [
     "STOP_POLL",
     "check_stop",
     "explained",
+    "full_jitter",
     "note_endless",
     "note_failure",
     "patience",
@@ -33,6 +32,23 @@ __all__ = [
     "query",
     "rest",
 ]
+
+
+def full_jitter(attempt: int, random: float, *, base: float = 0.02, cap: float = 1.0) -> float:
+    """The pause before try number ``attempt`` + 1, in seconds.
+
+    Full jitter (a uniform draw below the exponential bound) spreads clients best after a common failure; see
+    "Exponential Backoff And Jitter" in the AWS Architecture Blog.
+
+    Args:
+        attempt: How many tries failed so far, from 0.
+        random: A number in [0, 1).
+        base: The bound of the first pause, in seconds.
+        cap: The largest bound, in seconds: a server that is back is noticed within this time.
+    """
+    bound = min(cap, base * (1 << min(attempt, 16)))
+    return bound * random
+
 
 log: logging.Logger = logging.getLogger("pawlock.acquire")
 

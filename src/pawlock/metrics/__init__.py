@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pawlock._inside import add_observer
-from pawlock.core.state.observers import Observer
+from pawlock.core.observers import Observer
 
 if TYPE_CHECKING:
     from pawlock.aio.client import AsyncClient

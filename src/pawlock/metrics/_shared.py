@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from pawlock._fallback import kept_by
 from pawlock._inside import engines_of
-from pawlock.core.protocol.runtime import FaultKind
+from pawlock.core.runtime import FaultKind
 from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawlock.aio.client import AsyncClient
-    from pawlock.core.keep.engine import Engine
-    from pawlock.core.state.records import ServerLease
+    from pawlock.core.engine import Engine
+    from pawlock.core.records import ServerLease
     from pawlock.sync.client import Client
 
 __all__ = [

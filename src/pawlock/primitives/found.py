@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from pawlock.core.protocol.engine import Found
-from pawlock.core.protocol.names import check_namespace
+from pawlock.core.names import check_namespace
+from pawlock.core.primitive import Found
 from pawlock.errors import ConfigurationError
 from pawlock.primitives.registry import REGISTRY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pawlock.core.protocol.options import LockOptions
+    from pawlock.core.options import LockOptions
     from pawlock.primitives.registry import Entry
 
 __all__ = ["Finder"]

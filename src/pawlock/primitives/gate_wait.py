@@ -10,17 +10,16 @@ from abc import abstractmethod
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pawlock.core.protocol.carrier import Request
-from pawlock.core.protocol.faults import to_error
-from pawlock.core.protocol.outcomes import Open, Outcome, Passed
-from pawlock.core.protocol.runtime import DEAF, Fault, Wakeup
+from pawlock.core.faults import to_error
+from pawlock.core.local_queue import Retry
+from pawlock.core.outcomes import Open, Outcome, Passed
 from pawlock.core.retry import patience, pause_after, rest
-from pawlock.core.state.records import Retry
+from pawlock.core.runtime import DEAF, Fault, Request, Wakeup
 from pawlock.errors import AcquireTimeout, LimitMismatch, PawlockError, ScriptError
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.options import LockOptions
+    from pawlock.core.engine import Engine
+    from pawlock.core.options import LockOptions
 
 __all__ = ["GateWait", "disagreement", "unexpected"]
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.names import WIRE_VERSION, helper_key, key_of
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Script, pack_words
+from pawlock.core.names import WIRE_VERSION, helper_key, key_of
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import Script, pack_words
 from pawlock.model import LossReason
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.outcomes import Outcome
-    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.outcomes import Outcome
+    from pawlock.core.primitive import Primitive
     from pawlock.errors import PawlockError
 
 __all__ = ["Named", "apart", "helper", "pack", "packed"]

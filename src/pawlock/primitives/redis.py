@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.carrier import Request
+from pawlock.core.runtime import Request
 from pawlock.primitives.key import KeyMutex
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.namespace import NamespaceKeys
 from pawlock.primitives.probe import keys_to_look_at, kind_of, probe, words_for
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.key import Key
-    from pawlock.core.protocol.options import LockOptions
-    from pawlock.core.protocol.outcomes import Outcome
-    from pawlock.core.protocol.primitive import Primitive
-    from pawlock.core.protocol.runtime import Call
+    from pawlock.core.key import Key
+    from pawlock.core.options import LockOptions
+    from pawlock.core.outcomes import Outcome
+    from pawlock.core.primitive import Primitive
+    from pawlock.core.runtime import Call
 
 __all__ = ["REDIS", "RedisEngine"]
 

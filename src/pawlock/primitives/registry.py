@@ -19,8 +19,8 @@ from pawlock.primitives.once import once
 from pawlock.primitives.permits import reader, semaphore, writer
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.options import LockOptions
-    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.options import LockOptions
+    from pawlock.core.primitive import Primitive
 
 __all__ = ["REGISTRY", "Entry", "register", "unregister"]
 

@@ -12,9 +12,9 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
-from pawlock.core.protocol import outcomes
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.scripts import Replies
+from pawlock.core import outcomes
+from pawlock.core.outcomes import Outcome
+from pawlock.core.scripts import Replies
 
 __all__ = ["FORCE", "LEAVE", "LOOK", "PEEK", "TAKE", "absent", "always", "text", "texts"]
 

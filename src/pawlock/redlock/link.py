@@ -23,9 +23,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from pawlock.core.protocol.faults import or_raise
-from pawlock.core.protocol.outcomes import Busy, Dead, Granted, Outcome
-from pawlock.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker
+from pawlock.core.faults import or_raise
+from pawlock.core.outcomes import Busy, Dead, Granted, Outcome
+from pawlock.core.runtime import DEAF, Call, Fault, FaultKind, Parker
 from pawlock.model import QuorumInfo
 from pawlock.redlock.nodes import Incarnation, KnownMasters, Node
 from pawlock.redlock.requests import Vote
@@ -76,7 +76,7 @@ class _Won(Granted):
 
 
 class MastersRuntime(ABC, Generic[L]):
-    """A part of each runtime of several masters; see ``pawlock.core.protocol.runtime.Runtime``."""
+    """A part of each runtime of several masters; see ``pawlock.core.runtime.Runtime``."""
 
     now: Callable[[], float]
     random: Callable[[], float]

@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from pawlock.core.protocol.backoff import full_jitter
-from pawlock.core.protocol.faults import is_transient
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind
+from pawlock.core.faults import is_transient
+from pawlock.core.outcomes import Outcome
+from pawlock.core.retry import full_jitter
+from pawlock.core.runtime import Call, Fault, FaultKind
 from pawlock.redlock.options import RedlockOptions
 from pawlock.redlock.votes import Question
 from pawlock.topology.endpoint import Endpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pawlock.core.protocol.options import FENCE_MS, MAX_TTL, check_flag, seconds
+from pawlock.core.options import FENCE_MS, MAX_TTL, check_flag, seconds
 from pawlock.errors import ConfigurationError
 
 __all__ = ["RedlockOptions"]
@@ -43,7 +43,7 @@ class RedlockOptions:
         return ttl * self.drift_factor + self.drift_floor
 
     def valid_until(self, sent_at: float, left_ms: int, asked_ms: int) -> float:
-        """The end of validity of a grant, on the clock of ``sent_at``; see ``pawlock.core.protocol.validity``."""
+        """The end of validity of a grant, on the clock of ``sent_at``; see ``pawlock.core.records``."""
         ttl = min(left_ms, asked_ms) / 1000.0
         return sent_at + ttl - (ttl * self.drift_factor + self.drift_floor)
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pawlock.core.protocol.carrier import Request
-from pawlock.core.protocol.options import FENCE_MS
-from pawlock.core.protocol.primitive import TOMB_MS, Primitive
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Script, load, pack_words
+from pawlock.core.options import FENCE_MS
+from pawlock.core.primitive import TOMB_MS, Primitive
+from pawlock.core.runtime import Call, Request
+from pawlock.core.scripts import Script, load, pack_words
 from pawlock.errors import NotSupported
 from pawlock.model import LossReason
 from pawlock.primitives.mutex import Mutex
@@ -22,8 +21,8 @@ from pawlock.primitives.redis import RedisEngine
 from pawlock.primitives.replies import LEAVE, TAKE
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.key import Key
-    from pawlock.core.protocol.options import LockOptions
+    from pawlock.core.key import Key
+    from pawlock.core.options import LockOptions
     from pawlock.redlock.options import RedlockOptions
 
 __all__ = ["SCRIPTS", "RedlockEngine", "RedlockMutex", "Vote"]

@@ -6,8 +6,8 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from pawlock.core.protocol.faults import or_raise
-from pawlock.core.protocol.runtime import Fault, FaultKind
+from pawlock.core.faults import or_raise
+from pawlock.core.runtime import Fault, FaultKind
 from pawlock.redlock.link import MastersRuntime
 from pawlock.redlock.nodes import Incarnation, KnownMasters, Node
 from pawlock.redlock.votes import Question
@@ -36,7 +36,7 @@ class _NodeMux:
 
 
 class RedlockTasks(MastersRuntime[_NodeMux], AsyncioRuntime):
-    """See ``pawlock.core.protocol.runtime.Runtime``.
+    """See ``pawlock.core.runtime.Runtime``.
 
     Args:
         loop: The event loop.

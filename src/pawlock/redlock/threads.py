@@ -16,8 +16,8 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from pawlock.core.protocol.runtime import Fault, FaultKind
-from pawlock.core.protocol.runtime import run as finish
+from pawlock.core.runtime import Fault, FaultKind
+from pawlock.core.runtime import run as finish
 from pawlock.redlock.link import MastersRuntime
 from pawlock.redlock.nodes import Incarnation, KnownMasters, Node
 from pawlock.redlock.requests import SCRIPTS
@@ -109,7 +109,7 @@ class _NodeLink(Link):
 
 
 class RedlockThreads(MastersRuntime[_NodeLink], ThreadRuntime):
-    """See ``pawlock.core.protocol.runtime.Runtime``.
+    """See ``pawlock.core.runtime.Runtime``.
 
     Args:
         known: What the client knows of its masters.

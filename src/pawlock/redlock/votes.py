@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-from pawlock.core.protocol.faults import is_transient
-from pawlock.core.protocol.outcomes import NOBODY_MS, Busy, Granted, Look, Outcome, Released
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind
+from pawlock.core.faults import is_transient
+from pawlock.core.outcomes import NOBODY_MS, Busy, Granted, Look, Outcome, Released
+from pawlock.core.runtime import Call, Fault, FaultKind
 from pawlock.model import NodeVote, QuorumInfo
 
 __all__ = ["Question", "Votes", "majority", "merge_inspect"]

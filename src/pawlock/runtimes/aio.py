@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
-from pawlock.core.protocol.faults import or_raise
-from pawlock.core.protocol.names import part_of_holder
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
+from pawlock.core.faults import or_raise
+from pawlock.core.names import part_of_holder
+from pawlock.core.outcomes import Outcome
+from pawlock.core.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
 from pawlock.errors import PawlockError
-from pawlock.runtimes.shared import Routed, secret
+from pawlock.runtimes.shared import Routed, secret, stock
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.mux import Mux, ask_async, open_mux
@@ -35,13 +35,14 @@ _DRAIN_WITHIN = 0.25
 
 
 class LocalWaiter:
-    """A sleep that can be cut short: a future with a timer, cheaper than ``asyncio.timeout``."""
+    """A sleep that can be cut short: a future with a timer, cheaper than ``asyncio.timeout``. Woken before, it is none."""
 
-    __slots__ = ("_future", "_loop")
+    __slots__ = ("_early", "_future", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._future: asyncio.Future[Any] = loop.create_future()
+        self._future: asyncio.Future[Any] | None = None
+        self._early: tuple[Any] | None = None
 
     async def park(self, timeout: float | None) -> Any:
         """Sleep until woken or until ``timeout`` seconds passed; what it was woken with, else False.
@@ -49,11 +50,15 @@ class LocalWaiter:
         Args:
             timeout: Seconds; None: no limit.
         """
+        if self._early is not None:
+            (value,), self._early = self._early, None
+            return value
+        future = self._future = self._loop.create_future()
         timer = None if timeout is None else self._loop.call_later(timeout, self.unpark, False)
         try:
-            return await self._future
+            return await future
         finally:
-            self._future = self._loop.create_future()
+            self._future = None
             if timer is not None:
                 timer.cancel()
 
@@ -61,20 +66,20 @@ class LocalWaiter:
 
     def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
         """Wake the local waiter."""
-        if not self._future.done():
+        if self._future is None:
+            self._early = (value,)
+        elif not self._future.done():
             self._future.set_result(value)
 
 
 class AsyncioRuntime(Routed):
-    """See ``pawlock.core.protocol.runtime.Runtime``. Belongs to one event loop.
+    """See ``pawlock.core.runtime.Runtime``. Belongs to one event loop.
 
     Args:
         loop: The loop.
         route: Where requests go.
         wake_prefix: What the wake-up channels of this client begin with.
     """
-
-    recheck_after: float | None = 1.0
 
     def __init__(self, loop: asyncio.AbstractEventLoop, route: Route, wake_prefix: str) -> None:
         super().__init__(route, wake_prefix)
@@ -98,7 +103,11 @@ class AsyncioRuntime(Routed):
     def new_token(self) -> str:
         """See ``Runtime``."""
         task = asyncio.current_task()
-        return secret() + self._whose + self._part(task.get_name() if task is not None else "loop")
+        suffix = self._whose + self._part(task.get_name() if task is not None else "loop")
+        try:
+            return stock.pop() + suffix
+        except IndexError:
+            return secret() + suffix
 
     def parker(self) -> Parker:
         """See ``Runtime``."""
@@ -212,7 +221,14 @@ class AsyncioRuntime(Routed):
         mux = self._mux
         if mux is None or mux.dead or self._several:
             return await self._route.call(call, timeout)
-        return or_raise(await mux.ask(call, timeout))
+        outcome = await mux.ask(call, timeout)
+        if type(outcome) is not Fault:
+            return outcome
+        try:
+            return or_raise(outcome)
+        finally:
+            # The fault has this frame.
+            del outcome
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""

@@ -17,10 +17,10 @@ from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from pawlock.core.protocol.faults import classify, or_raise
-from pawlock.core.protocol.names import WIRE_VERSION, helper_key
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
+from pawlock.core.faults import classify, or_raise
+from pawlock.core.names import WIRE_VERSION, helper_key
+from pawlock.core.outcomes import Outcome
+from pawlock.core.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.topology.cluster import first_key
 from pawlock.transport.conn import ReplyError, Words
 from pawlock.transport.route import Route

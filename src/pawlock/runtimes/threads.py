@@ -10,32 +10,25 @@ import _thread
 import logging
 import threading
 import time
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, ref
 
-from pawlock.core.protocol.names import part_of_holder
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import (
-    DEAF,
-    Acknowledged,
-    Call,
-    Fault,
-    FaultKind,
-    Parker,
-    Wakeup,
-    suspended,
-)
-from pawlock.core.protocol.runtime import run as finish
+from pawlock._warn import warn
+from pawlock.core.names import part_of_holder
+from pawlock.core.outcomes import Outcome
+from pawlock.core.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup, suspended
+from pawlock.core.runtime import run as finish
 from pawlock.errors import Reentered
-from pawlock.runtimes.shared import Routed, leave_signals_to_main, living, secret, start_thread
+from pawlock.runtimes.shared import Routed, leave_signals_to_main, living, secret, start_thread, stock
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.link import Link, ask_sync
 from pawlock.transport.route import Route
 
-__all__ = ["ThreadRuntime", "run", "run_aside"]
+__all__ = ["ThreadRuntime", "at_once", "run", "run_aside"]
 
 T = TypeVar("T")
 
@@ -43,9 +36,10 @@ log: logging.Logger = logging.getLogger("pawlock.threads")
 
 
 class _Gate(threading.local):
-    """The operation that a thread is in."""
+    """The operation that a thread is in, and the event loop that was last warned of."""
 
     operation: Any = None
+    loop: Callable[[], object] = staticmethod(lambda: None)
 
 
 _gate = _Gate()
@@ -71,6 +65,20 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
         # One that was interrupted before its first step would keep what it is to work on.
         _gate.operation = None
     raise suspended(operation)
+
+
+def at_once(acquisition: Coroutine[Any, Any, T]) -> T:
+    """Finish an acquisition; warn, once for each event loop, if it blocks one."""
+    loop = _get_running_loop()
+    if loop is not None and _gate.loop() is not loop:
+        _gate.loop = ref(loop)
+        try:
+            text = "a sync pawlock client blocks this event loop: use pawlock.connect_async() in asyncio code"
+            warn(text)
+        except RuntimeWarning:
+            acquisition.close()
+            raise
+    return run(acquisition)
 
 
 def run_aside(work: Callable[[], object], timeout: float) -> bool:
@@ -148,9 +156,7 @@ class _Local(threading.local):
 
 
 class ThreadRuntime(Routed):
-    """See ``pawlock.core.protocol.runtime.Runtime``."""
-
-    recheck_after: float | None = 1.0
+    """See ``pawlock.core.runtime.Runtime``."""
 
     def __init__(self, route: Route, wake_prefix: str) -> None:
         super().__init__(route, wake_prefix)
@@ -173,7 +179,10 @@ class ThreadRuntime(Routed):
 
     def new_token(self) -> str:
         """See ``Runtime``."""
-        return secret() + self._local.suffix
+        try:
+            return stock.pop() + self._local.suffix
+        except IndexError:
+            return secret() + self._local.suffix
 
     def who(self) -> Hashable:
         """See ``Runtime``."""

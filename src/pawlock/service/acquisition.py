@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
-from pawlock.core.acquire.wait import win
-from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.primitive import TOMB_MS, Primitive
-from pawlock.core.protocol.runtime import Fault
-from pawlock.core.state.plan import Plan
-from pawlock.core.state.records import Attempt as Asked
-from pawlock.core.state.records import ServerLease, Waiter, WaiterState
+from pawlock.core.acquire import win
+from pawlock.core.local_queue import Waiter, WaiterState
+from pawlock.core.options import LockOptions
+from pawlock.core.plan import Plan
+from pawlock.core.primitive import TOMB_MS, Primitive
+from pawlock.core.records import Attempt as Asked
+from pawlock.core.records import ServerLease
+from pawlock.core.runtime import Fault
 from pawlock.errors import AcquireTimeout
 from pawlock.service.leases import LeaseSpec, note
 from pawlock.service.requests import Attempt, RequestContext
@@ -70,7 +71,7 @@ class Acquisition:
         Raises:
             AcquireTimeout: Somebody else holds it, and the time is up; nothing is left on the server.
             Problem: The session is over; nothing is left either.
-            PawlockError: See ``core.acquire.queue.win``.
+            PawlockError: See ``core.acquire.acquire``.
         """
         engine, waiter, space = self.space.engine, self.waiter, self.space
         began = engine.runtime.now()

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pawlock._inside import plan_behind
 from pawlock._template import escape
 from pawlock.aio.gates import AsyncBarrier, AsyncLatch
-from pawlock.core.protocol.outcomes import LookAtBarrier, LookAtLatch
+from pawlock.core.outcomes import LookAtBarrier, LookAtLatch
 from pawlock.primitives.barrier import operation as barrier
 from pawlock.primitives.latch import operation as latch
 from pawlock.runtimes.shared import secret

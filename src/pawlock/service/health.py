@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import FastAPI, Response
 
-from pawlock.core.protocol.faults import to_error
-from pawlock.core.protocol.runtime import Fault
+from pawlock.core.faults import to_error
+from pawlock.core.runtime import Fault
 from pawlock.service import schemas
 from pawlock.service.problems import Problem, answer_problem, problem_of
 from pawlock.service.requests import State, answer

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request, Response
 from pawlock._inside import plan_behind
 from pawlock._key_text import read_key
 from pawlock._template import escape
-from pawlock.core.observe.inspect import inspect
-from pawlock.core.protocol.key import Key
-from pawlock.core.protocol.primitive import Primitive
+from pawlock.core.inspect import inspect
+from pawlock.core.key import Key
+from pawlock.core.primitive import Primitive
 from pawlock.model import LockInfo
 from pawlock.primitives.once.operation import Recorded
 from pawlock.primitives.once.operation import look as recorded

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pawlock._key_text import read_key
-from pawlock.core.protocol.carrier import Request
-from pawlock.core.protocol.engine import Forceable
-from pawlock.core.protocol.outcomes import Absent, Gone, Granted, Outcome, Queued, Released, Withdrawn
-from pawlock.core.protocol.primitive import Primitive
-from pawlock.core.protocol.runtime import Fault
+from pawlock.core.outcomes import Absent, Gone, Granted, Outcome, Queued, Released, Withdrawn
+from pawlock.core.primitive import Forceable, Primitive
 from pawlock.core.retry import query
+from pawlock.core.runtime import Fault, Request
 from pawlock.errors import NotHeld, ScriptError, WrongKey
 from pawlock.service.access import Principal
 from pawlock.service.problems import Problem

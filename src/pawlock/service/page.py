@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from pawlock.core.protocol.names import check_namespace
+from pawlock.core.names import check_namespace
 from pawlock.service import schemas
 from pawlock.service.access import ROLES
 from pawlock.service.requests import State, answer, plain

@@ -6,8 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from pawlock.core.protocol.options import check_ttl
-from pawlock.core.protocol.validity import to_ms
+from pawlock.core.options import check_ttl, to_ms
 from pawlock.errors import AcquireTimeout, ConfigurationError
 from pawlock.runtimes.shared import secret
 from pawlock.service import leases, schemas

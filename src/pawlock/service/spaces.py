@@ -14,11 +14,11 @@ from pawlock._inside import engine_here, plan_behind, settings_of
 from pawlock._key_text import read_key
 from pawlock._template import escape
 from pawlock.aio.client import AsyncClient
-from pawlock.core.keep.engine import Engine
-from pawlock.core.protocol.names import check_namespace
-from pawlock.core.protocol.primitive import Primitive
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.state.plan import Plan
+from pawlock.core.engine import Engine
+from pawlock.core.names import check_namespace
+from pawlock.core.plan import Plan
+from pawlock.core.primitive import Primitive
+from pawlock.core.runtime import Call
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.permits import Permits
 from pawlock.primitives.registry import REGISTRY, Entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pawlock.core.protocol.options import LockOptions
+from pawlock.core.options import LockOptions
 
 __all__ = ["RETRY_FOR", "RETRY_WAITING_FOR", "options_for"]
 

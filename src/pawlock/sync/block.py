@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pawlock._block import Block, InnerBlock, Leaving, Shared, begun
 from pawlock._inside import engine_of
-from pawlock.core.lease.base import BaseLease
-from pawlock.core.lease.record import HeldLease, Losable
-from pawlock.core.release import release
-from pawlock.model import Release
+from pawlock.core.base_lease import BaseLease
+from pawlock.core.lease import HeldLease, Losable, abandon, end_block
 from pawlock.runtimes.threads import run
 
 __all__ = ["Ended", "Entered", "LeaseBlock", "LockBlock", "OwnBlock", "enter_block", "leave_block"]
@@ -83,30 +81,18 @@ class OwnBlock(Ended):
 
 
 class LeaseBlock(BaseLease, OwnBlock):
-    """A lease that its block releases, or its owner."""
+    """A lease that its block releases, if its owner did not."""
 
     __slots__ = ()
-
-    def release(self) -> None:
-        """Release the lock; the next waiter gets it immediately.
-
-        Raises:
-            NotHeld: It was already lost or released; nothing was changed.
-            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
-        """
-        record = self._record
-        outcome = run(release.release(record.engine, record))
-        if outcome is not Release.RELEASED:
-            release.raise_outcome(record, outcome)
 
     def _leave(self, _: Block | None, error: BaseException | None) -> None:
         record = self._record
         levels = record.levels
         try:
-            run(release.end_block(record, error))
+            run(end_block(record, error))
         except BaseException:
             if record.levels == levels and not record.released:
-                release.abandon(record)
+                abandon(record)
             raise
 
 
@@ -139,10 +125,10 @@ class LockBlock(Entered[HeldLease], Generic[L_co]):
         try:
             if block is not None:
                 block.held = None
-            run(release.end_block(held, error))
+            run(end_block(held, error))
         except BaseException:
             if held.levels == levels and not held.released:
-                release.abandon(held)
+                abandon(held)
             raise
 
     def _end(self, held: HeldLease, error: BaseException | None) -> None:

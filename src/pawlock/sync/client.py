@@ -12,25 +12,16 @@ from pawlock._inside import engine_of
 from pawlock._multi import multi_plan
 from pawlock._permits import plan_of_semaphore, plans_of_rwlock
 from pawlock._trial import with_trial
-from pawlock.core.observe import operator
-from pawlock.core.observe.inspect import ping
-from pawlock.core.protocol.key import Key
-from pawlock.core.protocol.options import (
-    BarrierKwargs,
-    LatchKwargs,
-    LockKwargs,
-    OnceKwargs,
-    PermitKwargs,
-    Seconds,
-)
-from pawlock.core.release import stateless, transfer
+from pawlock.core import operator, stateless, transfer
+from pawlock.core.inspect import ping
+from pawlock.core.key import Key
+from pawlock.core.options import BarrierKwargs, LatchKwargs, LockKwargs, OnceKwargs, PermitKwargs, Seconds
 from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
 from pawlock.runtimes.threads import run
 from pawlock.sync.election import Election
 from pawlock.sync.gates import Barrier, Latch
-from pawlock.sync.lease import Lease, given
 from pawlock.sync.lifecycle import ClientLifecycle
-from pawlock.sync.lock import BaseLock, Lock
+from pawlock.sync.lock import BaseLock, Lease, Lock, given
 from pawlock.sync.multi import MultiLock
 from pawlock.sync.once import Once
 from pawlock.sync.permits import RWLock, Semaphore

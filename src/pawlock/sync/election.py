@@ -12,15 +12,15 @@ from pawlock._decorate import Guarding, Skipping
 from pawlock._described import Described, Source
 from pawlock._inside import engine_of, is_closed
 from pawlock._unset import UNSET, Unset
-from pawlock.core.protocol.options import Seconds
-from pawlock.core.protocol.runtime import StopSignal
-from pawlock.core.state.plan import Plan
+from pawlock.core.options import Seconds
+from pawlock.core.plan import Plan
+from pawlock.core.runtime import StopSignal
 from pawlock.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawlock.model import Leader
 from pawlock.primitives.election import operation as election
 from pawlock.runtimes.threads import run
 from pawlock.sync.leading import clock, lead, pause
-from pawlock.sync.lease import Lease, given
+from pawlock.sync.lock import Lease, given
 
 __all__ = ["Election", "Leaders"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pawlock._described import Described
 from pawlock._inside import engine_of
 from pawlock._unset import UNSET, Unset
-from pawlock.core.protocol.options import Seconds
+from pawlock.core.options import Seconds
 from pawlock.primitives.barrier import operation as barrier
 from pawlock.primitives.latch import operation as latch
 from pawlock.runtimes.threads import run

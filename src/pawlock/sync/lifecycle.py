@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Callable
@@ -12,13 +11,12 @@ from typing import Any, Self, cast
 
 from pawlock._client import BaseClient
 from pawlock._ending import UNANSWERED, closers
-from pawlock._factory import AnyPlan, live_clients
+from pawlock._factory import live_clients
 from pawlock._inside import engines_of
 from pawlock._quorum import for_threads
-from pawlock._warn import warn
 from pawlock.core.close import close
-from pawlock.core.keep.engine import Engine
-from pawlock.core.protocol.options import Seconds, check_timeout
+from pawlock.core.engine import Engine
+from pawlock.core.options import Seconds, check_timeout
 from pawlock.errors import PawlockError
 from pawlock.model import ServerReport
 from pawlock.runtimes.threads import ThreadRuntime, run, run_aside
@@ -41,7 +39,6 @@ class ClientLifecycle(BaseClient):
     """A client without its methods: its engine, from its first use to its end."""
 
     _may_be_async = False
-    _warned = False
 
     def close(self, timeout: Seconds | None = 5.0) -> None:
         """Release all leases, wake waiting threads with ``ClientClosed``, close all connections. Safe to repeat.
@@ -76,13 +73,6 @@ class ClientLifecycle(BaseClient):
     @property
     def _runtime(self) -> ThreadRuntime:
         return cast("ThreadRuntime", self._engine.runtime)
-
-    def _prepare(self, plan: AnyPlan, ttl: Seconds | None) -> AnyPlan:
-        if asyncio._get_running_loop() is not None and not self._warned:
-            self._warned = True
-            text = "a sync pawlock client blocks this event loop: use pawlock.connect_async() in asyncio code"
-            warn(text)
-        return plan if ttl is None else self._settings.with_ttl(plan, ttl)
 
     def _after_fork(self) -> None:
         for engine in self._known_engines():

@@ -1,29 +1,152 @@
 # Written by tools/make_sync.py from aio/lock.py: change that, and run it.
-"""The lock objects of threads. Thin shells: what happens is decided in ``pawlock.core``."""
+"""The locks of threads and their leases. Thin shells: what happens is decided in ``pawlock.core``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, Never, ParamSpec, TypeVar, overload
+from weakref import ref
 
-from pawlock import _fallback
 from pawlock._decorate import Guarding, OnContended, Skipping, decorated
 from pawlock._described import Described
+from pawlock._fallback import ACQUIRE, holds
 from pawlock._hints import Hinting, refuse_words
-from pawlock._inside import engine_of
+from pawlock._inside import engine_of, settings_of
 from pawlock._unset import UNSET, Unset
-from pawlock.core.observe.inspect import inspect
-from pawlock.core.protocol.options import Seconds, check_timeout
-from pawlock.core.protocol.runtime import StopSignal
-from pawlock.core.state.plan import Plan
-from pawlock.runtimes.threads import run
-from pawlock.sync.block import LockBlock
-from pawlock.sync.lease import Lease, given
+from pawlock.core import extend, transfer
+from pawlock.core.base_lease import LossSignal
+from pawlock.core.inspect import inspect
+from pawlock.core.lease import HeldLease, lease_of, raise_outcome, release
+from pawlock.core.options import Seconds, check_timeout, check_ttl
+from pawlock.core.plan import Plan
+from pawlock.core.runtime import StopSignal
+from pawlock.model import Release
+from pawlock.runtimes.threads import at_once, run
+from pawlock.sync.block import LeaseBlock, LockBlock
 
-__all__ = ["BaseLock", "Lock"]
+__all__ = [
+    "BaseLock",
+    "Lease",
+    "Lock",
+    "Lost",
+    "WriteLease",
+    "given",
+    "given_to_write",
+    "shown",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Lost(LossSignal):
+    """Whether a lease is lost: true in a condition once it is, by the local clock."""
+
+    __slots__ = ()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until the lease is lost or released.
+
+        Args:
+            timeout: Seconds to sleep at most; None (default) as long as it takes, 0 only looks.
+
+        Returns:
+            True if it is lost.
+
+        Raises:
+            ConfigurationError: ``timeout`` is negative, NaN or no number.
+        """
+        return run(self._wait(timeout))
+
+
+class Lease(LeaseBlock):
+    """A grant that its owner may rely on until ``valid_until``; a context manager that releases at its end."""
+
+    __slots__ = ()
+
+    def __init__(self, record: HeldLease) -> None:
+        self._record = record
+        # Whoever takes it once more, or hears of its loss, gets the same object.
+        record.shown_as = ref(self)
+
+    def release(self) -> None:
+        """Release the lock; the next waiter gets it immediately.
+
+        Raises:
+            NotHeld: It was already lost or released; nothing was changed.
+            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
+        """
+        record = self._record
+        outcome = run(release(record.engine, record))
+        if outcome is not Release.RELEASED:
+            raise_outcome(record, outcome)
+
+    @property
+    def lost(self) -> Lost:
+        """Whether the lease is lost; ``lost.wait(timeout)`` sleeps until then."""
+        return Lost(self._record)
+
+    def extend(self, ttl: Seconds) -> None:
+        """Set the remaining life to ``ttl``; it never adds. The new ttl also serves later renewals.
+
+        Args:
+            ttl: Seconds, from 0.05 to 366 days. Less than what is left shortens the lease at once, for its owner
+                only: the server keeps the name until the life it knows ends or the lease is released.
+
+        Raises:
+            NotHeld: It is lost or released.
+            ConfigurationError: ttl can never work.
+            BackendError: The server could not be asked.
+        """
+        run(extend.extend(self._record.engine, self._record, check_ttl(ttl)))
+
+    def detach(self) -> str:
+        """Stop renewing the lease without releasing it; another process may ``adopt`` the returned ticket.
+
+        Returns:
+            A ticket: text that holds the token, as secret as the lease. It can be used once, within the TTL.
+
+        Raises:
+            NotHeld: It is lost or released.
+            NotSupported: Its kind cannot go on in another process.
+        """
+        return transfer.detach(self._record.engine, self._record)
+
+
+class WriteLease(Lease):
+    """The lease of a writer, which excludes all others; ``downgrade`` turns it into a reader's."""
+
+    __slots__ = ()
+
+    @property
+    def writing(self) -> bool:
+        """True until ``downgrade`` was called, even after a loss."""
+        return self._record.server_lease.primitive.lowered() is not None
+
+    def downgrade(self) -> None:
+        """Downgrade to a read lease atomically: no writer comes in between, and waiting readers are granted.
+
+        From the call on it is a read lease, whatever the answer: renewals repeat the downgrade if needed. The
+        fencing token stays, and must not be used to write any more.
+
+        Raises:
+            NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).
+            BackendError: The server did not answer; the lease is a reader's all the same.
+        """
+        run(extend.downgrade(self._record.engine, self._record))
+
+
+def shown(record: HeldLease) -> Lease:
+    """What the user sees of a lease: the same object each time."""
+    return lease_of(Lease if record.server_lease.primitive.lowered() is None else WriteLease, record)
+
+
+given: Callable[[HeldLease], Lease] = partial(lease_of, Lease)
+"""The same, for the caller that acquired it."""
+
+given_to_write: Callable[[HeldLease], WriteLease] = partial(lease_of, WriteLease)
+"""The same for a writer."""
 
 
 class BaseLock(Hinting, Described, LockBlock[Lease]):
@@ -97,9 +220,11 @@ class Lock(BaseLock):
         """
         if unknown:
             refuse_words("acquire", unknown)
-        plan = self._prepare(self._plan, ttl)
+        plan = self._plan if ttl is None else settings_of(self._client).with_ttl(self._plan, ttl)
         wait = plan.options.timeout if timeout is UNSET else check_timeout(timeout)
-        return run(_fallback.acquire(engine_of(self._client), plan, wait, stop, give=given))
+        return at_once(
+            ACQUIRE[plan.options.on_unavailable](engine_of(self._client), plan, wait, stop, give=given)
+        )
 
     def try_acquire(self) -> Lease | None:
         """Acquire the lock if it is free now; None if it is held, also by this thread itself.
@@ -107,8 +232,8 @@ class Lock(BaseLock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._prepare(self._plan, None)
-        return run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True, give=given))
+        how = ACQUIRE[self._plan.options.on_unavailable]
+        return run(how(engine_of(self._client), self._plan, 0, or_none=True, give=given))
 
     def held_by_me(self) -> bool:
         """Whether this thread holds the lock now by a lease of this client that has not ended. No server is asked.
@@ -116,7 +241,7 @@ class Lock(BaseLock):
         False in every other thread, also where it uses a lease of this one, and once the lease is released, lost or
         expired by the local clock. A writer may read: while it writes, this is true of the read lock as well.
         """
-        return _fallback.holds(engine_of(self._client), self._plan)
+        return holds(engine_of(self._client), self._plan)
 
     def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""

@@ -10,16 +10,16 @@ from pawlock._described import Described
 from pawlock._hints import Hinting
 from pawlock._inside import engine_of
 from pawlock._unset import UNSET, Unset
-from pawlock.core.acquire.reentry import holds
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.observe.inspect import inspect
-from pawlock.core.protocol.options import Seconds, check_ttl
-from pawlock.core.protocol.runtime import StopSignal
+from pawlock.core.inspect import inspect
+from pawlock.core.lease import HeldLease
+from pawlock.core.options import Seconds, check_ttl
+from pawlock.core.reentry import holds
+from pawlock.core.runtime import StopSignal
 from pawlock.primitives.multi import operation as multi
 from pawlock.primitives.multi.lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
 from pawlock.runtimes.threads import run
 from pawlock.sync.block import Entered, OwnBlock, enter_block, leave_block
-from pawlock.sync.lease import Lease, Lost, shown
+from pawlock.sync.lock import Lease, Lost, shown
 
 __all__ = ["MultiLease", "MultiLock", "shown_any"]
 
@@ -128,7 +128,7 @@ class MultiLock(Hinting, Described, Entered[HeldMultiLease]):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        record = run(multi.try_all(engine_of(self._client), self._prepare(self._plan, None)))
+        record = run(multi.try_all(engine_of(self._client), self._plan))
         return None if record is None else _shown(record)
 
     def held_by_me(self) -> bool:

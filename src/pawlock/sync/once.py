@@ -11,14 +11,14 @@ from pawlock._decorate import decorated_once
 from pawlock._described import Described
 from pawlock._inside import engine_of
 from pawlock._unset import UNSET, Unset
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.options import Seconds, check_ttl
-from pawlock.core.protocol.runtime import StopSignal
+from pawlock.core.lease import HeldLease
+from pawlock.core.options import Seconds, check_ttl
+from pawlock.core.runtime import StopSignal
 from pawlock.model import Done, Running
 from pawlock.primitives.once import operation as once
 from pawlock.runtimes.threads import run
 from pawlock.sync.block import Entered, enter_block, leave_block
-from pawlock.sync.lease import Lease, shown
+from pawlock.sync.lock import Lease, shown
 
 __all__ = ["Once", "Started"]
 
@@ -129,7 +129,7 @@ class Once(Described, Entered["once.Start | None"]):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return run(once.forget(engine_of(self._client), self._prepare(self._plan, None)))
+        return run(once.forget(engine_of(self._client), self._plan))
 
     def __enter__(self) -> Started | Running | Done:
         block = begun(self)

@@ -5,20 +5,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Never, cast
 
-from pawlock import _fallback
 from pawlock._described import Described, Source
+from pawlock._fallback import ACQUIRE
 from pawlock._inside import engine_of
 from pawlock._permits import change_limit, plan_for_permits
 from pawlock._unset import UNSET, Unset
-from pawlock.core.observe.inspect import inspect
-from pawlock.core.protocol.options import Seconds
-from pawlock.core.protocol.runtime import StopSignal
-from pawlock.core.state.plan import Plan
+from pawlock.core.inspect import inspect
+from pawlock.core.options import Seconds
+from pawlock.core.plan import Plan
+from pawlock.core.runtime import StopSignal
 from pawlock.model import LockInfo
 from pawlock.primitives.permits import Permits
-from pawlock.runtimes.threads import run
-from pawlock.sync.lease import Lease, WriteLease, given, given_to_write
-from pawlock.sync.lock import BaseLock, Lock
+from pawlock.runtimes.threads import at_once, run
+from pawlock.sync.lock import BaseLock, Lease, Lock, WriteLease, given, given_to_write
 
 __all__ = ["RWLock", "Semaphore", "WriteLock"]
 
@@ -65,7 +64,9 @@ class Semaphore(BaseLock):
             ClientClosed: The client was closed.
         """
         plan, wait = self._asked(plan_for_permits(self._plan, n), timeout, ttl, unknown)
-        return run(_fallback.acquire(engine_of(self._client), plan, wait, stop, give=given))
+        return at_once(
+            ACQUIRE[plan.options.on_unavailable](engine_of(self._client), plan, wait, stop, give=given)
+        )
 
     def try_acquire(self, n: int = 1) -> Lease | None:
         """Acquire permits if they are free now and there is no waiter; else None.
@@ -78,8 +79,9 @@ class Semaphore(BaseLock):
             ConfigurationError: n is more than the limit can ever allow.
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._prepare(plan_for_permits(self._plan, n), None)
-        return run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True, give=given))
+        plan = plan_for_permits(self._plan, n)
+        how = ACQUIRE[plan.options.on_unavailable]
+        return run(how(engine_of(self._client), plan, 0, or_none=True, give=given))
 
     def available(self) -> int:
         """The number of free permits. It may change at any time: use it for display, never to decide.
@@ -148,7 +150,11 @@ class WriteLock(Lock):
             ClientClosed: The client was closed.
         """
         plan, wait = self._asked(self._plan, timeout, ttl, unknown)
-        return run(_fallback.acquire(engine_of(self._client), plan, wait, stop, give=given_to_write))
+        return at_once(
+            ACQUIRE[plan.options.on_unavailable](
+                engine_of(self._client), plan, wait, stop, give=given_to_write
+            )
+        )
 
     def try_acquire(self) -> WriteLease | None:
         """Acquire the write lock if nobody else reads, writes or waits; else None.
@@ -156,8 +162,8 @@ class WriteLock(Lock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._prepare(self._plan, None)
-        return run(_fallback.acquire(engine_of(self._client), plan, 0, or_none=True, give=given_to_write))
+        how = ACQUIRE[self._plan.options.on_unavailable]
+        return run(how(engine_of(self._client), self._plan, 0, or_none=True, give=given_to_write))
 
     if TYPE_CHECKING:
         # That of its class, which gives what ``acquire`` gives.

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
-from pawlock.core.acquire import acquire
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.names import label_of
+from pawlock.core import acquire
+from pawlock.core.lease import HeldLease
+from pawlock.core.names import label_of
 
 __all__ = ["Inversion", "LockOrder", "LockOrderWarning", "Taken", "lock_order"]
 

@@ -14,15 +14,15 @@ from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
-from pawlock.core.lease.base import BaseLease
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.outcomes import Granted
+from pawlock.core.base_lease import BaseLease
+from pawlock.core.lease import HeldLease
+from pawlock.core.outcomes import Granted
 from pawlock.errors import LeaseLost
 from pawlock.model import LossReason
 from pawlock.primitives.multi.lease import BaseMultiLease, members_of
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.runtime import Call
+    from pawlock.core.runtime import Call
     from pawlock.testing.clock import Timer, VirtualClock
     from pawlock.testing.server import Server
 

@@ -18,9 +18,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import hiredis
 
-from pawlock.core.protocol.faults import classify
-from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Wakeup
-from pawlock.core.protocol.scripts import pack_words
+from pawlock.core.faults import classify
+from pawlock.core.outcomes import Unexpected
+from pawlock.core.runtime import FIRST_RID, UNREADABLE, Call, Fault, FaultKind, Wakeup
+from pawlock.core.scripts import pack_words
 
 __all__ = ["ENDS_CONNECTION", "NOTHING", "Conn", "ReplyError", "Request", "Words", "read_push", "refusal_of"]
 
@@ -119,7 +120,12 @@ class Conn(Generic[R]):
             if pending and not self._errors and reply.__class__ is list and reply[1:2] == [pending[0].word]:
                 # Nearly always: the same as below, in fewer steps.
                 request = pending[0]
-                request.answer(reply if request.call is None else request.call.answer(reply))
+                if (call := request.call) is not None:
+                    try:
+                        reply = call[0].read[reply[0]](reply[2:])
+                    except UNREADABLE:
+                        reply = Unexpected(reply)
+                request.answer(reply)
                 pending.popleft()
             elif reply.__class__ is hiredis.PushNotification:
                 if reply[0].upper() in _SUBSCRIPTIONS:

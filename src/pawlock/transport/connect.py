@@ -18,8 +18,8 @@ import hiredis
 import redis
 import redis.asyncio
 
-from pawlock.core.protocol.faults import classify
-from pawlock.core.protocol.runtime import DEAF, Fault, FaultKind
+from pawlock.core.faults import classify
+from pawlock.core.runtime import DEAF, Fault, FaultKind
 from pawlock.topology.endpoint import Endpoint
 from pawlock.topology.sentinel import fields_of
 from pawlock.transport.conn import ReplyError

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, TypeVar
 
-from pawlock.core.protocol.faults import classify, or_raise
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Wakeup
+from pawlock.core.faults import classify, or_raise
+from pawlock.core.outcomes import Outcome
+from pawlock.core.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.conn import NOTHING, Conn, ReplyError, Request, Words, read_push
 from pawlock.transport.connect import Greeting, asks_again, connected, fault_of, is_own, login_of

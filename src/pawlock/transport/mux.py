@@ -13,8 +13,8 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from pawlock.core.protocol.faults import or_raise
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Wakeup
+from pawlock.core.faults import or_raise
+from pawlock.core.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.conn import Conn, Request, Words, read_push
 from pawlock.transport.connect import Greeting, asks_again, fault_of, login_of_task, opened

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 from weakref import proxy
 
-from pawlock.core.protocol.faults import or_raise
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
+from pawlock.core.faults import or_raise
+from pawlock.core.outcomes import Outcome
+from pawlock.core.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.errors import ConfigurationError, PawlockError
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from pawlock.core.protocol.outcomes import Outcome
-from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
+from pawlock.core.outcomes import Outcome
+from pawlock.core.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.topology.cluster import (
     SLOTS,
     Address,

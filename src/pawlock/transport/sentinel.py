@@ -11,7 +11,7 @@ from functools import partial
 from itertools import product
 from typing import Any, TypeAlias
 
-from pawlock.core.protocol.runtime import Fault, FaultKind, run
+from pawlock.core.runtime import Fault, FaultKind, run
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint, Sentinels
 from pawlock.topology.sentinel import View, choose, read_view

@@ -320,7 +320,7 @@ def _dropped(errors: str, code: str) -> bool:
         return not code or "ClientClosed" in errors
     # In a lock of an executor of Python. Of pawlock, only the maintenance may stand anywhere.
     ours = [
-        part for part in errors.split("\n\n") if "src/pawlock/" in part and "core/maintenance/" not in part
+        part for part in errors.split("\n\n") if "src/pawlock/" in part and "core/maintenance.py" not in part
     ]
     return "in in_pool" in errors and not ours
 

@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import assert_type
 
 import pawlock
-from pawlock.aio.acquiring import Acquiring
-from pawlock.aio.lease import AsyncLost
-from pawlock.sync.lease import Lost
+from pawlock.aio.block import Acquiring
+from pawlock.aio.lock import AsyncLost
+from pawlock.sync.lock import Lost
 
 
 def threads(client: pawlock.Client) -> None:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawlock.core.protocol import faults
-from pawlock.core.protocol.runtime import Call, Fault
+from pawlock.core import faults
+from pawlock.core.runtime import Call, Fault
 from pawlock.topology.cluster import Address, slot_of
 from pawlock.transport.routing import Asking, Router
 from tests.simulator.cluster import Cluster

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from pawlock.core.state.records import ServerLease
-from pawlock.core.state.schedule import Schedule
+from pawlock.core.records import Schedule, ServerLease
 
 __all__ = ["CLIENTS"]
 
@@ -25,9 +24,9 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(ServerLease, "give_to", _shifted)
     ],
     "a wait leaves no time for other renewals": lambda: [
-        patch("pawlock.core.maintenance.outbox._PATIENCE", 60.0),
+        patch("pawlock.core.maintenance._PATIENCE", 60.0),
         patch("pawlock._deadlocks._PATIENCE", 60.0),
-        patch("pawlock.core.maintenance.renewals._RECORD_PATIENCE", 60.0),
+        patch("pawlock.core.maintenance._RECORD_PATIENCE", 60.0),
         patch.object(Schedule, "first_need", lambda _: 1e9),
     ],
 }

@@ -8,14 +8,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawlock.core.acquire import giving_up, wait
-from pawlock.core.keep import engine
-from pawlock.core.lease import factory
-from pawlock.core.maintenance import renewals
-from pawlock.core.protocol.runtime import Fault
-from pawlock.core.protocol.validity import drift, valid_until
-from pawlock.core.release import outcome, release, transfer
-from pawlock.core.state.records import ServerLease, WaiterState
+from pawlock.core import acquire, engine, giving_up, lease, maintenance, transfer, wait
+from pawlock.core.local_queue import WaiterState
+from pawlock.core.options import drift
+from pawlock.core.records import ServerLease, valid_until
+from pawlock.core.runtime import Fault
 from pawlock.errors import BackendUnavailable
 from pawlock.model import Release
 from tests.simulator.runtime import SimRuntime
@@ -36,7 +33,7 @@ _formula = valid_until
 
 
 def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
-    return [patch.object(where, "valid_until", formula) for where in (engine, wait, transfer)]
+    return [patch.object(where, "valid_until", formula) for where in (engine, acquire, transfer)]
 
 
 class _Times:
@@ -118,7 +115,7 @@ async def _patient_renewal(self: SimRuntime, calls: Any, timeout: float) -> Any:
 
 
 _call_many = SimRuntime.call_many
-_next_call = wait._next_call
+_next_call = acquire._next_call
 
 
 def _new_token_each_time(plan: Any, attempt: Any, waiting: Any) -> Any:
@@ -143,7 +140,7 @@ async def _says_lost(engine: Any, server_lease: Any, told: Any, *, unanswered: b
     return await _not_ours(engine, server_lease, told, unanswered=False, again=False)
 
 
-_not_ours = outcome.not_ours
+_not_ours = lease.not_ours
 
 
 async def _unknown_is_busy(engine: Any, plan: Any, attempt: Any) -> Any:
@@ -162,7 +159,7 @@ async def _unknown_is_held(engine: Any, plan: Any, attempt: Any) -> Any:
         return ServerLease(plan.primitive, plan.options, attempt.waiter, 1, now + plan.options.ttl, now)
 
 
-_win = wait.win
+_win = acquire.win
 
 
 def _one_fence_for_all(engine: Any, plan: Any, hold: Any, attempt: Any) -> Any:
@@ -172,7 +169,7 @@ def _one_fence_for_all(engine: Any, plan: Any, hold: Any, attempt: Any) -> Any:
     return lease
 
 
-_own_given = factory.own_given
+_own_given = acquire.own_given
 
 
 def _life_anew(self: ServerLease, place: Any, now: float) -> None:
@@ -202,30 +199,26 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         watching_time(),
         patch.object(wait, "_check", _trusting_check),
     ],
-    "S9 local owners share a fence": lambda: [
-        patch("pawlock.core.acquire.acquire.own_given", _one_fence_for_all)
-    ],
+    "S9 local owners share a fence": lambda: [patch.object(acquire, "own_given", _one_fence_for_all)],
     "S9 a hand-over begins the life anew": lambda: [patch.object(ServerLease, "give_to", _life_anew)],
-    "O4 a resent release is called lost": lambda: [patch.object(release, "not_ours", _says_lost)],
-    "O5 any answer to a renewal is a yes": lambda: [patch.object(renewals, "_refused", _takes_any_answer)],
+    "O4 a resent release is called lost": lambda: [patch.object(lease, "not_ours", _says_lost)],
+    "O5 any answer to a renewal is a yes": lambda: [patch.object(maintenance, "_refused", _takes_any_answer)],
     "validity from the reply": lambda: [watching_time(), *_everywhere(_from_reply)],
     "no drift": lambda: _everywhere(_without_drift),
     "validity in whole seconds": lambda: _everywhere(_whole_seconds),
-    "no look at the time after the reply": lambda: [patch.object(wait, "_granted", _no_second_look)],
+    "no look at the time after the reply": lambda: [patch.object(acquire, "_granted", _no_second_look)],
     "the wall clock": lambda: [_clock_of("wall")],
     "a clock that stands in a suspend": lambda: [_clock_of("monotonic")],
-    "the watchdog swallows a no": lambda: [patch.object(renewals, "_refused", _deaf_to_no)],
+    "the watchdog swallows a no": lambda: [patch.object(maintenance, "_refused", _deaf_to_no)],
     "the loss is reported after the renewal returns": lambda: [
         patch.object(SimRuntime, "call_many", _patient_renewal)
     ],
-    "a retry takes a new token": lambda: [patch.object(wait, "_next_call", _new_token_each_time)],
-    "a cancelled acquire leaves its token": lambda: [
-        patch("pawlock.core.acquire.acquire.give_back", _passes_on_only)
-    ],
-    "unknown is taken for busy": lambda: [patch("pawlock.core.acquire.acquire.win", _unknown_is_busy)],
-    "unknown is taken for held": lambda: [patch("pawlock.core.acquire.acquire.win", _unknown_is_held)],
-    "a release is not sent": lambda: [patch.object(release, "leave", _forgets_before_sending)],
-    "a release is tried once": lambda: [patch.object(release, "leave", _one_try)],
+    "a retry takes a new token": lambda: [patch.object(acquire, "_next_call", _new_token_each_time)],
+    "a cancelled acquire leaves its token": lambda: [patch.object(acquire, "give_back", _passes_on_only)],
+    "unknown is taken for busy": lambda: [patch.object(acquire, "win", _unknown_is_busy)],
+    "unknown is taken for held": lambda: [patch.object(acquire, "win", _unknown_is_held)],
+    "a release is not sent": lambda: [patch.object(lease, "leave", _forgets_before_sending)],
+    "a release is tried once": lambda: [patch.object(lease, "leave", _one_try)],
     "a waiter trusts its message alone": lambda: [patch.object(wait, "_patience", lambda *_: 1e9)],
 }
 """Wrong clients: each a list of patches."""

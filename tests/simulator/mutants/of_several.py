@@ -8,9 +8,8 @@ from math import inf
 from typing import Any
 from unittest.mock import patch
 
-from pawlock.core.acquire import wait
-from pawlock.core.keep import engine
-from pawlock.core.protocol.runtime import Call
+from pawlock.core import acquire, engine, wait
+from pawlock.core.runtime import Call
 from pawlock.primitives.multi.lease import BaseMultiLease, HeldMultiLease, members_of
 from pawlock.primitives.mutex import Mutex
 from pawlock.redlock.nodes import KnownMasters
@@ -129,7 +128,9 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "a restart is looked for before the greeting alone": lambda: [
         patch.object(KnownMasters, "met", _knows_before_it_greets)
     ],
-    "a token that was taken back is used by the next": lambda: [patch.object(wait, "_begin_try", _nothing)],
+    "a token that was taken back is used by the next": lambda: [
+        patch.object(acquire, "_begin_try", _nothing)
+    ],
     "each loop knows by itself": lambda: [patch.object(QuorumSimRuntime, "__init__", _of_its_own)],
     "a renewal needs every master": lambda: [patch.object(Votes, "result", _needs_all)],
     "a far master has no more time than a near one": lambda: [patch.object(KnownMasters, "took", _nothing)],
@@ -147,12 +148,12 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(wait, "_patience", lambda *_: 1e9),
     ],
     "S7 a grant counts before the replica has it": lambda: [
-        patch.object(wait, "ask_with_replicas", _waits_for_nobody)
+        patch.object(acquire, "ask_with_replicas", _waits_for_nobody)
     ],
     "an undo sets no tombstone": lambda: [
         patch.object(engine, "TOMB_MS", 0),
-        patch("pawlock.core.release.release.TOMB_MS", 0),
-        patch("pawlock.core.acquire.wait.TOMB_MS", 0),
+        patch("pawlock.core.lease.TOMB_MS", 0),
+        patch("pawlock.core.acquire.TOMB_MS", 0),
         patch("pawlock.redlock.requests.TOMB_MS", 0),
     ],
 }

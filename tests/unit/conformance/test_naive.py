@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from pawlock.core.protocol.scripts import load
+from pawlock.core.scripts import load
 from tests.conformance.suite import APIS, run
 from tests.support.servers import Server
 from tests.unit.conformance.naive import NAIVE, UNSAFE_COUNT

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Script
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import Script
 from pawlock.primitives.registry import REGISTRY, Entry, register, unregister
 
 

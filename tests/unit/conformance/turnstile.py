@@ -11,13 +11,13 @@ import pawlock
 from pawlock._factory import exclusive_plan
 from pawlock._inside import settings_of
 from pawlock.aio.lock import AsyncLock
-from pawlock.core.protocol.names import key_of
+from pawlock.core.names import key_of
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.registry import Entry, register, unregister
 from pawlock.sync.lock import Lock
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.options import LockOptions
+    from pawlock.core.options import LockOptions
 
 __all__ = ["ENTRY", "forget", "know"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pawlock.core.protocol.outcomes import Absent, Busy, Dead, Gone, Granted, Look, Outcome, Released
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind, run
+from pawlock.core.outcomes import Absent, Busy, Dead, Gone, Granted, Look, Outcome, Released
+from pawlock.core.runtime import Call, Fault, FaultKind, run
 from pawlock.primitives.probe import probe
 from pawlock.redlock.link import _CLOCK_FOR, MastersRuntime
 from pawlock.redlock.nodes import Incarnation, KnownMasters, Node

@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 
-from pawlock.core.observe.inspect import read_info
-from pawlock.core.protocol.outcomes import ENDLESS_MS, NOBODY_MS, Holder, Look, Ticket
+from pawlock.core.inspect import read_info
+from pawlock.core.outcomes import ENDLESS_MS, NOBODY_MS, Holder, Look, Ticket
 from pawlock.primitives.mutex import Mutex
 from pawlock.redlock.votes import merge_inspect
 from tests.unit.scripted import NOW_MS

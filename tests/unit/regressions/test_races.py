@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.core.acquire import acquire
-from pawlock.core.lease.factory import own_given
+from pawlock.core import acquire
+from pawlock.core.acquire import own_given
 from pawlock.model import LeaseState, LossReason
 from tests.faults.rig import in_thread
 from tests.support.servers import Server

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import pawlock
-from pawlock.core.acquire.acquire import _begin
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.runtime import Call, Fault, Reply
-from pawlock.core.state.records import Attempt, OutboxEntry
+from pawlock.core.acquire import _begin
+from pawlock.core.lease import HeldLease
+from pawlock.core.records import Attempt, OutboxEntry
+from pawlock.core.runtime import Call, Fault, Reply
 from tests.support.pace import pace
 from tests.support.proxy import Proxy
 from tests.support.servers import Server

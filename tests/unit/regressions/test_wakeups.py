@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pawlock
-from pawlock.core.protocol.runtime import Wakeup
+from pawlock.core.runtime import Wakeup
 from pawlock.runtimes.threads import run
 from tests.support.pace import pace
 from tests.support.servers import Server

@@ -13,8 +13,8 @@ from typing import Any
 
 import redis
 
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Script, load
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import Script, load
 from tests.unit.scripts.fuzz import Enough
 from tests.unit.scripts.rig import _MAIL, _OUR_CLOCK, _PUBLISH, Edit, Reply
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from pawlock.core.protocol.scripts import load
+from pawlock.core.scripts import load
 from pawlock.testing.memory.lua import Interpreter
 from pawlock.testing.memory.store import Store, ZSet
 from tests.support.scripts import package_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from pawlock.core.protocol.scripts import load
+from pawlock.core.scripts import load
 
 PACKAGE = "pawlock.primitives.mutex"
 NAMES = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pawlock.core.protocol.scripts import load
+from pawlock.core.scripts import load
 from tests.support.servers import Server
 from tests.unit.scripts.fuzz import Broken, fuzz
 from tests.unit.scripts.rig import _MAIL, _OUR_CLOCK, _PUBLISH, Reply, Rig

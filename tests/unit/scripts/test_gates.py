@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from pawlock.core.protocol.scripts import header, load
+from pawlock.core.scripts import header, load
 from pawlock.primitives.barrier import Barrier
 from pawlock.primitives.election import Ballot
 from pawlock.primitives.latch import Latch

@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from pawlock.core.protocol.scripts import for_several, header, load
+from pawlock.core.scripts import for_several, header, load
 from tests.support.refusal import case
 from tests.support.scripts import package_of
 from tests.support.servers import Server

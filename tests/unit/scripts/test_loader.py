@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 import redis
 
-from pawlock.core.protocol.scripts import Script, for_several, header, load
+from pawlock.core.scripts import Script, for_several, header, load
 from tests.support.refusal import case
 from tests.support.servers import Server
 from tests.unit.scripts.rig import DAY, KEYS, NAMES, PACKAGE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pawlock.core.protocol.options import LockOptions
+from pawlock.core.options import LockOptions
 from pawlock.primitives.found import Finder
 from tests.support.refusal import case
 from tests.unit.scripts.memory import NOW_MS, Node

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from pawlock.core.protocol.scripts import load
+from pawlock.core.scripts import load
 from tests.support.refusal import case
 from tests.support.servers import Server
 from tests.unit.scripts.rig import KEYS, Reply, Rig, token

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pawlock
-from pawlock.core.protocol.scripts import header, load
+from pawlock.core.scripts import header, load
 from tests.support.scripts import package_of
 from tests.unit.scripts.lua_syntax import Node, parse
 

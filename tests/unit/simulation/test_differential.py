@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pawlock.core.protocol.scripts import load
+from pawlock.core.scripts import load
 from pawlock.testing.memory.lua import Interpreter
 from pawlock.testing.memory.store import Refused, Store, Unsupported, ZSet
 from tests.support.servers import Server

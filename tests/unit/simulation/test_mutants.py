@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from pawlock.core.protocol.scripts import load
+from pawlock.core.scripts import load
 from tests.project.test_project import ROOT
 from tests.simulator.mutants.catalog import ELSEWHERE, HOLES, PUBLISHED
 from tests.simulator.mutants.hunt import LONG, MOST, MUTANTS, hunt, known

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from unittest.mock import patch
 
-from pawlock.core.acquire import wait
-from pawlock.core.keep.engine import Engine
-from pawlock.core.maintenance import loop
-from pawlock.core.protocol.outcomes import Granted
-from pawlock.core.protocol.validity import valid_until
-from pawlock.core.state.plan import Plan as LockPlan
-from pawlock.core.state.records import ServerLease, Waiter
+from pawlock.core import acquire, maintenance
+from pawlock.core.engine import Engine
+from pawlock.core.local_queue import Waiter
+from pawlock.core.outcomes import Granted
+from pawlock.core.plan import Plan as LockPlan
+from pawlock.core.records import ServerLease, valid_until
 from tests.simulator import Client, Fault, Operation, Plan, run
 from tests.simulator.mutants.of_cluster import CLIENTS
 from tests.simulator.mutants.of_one import edit, wrong
@@ -40,7 +39,7 @@ def _after_a_suspend() -> Plan:
 def test_a_loss_is_told_in_time_after_a_suspend() -> None:
     """The timer for the end of the lease had stood still in the suspend, and rang as much too late."""
     with quiet():
-        with patch.object(loop, "_LOOK_AGAIN", 1e9):
+        with patch.object(maintenance, "_LOOK_AGAIN", 1e9):
             assert "was told" in run(_after_a_suspend()).violation
         assert not run(_after_a_suspend()).violation
 
@@ -50,7 +49,7 @@ def test_a_grant_that_a_repeated_question_finds_lives_as_long_as_it_was_asked_fo
     plan = Plan.from_json((KEPT_IN / "found-grant-is-raised.json").read_text())
     with quiet():
         result = run(plan)
-        with patch.object(wait, "_granted", _taken_as_found):
+        with patch.object(acquire, "_granted", _taken_as_found):
             assert "before the ttl of 0.3 s is over" in run(plan).violation
     scripts = [event[3] for event in result.trace if event[1] == "n1"]
     assert not result.violation

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from pawlock.core.protocol.faults import classify
-from pawlock.core.protocol.outcomes import Absent, Granted, KindOfKey, Outcome, Released
-from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind
+from pawlock.core.faults import classify
+from pawlock.core.outcomes import Absent, Granted, KindOfKey, Outcome, Released
+from pawlock.core.runtime import Acknowledged, Call, Fault, FaultKind
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.probe import kind_of
 from pawlock.topology.cluster import Address, Range, SlotMap, first_key, slot_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pawlock.core.protocol.key import Key
-from pawlock.core.protocol.runtime import Call
+from pawlock.core.key import Key
+from pawlock.core.runtime import Call
 from pawlock.primitives.key import KeyMutex
 from pawlock.testing.memory.lua import Interpreter
 from tests.simulator.mutants.of_one import Edit, edit

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind
-from pawlock.core.protocol.scripts import Script
+from pawlock.core.runtime import Call, Fault, FaultKind
+from pawlock.core.scripts import Script
 from pawlock.transport.conn import NOTHING, Conn, ReplyError, Request, Words
 
 LOST = "the reply was lost"

@@ -11,8 +11,8 @@ from typing import Any
 import redis
 
 import pawlock
-from pawlock.core.protocol.names import check_namespace, helper_key, key_of
-from pawlock.core.protocol.runtime import Call
+from pawlock.core.names import check_namespace, helper_key, key_of
+from pawlock.core.runtime import Call
 from pawlock.primitives.barrier import Barrier
 from pawlock.primitives.election import Ballot
 from pawlock.primitives.latch import Latch

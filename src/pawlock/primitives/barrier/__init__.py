@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pawlock.core.protocol import outcomes
-from pawlock.core.protocol.names import WIRE_VERSION, helper_key
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Replies, Script, load
+from pawlock.core import outcomes
+from pawlock.core.names import WIRE_VERSION, helper_key
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import Replies, Script, load
 from pawlock.primitives.packing import helper, pack
 from pawlock.primitives.replies import always
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.carrier import Request
-from pawlock.core.protocol.options import LockOptions
-from pawlock.core.protocol.outcomes import Arrived, Dead, Disagreed, LookAtBarrier, NotArrived, Outcome
-from pawlock.core.protocol.primitive import TOMB_MS
+from pawlock.core.options import LockOptions
+from pawlock.core.outcomes import Arrived, Dead, Disagreed, LookAtBarrier, NotArrived, Outcome
+from pawlock.core.primitive import TOMB_MS
 from pawlock.core.retry import query
+from pawlock.core.runtime import Request
 from pawlock.errors import LeaseLost
 from pawlock.model import LossReason
 from pawlock.primitives.gate_wait import GateWait, disagreement, unexpected
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
+    from pawlock.core.engine import Engine
     from pawlock.primitives.barrier import Barrier
 
 __all__ = ["MAX_PARTIES", "arrived", "wait"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pawlock.core.protocol import outcomes
-from pawlock.core.protocol.names import helper_key
-from pawlock.core.protocol.options import FENCE_MS, LockOptions
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Replies, load
+from pawlock.core import outcomes
+from pawlock.core.names import helper_key
+from pawlock.core.options import FENCE_MS, LockOptions
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import Replies, load
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.packing import apart, helper, pack
 from pawlock.primitives.replies import FORCE, LEAVE, TAKE, always, text

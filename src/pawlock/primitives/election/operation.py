@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 from weakref import ref
 
-from pawlock.core.acquire import acquire
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.carrier import Request
-from pawlock.core.protocol.outcomes import Full, Leading, Outcome
-from pawlock.core.protocol.runtime import StopSignal
-from pawlock.core.release import release
+from pawlock.core import acquire
+from pawlock.core.lease import HeldLease, release_or_raise
+from pawlock.core.outcomes import Full, Leading, Outcome
 from pawlock.core.retry import query
+from pawlock.core.runtime import Request, StopSignal
 from pawlock.errors import ClientClosed, NotHeld, QueueFull
 from pawlock.model import Leader, LeaseState
 from pawlock.primitives.gate_wait import GateWait, unexpected
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
-    from pawlock.core.state.plan import Plan
+    from pawlock.core.engine import Engine
+    from pawlock.core.plan import Plan
     from pawlock.primitives.election import Ballot
 
 __all__ = ["ENDED", "Ended", "Leadership", "Watch", "campaign", "check_after", "leader", "resign"]
@@ -71,7 +69,7 @@ async def resign(leadership: Leadership) -> None:
         BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
     """
     lease = leadership.leading()
-    await release.release_or_raise(lease.engine, lease)
+    await release_or_raise(lease.engine, lease)
 
 
 async def check_after(lease: HeldLease, error: BaseException | None) -> None:

@@ -7,16 +7,16 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.names import helper_key
-from pawlock.core.protocol.options import FENCE_MS
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Script, load
+from pawlock.core.names import helper_key
+from pawlock.core.options import FENCE_MS
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import Script, load
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.packing import pack
 from pawlock.primitives.replies import FORCE, LEAVE
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.key import Key
+    from pawlock.core.key import Key
 
 __all__ = ["KeyMutex"]
 

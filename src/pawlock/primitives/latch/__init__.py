@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pawlock.core.protocol import outcomes
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Replies, load
+from pawlock.core import outcomes
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import Replies, load
 from pawlock.primitives.packing import helper, pack
 from pawlock.primitives.replies import always
 

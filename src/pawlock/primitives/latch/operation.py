@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.carrier import Request
-from pawlock.core.protocol.names import check_text
-from pawlock.core.protocol.options import LockOptions, check_count
-from pawlock.core.protocol.outcomes import Disagreed, Full, LatchLost, LookAtLatch, Outcome, Shut
+from pawlock.core.names import check_text
+from pawlock.core.options import LockOptions, check_count
+from pawlock.core.outcomes import Disagreed, Full, LatchLost, LookAtLatch, Outcome, Shut
 from pawlock.core.retry import query
+from pawlock.core.runtime import Request
 from pawlock.errors import (
     BackendReadOnly,
     BackendUnavailable,
@@ -21,7 +21,7 @@ from pawlock.model import LossReason
 from pawlock.primitives.gate_wait import GateWait, disagreement, unexpected
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
+    from pawlock.core.engine import Engine
     from pawlock.primitives.latch import Latch
 
 __all__ = ["MAX_COUNT", "check_part", "count_down", "remaining", "reset", "wait"]

@@ -8,16 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from pawlock.core.lease.base import BaseLease, Unique, record_of
+from pawlock.core.base_lease import BaseLease, Unique, record_of
 from pawlock.errors import LeaseLost
 from pawlock.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
-    from pawlock.core.lease.record import HeldLease
-    from pawlock.core.protocol.options import LockOptions
-    from pawlock.core.protocol.runtime import Parker
-    from pawlock.core.state.plan import Plan
+    from pawlock.core.engine import Engine
+    from pawlock.core.lease import HeldLease
+    from pawlock.core.options import LockOptions
+    from pawlock.core.plan import Plan
+    from pawlock.core.runtime import Parker
 
 __all__ = ["BaseMultiLease", "HeldMultiLease", "MultiPlan", "members_of", "record_of_all"]
 
@@ -59,6 +59,7 @@ class HeldMultiLease:
         self.reported: bool = False
         self.shown_as: ref[Any] | None = None
         self.parked: list[Parker] | None = []
+        self.scopes: list[Any] | None = None
         # A server lease must not keep its lease alive, or nobody would notice one that was dropped.
         self.report: Callable[[], object] = partial(_report, ref(self))
         self.watch(self.report)

@@ -15,19 +15,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pawlock.core.acquire import acquire
-from pawlock.core.acquire.giving_up import timed_out
-from pawlock.core.release import extend, release
+from pawlock.core import acquire, extend
+from pawlock.core.giving_up import timed_out
+from pawlock.core.lease import abandon, raise_outcome, release, report_losses_at_exit
 from pawlock.core.retry import check_stop
 from pawlock.errors import AcquireTimeout, NotAcquired, NotHeld, PawlockError
 from pawlock.model import Release
 from pawlock.primitives.multi.lease import HeldMultiLease, MultiPlan
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
-    from pawlock.core.lease.record import HeldLease
-    from pawlock.core.protocol.runtime import StopSignal
-    from pawlock.core.state.plan import Plan
+    from pawlock.core.engine import Engine
+    from pawlock.core.lease import HeldLease
+    from pawlock.core.plan import Plan
+    from pawlock.core.runtime import StopSignal
 
 __all__ = ["acquire_all", "end_all", "extend_all", "release_all", "release_all_or_raise", "try_all"]
 
@@ -110,7 +110,7 @@ def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: fl
 async def _end_last(engine: Engine, left: list[HeldLease]) -> Release:
     """Release the last one, which goes on in the background if that is interrupted, and take it off the list."""
     lease = left.pop()
-    return Release.LOST if lease.released else await release.release(engine, lease)
+    return Release.LOST if lease.released else await release(engine, lease)
 
 
 async def _give_back(engine: Engine, taken: list[HeldLease]) -> None:
@@ -125,7 +125,7 @@ async def _give_back(engine: Engine, taken: list[HeldLease]) -> None:
 def _leave_behind(taken: Sequence[HeldLease]) -> None:
     """Give back in the background, after a cancel or an interrupt; safe to repeat."""
     for lease in taken:
-        release.abandon(lease)
+        abandon(lease)
 
 
 async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldLease, Release]]:
@@ -167,7 +167,7 @@ async def release_all_or_raise(multi: HeldMultiLease) -> None:
     outcomes = await release_all(multi.engine, multi)
     # One that was lost comes first.
     for lease, outcome in sorted(outcomes, key=lambda one: one[1] is not Release.LOST):
-        release.raise_outcome(lease, outcome, multi.name)
+        raise_outcome(lease, outcome, multi.name)
 
 
 async def end_all(multi: HeldMultiLease, error: BaseException | None) -> None:
@@ -181,7 +181,7 @@ async def end_all(multi: HeldMultiLease, error: BaseException | None) -> None:
     outcomes = await release_all(multi.engine, multi)
     losses = [lease.loss() for lease, outcome in outcomes if outcome is Release.LOST]
     if losses:
-        release.report_losses_at_exit(losses, multi.plan.options.on_exit, error)
+        report_losses_at_exit(losses, multi.plan.options.on_exit, error)
 
 
 async def extend_all(engine: Engine, multi: HeldMultiLease, ttl: float) -> None:

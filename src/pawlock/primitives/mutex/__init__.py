@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pawlock.core.protocol.names import WIRE_VERSION, helper_key, key_of
-from pawlock.core.protocol.options import FENCE_MS
-from pawlock.core.protocol.outcomes import AllRenewed
-from pawlock.core.protocol.runtime import Call, make_call
-from pawlock.core.protocol.scripts import SIZES, Script, for_several, load, pack_words
+from pawlock.core.names import WIRE_VERSION, helper_key, key_of
+from pawlock.core.options import FENCE_MS
+from pawlock.core.outcomes import AllRenewed
+from pawlock.core.runtime import Call, make_call
+from pawlock.core.scripts import SIZES, Script, for_several, load, pack_words
 from pawlock.primitives.packing import Named, packed
 from pawlock.primitives.replies import FORCE, LEAVE, LOOK, PEEK, TAKE
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.options import LockOptions
+    from pawlock.core.options import LockOptions
 
 __all__ = ["Mutex", "mutex"]
 

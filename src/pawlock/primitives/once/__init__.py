@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pawlock.core.protocol.options import FENCE_MS, LockOptions
-from pawlock.core.protocol.outcomes import Finished, Forgotten, LookAtResult, NotRecorded, Outcome, Released
-from pawlock.core.protocol.primitive import TOMB_MS
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Replies, load, pack_words
+from pawlock.core.options import FENCE_MS, LockOptions
+from pawlock.core.outcomes import Finished, Forgotten, LookAtResult, NotRecorded, Outcome, Released
+from pawlock.core.primitive import TOMB_MS
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import Replies, load, pack_words
 from pawlock.errors import PawlockError
 from pawlock.primitives.mutex import Mutex
 from pawlock.primitives.once.operation import AlreadyDone, Result

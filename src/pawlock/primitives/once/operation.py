@@ -6,19 +6,19 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from pawlock.core.acquire import acquire
-from pawlock.core.lease.record import HeldLease
-from pawlock.core.protocol.outcomes import NOBODY_MS, Forgotten, Look, LookAtResult
-from pawlock.core.protocol.validity import to_ms
-from pawlock.core.release import release
+from pawlock.core import acquire
+from pawlock.core import lease as leases
+from pawlock.core.lease import HeldLease
+from pawlock.core.options import to_ms
+from pawlock.core.outcomes import NOBODY_MS, Forgotten, Look, LookAtResult
 from pawlock.core.retry import query
 from pawlock.errors import AcquireTimeout, ConfigurationError, NotHeld, PawlockError
 from pawlock.model import Done, Release, Running
 
 if TYPE_CHECKING:
-    from pawlock.core.keep.engine import Engine
-    from pawlock.core.protocol.runtime import StopSignal
-    from pawlock.core.state.plan import Plan
+    from pawlock.core.engine import Engine
+    from pawlock.core.plan import Plan
+    from pawlock.core.runtime import StopSignal
     from pawlock.primitives.once import OnceMutex
 
 __all__ = [
@@ -191,7 +191,7 @@ async def finish(start: Start, value: Any, keep: float) -> None:
     if lease.is_held():
         # From here on each of its releases records the result, also one that goes on without its caller.
         server_lease.primitive = primitive.finishing(result, to_ms(keep), lease.fence)
-    outcome = await release.release(lease.engine, lease)
+    outcome = await leases.release(lease.engine, lease)
     if outcome is Release.LOST:
         raise lease.loss()
     if outcome is Release.UNKNOWN:
@@ -213,7 +213,7 @@ async def abandon(start: Start) -> None:
     if not lease.released:
         # A finish that was interrupted before it was sent is not repeated.
         lease.server_lease.primitive = start.plan.primitive
-    await release.release_or_raise(lease.engine, lease)
+    await leases.release_or_raise(lease.engine, lease)
 
 
 async def end_block(start: Start, error: BaseException | None) -> None:
@@ -230,7 +230,7 @@ async def end_block(start: Start, error: BaseException | None) -> None:
         await finish(start, None, start.keep)
     else:
         lease.server_lease.primitive = start.plan.primitive
-        await release.end_block(lease, error)
+        await leases.end_block(lease, error)
 
 
 async def forget(engine: Engine, plan: Plan) -> bool:

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from pawlock.core.protocol.engine import ANY_LIMIT
-from pawlock.core.protocol.names import WIRE_VERSION, helper_key, key_of
-from pawlock.core.protocol.options import FENCE_MS, LockOptions
-from pawlock.core.protocol.outcomes import Granted, LimitRefused, Noted, Outcome
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Replies, load
+from pawlock.core.names import WIRE_VERSION, helper_key, key_of
+from pawlock.core.options import FENCE_MS, LockOptions
+from pawlock.core.outcomes import Granted, LimitRefused, Noted, Outcome
+from pawlock.core.primitive import ANY_LIMIT
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import Replies, load
 from pawlock.errors import LimitMismatch, NotSupported
 from pawlock.primitives.packing import Named, pack, packed
 from pawlock.primitives.replies import FORCE, LEAVE, LOOK, PEEK, TAKE, always, text
 
 if TYPE_CHECKING:
-    from pawlock.core.protocol.primitive import Primitive
+    from pawlock.core.primitive import Primitive
     from pawlock.errors import PawlockError
 
 __all__ = ["EXCLUSIVE", "NO_LIMIT", "SHARED", "Permits", "reader", "semaphore", "writer"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pawlock.core.protocol.outcomes import KindOfKey, ServerFacts
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import Replies, load, pack_words
+from pawlock.core.outcomes import KindOfKey, ServerFacts
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import Replies, load, pack_words
 from pawlock.primitives.probe.foreign_values import describe
 from pawlock.primitives.replies import text
 

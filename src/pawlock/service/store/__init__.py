@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 
-from pawlock.core.protocol.names import WIRE_VERSION, helper_key
-from pawlock.core.protocol.runtime import Call
-from pawlock.core.protocol.scripts import load, pack_words
+from pawlock.core.names import WIRE_VERSION, helper_key
+from pawlock.core.runtime import Call
+from pawlock.core.scripts import load, pack_words
 from pawlock.service.store.replies import ANSWERED, CLOSE, HOLD, KEEP, ONCE, UPDATE
 
 __all__ = ["StoreKeys"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pawlock.core.protocol.scripts import Readers
+from pawlock.core.scripts import Readers
 from pawlock.primitives.replies import always, text
 
 __all__ = [

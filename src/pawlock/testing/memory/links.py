@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pawlock.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
+from pawlock.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawlock.testing.clock import VirtualClock
 from pawlock.testing.memory.node import MemoryNode, Outcome
 from pawlock.transport.conn import ENDS_CONNECTION, Words

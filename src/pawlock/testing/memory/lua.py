@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from pawlock.core.protocol.runtime import Reply
+from pawlock.core.runtime import Reply
 from pawlock.testing.memory.store import Refused, Store, Unsupported, Value, ZSet
 
 __all__ = ["Interpreter"]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from pawlock.core.protocol.runtime import Call, Fault, FaultKind, Reply, Wakeup
+from pawlock.core.runtime import Call, Fault, FaultKind, Reply, Wakeup
 from pawlock.errors import ConfigurationError
 from pawlock.testing.clock import VirtualClock
 from pawlock.testing.memory.lua import Interpreter

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from pawlock.core.protocol.runtime import Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
+from pawlock.core.runtime import Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
 from pawlock.runtimes.aio import AsyncioRuntime
 from pawlock.runtimes.shared import secret
 from pawlock.runtimes.threads import ThreadRuntime

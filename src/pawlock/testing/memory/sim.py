@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from pawlock.aio.client import AsyncClient
-from pawlock.core.lease.base import BaseLease
-from pawlock.core.protocol.runtime import Call, Fault
+from pawlock.core.base_lease import BaseLease
+from pawlock.core.runtime import Call, Fault
 from pawlock.primitives.multi.lease import BaseMultiLease, members_of
 from pawlock.sync.client import Client
 from pawlock.testing.clock import VirtualClock

@@ -1,1 +1,0 @@
-"""Getting a lease. Imports ``lease`` and the layers below it, not ``release``."""

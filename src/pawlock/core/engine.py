@@ -1,0 +1,460 @@
+"""What one client (for asyncio: one client in one event loop) knows and keeps: its leases, its queues, its duties."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakSet, ref
+
+from pawlock.core.local_queue import Waiter
+from pawlock.core.primitive import TOMB_MS
+from pawlock.core.records import LeaseRecord, OutboxEntry, Schedule, ServerLease, valid_until
+from pawlock.core.reports import Health, Reports
+from pawlock.core.runtime import Background, Request, Runtime
+from pawlock.errors import BackendUnavailable, ClientClosed
+from pawlock.model import LeaseState, LossReason
+
+if TYPE_CHECKING:
+    from pawlock.core.local_queue import LocalQueue
+    from pawlock.core.primitive import Primitive
+    from pawlock.core.records import Attempt
+
+__all__ = ["Engine", "Renewed", "served"]
+
+Renewed: TypeAlias = "tuple[ServerLease, int, int]"
+"""A lease that the server renewed, what is left of its life there, and what was asked for, in ms."""
+
+log: logging.Logger = logging.getLogger("pawlock.lease")
+
+_CONFIRM_AFTER, _LOOK_AFTER = 0.02, 1.0
+_OUTBOX_FOR = 60.0
+"""Seconds for which a token is tried to be left."""
+
+
+class Engine:
+    """The state behind a client. Decides nothing about one operation; keeps what outlives it.
+
+    Attributes:
+        runtime: The runtime of the API.
+        background: The thread that serves the client in the background; in threads, the same runtime.
+        maintenance: What that thread does.
+        guard: Held for each step of a lease, a queue or the schedule from one state to another; never during I/O, nor
+            while a user's function runs.
+        schedule: When each lease is due.
+        held: Which server lease a thread or task holds under a key, for re-entry and self-deadlock.
+        local_queues: The local queues, by the key that the locks of one share.
+        waits: What each acquisition waits for; the thread or task, and since when.
+        outbox: Tokens to be left, in the order in which they came; each stays until it is left or given up, so that
+            the end of the client sees it at every moment.
+        abandoned: Server leases whose lease object was garbage-collected; appended by finalisers, which may do no more.
+        dropped_levels: Leases of which a block that is gone had a level, which is to end; appended by finalisers as well.
+        calls: The acquisitions, releases and waits that go on, and whose thread or task each is: the end waits for them.
+        closed: Whether the client was closed.
+        maintenance_runs: Whether the maintenance was started.
+        awake: Whether it looks in by itself; a wait that begins while it is False wakes it.
+        health, reports: See ``reports``.
+        epoch: Raised by a fork, for leases of an older one are the parent's.
+        validity: The end of validity of what was granted: of when it was asked for, what is left of its life, and what
+            was asked for, both in ms; see ``records.valid_until``.
+        client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
+            interpreter's, is done for every lease that anybody still has.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        background: Background,
+        client: object,
+        maintenance: Callable[[Engine], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.runtime = runtime
+        self.background = background
+        self.maintenance: Callable[[Engine], Coroutine[Any, Any, None]] = maintenance
+        self.client: ref[object] = ref(client)
+        self.guard: AbstractContextManager[object] = runtime.mutex()
+        self.abandoned: deque[ServerLease] = deque()
+        self.dropped_levels: deque[LeaseRecord] = deque()
+        self.closed: bool = False
+        self.forget()
+        self.health: Health = Health()
+        self.reports: Reports = Reports()
+        self.epoch: int = 0
+        self.validity: Callable[[float, int, int], float] = valid_until
+
+    def forget(self) -> None:
+        """Hold nothing, wait for nothing, and owe nothing."""
+        self.schedule: Schedule = Schedule(self.guard)
+        self.held: dict[tuple[object, str], ServerLease] = {}
+        self.local_queues: dict[Hashable, LocalQueue] = {}
+        self.waits: dict[Attempt, tuple[Primitive, object, float]] = {}
+        self.outbox: dict[OutboxEntry, None] = {}
+        self.calls: dict[object, object] = {}
+        self.maintenance_runs: bool = False
+        self.awake: bool = False
+
+    def check_open(self, name: str | None = None) -> None:
+        """Raise ``ClientClosed`` if the client was closed."""
+        if self.closed:
+            raise ClientClosed("the client is closed: create a new one", name=name)
+
+    def report_outage(self, why: str) -> None:
+        """Somebody gave up on a server that gives no answer: said once, until it answers again."""
+        health = self.health
+        if health.down_since is not None and not health.reported:
+            health.reported = True
+            self.count("outages")
+            # The text, not the error: a handler that keeps log records would keep the frames of its traceback.
+            log.warning("lock server not responding: %s", why)
+
+    def note_answer(self) -> None:
+        """The server answered: if it was down, it is back."""
+        health = self.health
+        since, reported = health.down_since, health.reported
+        if since is not None:
+            health.down_since, health.reported = None, False
+            if reported:
+                log.warning("lock server responding again after %.1f s", self.runtime.now() - since)
+
+    def count(self, what: str) -> None:
+        """Count one occurrence of ``what``."""
+        self.reports.counters[what] += 1
+        if self.reports.observer is not None:
+            self.reports.observer.counted(what)
+
+    def count_loss(self, server_lease: ServerLease) -> None:
+        """Count a loss, by its reason."""
+        self.count(f"lost_{server_lease.reason}")
+        if self.reports.observer is not None:
+            self.reports.observer.lost(server_lease, server_lease.reason or LossReason.EXPIRED)
+
+    # Waits -----------------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Have the maintenance see a wait that begins now."""
+        if not self.awake:
+            self.awake = True
+            self.wake_maintenance()
+        watcher = self.reports.watcher
+        # Who holds nothing is in no cycle.
+        if watcher is not None and not watcher.armed and self.schedule.busy():
+            watcher.armed = True
+            self.wake_maintenance()
+
+    # Leases -----------------------------------------------------------------------------------------------------
+
+    def wake_maintenance(self) -> None:
+        """Start the maintenance, or wake it because something is due earlier than it knows."""
+        if self.maintenance_runs:
+            self.background.nudge()
+        elif (refused := self.start_maintenance()) and not (self.closed or self.runtime.gone()):
+            # The next acquisition tries again.
+            log.warning("no thread can start for what is to be done in the background: %s", refused)
+
+    def need_maintenance(self, name: str, doing: str = "acquire") -> None:
+        """Start the maintenance before anything is asked for that it must keep.
+
+        Raises:
+            ClientClosed: The client was closed.
+            BackendUnavailable: No thread can be started now.
+        """
+        self.check_open(name)
+        refused = self.start_maintenance()
+        if refused:
+            raise BackendUnavailable(
+                f"{doing} {name!r}: no thread can renew the lease ({refused})", name=name
+            )
+
+    def plan_service(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
+        """Plan the next renewal of a server lease, or the look at its end; True if that is sooner than all others.
+
+        Called under the guard.
+        """
+        if not server_lease.options.renew:
+            return self.schedule.add(
+                server_lease, server_lease.rhythm.ttl, server_lease.valid_until, deadline=True
+            )
+        every, limit = server_lease.rhythm.every, server_lease.rhythm.hold_limit
+        if limit is not None and server_lease.valid_until >= limit:
+            return self.schedule.add_once(server_lease, limit)
+        if confirmed:
+            return self.schedule.add(server_lease, every, now + every)
+        # A hand-off lives on its ticket's expiry. Short sections end before this; longer ones get their ttl soon.
+        after = _CONFIRM_AFTER if server_lease.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
+        return self.schedule.add(server_lease, after, now + after)
+
+    def replan(self, server_lease: ServerLease) -> None:
+        """Plan the next service of a server lease that the maintenance took, or whose ttl changed."""
+        schedule, end = self.schedule, server_lease.valid_until
+        with self.guard:
+            schedule.discard(server_lease, once=False)
+            if server_lease.options.renew or schedule.ends_last(server_lease.rhythm.ttl, end):
+                sooner = self.plan_service(server_lease, self.runtime.now(), confirmed=True)
+            else:
+                # Those of its ttl that were granted after it end later: in their rhythm it would come behind them.
+                sooner = schedule.add_once(server_lease, end)
+        if sooner:
+            self.background.nudge()
+
+    def drop(self, hold: ServerLease, who: object) -> bool:
+        """Nobody of this client has a hold any more: it is renewed no more, and who sleeps for it asks.
+
+        Args:
+            hold: The hold.
+            who: The thread or task that had it.
+
+        Returns:
+            Whether it was held until now.
+        """
+        self.forget_holder(hold, who)
+        with self.guard:
+            live = hold.live
+            if live:
+                hold.state = LeaseState.RELEASED
+            self.schedule.discard(hold)
+        self.detach_local_queue(hold)
+        return live
+
+    def end_turn(self, queue: LocalQueue | None, owner: Attempt | ServerLease) -> None:
+        """Have who sleeps first in a local queue ask, now that the owner of a turn is done with it; safe to repeat."""
+        if queue is not None:
+            with self.guard:
+                woken = queue.end(owner)
+            for place in woken:
+                # The maintenance calls this, too, from a thread of its own.
+                self.runtime.run_in_owner(place.unpark)
+
+    def heal(self) -> None:
+        """Have who sleeps ask where whoever had the turn is gone, as one that was interrupted where it gave nothing back."""
+        for queue in tuple(self.local_queues.values()):
+            with self.guard:
+                woken = queue.heal()
+            for place in woken:
+                place.unpark()
+
+    def give_back(self, hold: ServerLease, number: int, who: object) -> None:
+        """Pass on what a caller got and does not take, or leave it in the background; safe to repeat.
+
+        Args:
+            hold: What it got.
+            number: Which of its owners it is.
+            who: Its thread or task.
+        """
+        self.forget_holder(hold, who)
+        with self.guard:
+            if hold.used != number:
+                return
+            woken = [] if hold.queue is None else hold.queue.pass_on(hold, self.runtime.now())
+        for place in woken:
+            place.unpark()
+        if not woken and self.drop(hold, who):
+            self.leave_in_background(hold)
+
+    def finish_release(self, lease: LeaseRecord) -> None:
+        """Go on in the background with a release that was cancelled or interrupted; safe to repeat."""
+        hold = lease.server_lease
+        self.forget_holder(hold, lease.who)
+        if hold.epoch == self.epoch and hold.used == lease.number:
+            self.drop(hold, lease.who)
+            self.leave_in_background(hold, hold.close_ms(self.runtime.now()), barred=True)
+
+    def expired(self, server_lease: ServerLease, now: float) -> bool:
+        """Whether the clock has passed the server lease's validity; if so it is lost from here on."""
+        if server_lease.state is LeaseState.LOST:
+            return True
+        if now < server_lease.valid_until or not server_lease.live:
+            return False
+        self.lose(server_lease, server_lease.why_over())
+        return True
+
+    def lose(self, server_lease: ServerLease, reason: LossReason) -> None:
+        """Mark a server lease lost, and leave its token: it is never granted again. Those that must know are notified.
+
+        From any thread: an event loop that is blocked is told once it serves again, and all else is done by then.
+        """
+        with self.guard:
+            if not server_lease.live:
+                return
+            server_lease.state, server_lease.reason = LeaseState.LOST, reason
+            self.schedule.discard(server_lease)
+        if reason is not LossReason.MAX_HOLD:
+            # After max_hold the owner is notified first, and the rest of the ttl is its time to stop.
+            closed = reason is LossReason.CLOSED
+            close_ms = server_lease.close_ms(self.runtime.now()) if closed else 0
+            self.leave_in_background(server_lease, close_ms)
+        self.runtime.run_in_owner(partial(self._report_loss, server_lease, reason))
+
+    def _report_loss(self, server_lease: ServerLease, reason: LossReason) -> None:
+        self.count_loss(server_lease)
+        name = server_lease.primitive.name
+        log.warning(
+            "lease of %r lost: %s", name, reason, extra={"pawlock_name": name, "pawlock_reason": str(reason)}
+        )
+        self.detach_local_queue(server_lease)
+        self._notify_loss(server_lease)
+
+    def count_end(self, server_lease: ServerLease, outcome: str) -> None:
+        """Notify observers that an owner is done with a server lease."""
+        if self.reports.observer is not None:
+            self.reports.observer.released(server_lease.primitive, server_lease.granted_at, outcome)
+
+    def refused(
+        self, primitive: Primitive, began: float, error: BaseException | None, *, nested: bool = False
+    ) -> None:
+        """Notify observers that an acquisition came to nothing, unless it was part of another; see ``Observers.refused``."""
+        if self.reports.observer is not None and not nested:
+            self.reports.observer.refused(primitive.kind, primitive.name, began, error)
+
+    def limit_hold(self, server_lease: ServerLease, limit: float) -> None:
+        """Have ``max_hold`` end a server lease at ``limit`` from here on."""
+        cut_short = server_lease.at_limit
+        server_lease.rhythm = server_lease.rhythm._replace(hold_limit=limit)
+        if cut_short:
+            # Its validity ends at the old limit, and nothing else would renew it.
+            with self.guard:
+                self.schedule.discard(server_lease)
+                self.schedule.add_once(server_lease, self.runtime.now())
+            self.background.nudge()
+
+    def detach_local_queue(self, server_lease: ServerLease) -> None:
+        """Let the local queue go on without this server lease: who sleeps first asks the server."""
+        # In this order: whoever is interrupted in between ends it once more.
+        self.end_turn(server_lease.queue, server_lease)
+        server_lease.queue = None
+
+    def _notify_loss(self, server_lease: ServerLease) -> None:
+        watchers, server_lease.watchers = server_lease.watchers, None
+        for watcher in watchers or ():
+            watcher()
+        lease = server_lease.lease() if server_lease.lease is not None else None
+        if lease is not None:
+            lease.wake()
+        callback = server_lease.options.on_lost
+        if callback is not None and lease is not None and not lease.released:
+            self.report_loss(callback, lease)
+
+    def report_loss(self, callback: Callable[[Any], object], record: object) -> None:
+        """Call a user's function with the lease that was lost, in the form in which users see it."""
+        self.runtime.report(partial(callback, self.reports.show(record)))
+
+    # Background -------------------------------------------------------------------------------------------------
+
+    def post(self, call: Request, seconds: float = _OUTBOX_FOR) -> None:
+        """Send a call that may run twice in the background, until it is answered.
+
+        Args:
+            call: What to send.
+            seconds: For how long to try.
+        """
+        self.outbox[OutboxEntry(call, self.runtime.now() + seconds)] = None
+        self.wake_maintenance()
+
+    def leave_in_background(
+        self, server_lease: ServerLease, close_ms: int = 0, *, barred: bool = False
+    ) -> None:
+        """Leave the token of a server lease in the background.
+
+        Args:
+            server_lease: The server lease.
+            close_ms: For how long the name stays closed.
+            barred: True if a copy of one of its requests may still be on its way.
+        """
+        tomb_ms = TOMB_MS if barred or server_lease.unanswered else 0
+        self.post(server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms))
+
+    def start_maintenance(self) -> str:
+        """Start the client's background thread, if it does not run; ``""``, or why that cannot be now."""
+        if self.health.probe is not None and not self.health.looked and self.health.look_at == inf:
+            # Not at once: a client that ends soon is not worth a question.
+            self.health.look_at = self.runtime.now() + _LOOK_AFTER
+        refused = self.background.spawn_maintenance(lambda: self.maintenance(self))
+        self.maintenance_runs = not refused
+        if not refused:
+            served.add(self)
+        return refused
+
+    def forget_holder(self, server_lease: ServerLease, who: object) -> None:
+        """The thread or task ``who`` is done with a server lease."""
+        key, held = (who, server_lease.primitive.key), self.held
+        with self.guard:
+            if held.get(key) is server_lease:
+                del held[key]
+
+    def after_fork(self) -> None:
+        """In the child: forget what belongs to the parent, without touching the network."""
+        self.epoch += 1
+        self.guard = self.runtime.mutex()
+        if self.reports.watcher is not None:
+            self.reports.watcher.forget()
+        # A signal handler, or a greenlet, may fork during an acquisition, which then continues in the child as well:
+        # there it must neither own nor release the token of the parent.
+        for call in self.calls:
+            for asking in (call, getattr(call, "waiter", None), getattr(call, "given", None)):
+                if isinstance(asking, Waiter | ServerLease):
+                    asking.token = self.runtime.new_token()
+        self.abandoned.clear()
+        self.dropped_levels.clear()
+        self.forget()
+        self.health.down_since, self.health.reported = None, False
+
+    def apply_renewals(self, renewed: Sequence[Renewed], sent_at: float) -> list[ServerLease]:
+        """Take renewals that the server confirmed into account: all in one step, since there may be a hundred thousand.
+
+        Args:
+            renewed: For each lease, what is left of its life on the server, and what was asked for, in ms.
+            sent_at: When the question was sent.
+
+        Returns:
+            The leases whose confirmation came after they had ended, which it cannot undo.
+        """
+        late: list[ServerLease] = []
+        validity = self.validity
+        ends = [(hold, validity(sent_at, left_ms, asked_ms)) for hold, left_ms, asked_ms in renewed]
+        now = self.runtime.now()
+        with self.guard:
+            for server_lease, until in ends:
+                state = server_lease.state
+                if now >= server_lease.valid_until or not (
+                    state is LeaseState.HELD or state is LeaseState.SUSPECT
+                ):
+                    late += (server_lease,)
+                    continue
+                limit = server_lease.rhythm.hold_limit
+                end = until if limit is None or until <= limit else limit
+                if server_lease.valid_until < end:  # noqa: PLR1730 - max() is a call
+                    server_lease.valid_until = end
+                server_lease.state, server_lease.failures = LeaseState.HELD, 0
+        for server_lease in late:
+            self.expired(server_lease, now)
+        return late
+
+    def suspect(self, server_lease: ServerLease) -> bool:
+        """Take a renewal without an answer into account; False if the server lease ended meanwhile."""
+        with self.guard:
+            if not server_lease.live:
+                return False
+            server_lease.state = LeaseState.SUSPECT
+            server_lease.failures += 1
+        self.count("renewal_failed")
+        return True
+
+    def suspect_all(self) -> None:
+        """Ask at once for every lease: another server stands in for the one that granted them."""
+        now = self.runtime.now()
+        for server_lease in self.schedule.all():
+            with self.guard:
+                if not server_lease.live:
+                    continue
+                server_lease.state = LeaseState.SUSPECT
+                self.schedule.discard(server_lease)
+                self.schedule.add_once(server_lease, now)
+            self.count("doubted")
+        self.wake_maintenance()
+
+
+served: WeakSet[Engine] = WeakSet()
+"""The engines that have a background thread, also of clients that are gone: the end of the process waits for them."""

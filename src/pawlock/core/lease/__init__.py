@@ -1,1 +1,0 @@
-"""The lease that a user holds. Imports ``keep``, ``retry`` and the layers below them."""

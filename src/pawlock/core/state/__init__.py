@@ -1,1 +1,0 @@
-"""What one client knows, and the steps that change it; no I/O. Imports ``protocol``."""
