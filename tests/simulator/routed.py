@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from pawlock.core.faults import or_raise
 from pawlock.core.outcomes import Outcome
@@ -58,18 +59,16 @@ class RoutedSimRuntime(SimRuntime):
         self._served = True
         self._held: dict[tuple[Task | None, Address], Link] = {}
         self._opening: dict[Address, list[tuple[Task, int]]] = {}
+        # Whose connections a part of a call uses.
+        self._callers: WeakKeyDictionary[Task, Task] = WeakKeyDictionary()
         self._router = Router(cluster.target, self.now)
         self._router.begin(self)
 
     # Connections ------------------------------------------------------------------------------------------------
 
     def _owner(self) -> Task | None:
-        return self._me() if self._threads else None
-
-    def linked(self, address: Address) -> bool:
-        """Whether the caller has a connection to a node."""
-        link = self._held.get((self._owner(), address))
-        return link is not None and not link.dead
+        me = self._me()
+        return self._callers.get(me, me) if self._threads else None
 
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``: any connection serves to listen."""
@@ -98,7 +97,7 @@ class RoutedSimRuntime(SimRuntime):
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         timeout = max(timeout, _PATIENCE)
         if self._threads:
-            return await self._hold(self._me(), address, timeout)
+            return await self._hold(self._owner(), address, timeout)
         # Tasks share one attempt; one that is cancelled does not end it for the others.
         task = self._me()
         waiting = self._opening.get(address)
@@ -172,18 +171,13 @@ class RoutedSimRuntime(SimRuntime):
     async def send_groups(
         self, groups: Mapping[Address, Sequence[Call]], replicas: int, timeout: float
     ) -> dict[Address, list[Acknowledged]]:
-        """Run several scripts on each of several nodes: one node after the other, or at once, as the API does."""
-        if self._threads:
-            # A node that has to be connected to first may be gone: it must not keep the others waiting.
-            order = sorted(groups, key=self.linked, reverse=True)
-            return {
-                address: await self._many(address, groups[address], replicas, timeout) for address in order
-            }
+        """Run several scripts on each of several nodes, at once."""
         me = self._me()
         together = Group(me, len(groups))
         for index, (address, calls) in enumerate(groups.items()):
             work = self._part(together, index, address, calls, replicas, timeout)
-            Task(self._process, "part", work, _ended).doing = me.doing
+            part = Task(self._process, "part", work, _ended)
+            part.doing, self._callers[part] = me.doing, me
         outcomes: list[list[Acknowledged]] = await suspend()
         return dict(zip(groups, outcomes, strict=True))
 

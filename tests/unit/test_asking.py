@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from pawlock.core.outcomes import Unexpected
 from pawlock.core.runtime import Call
 from pawlock.core.scripts import load, pack_words
 from pawlock.runtimes import threads
+from pawlock.transport.routing import Asking
 from tests.faults.rig import APIS, Api, key
 from tests.support.groups import ClusterGroup
 
@@ -49,3 +52,20 @@ def test_an_asked_node_runs_a_script_it_never_saw(cluster: ClusterGroup, api: Ap
         cluster.move_keys(slot, source, target)
         cluster.end_move(slot, source, target)
     assert target.command("GETDEL", key("asked")) == b"x"
+
+
+def test_two_tasks_that_wait_for_replicas_do_not_share_the_answer_to_asking() -> None:
+    """What both send goes out in one write, and the second one's ``INFO`` is under way when ``ASKING`` is answered."""
+    with ClusterGroup(masters=1, replicas=1) as group, Api("asyncio") as api:
+        client = api.connect(group.url)
+        client.lock("asked", replicas=1).acquire().release()
+        runtime = client.engine.runtime
+        call = Call(load("tests.unit", "lone_key"), pack_words(key("asked").encode(), b"x"))
+        address = runtime._route.node_of(call)
+
+        async def both() -> Any:
+            asking = runtime.send_groups({address: [Asking.of(call)]}, 1, 2.0)
+            return await asyncio.gather(asking, runtime.send_groups({address: [call]}, 1, 2.0))
+
+        for answer in api.run(both):
+            assert answer == {address: [(Unexpected([b"K"]), 1)]}

@@ -144,7 +144,8 @@ def ask_many(relay: Relay, after: int) -> None:
 
 def ask_replicas(relay: Relay, after: int) -> None:
     with closing(connected(relay, after)) as link:
-        run(Routed.ask_replicas(link.exchange_now, [CALL], 0, TIMEOUT))
+        exchange = partial(link.exchange_now, turns=False)
+        run(Routed.ask_replicas(exchange, [CALL], 1, TIMEOUT))
 
 
 def ask_a_sentinel(relay: Relay, after: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,6 +26,7 @@ from pawlock.errors import BackendUnavailable, ScriptError
 from pawlock.model import LeaseState, LossReason
 from pawlock.primitives.election.operation import ENDED, Watch
 from pawlock.primitives.gate_wait import unexpected
+from pawlock.primitives.mutex import Mutex
 from tests.support.refusal import case
 from tests.unit.scripted import RELEASED, START, Rig, absent, held, queued, run, unanswered, unknown
 
@@ -98,6 +100,23 @@ def test_a_renewal_that_came_behind_the_release_asks_for_nothing_more() -> None:
     rig.maintenance(behind)
     assert rig.sent == ["acquire", "renew"]
     assert rig.engine.reports.counters["lost_expired"] == 0
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_where_one_of_several_servers_may_hang_time_is_left_for_what_the_others_answer(share: float) -> None:
+    rig = Rig(held(), held(), ttl=3.0)
+    rig.runtime.several = share < 1.0
+    rig.acquire()
+    options = LockOptions(ttl=1.5, replicas=1)
+    rig.plan = replace(
+        rig.plan, primitive=Mutex("lock", "y", "pawlock:y"), options=options, queue_key="other"
+    )
+    short = rig.acquire()
+    rig.runtime.clock += 1.0
+    left = short.server_lease.valid_until - rig.runtime.clock
+    rig.maintenance(held(), held())
+    assert rig.sent[2:] == ["renew", "renew"]
+    assert [sent.timeout for sent in rig.runtime.sent[2:]] == [pytest.approx(left * share)] * 2
 
 
 def test_only_what_is_held_is_lost() -> None:

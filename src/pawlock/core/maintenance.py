@@ -145,6 +145,7 @@ def _forget(engine: Engine, server_lease: ServerLease) -> None:
 
 
 _Answer: TypeAlias = "tuple[ServerLease, Outcome | Fault]"
+_Refused: TypeAlias = "tuple[ServerLease, Outcome]"
 
 
 _TOGETHER = 16
@@ -196,7 +197,7 @@ def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[Serv
 
 async def _renew(engine: Engine, batch: list[ServerLease]) -> None:
     # All that is known, at once: no lease waits for what follows from the answer for another.
-    refused = await _ask(engine, _grouped(engine, [one for one in batch if not one.options.replicas]))
+    refused = await _ask(engine, _grouped(engine, [one for one in batch if not one.options.replicas]), batch)
     if replicated := [one for one in batch if one.options.replicas]:
         asked_at = engine.background.now()
         calls = [_call([one]) for one in replicated]
@@ -235,12 +236,12 @@ def _call(group: list[ServerLease]) -> Request:
     return first.primitive.renew(first.token, ttl_ms, ticket_ms, "")
 
 
-async def _ask(engine: Engine, groups: list[list[ServerLease]]) -> list[tuple[ServerLease, Outcome]]:
-    """Ask for each group; give the leases that the server does not know."""
+async def _ask(engine: Engine, groups: list[list[ServerLease]], batch: list[ServerLease]) -> list[_Refused]:
+    """Ask for each group, none of the batch waiting too long; give the leases that the server does not know."""
     if not groups:
         return []
     sent_at = engine.background.now()
-    patience = _patience(engine, [one for group in groups for one in group], sent_at)
+    patience = _patience(engine, batch, sent_at)
     outcomes = await engine.background.call_many([_call(group) for group in groups], patience)
     answers: list[_Answer] = []
     alone: list[list[ServerLease]] = []
@@ -251,7 +252,7 @@ async def _ask(engine: Engine, groups: list[list[ServerLease]]) -> list[tuple[Se
             elif server_lease.live:
                 alone.append([server_lease])
     refused = _take(engine, answers, sent_at)
-    return refused + await _ask(engine, alone)
+    return refused + await _ask(engine, alone, batch)
 
 
 def _each_of(group: list[ServerLease], outcome: Outcome | Fault) -> list[Outcome | Fault | None]:
@@ -263,7 +264,7 @@ def _each_of(group: list[ServerLease], outcome: Outcome | Fault) -> list[Outcome
     return [Granted(0, left_ms, outcome.clock) if left_ms > 0 else None for left_ms in outcome.lefts_ms]
 
 
-async def _loss_reasons(engine: Engine, refused: list[tuple[ServerLease, Outcome]]) -> list[LossReason]:
+async def _loss_reasons(engine: Engine, refused: list[_Refused]) -> list[LossReason]:
     """Why the leases were lost that the server does not know any more: an operator leaves a mark that leaving finds."""
     reasons = [loss_from(outcome) for _, outcome in refused]
     calls = [server_lease.primitive.leave(server_lease.token, TOMB_MS, 0) for server_lease, _ in refused]
@@ -275,14 +276,16 @@ async def _loss_reasons(engine: Engine, refused: list[tuple[ServerLease, Outcome
 
 
 def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
-    patience = min(min(t.options.request_timeout, t.valid_until - now) for t in batch)
+    # Where one of several servers hangs, half of the time is left for what the others answered, or for one more try.
+    tries = 1 + engine.background.several
+    patience = min(min(t.options.request_timeout, (t.valid_until - now) / tries) for t in batch)
     return max(_LEAST_PATIENCE, min(patience, engine.schedule.spare(now)))
 
 
-def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[ServerLease, Outcome]]:
+def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[_Refused]:
     """Take answers into account; give the leases that the server does not know, which need another question."""
     renewed: list[Renewed] = []
-    refused: list[tuple[ServerLease, Outcome]] = []
+    refused: list[_Refused] = []
     for server_lease, outcome in answers:
         if isinstance(outcome, Fault):
             note_failure(engine, outcome, sent_at)

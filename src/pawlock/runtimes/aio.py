@@ -311,11 +311,9 @@ class AsyncioRuntime(Routed):
     ) -> list[Acknowledged]:
         try:
             mux = await self._mux_to(address, timeout, alone=bool(replicas))
-            if replicas:
-                return await self.ask_replicas(mux.exchange, calls, replicas, timeout)
+            return await self.ask_replicas(mux.exchange, calls, replicas, timeout)
         except Fault as fault:
             return [(fault.bare(), 0)] * len(calls)
-        return [(outcome, 0) for outcome in await mux.exchange(calls, timeout)]
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 

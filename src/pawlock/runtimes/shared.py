@@ -110,13 +110,15 @@ class Routed:
     async def ask_replicas(
         exchange: Exchange, calls: Sequence[Call], replicas: int, timeout: float
     ) -> list[Acknowledged]:
-        """Run scripts of one server, and count the replicas that have what they wrote.
+        """Run scripts of one server, and count the replicas that have what they wrote, if any are to have it.
 
         ``WAIT`` covers what its own connection wrote. A grant that another's script made (a hand-off), and a resend that
         finds its token holding, write nothing; so a write goes before it: it stands behind all of them in the stream of
         replication, wherever they came from. A master that never had a replica numbers no writes, and counts one that comes
         while it waits, whatever that has by then: so only those count that were there before.
         """
+        if not replicas:
+            return [(outcome, 0) for outcome in await exchange(calls, timeout)]
         end = monotonic() + timeout
         info, *outcomes = await exchange([(b"INFO", b"replication"), *calls], timeout)
         there = _ATTACHED.search(_checked(info, bytes))

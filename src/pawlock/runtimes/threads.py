@@ -12,7 +12,8 @@ import threading
 import time
 from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, ref
 
@@ -25,7 +26,7 @@ from pawlock.errors import Reentered
 from pawlock.runtimes.shared import Routed, leave_signals_to_main, living, secret, start_thread, stock
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint
-from pawlock.transport.link import Link, ask_sync
+from pawlock.transport.link import Link, Turn, ask_sync, by_turns
 from pawlock.transport.route import Route
 
 __all__ = ["ThreadRuntime", "at_once", "run", "run_aside"]
@@ -33,6 +34,9 @@ __all__ = ["ThreadRuntime", "at_once", "run", "run_aside"]
 T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("pawlock.threads")
+
+_HANDSHAKE = 0.25
+"""Seconds for it at least: twenty milliseconds serve a script, but not a handshake on a busy machine."""
 
 
 class _Gate(threading.local):
@@ -151,6 +155,8 @@ class _Local(threading.local):
         # The one on which it listens, and all.
         self.link: Link | None = None
         self.links: dict[Address, Link] = {}
+        # What it connects to in other threads.
+        self.attempts: dict[Address, Future[Link]] = {}
         self.who: Hashable = _Who(thread)
         self.suffix: str = whose + part_of_holder(thread.name)
 
@@ -172,8 +178,6 @@ class ThreadRuntime(Routed):
         self._idle_lock.acquire()
         self._resting: dict[int, _ThreadParker] = {}
         self._maintenance: threading.Thread | None = None
-        # What the maintenance connects to.
-        self._attempts: dict[Address, Future[Link]] = {}
 
     # Small things -----------------------------------------------------------------------------------------------
 
@@ -206,52 +210,49 @@ class ThreadRuntime(Routed):
             links = self._local.links.values()
             link = self._local.link = next((link for link in links if not link.dead), None)
         if link is None:
-            self._link_to(finish(self._route.any_node(timeout)), timeout)
+            await self._link_to(await self._route.any_node(timeout), timeout)
 
-    def _link_to(self, address: Address, timeout: float) -> Link:
+    async def _link_to(self, address: Address, timeout: float, end: float | None = None) -> Link:
         here = self._local
         link = here.links.get(address)
         if link is None or link.dead:
             here.links.pop(address, None)
             self._check(self._ending)
-            # Twenty milliseconds serve a script, but not a handshake on a busy machine.
-            timeout = max(timeout, 0.25)
-            aside = threading.current_thread() is self._maintenance
-            link = (self._connected_aside if aside else self._connected)(address, timeout)
-            here.links[address] = link
+            link = here.links[address] = await self._connected(address, max(timeout, _HANDSHAKE), end)
             if here.link is None or here.link.dead:
                 here.link = link
         return link
 
-    def _connected(self, address: Address, timeout: float) -> Link:
+    async def _connected(self, address: Address, timeout: float, end: float | None) -> Link:
+        """By turns in another thread: nothing bounds a name server or the user's login, and leases end meanwhile."""
+        if end is None:
+            return self._connect(address, timeout)
+        attempts = self._local.attempts
+        if address not in attempts:
+            attempts[address] = self._attempt(address, timeout)
+        while not attempts[address].done():
+            if time.monotonic() > end:
+                raise Fault(FaultKind.UNREACHABLE, "no connection in time")
+            wait((attempts[address],), 0.001)
+            await Turn()
+        # No local variable has it: its error has this frame.
+        return attempts.pop(address).result()
+
+    def _attempt(self, address: Address, timeout: float) -> Future[Link]:
+        attempt = Future[Link]()
+
+        def connect() -> None:
+            try:
+                attempt.set_result(self._connect(address, timeout))
+            except BaseException as error:  # noqa: BLE001 - for who waits for it
+                attempt.set_exception(error.bare() if isinstance(error, Fault) else error)
+
+        if start_thread(threading.Thread(target=connect, name="pawlock-connect", daemon=True)):
+            connect()
+        return attempt
+
+    def _connect(self, address: Address, timeout: float) -> Link:
         return self._connect_to(finish(self._route.locate(address, timeout)), timeout)
-
-    def _connected_aside(self, address: Address, timeout: float) -> Link:
-        """The same in another thread: nothing bounds a name server or the user's login, and leases end meanwhile."""
-        attempt = self._attempts.get(address)
-        if attempt is None:
-            attempt = self._attempts[address] = Future()
-            thread = threading.Thread(
-                target=self._connect_aside, args=(address, timeout), name="pawlock-connect", daemon=True
-            )
-            if start_thread(thread):
-                self._connect_aside(address, timeout)
-        try:
-            return attempt.result(timeout)
-        except TimeoutError:
-            raise Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s") from None
-        finally:
-            if attempt.done():
-                self._attempts.pop(address, None)
-            # Its error has this frame.
-            del attempt
-
-    def _connect_aside(self, address: Address, timeout: float) -> None:
-        attempt = self._attempts[address]
-        try:
-            attempt.set_result(self._connected(address, timeout))
-        except BaseException as error:  # noqa: BLE001 - for who waits for it
-            attempt.set_exception(error.bare() if isinstance(error, Fault) else error)
 
     def _connect_to(self, endpoint: Endpoint, timeout: float) -> Link:
         link = Link(endpoint, self._wake_prefix + secret(), timeout, first=not self._served)
@@ -316,27 +317,27 @@ class ThreadRuntime(Routed):
 
     async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
         """See ``Nodes``."""
-        return self._link_to(address, timeout).ask(call, timeout)
+        return (await self._link_to(address, timeout)).ask(call, timeout)
 
     async def send_groups(
         self, groups: Mapping[Address, Sequence[Call]], replicas: int, timeout: float
     ) -> dict[Address, list[Acknowledged]]:
-        """See ``Nodes``."""
-        # A node that has to be connected to first may be gone: it must not keep the others waiting.
-        links = self._local.links
-        order = sorted(groups, key=lambda address: address not in links or links[address].dead)
-        return {one: await self._send_many(one, groups[one], replicas, timeout) for one in order}
+        """See ``Nodes``: all at once, so that one that hangs does not take the time of the others."""
+        turns = len(groups) > 1 or threading.current_thread() is self._maintenance
+        end = time.monotonic() + (timeout if self._several else max(timeout, _HANDSHAKE)) if turns else None
+        found: dict[Address, list[Acknowledged]] = {}
 
-    async def _send_many(
-        self, address: Address, calls: Sequence[Call], replicas: int, timeout: float
-    ) -> list[Acknowledged]:
-        try:
-            link = self._link_to(address, timeout)
-            if replicas:
-                return await self.ask_replicas(link.exchange_now, calls, replicas, timeout)
-            return [(outcome, 0) for outcome in link.exchange(calls, timeout)]
-        except Fault as fault:
-            return [(fault.bare(), 0)] * len(calls)
+        async def send(address: Address) -> None:
+            try:
+                link = await self._link_to(address, timeout, end)
+                left = timeout if end is None else min(timeout, max(0.001, end - time.monotonic()))
+                exchange = partial(link.exchange_now, turns=turns)
+                found[address] = await self.ask_replicas(exchange, groups[address], replicas, left)
+            except Fault as fault:
+                found[address] = [(fault.bare(), 0)] * len(groups[address])
+
+        by_turns([send(address) for address in groups])
+        return found
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 

@@ -7,13 +7,13 @@ is another's.
 Error replies carry no id. They come in the order of the requests, so it is known whose they are once as many have come
 as requests are under way, or as stand before the next that is answered with its id. Where the numbers differ, a reply
 was lost, and none of these requests gets any: each counts as unanswered. A command that is the oldest takes the next
-error.
+error. So does ``ASKING``, which is sent with a script and has a request of its own: refused, it refuses that script.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import hiredis
@@ -51,16 +51,19 @@ class Request:
         outcome: What came of it; ``NOTHING`` while it is under way. Of a script an outcome or a ``Fault``; of a command
             the reply as it is, be it an error.
         taught: Whether it was sent again with its text.
+        then: The script that is refused with it.
     """
 
     call: Call | None = None
     word: bytes = b""
     outcome: Any = NOTHING
     taught: bool = False
+    then: Request | None = None
 
     def answer(self, outcome: Any) -> None:
-        """Note what came of it."""
-        self.outcome = outcome
+        """Note what came of it first."""
+        if self.outcome is NOTHING:
+            self.outcome = outcome
 
 
 R = TypeVar("R", bound=Request)
@@ -69,6 +72,9 @@ R = TypeVar("R", bound=Request)
 class Conn(Generic[R]):
     """What is under way on a connection. Used by one thread or loop at a time.
 
+    Args:
+        make: Makes the request of an ``ASKING``, which nobody waits for.
+
     Attributes:
         pending: The requests under way, in the order in which they are sent.
         messages: The pushes that nobody asked for, for the caller to take.
@@ -76,7 +82,8 @@ class Conn(Generic[R]):
         over: Why the connection serves no more, once the server said so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[], R]) -> None:
+        self._make = make
         self.pending: deque[R] = deque()
         self.messages: deque[Any] = deque(maxlen=_KEPT_MESSAGES)
         self.resend: list[bytes] = []
@@ -104,6 +111,10 @@ class Conn(Generic[R]):
         data: list[bytes] = []
         for one, request in zip(what, requests, strict=True):
             if isinstance(one, Call):
+                if one.script.before:
+                    asking = self._make()
+                    asking.then = request
+                    self.pending.append(asking)
                 data.append(self.send(one, request))
                 continue
             if one[0] in _SUBSCRIPTIONS:
@@ -162,6 +173,8 @@ class Conn(Generic[R]):
             if len(errors) != count:
                 self._answer(Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True))
             elif request.call is None:
+                if request.then is not None:
+                    request.then.answer(refusal_of(str(errors[index])))
                 self._answer(errors[index])
             else:
                 self._refuse(request, request.call, str(errors[index]))

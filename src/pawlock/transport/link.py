@@ -11,18 +11,18 @@ import select
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from time import monotonic
 from typing import Any, TypeVar
 
 from pawlock.core.faults import classify, or_raise
 from pawlock.core.outcomes import Outcome
-from pawlock.core.runtime import Call, Fault, FaultKind, Wakeup
+from pawlock.core.runtime import Call, Fault, FaultKind, Wakeup, run
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.conn import NOTHING, Conn, ReplyError, Request, Words, read_push
 from pawlock.transport.connect import Greeting, asks_again, connected, fault_of, is_own, login_of
 
-__all__ = ["WOULD_BLOCK", "Link", "ask_sync", "refused"]
+__all__ = ["WOULD_BLOCK", "Link", "Turn", "ask_sync", "by_turns", "refused"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -73,7 +73,7 @@ class Link:
     def _open(self, endpoint: Endpoint, greeting: Greeting, timeout: float) -> None:
         self.dead: bool = False
         self._timeout = -1.0
-        self.conn = Conn()
+        self.conn = Conn(Request)
         self._sock = connected(endpoint, timeout)
         self._poll = select.poll()
         self._poll.register(self._sock.fileno(), select.POLLIN)
@@ -130,10 +130,21 @@ class Link:
 
     def exchange(self, what: Sequence[Call | Words], timeout: float) -> list[Any]:
         """Send scripts and commands in one write; what each is answered with, which may be a ``Fault``."""
+        return run(self.exchange_now(what, timeout, turns=False))
+
+    async def exchange_now(self, what: Sequence[Call | Words], timeout: float, *, turns: bool) -> list[Any]:
+        """The same where it is awaited; as one of several ``by_turns`` it suspends while there is nothing to be read."""
         requests = [Request() for _ in what]
         try:
             end = self._send(what, requests, timeout)
             for request in requests:
+                while turns and request.outcome is NOTHING:
+                    await Turn()
+                    # What is there counts, also where another one's turn took too long.
+                    if self._readable(0.0):
+                        self._take()
+                    else:
+                        self._limit(end)
                 self._finish(request, end)
         except BaseException as error:
             if not self._break(error, timeout):
@@ -141,10 +152,6 @@ class Link:
         if self.conn.over is not None:
             self.close()
         return [request.outcome for request in requests]
-
-    async def exchange_now(self, what: Sequence[Call | Words], timeout: float) -> list[Any]:
-        """The same where it is awaited; it does not suspend."""
-        return self.exchange(what, timeout)
 
     def command(self, *words: str, timeout: float) -> Any:
         """The reply to a command, which may be an error. Raises ``Fault``."""
@@ -314,6 +321,24 @@ class Link:
         self.dead = True
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+
+
+class Turn:
+    """Awaited, it lets the others of ``by_turns`` go on."""
+
+    def __await__(self) -> Generator[None]:
+        yield
+
+
+def by_turns(steps: Sequence[Coroutine[None, None, None]]) -> None:
+    """Finish several operations in one thread: in its turn each waits for a millisecond, and awaits a ``Turn``."""
+    going = [step.__await__() for step in steps]
+    try:
+        while going:
+            going = [one for one in going if next(one, False) is None]
+    finally:
+        for step in steps:
+            step.close()
 
 
 async def ask_sync(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:

@@ -68,7 +68,7 @@ class Mux(asyncio.Protocol):
         self.channel: str = ""
         self.shown: str = ""
         self.dead: bool = False
-        self.conn: Conn[Asked] = Conn()
+        self.conn: Conn[Asked] = Conn(lambda: Asked(loop))
         self._loop = loop
         self._on_wakeup = on_wakeup
         self._on_end = on_end

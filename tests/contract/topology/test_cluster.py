@@ -332,6 +332,30 @@ def slot_served(cluster: ClusterGroup, name: str, victim: Server) -> bool:
     return cluster.owner(slot) is not victim and b"cluster_state:ok" in state
 
 
+@pytest.fixture(scope="module")
+def patient() -> Iterator[ClusterGroup]:
+    """Three masters with a replica each, none of which is taken for dead."""
+    with ClusterGroup(replicas=1, node_timeout=60.0) as group:
+        yield group
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_masters_that_hang_do_not_end_the_leases_of_another(
+    patient: ClusterGroup, api: Api, replicas: int
+) -> None:
+    """All are due at once. One after the other the two that hang would take the time of the third."""
+    client = api.connect(patient.url)
+    locks = [client.lock(names[0], ttl=3.0, replicas=replicas) for names in names_by_node(patient).values()]
+    first, live, last = [lock.acquire() for lock in locks]
+    until(lambda: client.counter("renewed") >= 3, what="a renewal of each")
+    with patient.nodes[0].paused(), patient.nodes[2].paused():
+        until(lambda: first.state == last.state == "lost", what="the ends of those that nobody answers for")
+        assert live.state == "held"
+        renewed = client.counter("renewed")
+        until(lambda: client.counter("renewed") > renewed, what="one more renewal")
+    live.release()
+
+
 def test_a_child_finds_the_nodes_by_itself(cluster: ClusterGroup) -> None:
     with pawlock.connect(cluster.url) as client, client.lock("parent") as lease:
         names = [names[0] for names in names_by_node(cluster).values()]

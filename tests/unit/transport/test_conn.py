@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pawlock.core.runtime import Call, Fault, FaultKind
 from pawlock.core.scripts import Script
 from pawlock.transport.conn import NOTHING, Conn, ReplyError, Request, Words
+from pawlock.transport.routing import Asking
 
 LOST = "the reply was lost"
 PUSH = b">3\r\n+message\r\n+channel\r\n+token 5 6 7\r\n"
@@ -49,7 +50,7 @@ class Line(Conn[Asked]):
     """A connection of which is known what was answered."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(Asked)
         self.answered: list[Request] = []
 
     def sent(self, what: Call | Words) -> tuple[Asked, bytes]:
@@ -315,6 +316,37 @@ def test_a_subscription_is_confirmed_for_its_channel() -> None:
     assert feed(conn, b">3\r\n+unsubscribe\r\n+old\r\n:1\r\n>3\r\n+subscribe\r\n+other\r\n:1\r\n") == [old]
     assert feed(conn, PUSH + b">3\r\n+subscribe\r\n+new\r\n:1\r\n" + reply(script)) == [new, script]
     assert len(conn.messages) == 1
+
+
+def test_the_answer_to_asking_is_nobody_elses() -> None:
+    conn = Line()
+    info, _ = conn.sent((b"INFO",))
+    asked, data = conn.sent(Asking.of(call(1)))
+    other, _ = conn.sent((b"INFO",))
+    script, _ = conn.sent(call(2))
+    assert data == b"*1\r\n$6\r\nASKING\r\n" + call(1).script.eval + b"1;$10\r\n" + asked.word + b"\r\n"
+    replies = b"+one\r\n" + b"+OK\r\n" + reply(asked, 1) + b"+two\r\n" + reply(script, 2)
+    assert feed(conn, replies) == [info, asked, other, script]
+    assert [told(request) for request in (info, asked, other, script)] == [b"one", 1, b"two", 2]
+    assert not conn.pending
+
+
+def test_errors_around_asking() -> None:
+    conn, (first,) = started(1)
+    asked, _ = conn.sent(Asking.of(call(1)))
+    last, _ = conn.sent(call(2))
+    assert feed(conn, error("OOM a") + b"+OK\r\n" + error("OOM b") + reply(last)) == [first, asked, last]
+    assert [told(request) for request in (first, asked, last)] == ["OOM a", "OOM b", 7]
+
+
+def test_who_may_not_ask_is_told_so_and_not_that_the_slot_is_elsewhere() -> None:
+    conn = Line()
+    asked, _ = conn.sent(Asking.of(call()))
+    other, _ = conn.sent(call(1))
+    assert feed(conn, error("NOPERM asking") + error("MOVED 1 b:1") + reply(other)) == [asked, other]
+    assert asked.outcome.kind is FaultKind.DENIED
+    assert other.outcome == 7
+    assert not conn.pending
 
 
 # Against a model ------------------------------------------------------------------------------------------------------

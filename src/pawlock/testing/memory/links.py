@@ -77,8 +77,9 @@ class MemoryLink(Link):
             nap.wait(timeout)
         return found[0] if found else _silent(timeout)
 
-    def exchange(self, what: Sequence[Call | Words], timeout: float) -> list[Any]:
+    async def exchange_now(self, what: Sequence[Call | Words], timeout: float, *, turns: bool) -> list[Any]:
         """See ``Link``."""
+        del turns
         outcomes: list[Reply | Fault] = []
         for call in what:
             if not isinstance(call, Call):
