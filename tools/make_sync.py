@@ -81,6 +81,9 @@ AT_ONCE = "acquired"
 """`Acquiring(acquired(…))`, an acquisition to await or to enter, is made at once by threads: `at_once(ACQUIRE[…](…))`.
 So is that of any other call, under its own name."""
 
+MAKER = "how"
+"""What an acquisition is made by that is awaited where it is made: threads make it at once, too."""
+
 LATER = "Acquiring"
 LATER_TYPES = ("Acquiring", "Awaitable", "Coroutine")
 
@@ -134,12 +137,13 @@ class Converter(ast.NodeVisitor):
         """An operation of the core is run; a call of another shell just is no longer awaited."""
         call = node.value
         called = ast.unparse(call.func) if isinstance(call, ast.Call) else ast.unparse(call)
-        ours = called in CORE or called.split(".")[0] in self._core or called == "how"
+        ours = called in CORE or called.split(".")[0] in self._core or called == MAKER
         start, end = self._start(node), self._end(node)
         stop = end
         if self.text[start - 1 : start] + self.text[end : end + 2] == b"().":
             start, stop = start - 1, end + 1
-        self.edits.append((start, self._start(call), "run(" if ours else ""))
+        runs = "at_once(" if called == MAKER else "run("
+        self.edits.append((start, self._start(call), runs if ours else ""))
         self.edits.append((end, stop, ")" if ours else ""))
         self.generic_visit(node)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pawlock.core.plan import Plan
     from pawlock.core.runtime import StopSignal
 
-__all__ = ["acquire", "own_given", "own_grant"]
+__all__ = ["acquire", "own_given", "own_grant", "win"]
 
 
 log: logging.Logger = logging.getLogger("pawlock.acquire")
@@ -109,7 +109,8 @@ async def acquire(
             engine.need_maintenance(plan.primitive.name)
         mine = None if plan.counted else engine.held.get((attempt.who, plan.primitive.key))
         lease = None if mine is None else taken_again(engine, plan, mine, attempt)
-        if lease is None and (_begin(engine, plan, attempt) or await _slept(engine, plan, attempt)):
+        tries = lease is None and (mine is None or attempt.wait or not mine.live)
+        if tries and (_begin(engine, plan, attempt) or await _slept(engine, plan, attempt)):
             if attempt.hold is None:
                 hold = await win(engine, plan, attempt)
                 lease = None if hold is None else own_grant(engine, plan, hold, attempt)

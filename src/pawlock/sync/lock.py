@@ -233,7 +233,7 @@ class Lock(BaseLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         how = ACQUIRE[self._plan.options.on_unavailable]
-        return run(how(engine_of(self._client), self._plan, 0, or_none=True, give=given))
+        return at_once(how(engine_of(self._client), self._plan, 0, or_none=True, give=given))
 
     def held_by_me(self) -> bool:
         """Whether this thread holds the lock now by a lease of this client that has not ended. No server is asked.

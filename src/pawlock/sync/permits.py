@@ -81,7 +81,7 @@ class Semaphore(BaseLock):
         """
         plan = plan_for_permits(self._plan, n)
         how = ACQUIRE[plan.options.on_unavailable]
-        return run(how(engine_of(self._client), plan, 0, or_none=True, give=given))
+        return at_once(how(engine_of(self._client), plan, 0, or_none=True, give=given))
 
     def available(self) -> int:
         """The number of free permits. It may change at any time: use it for display, never to decide.
@@ -163,7 +163,7 @@ class WriteLock(Lock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         how = ACQUIRE[self._plan.options.on_unavailable]
-        return run(how(engine_of(self._client), self._plan, 0, or_none=True, give=given_to_write))
+        return at_once(how(engine_of(self._client), self._plan, 0, or_none=True, give=given_to_write))
 
     if TYPE_CHECKING:
         # That of its class, which gives what ``acquire`` gives.

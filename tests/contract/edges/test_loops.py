@@ -192,16 +192,19 @@ async def test_the_client_of_threads_in_a_running_loop_warns_once(valkey: Server
     assert warning.filename == __file__, "it points at pawlock instead of its caller"
 
 
-async def test_every_door_warns_at_its_caller(valkey: Server) -> None:
+def test_every_door_warns_at_its_caller(client: pawlock.Client) -> None:
+    async def main(enter: str) -> None:
+        lock = client.lock("door")
+        if enter == "with":
+            with lock:
+                pass
+        else:
+            getattr(lock, enter)().release()
+
     for enter in ("acquire", "try_acquire", "with"):
-        with pawlock.connect(valkey.url) as client, warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            lock = client.lock("door")
-            if enter == "with":
-                with lock:
-                    pass
-            else:
-                getattr(lock, enter)().release()
+            asyncio.run(main(enter))
         assert [w.filename for w in caught if w.category is RuntimeWarning] == [__file__], enter
 
 
