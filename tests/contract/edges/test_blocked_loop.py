@@ -12,10 +12,21 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import pawlock
-from tests.contract.edges.blocking import block, blocked, gone_within, relieved
+from tests.contract.edges.blocking import (
+    block,
+    blocked,
+    gone_within,
+    leave_out_those_of_before,
+    relieved,
+)
 from tests.contract.edges.helpers import Script, eventually, holder_of, in_child, run_script, wait_for_renewal
 from tests.support.groups import ClusterGroup, SentinelGroup
 from tests.support.servers import Server
+
+
+@pytest.fixture(autouse=True)
+def _own_threads() -> None:
+    leave_out_those_of_before()
 
 
 def test_a_blocked_body_keeps_its_lease(server: Server) -> None:
