@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pawlock.core.engine import Engine
     from pawlock.core.outcomes import Look, Outcome
     from pawlock.core.primitive import Namespace, Primitive
-    from pawlock.core.records import Attempt, ServerLease
+    from pawlock.core.records import Attempt, Hold
     from pawlock.core.runtime import Request
 
 __all__ = ["DeadlockWatch"]
@@ -301,19 +301,19 @@ class DeadlockWatch:
 def _holds_of(engine: Engine, waiting: set[object]) -> _Holds:
     """What each thread or task that waits holds; those that hold nothing are left out: nobody waits for them."""
     found: _Holds = {}
-    for server_lease in engine.schedule.all():
-        who = _holder_of(server_lease)
+    for hold in engine.schedule.all():
+        who = _holder_of(hold)
         if who in waiting:
             holds = found.setdefault(who, [])
             if len(holds) < _MOST_HOLDS:
-                holds.append((server_lease.primitive.key, server_lease.fence, server_lease.used))
+                holds.append((hold.primitive.key, hold.fence, hold.used))
     return found
 
 
-def _holder_of(server_lease: ServerLease) -> object:
+def _holder_of(hold: Hold) -> object:
     # Of what is passed on inside the client, the present owner; of permits, the one that is in their block.
-    known = server_lease.user is not None and not server_lease.primitive.transferable
-    return server_lease.user if known else server_lease.who
+    known = hold.user is not None and not hold.primitive.transferable
+    return hold.user if known else hold.who
 
 
 def _in_the_way(look: Look, mode: str) -> tuple[int, str]:

@@ -28,7 +28,7 @@ from pawlock.core.giving_up import timed_out
 from pawlock.core.lease import HeldLease
 from pawlock.core.local_queue import Waiter
 from pawlock.core.outcomes import Granted, Outcome, Released
-from pawlock.core.records import Attempt, ServerLease
+from pawlock.core.records import Attempt, Hold
 from pawlock.core.retry import check_stop
 from pawlock.core.runtime import Fault
 from pawlock.errors import BackendUnavailable, QuorumNotReached
@@ -59,14 +59,14 @@ def holds(engine: Engine, plan: Plan) -> bool:
     if reentry.holds(engine, plan):
         return True
     mine = _mine(engine, _without_server(engine, plan.primitive.key))
-    return mine is not None and mine.server_lease.primitive.covers(plan.primitive)
+    return mine is not None and mine.hold.primitive.covers(plan.primitive)
 
 
-def kept_by(engine: Engine) -> list[ServerLease]:
+def kept_by(engine: Engine) -> list[Hold]:
     """What a client holds without the server."""
     with _guard:
         found = list(_degraded)
-    return [lease.server_lease for lease in found if _is_of(engine, lease) and lease.is_held()]
+    return [lease.hold for lease in found if _is_of(engine, lease) and lease.is_held()]
 
 
 async def _acquire(
@@ -130,7 +130,7 @@ class _NotAlone(Exception):
 
 
 def _give_alone(engine: Engine, plan: Plan, give: Callable[[HeldLease], T], lease: HeldLease) -> T:
-    if not _fits(plan, [other.server_lease for other in _without_server(engine, plan.primitive.key)]):
+    if not _fits(plan, [other.hold for other in _without_server(engine, plan.primitive.key)]):
         raise _NotAlone
     return give(lease)
 
@@ -156,11 +156,11 @@ async def _from_server_or_degraded(
         mine = None if getattr(primitive, "permits", 0) else _mine(engine, others)
         if mine is not None:
             attempt = Attempt(runtime.who(), began, None, stop, wait=timeout != 0)
-            again = reentry.taken_again(mine.engine, plan, mine.server_lease, attempt)
+            again = reentry.taken_again(mine.engine, plan, mine.hold, attempt)
             if again is not None:
                 return give(again)
         # A holder without the server comes first, also once that is back.
-        if _fits(plan, [other.server_lease for other in others]):
+        if _fits(plan, [other.hold for other in others]):
             left = timeout if not timeout else max(1e-9, end - runtime.now())
             try:
                 return await from_server(engine, plan, left, stop, or_none=True, nested=True, give=give_alone)
@@ -195,22 +195,22 @@ def _without_server(engine: Engine, key: str) -> list[HeldLease]:
     return [
         lease
         for lease in found
-        if lease.server_lease.primitive.key == key
+        if lease.hold.primitive.key == key
         and lease.engine.health.server == engine.health.server
         and lease.is_held()
     ]
 
 
-def _by_server(engine: Engine, key: str) -> Iterator[ServerLease]:
+def _by_server(engine: Engine, key: str) -> Iterator[Hold]:
     """What the server granted to this process before it went."""
     with _guard:
         engines = list(_engines)
     for other in engines:
         if other.health.server == engine.health.server:
             now = other.runtime.now()
-            for server_lease in {*list(other.held.values()), *other.schedule.all()}:
-                if server_lease.primitive.key == key and server_lease.live and now < server_lease.valid_until:
-                    yield server_lease
+            for hold in {*list(other.held.values()), *other.schedule.all()}:
+                if hold.primitive.key == key and hold.live and now < hold.valid_until:
+                    yield hold
 
 
 def _mine(engine: Engine, leases: Sequence[HeldLease]) -> HeldLease | None:
@@ -223,7 +223,7 @@ def _is_of(engine: Engine, lease: HeldLease) -> bool:
     return lease.engine.reports is engine.reports
 
 
-def _fits(plan: Plan, others: Sequence[ServerLease]) -> bool:
+def _fits(plan: Plan, others: Sequence[Hold]) -> bool:
     """Whether a lock may be held beside others of its key; where it is ``open``, beside all."""
     if plan.options.on_unavailable == "open":
         return True
@@ -273,7 +273,7 @@ class _Nowhere:
         return call
 
 
-class _Lease(ServerLease):
+class _Lease(Hold):
     """What is held without the server: until it is released, or ``max_hold`` ends it by the local clock."""
 
     @property
@@ -295,20 +295,20 @@ def _degrade(engine: Engine, plan: Plan, why: str, began: float) -> HeldLease | 
     here.maintenance_runs, here.epoch = True, engine.epoch
     here.reports, here.health.server = engine.reports, engine.health.server
     primitive = cast("Primitive", _Alone(plan.primitive))
-    server_lease = _Lease(primitive, plan.options, Waiter(runtime.new_token()), 0, inf, runtime.now())
-    server_lease.degraded = policy
-    who = server_lease.who = runtime.who()
-    server_lease.epoch = here.epoch
+    hold = _Lease(primitive, plan.options, Waiter(runtime.new_token()), 0, inf, runtime.now())
+    hold.degraded = policy
+    who = hold.who = runtime.who()
+    hold.epoch = here.epoch
     with _guard:
-        others = [lease.server_lease for lease in _without_server(engine, key)]
+        others = [lease.hold for lease in _without_server(engine, key)]
         if not _fits(plan, [*others, *_by_server(engine, key)]):
             return None
-        lease = HeldLease(here, server_lease, who)
+        lease = HeldLease(here, hold, who)
         _degraded.add(lease)
     engine.count(f"degraded_{policy}")
     _log_once(engine, plan, why)
     if engine.reports.observer is not None:
-        engine.reports.observer.acquired(server_lease, began, contended=False)
+        engine.reports.observer.acquired(hold, began, contended=False)
     return lease
 
 

@@ -28,18 +28,18 @@ class Belief(NamedTuple):
     def holds(self) -> bool:
         """Whether its owner relies on it now."""
         lease = self.lease
-        server_lease = lease.server_lease
+        hold = lease.hold
         return (
             not lease.released
-            and server_lease.live
+            and hold.live
             and self.process.alive
-            and self.process.clock.boot() < server_lease.valid_until
+            and self.process.clock.boot() < hold.valid_until
         )
 
     @property
     def mode(self) -> str:
         """How it is held at present: ``x`` alone, ``u`` or ``1`` as a reader, a number as so many permits."""
-        primitive = self.lease.server_lease.primitive
+        primitive = self.lease.hold.primitive
         return primitive.mode if isinstance(primitive, Permits) else EXCLUSIVE
 
     @property
@@ -50,7 +50,7 @@ class Belief(NamedTuple):
 
 def conflict(belief: Belief, others: Sequence[Belief]) -> Iterator[str]:
     """What is wrong about a lease beside others that are relied on; nothing if all is well."""
-    primitive = belief.lease.server_lease.primitive
+    primitive = belief.lease.hold.primitive
     if isinstance(primitive, Permits) and primitive.permits:
         out = [int(one.mode) for one in (belief, *others)]
         if sum(out) > primitive.permits:

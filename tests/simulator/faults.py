@@ -83,7 +83,7 @@ def _note_trouble(sim: Stage, fault: Fault) -> None:
     node = _node(sim, fault)
     if fault.kind in _FORGETS:
         # Clients cannot tell what a master that restarted still knows; and one may forget, or count, by itself.
-        sim.liveness.barred(node, fault.last)
+        sim.liveness.with_tombstone(node, fault.last)
     elif fault.kind == "admin_delete":
         sim.liveness.trouble(1.1 * sim.plan.longest_ttl())
     elif fault.kind not in ("rolling", "all_slow"):
@@ -321,7 +321,7 @@ def _rolling(sim: Stage, fault: Fault, _: list[Any]) -> None:
         one = Fault("crash_empty", 0.0, fault.last, node=number)
 
         def restart(_: object, one: Fault = one, node: Node = node) -> None:
-            sim.liveness.barred(node, one.last)
+            sim.liveness.with_tombstone(node, one.last)
             _crash_empty(sim, one, [])
 
         sim.world.at(sim.world.now + number * gap, restart)

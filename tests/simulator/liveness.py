@@ -78,7 +78,7 @@ class Liveness:
         now = self._world.now
         self._troubles.append(_Trouble(now, now + seconds, node))
 
-    def barred(self, node: Node, down: float = 0.0) -> None:
+    def with_tombstone(self, node: Node, down: float = 0.0) -> None:
         """Note that a master forgets what it knew: its votes count again once what it may have lost is over."""
         self._forgot.append((self._world.now, node))
         self.trouble(down + 1.1 * self._longest + 1.0, node)
@@ -160,23 +160,23 @@ class Liveness:
         Where single messages take a second now and then, a short lease is as good as without that master meanwhile.
         It stands on the votes that granted it: each of these masters that lost its data since then is one less.
         """
-        server_lease = lease.server_lease
-        key = server_lease.primitive.key
-        since = self._world.now - 1.5 * server_lease.rhythm.ttl - 1.0
+        hold = lease.hold
+        key = hold.primitive.key
+        since = self._world.now - 1.5 * hold.rhythm.ttl - 1.0
         forgot = {node for when, node in self._forgot if when > self._held_since.get(lease.token, 0.0)}
-        quorum = None if server_lease.quorum is None else server_lease.quorum()
+        quorum = None if hold.quorum is None else hold.quorum()
         given = 0 if quorum is None else sum(vote.granted for vote in quorum.nodes)
         # Its votes outlive it by the drift, and until they are taken back.
         self._closed_until[key] = max(self._closed_until.get(key, 0.0), self._world.now + GRACE)
         if (
-            server_lease.rhythm.hold_limit is None
+            hold.rhythm.hold_limit is None
             and self.patient
-            and server_lease.rhythm.ttl >= self.least
-            and server_lease.options.renew
+            and hold.rhythm.ttl >= self.least
+            and hold.options.renew
             and quorum is not None
             and given - len(forgot) >= quorum.needed
             and self.calm(since)
         ):
             self._world.fail(
-                f"kept: {where} lost {lease.token} ({server_lease.reason}) while a majority could answer"
+                f"kept: {where} lost {lease.token} ({hold.reason}) while a majority could answer"
             )

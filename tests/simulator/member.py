@@ -166,12 +166,12 @@ class Member:
     def _lost(self, lease: BaseLease | BaseMultiLease) -> None:
         sim = self.sim
         for one in members_of(lease):
-            server_lease = one.server_lease
-            if server_lease.reason is not None:
-                sim.world.note(self.process.name, "lost", one.token, str(server_lease.reason))
-                if sim.fleet.masters and server_lease.reason not in (LossReason.CLOSED, LossReason.MAX_HOLD):
+            hold = one.hold
+            if hold.reason is not None:
+                sim.world.note(self.process.name, "lost", one.token, str(hold.reason))
+                if sim.fleet.masters and hold.reason not in (LossReason.CLOSED, LossReason.MAX_HOLD):
                     sim.liveness.lost(one, self.process.name)
-                sim.oracle.loss_reported(server_lease.primitive.key, one, self.process)
+                sim.oracle.loss_reported(hold.primitive.key, one, self.process)
                 sim.recorder.lost(one)
 
     def _ended(self, task: Task, error: BaseException | None) -> None:
@@ -352,9 +352,9 @@ class Member:
         self._note(task, "granted", _label(lease), lease.fence)
         for one in members_of(lease):
             belief = Belief(one, self.process)
-            key = one.server_lease.primitive.key
+            key = one.hold.primitive.key
             # Who dropped a lease and asks again before that is noticed goes on with it.
-            dropped = one.server_lease.token in self.sim.loose
+            dropped = one.hold.token in self.sim.loose
             self.sim.oracle.granted(key, belief, may_repeat=repeats or dropped)
             if not repeats:
                 self.sim.recorder.granted(key, belief, self.sim.world.now if since is None else since)
@@ -368,11 +368,11 @@ class Member:
                 record = record_of(lease)
                 self.sim.recorder.ended(record)
                 self.sim.tickets.append((lease.detach(), step.lock))
-                self.sim.loose.add(record.server_lease.token)
+                self.sim.loose.add(record.hold.token)
                 return
             if step.end == "drop":
                 for one in members_of(lease):
-                    self.sim.loose.add(one.server_lease.token)
+                    self.sim.loose.add(one.hold.token)
                     self.sim.oracle.dropped(one)
                     self.sim.recorder.ended(one)
                 return

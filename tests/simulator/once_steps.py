@@ -46,7 +46,7 @@ async def begin(member: acts.Actor, step: Operation, lock: Any) -> None:
         error = caught
     if error is None and step.end == "drop":
         record = record_of(lease)
-        member.sim.loose.add(record.server_lease.token)
+        member.sim.loose.add(record.hold.token)
         member.sim.oracle.dropped(record)
         member.sim.recorder.ended(record)
         return
@@ -73,7 +73,7 @@ async def _end(
     member: acts.Actor, task: Task, step: Operation, state: Any, error: BaseException | None
 ) -> None:
     sim, lease = member.sim, record_of(state.lease)
-    name, token = lease.server_lease.primitive.key, lease.server_lease.token
+    name, token = lease.hold.primitive.key, lease.hold.token
     member._do(task, "release")
     sim.recorder.ended(lease)
     finishes = error is None and step.end in ("finish", "block") and not lease.released

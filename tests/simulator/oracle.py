@@ -109,35 +109,35 @@ class Oracle:
         for belief in beliefs:
             if not belief.holds():
                 continue
-            server_lease = belief.lease.server_lease
+            hold = belief.lease.hold
             if self.fleet.masters:
                 self._elected(name, belief, step)
                 continue
-            expiry = _kept(after, server_lease.token, belief.mode)
+            expiry = _kept(after, hold.token, belief.mode)
             if expiry < 0:
                 self.world.fail(
-                    f"I3: {server_lease.token} relies on {name!r}, and the server has {after} after {step}"
+                    f"I3: {hold.token} relies on {name!r}, and the server has {after} after {step}"
                 )
-            until = belief.process.clock.true(server_lease.valid_until)
+            until = belief.process.clock.true(hold.valid_until)
             if node.us_at(until) // 1000 > expiry + _SLACK_MS:
                 late = node.us_at(until) / 1000 - expiry
                 self.world.fail(
-                    f"I3: {server_lease.token} relies on {name!r} {late:.1f} ms longer than the server keeps it"
+                    f"I3: {hold.token} relies on {name!r} {late:.1f} ms longer than the server keeps it"
                 )
 
     def _elected(self, name: str, belief: Belief, step: Step) -> None:
-        server_lease = belief.lease.server_lease
-        until = belief.process.clock.true(server_lease.valid_until)
+        hold = belief.lease.hold
+        until = belief.process.clock.true(hold.valid_until)
         votes = 0
         for node in self.fleet.nodes:
             if node.restarted_at > self.world.now - self._longest * 1.03 - 0.5:
                 # It may have forgotten the vote; nobody else gets it from there for so long.
                 votes += 1
                 continue
-            expiry = self.watches[node].vote(name, server_lease.token, belief.mode)
+            expiry = self.watches[node].vote(name, hold.token, belief.mode)
             votes += expiry >= 0 and expiry + _SLACK_MS >= node.us_at(until) // 1000
         if votes * 2 <= len(self.fleet.nodes):
-            self.world.fail(f"I3: {server_lease.token} relies on {name!r} with {votes} votes after {step}")
+            self.world.fail(f"I3: {hold.token} relies on {name!r} with {votes} votes after {step}")
 
     def granted(self, key: str, belief: Belief, *, may_repeat: bool = False) -> None:
         """Judge a grant at the moment in which its owner gets it.
@@ -184,11 +184,11 @@ class Oracle:
 
     def loss_reported(self, key: str, lease: HeldLease, process: Process) -> None:
         """Judge a loss at the moment in which it is reported to its owner."""
-        if self.uncontended and lease.server_lease.token not in self.taken:
+        if self.uncontended and lease.hold.token not in self.taken:
             self.world.fail(f"lone: {_shown_lease(lease)} of {key!r} was lost, and one reply at a time was")
         self.lost[key] = _owner(lease, process)
         self.counts["lost"] += 1
-        late = process.clock.boot() - lease.server_lease.valid_until
+        late = process.clock.boot() - lease.hold.valid_until
         # Timers that stood still in a suspend are set anew within a second.
         if late > _REPORTED_WITHIN and process.stalled < self.world.now - _REPORTED_AGAIN:
             self.world.fail(
@@ -205,7 +205,7 @@ class Oracle:
         process, token = item
         for key, beliefs in self.beliefs.items():
             for belief in beliefs:
-                if belief.process is process and belief.lease.server_lease.token == token and belief.holds():
+                if belief.process is process and belief.lease.hold.token == token and belief.holds():
                     self.world.fail(f"loss: {_show(belief)} of {key!r} goes on although the server said no")
 
     def forced(self, token: str) -> None:
@@ -220,9 +220,9 @@ class Oracle:
         token, within = item
         for key, beliefs in self.beliefs.items():
             for belief in beliefs:
-                server_lease = belief.lease.server_lease
-                since = belief.process.clock.boot() - server_lease.granted_at
-                if server_lease.token == token and belief.holds() and since > within:
+                hold = belief.lease.hold
+                since = belief.process.clock.boot() - hold.granted_at
+                if hold.token == token and belief.holds() and since > within:
                     self.world.fail(
                         f"force: {_show(belief)} of {key!r} goes on after {since:.3f} s of its own, though an operator"
                         " took the name"
@@ -234,8 +234,7 @@ class Oracle:
         for other, (its_lease, its_own, its_wish, its_since) in self.crossing.items():
             # What an operator took ends with the next renewal: then the other one has it.
             both = (its_own, its_wish) == (wanted, held) and all(
-                one.server_lease.live and one.server_lease.token not in self.taken
-                for one in (lease, its_lease)
+                one.hold.live and one.hold.token not in self.taken for one in (lease, its_lease)
             )
             if both and self.world.now - max(since, its_since) > _CIRCLE_WITHIN:
                 self.world.fail(
@@ -245,12 +244,10 @@ class Oracle:
 
     def ended(self, lease: HeldLease, error: BaseException) -> None:
         """Judge the end of a lease that its owner is told was no release: O4, a resent release is still one."""
-        server_lease = lease.server_lease
-        freed = any(server_lease.token in watch.freed for watch in self.watches.values())
-        ours = (
-            freed and not self.fleet.masters and not self.excused() and server_lease.token not in self.muddled
-        )
-        if ours and isinstance(error, (NotHeld, LeaseLost)) and server_lease.state is LeaseState.RELEASED:
+        hold = lease.hold
+        freed = any(hold.token in watch.freed for watch in self.watches.values())
+        ours = freed and not self.fleet.masters and not self.excused() and hold.token not in self.muddled
+        if ours and isinstance(error, (NotHeld, LeaseLost)) and hold.state is LeaseState.RELEASED:
             self.world.fail(
                 f"release: {_shown_lease(lease)} was freed by its own release, and its owner got {error}"
             )
@@ -278,7 +275,7 @@ class Oracle:
     def forget(self, process: Process) -> None:
         """A process died: it believes in nothing any more."""
         for key, beliefs in self.beliefs.items():
-            if any(belief.process is process and belief.lease.server_lease.live for belief in beliefs):
+            if any(belief.process is process and belief.lease.hold.live for belief in beliefs):
                 self.lost[key] = (process.name, process.life, None)
             self.beliefs[key] = [belief for belief in beliefs if belief.process is not process]
 
@@ -306,7 +303,7 @@ def _overdue(before: Belief, after: Belief) -> bool:
         _owner(lease, before.process) != _owner(after.lease, after.process)
         and (before.exclusive or after.exclusive)
         and not lease.released
-        and clock.boot() >= lease.server_lease.valid_until
+        and clock.boot() >= lease.hold.valid_until
     )
 
 
@@ -315,7 +312,7 @@ def _show(belief: Belief) -> str:
 
 
 def _shown_lease(lease: HeldLease) -> str:
-    return f"{lease.label} (fence {lease.fence}, {lease.server_lease.state})"
+    return f"{lease.label} (fence {lease.fence}, {lease.hold.state})"
 
 
 def shown(value: Any) -> Any:

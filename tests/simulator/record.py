@@ -21,7 +21,7 @@ from tests.support.history import (
 
 if TYPE_CHECKING:
     from pawlock.core.lease import HeldLease
-    from pawlock.core.records import ServerLease
+    from pawlock.core.records import Hold
     from tests.simulator.beliefs import Belief
     from tests.simulator.world import Process, World
 
@@ -35,7 +35,7 @@ _MOST_OPERATIONS = 120
 class _Grant:
     """A lease as the history knows it."""
 
-    server_lease: ServerLease
+    hold: Hold
     process: Process
     operation: str
     row: str
@@ -55,18 +55,18 @@ class Recorder:
     def __init__(self, world: World) -> None:
         self.history: History = History()
         self._world = world
-        # By server lease, not by lease: who drops a lease must not be kept from it.
-        self._grants: dict[tuple[ServerLease, int], _Grant] = {}
+        # By hold, not by lease: who drops a lease must not be kept from it.
+        self._grants: dict[tuple[Hold, int], _Grant] = {}
         self._limits: dict[str, int] = {}
         self._rwlocks: set[str] = set()
 
     def granted(self, name: str, belief: Belief, asked_at: float) -> None:
         """An owner got a lease of a key, for which it asked then."""
         lease = belief.lease
-        key = lease.server_lease, lease.number
+        key = lease.hold, lease.number
         if key in self._grants:
             return
-        primitive = lease.server_lease.primitive
+        primitive = lease.hold.primitive
         mode, permits, limit = Mode.EXCLUSIVE, 1, 0
         if isinstance(primitive, Permits):
             if primitive.permits:
@@ -80,7 +80,7 @@ class Recorder:
             asked_at, process, "acquire", name, mode=mode, permits=permits, limit=limit
         )
         self.history.ok(self._world.now, operation, fence=lease.fence)
-        self._grants[key] = _Grant(lease.server_lease, belief.process, operation, process, name)
+        self._grants[key] = _Grant(lease.hold, belief.process, operation, process, name)
 
     def downgraded(self, lease: HeldLease) -> None:
         """A writer is a reader from here on."""
@@ -92,7 +92,7 @@ class Recorder:
 
     def lost(self, lease: HeldLease) -> None:
         """An owner was told of a loss."""
-        found = self._grants.get((lease.server_lease, lease.number))
+        found = self._grants.get((lease.hold, lease.number))
         if found is not None:
             self._lives(found)
             self.history.lost(self._world.now, found.operation)
@@ -106,16 +106,16 @@ class Recorder:
                 found.open = False
 
     def _lives(self, found: _Grant) -> None:
-        until = found.process.clock.true(found.server_lease.valid_until)
+        until = found.process.clock.true(found.hold.valid_until)
         self.history.renewed(self._world.now, found.operation, until)
 
     def _end(self, lease: HeldLease, action: str) -> None:
-        found = self._grants.get((lease.server_lease, lease.number))
+        found = self._grants.get((lease.hold, lease.number))
         if found is None or not found.open:
             return
         self._lives(found)
         found.open = action == "downgrade"
-        if not found.server_lease.live or found.process.clock.boot() >= found.server_lease.valid_until:
+        if not found.hold.live or found.process.clock.boot() >= found.hold.valid_until:
             # It ended before by itself; what is said now releases nothing.
             return
         now = self._world.now

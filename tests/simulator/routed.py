@@ -200,7 +200,7 @@ class RoutedSimRuntime(SimRuntime):
                 return await self._replicated(await self._idle_to(address, timeout), calls, timeout)
             link = await self.link_to(address, timeout, timeout)
         except Fault as fault:
-            return [(fault.bare(), 0)] * len(calls)
+            return [(fault.without_traceback(), 0)] * len(calls)
         return [(outcome, 0) for outcome in await self._ask_many(link, calls, timeout)]
 
     async def call_replicated(

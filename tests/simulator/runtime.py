@@ -14,7 +14,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from pawlock.core.outcomes import Outcome
-from pawlock.core.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
+from pawlock.core.runtime import NO_CHANNEL, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
 from tests.simulator.network import Link, Network, Request
 from tests.simulator.waits import Group, Sleep
 from tests.simulator.world import Process, Task, suspend, waits
@@ -113,7 +113,7 @@ class SimRuntime:
     def channel(self) -> str:
         """See ``Runtime``."""
         link = self._link()
-        return "" if link is None else DEAF if self._deaf else link.channel
+        return "" if link is None else NO_CHANNEL if self._deaf else link.channel
 
     # Connection -------------------------------------------------------------------------------------------------
 

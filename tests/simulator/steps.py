@@ -52,6 +52,6 @@ def together_steps(
 
 
 def tomb_of(script: str, args: list[bytes]) -> int:
-    """For how many ms the token that leaves is barred."""
+    """For how many ms the token that leaves is with_tombstone."""
     at = {"leave": 1, "finish": 1}.get(script)
     return int(args[at]) if at is not None else 0

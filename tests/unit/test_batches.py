@@ -22,9 +22,7 @@ def test_after_a_lost_reply_no_call_of_a_batch_gets_the_error_of_another(server:
     with Proxy(server) as proxy, pawlock.connect(proxy.url) as client:
         leases = [client.lock(name).acquire() for name in ("good", "bystander")[: 1 + behind]]
         bad = cast("Any", client.lock("bad"))._plan.primitive
-        calls = [
-            lease._record.server_lease.primitive.renew(lease.token, 30_000, 3000, "") for lease in leases
-        ]
+        calls = [lease._record.hold.primitive.renew(lease.token, 30_000, 3000, "") for lease in leases]
         calls.insert(1, bad.renew("x" * 22, 30_000, 3000, ""))
         proxy.swallow_reply(lambda request: request.contains("pawlock:good"))
         first, second, *rest = run(client._engine.runtime.call_many(calls, 0.5))

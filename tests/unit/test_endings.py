@@ -309,7 +309,7 @@ def test_nothing_keeps_a_lease_that_ended_before_the_limit_it_once_had() -> None
     lease = rig.acquire()
     run(extend(rig.engine, lease, 5.0))
     rig.release(lease)
-    kept = ref(lease.server_lease)
+    kept = ref(lease.hold)
     del lease
     assert kept() is None
 
@@ -375,7 +375,7 @@ def test_a_release_that_came_too_late_says_what_is_known() -> None:
             lease = rig.acquire()
             assert rig.release(lease) is outcome
             if outcome is Release.LOST:
-                assert lease.server_lease.reason is LossReason.TAKEN
+                assert lease.hold.reason is LossReason.TAKEN
 
 
 def test_a_client_that_closes_waits_for_a_silent_server_only_so_long() -> None:

@@ -12,7 +12,7 @@ from pawlock.core.acquire import _begin, win
 from pawlock.core.close import close
 from pawlock.core.lease import HeldLease, release_or_raise
 from pawlock.core.local_queue import ASK, Waiter
-from pawlock.core.records import Attempt, ServerLease
+from pawlock.core.records import Attempt, Hold
 from pawlock.core.wait import sleep
 from pawlock.model import LeaseState, LossReason, Release
 from tests.support.refusal import case
@@ -30,8 +30,8 @@ def callers(rig: Rig, count: int) -> list[Attempt]:
     return them
 
 
-def owner(rig: Rig) -> ServerLease:
-    """The server lease of whoever holds it."""
+def owner(rig: Rig) -> Hold:
+    """The hold of whoever holds it."""
     return rig.engine.schedule.all()[0]
 
 
@@ -133,7 +133,7 @@ def test_s9_locks_that_never_hand_over() -> None:
             rig = Rig(held(), **options)
             assert rig.options.block == 1
             lease = rig.acquire()
-            assert lease.server_lease.queue is None
+            assert lease.hold.queue is None
             assert not rig.engine.local_queues
 
 

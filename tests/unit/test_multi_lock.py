@@ -14,4 +14,4 @@ def test_a_member_that_is_held_on_keeps_nothing_of_a_lease_that_ended(valkey: Se
             for _ in range(5):
                 with multi:
                     pass
-            assert record_of(outer).server_lease.watchers == []
+            assert record_of(outer).hold.watchers == []

@@ -20,7 +20,7 @@ from pawlock.core.observers import Observers
 from pawlock.core.options import LockOptions
 from pawlock.core.outcomes import Leading
 from pawlock.core.primitive import TOMB_MS
-from pawlock.core.records import Attempt, OutboxEntry, ServerLease
+from pawlock.core.records import Attempt, Hold, OutboxEntry
 from pawlock.core.runtime import Call, Fault, Reply
 from pawlock.errors import BackendUnavailable, ScriptError
 from pawlock.model import LeaseState, LossReason
@@ -34,16 +34,16 @@ from tests.unit.scripted import RELEASED, START, Rig, absent, held, queued, run,
 pytestmark = pytest.mark.filterwarnings("ignore:lease of .* was never released:ResourceWarning")
 
 
-def server_lease_of(rig: Rig) -> ServerLease:
-    """The server lease of whoever holds it."""
+def server_lease_of(rig: Rig) -> Hold:
+    """The hold of whoever holds it."""
     return rig.engine.schedule.all()[0]
 
 
-def due_of(server_lease: ServerLease) -> float:
+def due_of(hold: Hold) -> float:
     """When it is served next."""
-    bucket = server_lease.bucket
+    bucket = hold.bucket
     assert bucket is not None
-    return bucket[server_lease]
+    return bucket[hold]
 
 
 # When a lease is served -----------------------------------------------------------------------------------------
@@ -65,11 +65,11 @@ def test_a_grant_by_hand_over_is_confirmed_soon_or_at_once() -> None:
         with case(left, at_once):
             rig = Rig(held())
             rig.acquire()
-            server_lease = server_lease_of(rig)
-            rig.engine.schedule.discard(server_lease)
-            server_lease.valid_until = START + left
-            rig.engine.plan_service(server_lease, server_lease.granted_at, confirmed=False)
-            assert due_of(server_lease) == START if at_once else START < due_of(server_lease) < START + left
+            hold = server_lease_of(rig)
+            rig.engine.schedule.discard(hold)
+            hold.valid_until = START + left
+            rig.engine.plan_service(hold, hold.granted_at, confirmed=False)
+            assert due_of(hold) == START if at_once else START < due_of(hold) < START + left
 
 
 def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_lease() -> None:
@@ -84,7 +84,7 @@ def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_l
         lease = rig.acquire()
         rig.runtime.clock += 10.0
         rig.maintenance(*answers)
-        assert lease.server_lease.reason is reason
+        assert lease.hold.reason is reason
         assert (lease.state is LeaseState.LOST) is (reason is not None)
 
 
@@ -94,7 +94,7 @@ def test_a_renewal_that_came_behind_the_release_asks_for_nothing_more() -> None:
     rig.runtime.clock += 10.0
 
     def behind() -> Reply | Fault:
-        lease.server_lease.state = LeaseState.RELEASED
+        lease.hold.state = LeaseState.RELEASED
         return unknown()
 
     rig.maintenance(behind)
@@ -113,7 +113,7 @@ def test_where_one_of_several_servers_may_hang_time_is_left_for_what_the_others_
     )
     short = rig.acquire()
     rig.runtime.clock += 1.0
-    left = short.server_lease.valid_until - rig.runtime.clock
+    left = short.hold.valid_until - rig.runtime.clock
     rig.maintenance(held(), held())
     assert rig.sent[2:] == ["renew", "renew"]
     assert [sent.timeout for sent in rig.runtime.sent[2:]] == [pytest.approx(left * share)] * 2
@@ -124,11 +124,11 @@ def test_only_what_is_held_is_lost() -> None:
         with case(before):
             rig = Rig(held())
             rig.acquire()
-            server_lease = server_lease_of(rig)
-            server_lease.state = before
-            rig.engine.lose(server_lease, LossReason.TAKEN)
+            hold = server_lease_of(rig)
+            hold.state = before
+            rig.engine.lose(hold, LossReason.TAKEN)
             lost = before in (LeaseState.HELD, LeaseState.SUSPECT)
-            assert (server_lease.state, server_lease.reason) == (
+            assert (hold.state, hold.reason) == (
                 (LeaseState.LOST, LossReason.TAKEN) if lost else (before, None)
             )
             assert rig.engine.reports.counters["lost_taken"] == lost
@@ -373,10 +373,10 @@ def test_the_end_of_a_lease_without_renewal_is_reported_in_time_where_it_is_plan
     """As after a failover: those of its ttl that were granted later are in their rhythm before it then."""
     rig = Rig(held(), renew=False)
     lease = rig.acquire()
-    early = lease.server_lease
+    early = lease.hold
     rig.runtime.clock += 5.0
     until = early.valid_until + 5.0
-    late = ServerLease(early.primitive, rig.options, Waiter("later"), 101, until, rig.runtime.clock)
+    late = Hold(early.primitive, rig.options, Waiter("later"), 101, until, rig.runtime.clock)
     rig.engine.plan_service(late, rig.runtime.clock, confirmed=True)
     rig.engine.replan(early)
     rig.runtime.clock = early.valid_until
@@ -391,7 +391,7 @@ def test_a_lease_without_renewal_that_is_extended_again_and_again_stays_in_its_r
     for _ in range(3):
         rig.runtime.clock += 1.0
         run(extend(rig.engine, lease, 30.0))
-        assert lease.server_lease.bucket is not None
+        assert lease.hold.bucket is not None
 
 
 def test_who_watches_no_more_is_forgotten() -> None:
@@ -401,7 +401,7 @@ def test_who_watches_no_more_is_forgotten() -> None:
     lease.watch(second)
     lease.unwatch(first)
     lease.unwatch(third)
-    assert lease.server_lease.watchers == [second]
+    assert lease.hold.watchers == [second]
 
 
 def test_a_reply_that_no_script_gives_is_told() -> None:

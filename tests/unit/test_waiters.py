@@ -17,7 +17,7 @@ from pawlock.core.engine import Engine
 from pawlock.core.lease import HeldLease
 from pawlock.core.local_queue import Waiter, WaiterState
 from pawlock.core.primitive import TOMB_MS
-from pawlock.core.records import Attempt, ServerLease
+from pawlock.core.records import Attempt, Hold
 from pawlock.core.runtime import Fault, FaultKind, Wakeup
 from pawlock.model import LeaseState
 from tests.support.refusal import case
@@ -408,10 +408,10 @@ def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(
         with case(before):
             rig = Rig(*before, held())
 
-            def broken(engine: Engine, server_lease: ServerLease | None, who: object) -> HeldLease:
-                if server_lease is not None:
+            def broken(engine: Engine, hold: Hold | None, who: object) -> HeldLease:
+                if hold is not None:
                     raise KeyboardInterrupt
-                return HeldLease(engine, server_lease, who)
+                return HeldLease(engine, hold, who)
 
             with (
                 patch("pawlock.core.acquire.HeldLease", broken),

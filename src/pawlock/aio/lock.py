@@ -127,7 +127,7 @@ class AsyncWriteLease(AsyncLease):
     @property
     def writing(self) -> bool:
         """True until ``downgrade`` was called, even after a loss."""
-        return self._record.server_lease.primitive.lowered() is not None
+        return self._record.hold.primitive.lowered() is not None
 
     async def downgrade(self) -> None:
         """Downgrade to a read lease atomically: no writer comes in between, and waiting readers are granted.
@@ -146,9 +146,7 @@ class AsyncWriteLease(AsyncLease):
 
 def shown(record: HeldLease) -> AsyncLease:
     """What the user sees of a lease: the same object each time."""
-    return lease_of(
-        AsyncLease if record.server_lease.primitive.lowered() is None else AsyncWriteLease, record
-    )
+    return lease_of(AsyncLease if record.hold.primitive.lowered() is None else AsyncWriteLease, record)
 
 
 given: Callable[[HeldLease], AsyncLease] = partial(lease_of, AsyncLease)

@@ -23,7 +23,7 @@ from pawlock.core.lease import HeldLease
 from pawlock.core.local_queue import LocalQueue, Waiter, WaiterState
 from pawlock.core.outcomes import Busy, Dead, Full, Gone, Granted, Outcome, Queued
 from pawlock.core.primitive import TOMB_MS, Primitive
-from pawlock.core.records import Attempt, ServerLease, valid_until
+from pawlock.core.records import Attempt, Hold, valid_until
 from pawlock.core.reentry import taken_again
 from pawlock.core.replicas import ask_with_replicas
 from pawlock.core.retry import note_endless, patience
@@ -155,7 +155,7 @@ async def _refuse(engine: Engine, plan: Plan, attempt: Attempt, *, or_none: bool
 async def _slept(engine: Engine, plan: Plan, attempt: Attempt) -> bool:
     """Sleep in the local queue until another caller gives what it held, or it is the caller's turn; False: the time is up."""
     while await sleep(engine, plan, attempt):
-        if not isinstance(attempt.given, ServerLease):
+        if not isinstance(attempt.given, Hold):
             attempt.waiter = attempt.given if isinstance(attempt.given, Waiter) else None
             return True
         if own_given(engine, plan, attempt.given, attempt):
@@ -184,7 +184,7 @@ def _begin(engine: Engine, plan: Plan, attempt: Attempt) -> bool:
         return False
 
 
-def own_grant(engine: Engine, plan: Plan, hold: ServerLease, attempt: Attempt) -> HeldLease:
+def own_grant(engine: Engine, plan: Plan, hold: Hold, attempt: Attempt) -> HeldLease:
     """Own what the server granted: register it as held, plan its renewal, and report it to observers."""
     queue, rhythm = attempt.queue, hold.rhythm
     attempt.hold, hold.who, hold.epoch = hold, attempt.who, engine.epoch
@@ -209,11 +209,11 @@ def own_grant(engine: Engine, plan: Plan, hold: ServerLease, attempt: Attempt) -
     return lease
 
 
-def own_given(engine: Engine, plan: Plan, hold: ServerLease, attempt: Attempt) -> HeldLease | None:
+def own_given(engine: Engine, plan: Plan, hold: Hold, attempt: Attempt) -> HeldLease | None:
     """Own what another caller of this client passed on; None: it was lost on the way."""
     now = engine.runtime.now()
     lease: HeldLease = attempt.lease
-    lease.server_lease, lease.number, lease.fence = hold, attempt.number, hold.fence + attempt.number
+    lease.hold, lease.number, lease.fence = hold, attempt.number, hold.fence + attempt.number
     attempt.hold = hold
     # From here on this plan says who may re-enter and who is notified of a loss.
     hold.primitive, hold.options, hold.who = plan.primitive, plan.options, attempt.who
@@ -235,7 +235,7 @@ def own_given(engine: Engine, plan: Plan, hold: ServerLease, attempt: Attempt) -
     return lease
 
 
-async def win(engine: Engine, plan: Plan, attempt: Attempt) -> ServerLease | None:
+async def win(engine: Engine, plan: Plan, attempt: Attempt) -> Hold | None:
     """Ask the server until it is granted; None if somebody else holds the name and the time is up."""
     runtime, options, until = engine.runtime, plan.options, attempt.until
     waiter = attempt.waiter or _with_waiter(engine, plan, attempt)
@@ -300,7 +300,7 @@ def _begin_try(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:
     waiter.restart(engine.runtime.new_token())
 
 
-def _read(engine: Engine, plan: Plan, waiter: Waiter, outcome: Outcome, sent_at: float) -> ServerLease | None:
+def _read(engine: Engine, plan: Plan, waiter: Waiter, outcome: Outcome, sent_at: float) -> Hold | None:
     primitive, options = plan.primitive, plan.options
     if isinstance(outcome, Queued):
         if engine.reports.observer is not None and waiter.state is not WaiterState.QUEUED:
@@ -340,9 +340,7 @@ def _read(engine: Engine, plan: Plan, waiter: Waiter, outcome: Outcome, sent_at:
     )
 
 
-def _granted(
-    engine: Engine, plan: Plan, waiter: Waiter, granted: Granted, sent_at: float
-) -> ServerLease | None:
+def _granted(engine: Engine, plan: Plan, waiter: Waiter, granted: Granted, sent_at: float) -> Hold | None:
     options, left_ms = plan.options, granted.left_ms
     if granted.fence <= 0:
         # The grant was made unseen, and its fence went with the server's fence key: nobody may own it.
@@ -363,7 +361,7 @@ def _granted(
         sent_at = quorum[0]
     valid, now = engine.validity(sent_at, left_ms, options.ttl_ms), engine.runtime.now()
     if valid > now:
-        hold = ServerLease(plan.primitive, options, waiter, granted.fence, valid, now)
+        hold = Hold(plan.primitive, options, waiter, granted.fence, valid, now)
         if quorum is not None:
             hold.quorum = quorum[1]
         return hold

@@ -145,12 +145,12 @@ class BaseLease(Unique):
     @property
     def degraded(self) -> str | None:
         """``"local"`` or ``"open"`` if it was granted without the server, as ``on_unavailable`` allows; else None."""
-        return self._record.server_lease.degraded or None
+        return self._record.hold.degraded or None
 
     @property
     def quorum(self) -> QuorumInfo | None:
         """How several independent masters voted for it, with validity and drift; None with one server."""
-        kept = self._record.server_lease.quorum
+        kept = self._record.hold.quorum
         return None if kept is None else kept()
 
     @property
@@ -195,7 +195,7 @@ class BaseLease(Unique):
         self._record.beat()
 
     def __repr__(self) -> str:
-        who = self._record.server_lease.token.partition("@")[2]
+        who = self._record.hold.token.partition("@")[2]
         return f"<{type(self).__name__} {self.name!r} {self.state} fence={self.fence} @{who}>"
 
 

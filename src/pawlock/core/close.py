@@ -90,5 +90,5 @@ async def drain(engine: Engine, timeout: float) -> None:
 def end_leases(engine: Engine) -> None:
     """Lose all leases of a client that is closed; from any thread."""
     # Of a call that goes on, one may be between two places of the schedule.
-    for server_lease in (*engine.schedule.all(), *tuple(engine.held.values())):
-        engine.lose(server_lease, LossReason.CLOSED)
+    for hold in (*engine.schedule.all(), *tuple(engine.held.values())):
+        engine.lose(hold, LossReason.CLOSED)

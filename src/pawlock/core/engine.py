@@ -13,7 +13,7 @@ from weakref import WeakSet, ref
 
 from pawlock.core.local_queue import Waiter
 from pawlock.core.primitive import TOMB_MS
-from pawlock.core.records import LeaseRecord, OutboxEntry, Schedule, ServerLease, valid_until
+from pawlock.core.records import Hold, LeaseRecord, OutboxEntry, Schedule, valid_until
 from pawlock.core.reports import Health, Reports
 from pawlock.core.runtime import Background, Request, Runtime
 from pawlock.errors import BackendUnavailable, ClientClosed
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "Renewed", "served"]
 
-Renewed: TypeAlias = "tuple[ServerLease, int, int]"
+Renewed: TypeAlias = "tuple[Hold, int, int]"
 """A lease that the server renewed, what is left of its life there, and what was asked for, in ms."""
 
 log: logging.Logger = logging.getLogger("pawlock.lease")
@@ -46,7 +46,7 @@ class Engine:
         guard: Held for each step of a lease, a queue or the schedule from one state to another; never during I/O, nor
             while a user's function runs.
         schedule: When each lease is due.
-        held: Which server lease a thread or task holds under a key, for re-entry and self-deadlock.
+        held: Which hold a thread or task holds under a key, for re-entry and self-deadlock.
         local_queues: The local queues, by the key that the locks of one share.
         waits: What each acquisition waits for; the thread or task, and since when.
         outbox: Tokens to be left, in the order in which they came; each stays until it is left or given up, so that
@@ -77,7 +77,7 @@ class Engine:
         self.maintenance: Callable[[Engine], Coroutine[Any, Any, None]] = maintenance
         self.client: ref[object] = ref(client)
         self.guard: AbstractContextManager[object] = runtime.mutex()
-        self.abandoned: deque[ServerLease] = deque()
+        self.abandoned: deque[Hold] = deque()
         self.dropped_levels: deque[LeaseRecord] = deque()
         self.closed: bool = False
         self.forget()
@@ -89,7 +89,7 @@ class Engine:
     def forget(self) -> None:
         """Hold nothing, wait for nothing, and owe nothing."""
         self.schedule: Schedule = Schedule(self.guard)
-        self.held: dict[tuple[object, str], ServerLease] = {}
+        self.held: dict[tuple[object, str], Hold] = {}
         self.local_queues: dict[Hashable, LocalQueue] = {}
         self.waits: dict[Attempt, tuple[Primitive, object, float]] = {}
         self.outbox: dict[OutboxEntry, None] = {}
@@ -126,11 +126,11 @@ class Engine:
         if self.reports.observer is not None:
             self.reports.observer.counted(what)
 
-    def count_loss(self, server_lease: ServerLease) -> None:
+    def count_loss(self, hold: Hold) -> None:
         """Count a loss, by its reason."""
-        self.count(f"lost_{server_lease.reason}")
+        self.count(f"lost_{hold.reason}")
         if self.reports.observer is not None:
-            self.reports.observer.lost(server_lease, server_lease.reason or LossReason.EXPIRED)
+            self.reports.observer.lost(hold, hold.reason or LossReason.EXPIRED)
 
     # Waits -----------------------------------------------------------------------------------------------------
 
@@ -169,38 +169,36 @@ class Engine:
                 f"{doing} {name!r}: no thread can renew the lease ({refused})", name=name
             )
 
-    def plan_service(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
-        """Plan the next renewal of a server lease, or the look at its end; True if that is sooner than all others.
+    def plan_service(self, hold: Hold, now: float, *, confirmed: bool) -> bool:
+        """Plan the next renewal of a hold, or the look at its end; True if that is sooner than all others.
 
         Called under the guard.
         """
-        if not server_lease.options.renew:
-            return self.schedule.add(
-                server_lease, server_lease.rhythm.ttl, server_lease.valid_until, deadline=True
-            )
-        every, limit = server_lease.rhythm.every, server_lease.rhythm.hold_limit
-        if limit is not None and server_lease.valid_until >= limit:
-            return self.schedule.add_once(server_lease, limit)
+        if not hold.options.renew:
+            return self.schedule.add(hold, hold.rhythm.ttl, hold.valid_until, deadline=True)
+        every, limit = hold.rhythm.every, hold.rhythm.hold_limit
+        if limit is not None and hold.valid_until >= limit:
+            return self.schedule.add_once(hold, limit)
         if confirmed:
-            return self.schedule.add(server_lease, every, now + every)
+            return self.schedule.add(hold, every, now + every)
         # A hand-off lives on its ticket's expiry. Short sections end before this; longer ones get their ttl soon.
-        after = _CONFIRM_AFTER if server_lease.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
-        return self.schedule.add(server_lease, after, now + after)
+        after = _CONFIRM_AFTER if hold.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
+        return self.schedule.add(hold, after, now + after)
 
-    def replan(self, server_lease: ServerLease) -> None:
-        """Plan the next service of a server lease that the maintenance took, or whose ttl changed."""
-        schedule, end = self.schedule, server_lease.valid_until
+    def replan(self, hold: Hold) -> None:
+        """Plan the next service of a hold that the maintenance took, or whose ttl changed."""
+        schedule, end = self.schedule, hold.valid_until
         with self.guard:
-            schedule.discard(server_lease, once=False)
-            if server_lease.options.renew or schedule.ends_last(server_lease.rhythm.ttl, end):
-                sooner = self.plan_service(server_lease, self.runtime.now(), confirmed=True)
+            schedule.discard(hold, once=False)
+            if hold.options.renew or schedule.ends_last(hold.rhythm.ttl, end):
+                sooner = self.plan_service(hold, self.runtime.now(), confirmed=True)
             else:
                 # Those of its ttl that were granted after it end later: in their rhythm it would come behind them.
-                sooner = schedule.add_once(server_lease, end)
+                sooner = schedule.add_once(hold, end)
         if sooner:
             self.background.nudge()
 
-    def drop(self, hold: ServerLease, who: object) -> bool:
+    def drop(self, hold: Hold, who: object) -> bool:
         """Nobody of this client has a hold any more: it is renewed no more, and who sleeps for it asks.
 
         Args:
@@ -219,7 +217,7 @@ class Engine:
         self.detach_local_queue(hold)
         return live
 
-    def end_turn(self, queue: LocalQueue | None, owner: Attempt | ServerLease) -> None:
+    def end_turn(self, queue: LocalQueue | None, owner: Attempt | Hold) -> None:
         """Have who sleeps first in a local queue ask, now that the owner of a turn is done with it; safe to repeat."""
         if queue is not None:
             with self.guard:
@@ -236,7 +234,7 @@ class Engine:
             for place in woken:
                 place.unpark()
 
-    def give_back(self, hold: ServerLease, number: int, who: object) -> None:
+    def give_back(self, hold: Hold, number: int, who: object) -> None:
         """Pass on what a caller got and does not take, or leave it in the background; safe to repeat.
 
         Args:
@@ -256,51 +254,51 @@ class Engine:
 
     def finish_release(self, lease: LeaseRecord) -> None:
         """Go on in the background with a release that was cancelled or interrupted; safe to repeat."""
-        hold = lease.server_lease
+        hold = lease.hold
         self.forget_holder(hold, lease.who)
         if hold.epoch == self.epoch and hold.used == lease.number:
             self.drop(hold, lease.who)
-            self.leave_in_background(hold, hold.close_ms(self.runtime.now()), barred=True)
+            self.leave_in_background(hold, hold.close_ms(self.runtime.now()), with_tombstone=True)
 
-    def expired(self, server_lease: ServerLease, now: float) -> bool:
-        """Whether the clock has passed the server lease's validity; if so it is lost from here on."""
-        if server_lease.state is LeaseState.LOST:
+    def expired(self, hold: Hold, now: float) -> bool:
+        """Whether the clock has passed the hold's validity; if so it is lost from here on."""
+        if hold.state is LeaseState.LOST:
             return True
-        if now < server_lease.valid_until or not server_lease.live:
+        if now < hold.valid_until or not hold.live:
             return False
-        self.lose(server_lease, server_lease.why_over())
+        self.lose(hold, hold.loss_reason())
         return True
 
-    def lose(self, server_lease: ServerLease, reason: LossReason) -> None:
-        """Mark a server lease lost, and leave its token: it is never granted again. Those that must know are notified.
+    def lose(self, hold: Hold, reason: LossReason) -> None:
+        """Mark a hold lost, and leave its token: it is never granted again. Those that must know are notified.
 
         From any thread: an event loop that is blocked is told once it serves again, and all else is done by then.
         """
         with self.guard:
-            if not server_lease.live:
+            if not hold.live:
                 return
-            server_lease.state, server_lease.reason = LeaseState.LOST, reason
-            self.schedule.discard(server_lease)
+            hold.state, hold.reason = LeaseState.LOST, reason
+            self.schedule.discard(hold)
         if reason is not LossReason.MAX_HOLD:
             # After max_hold the owner is notified first, and the rest of the ttl is its time to stop.
             closed = reason is LossReason.CLOSED
-            close_ms = server_lease.close_ms(self.runtime.now()) if closed else 0
-            self.leave_in_background(server_lease, close_ms)
-        self.runtime.run_in_owner(partial(self._report_loss, server_lease, reason))
+            close_ms = hold.close_ms(self.runtime.now()) if closed else 0
+            self.leave_in_background(hold, close_ms)
+        self.runtime.run_in_owner(partial(self._report_loss, hold, reason))
 
-    def _report_loss(self, server_lease: ServerLease, reason: LossReason) -> None:
-        self.count_loss(server_lease)
-        name = server_lease.primitive.name
+    def _report_loss(self, hold: Hold, reason: LossReason) -> None:
+        self.count_loss(hold)
+        name = hold.primitive.name
         log.warning(
             "lease of %r lost: %s", name, reason, extra={"pawlock_name": name, "pawlock_reason": str(reason)}
         )
-        self.detach_local_queue(server_lease)
-        self._notify_loss(server_lease)
+        self.detach_local_queue(hold)
+        self._notify_loss(hold)
 
-    def count_end(self, server_lease: ServerLease, outcome: str) -> None:
-        """Notify observers that an owner is done with a server lease."""
+    def count_end(self, hold: Hold, outcome: str) -> None:
+        """Notify observers that an owner is done with a hold."""
         if self.reports.observer is not None:
-            self.reports.observer.released(server_lease.primitive, server_lease.granted_at, outcome)
+            self.reports.observer.released(hold.primitive, hold.granted_at, outcome)
 
     def refused(
         self, primitive: Primitive, began: float, error: BaseException | None, *, nested: bool = False
@@ -309,31 +307,31 @@ class Engine:
         if self.reports.observer is not None and not nested:
             self.reports.observer.refused(primitive.kind, primitive.name, began, error)
 
-    def limit_hold(self, server_lease: ServerLease, limit: float) -> None:
-        """Have ``max_hold`` end a server lease at ``limit`` from here on."""
-        cut_short = server_lease.at_limit
-        server_lease.rhythm = server_lease.rhythm._replace(hold_limit=limit)
+    def limit_hold(self, hold: Hold, limit: float) -> None:
+        """Have ``max_hold`` end a hold at ``limit`` from here on."""
+        cut_short = hold.at_limit
+        hold.rhythm = hold.rhythm._replace(hold_limit=limit)
         if cut_short:
             # Its validity ends at the old limit, and nothing else would renew it.
             with self.guard:
-                self.schedule.discard(server_lease)
-                self.schedule.add_once(server_lease, self.runtime.now())
+                self.schedule.discard(hold)
+                self.schedule.add_once(hold, self.runtime.now())
             self.background.nudge()
 
-    def detach_local_queue(self, server_lease: ServerLease) -> None:
-        """Let the local queue go on without this server lease: who sleeps first asks the server."""
+    def detach_local_queue(self, hold: Hold) -> None:
+        """Let the local queue go on without this hold: who sleeps first asks the server."""
         # In this order: whoever is interrupted in between ends it once more.
-        self.end_turn(server_lease.queue, server_lease)
-        server_lease.queue = None
+        self.end_turn(hold.queue, hold)
+        hold.queue = None
 
-    def _notify_loss(self, server_lease: ServerLease) -> None:
-        watchers, server_lease.watchers = server_lease.watchers, None
+    def _notify_loss(self, hold: Hold) -> None:
+        watchers, hold.watchers = hold.watchers, None
         for watcher in watchers or ():
             watcher()
-        lease = server_lease.lease() if server_lease.lease is not None else None
+        lease = hold.lease() if hold.lease is not None else None
         if lease is not None:
             lease.wake()
-        callback = server_lease.options.on_lost
+        callback = hold.options.on_lost
         if callback is not None and lease is not None and not lease.released:
             self.report_loss(callback, lease)
 
@@ -353,18 +351,16 @@ class Engine:
         self.outbox[OutboxEntry(call, self.runtime.now() + seconds)] = None
         self.wake_maintenance()
 
-    def leave_in_background(
-        self, server_lease: ServerLease, close_ms: int = 0, *, barred: bool = False
-    ) -> None:
-        """Leave the token of a server lease in the background.
+    def leave_in_background(self, hold: Hold, close_ms: int = 0, *, with_tombstone: bool = False) -> None:
+        """Leave the token of a hold in the background.
 
         Args:
-            server_lease: The server lease.
+            hold: The hold.
             close_ms: For how long the name stays closed.
-            barred: True if a copy of one of its requests may still be on its way.
+            with_tombstone: True if a copy of one of its requests may still be on its way.
         """
-        tomb_ms = TOMB_MS if barred or server_lease.unanswered else 0
-        self.post(server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms))
+        tomb_ms = TOMB_MS if with_tombstone or hold.unanswered else 0
+        self.post(hold.primitive.leave(hold.token, tomb_ms, close_ms))
 
     def start_maintenance(self) -> str:
         """Start the client's background thread, if it does not run; ``""``, or why that cannot be now."""
@@ -377,11 +373,11 @@ class Engine:
             served.add(self)
         return refused
 
-    def forget_holder(self, server_lease: ServerLease, who: object) -> None:
-        """The thread or task ``who`` is done with a server lease."""
-        key, held = (who, server_lease.primitive.key), self.held
+    def forget_holder(self, hold: Hold, who: object) -> None:
+        """The thread or task ``who`` is done with a hold."""
+        key, held = (who, hold.primitive.key), self.held
         with self.guard:
-            if held.get(key) is server_lease:
+            if held.get(key) is hold:
                 del held[key]
 
     def after_fork(self) -> None:
@@ -394,14 +390,14 @@ class Engine:
         # there it must neither own nor release the token of the parent.
         for call in self.calls:
             for asking in (call, getattr(call, "waiter", None), getattr(call, "given", None)):
-                if isinstance(asking, Waiter | ServerLease):
+                if isinstance(asking, Waiter | Hold):
                     asking.token = self.runtime.new_token()
         self.abandoned.clear()
         self.dropped_levels.clear()
         self.forget()
         self.health.down_since, self.health.reported = None, False
 
-    def apply_renewals(self, renewed: Sequence[Renewed], sent_at: float) -> list[ServerLease]:
+    def apply_renewals(self, renewed: Sequence[Renewed], sent_at: float) -> list[Hold]:
         """Take renewals that the server confirmed into account: all in one step, since there may be a hundred thousand.
 
         Args:
@@ -411,47 +407,45 @@ class Engine:
         Returns:
             The leases whose confirmation came after they had ended, which it cannot undo.
         """
-        late: list[ServerLease] = []
+        late: list[Hold] = []
         validity = self.validity
-        ends = [(hold, validity(sent_at, left_ms, asked_ms)) for hold, left_ms, asked_ms in renewed]
+        ends = [(one, validity(sent_at, left_ms, asked_ms)) for one, left_ms, asked_ms in renewed]
         now = self.runtime.now()
         with self.guard:
-            for server_lease, until in ends:
-                state = server_lease.state
-                if now >= server_lease.valid_until or not (
-                    state is LeaseState.HELD or state is LeaseState.SUSPECT
-                ):
-                    late += (server_lease,)
+            for hold, until in ends:
+                state = hold.state
+                if now >= hold.valid_until or not (state is LeaseState.HELD or state is LeaseState.SUSPECT):
+                    late += (hold,)
                     continue
-                limit = server_lease.rhythm.hold_limit
+                limit = hold.rhythm.hold_limit
                 end = until if limit is None or until <= limit else limit
-                if server_lease.valid_until < end:  # noqa: PLR1730 - max() is a call
-                    server_lease.valid_until = end
-                server_lease.state, server_lease.failures = LeaseState.HELD, 0
-        for server_lease in late:
-            self.expired(server_lease, now)
+                if hold.valid_until < end:  # noqa: PLR1730 - max() is a call
+                    hold.valid_until = end
+                hold.state, hold.failures = LeaseState.HELD, 0
+        for hold in late:
+            self.expired(hold, now)
         return late
 
-    def suspect(self, server_lease: ServerLease) -> bool:
-        """Take a renewal without an answer into account; False if the server lease ended meanwhile."""
+    def suspect(self, hold: Hold) -> bool:
+        """Take a renewal without an answer into account; False if the hold ended meanwhile."""
         with self.guard:
-            if not server_lease.live:
+            if not hold.live:
                 return False
-            server_lease.state = LeaseState.SUSPECT
-            server_lease.failures += 1
+            hold.state = LeaseState.SUSPECT
+            hold.failures += 1
         self.count("renewal_failed")
         return True
 
     def suspect_all(self) -> None:
         """Ask at once for every lease: another server stands in for the one that granted them."""
         now = self.runtime.now()
-        for server_lease in self.schedule.all():
+        for hold in self.schedule.all():
             with self.guard:
-                if not server_lease.live:
+                if not hold.live:
                     continue
-                server_lease.state = LeaseState.SUSPECT
-                self.schedule.discard(server_lease)
-                self.schedule.add_once(server_lease, now)
+                hold.state = LeaseState.SUSPECT
+                self.schedule.discard(hold)
+                self.schedule.add_once(hold, now)
             self.count("doubted")
         self.wake_maintenance()
 

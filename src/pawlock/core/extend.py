@@ -36,26 +36,26 @@ async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
         NotHeld: It is lost or released.
         ConfigurationError: It is longer than the servers may keep a lease.
     """
-    server_lease = lease.server_lease
+    hold = lease.hold
     if not lease.is_held():
         raise lease.not_held("extend")
-    engine.detach_local_queue(server_lease)
+    engine.detach_local_queue(hold)
     end = engine.validity(engine.runtime.now(), to_ms(ttl), to_ms(ttl))
-    shorter = end <= server_lease.valid_until
+    shorter = end <= hold.valid_until
     if not shorter:
         await _raise_life(engine, lease, ttl, "extend")
-    every = min(server_lease.options.rhythm.every, ttl / 3)
-    rhythm = server_lease.rhythm._replace(ttl=ttl, every=every)
+    every = min(hold.options.rhythm.every, ttl / 3)
+    rhythm = hold.rhythm._replace(ttl=ttl, every=every)
     with engine.guard:
         mine = not lease.released
         # Released meanwhile, it may be another owner's by now.
         if mine:
-            server_lease.rhythm = rhythm
-            if shorter and end < server_lease.valid_until:
-                server_lease.valid_until = end
+            hold.rhythm = rhythm
+            if shorter and end < hold.valid_until:
+                hold.valid_until = end
     if not mine:
         raise lease.not_held("extend")
-    engine.replan(server_lease)
+    engine.replan(hold)
 
 
 async def downgrade(engine: Engine, lease: HeldLease) -> None:
@@ -66,31 +66,31 @@ async def downgrade(engine: Engine, lease: HeldLease) -> None:
         BackendError: The server did not say that it did it; the lease is a reader's all the same.
     """
     check_held_once(lease, "downgrade")
-    server_lease = lease.server_lease
-    lowered = server_lease.primitive.lowered()
+    hold = lease.hold
+    lowered = hold.primitive.lowered()
     if lowered is None:
         text = f"downgrade {lease.name!r}: it is not held for writing"
         raise NotHeld(text, name=lease.name, operation="downgrade")
-    server_lease.primitive = lowered
-    await _raise_life(engine, lease, server_lease.rhythm.ttl, "downgrade")
+    hold.primitive = lowered
+    await _raise_life(engine, lease, hold.rhythm.ttl, "downgrade")
 
 
 async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) -> None:
-    server_lease, runtime = lease.server_lease, engine.runtime
+    hold, runtime = lease.hold, engine.runtime
     retry = Retry(holds=True)
     while True:
-        call = server_lease.primitive.renew(server_lease.token, to_ms(ttl), to_ms(ttl), "")
+        call = hold.primitive.renew(hold.token, to_ms(ttl), to_ms(ttl), "")
         sent_at = runtime.now()
         try:
-            outcome = await renew_one(engine, server_lease, call)
+            outcome = await renew_one(engine, hold, call)
         except Fault as fault:
-            options, until = server_lease.options, server_lease.valid_until
+            options, until = hold.options, hold.valid_until
             pause = pause_after(engine, fault, retry, options, until, doing, lease.name, sent_at)
             await rest(engine, pause, lease.name, doing)
             continue
         if isinstance(outcome, Granted):
-            if not engine.apply_renewals([(server_lease, outcome.left_ms, to_ms(ttl))], sent_at):
+            if not engine.apply_renewals([(hold, outcome.left_ms, to_ms(ttl))], sent_at):
                 return
-        elif server_lease.live and not engine.expired(server_lease, runtime.now()):
-            engine.lose(server_lease, loss_from(outcome))
+        elif hold.live and not engine.expired(hold, runtime.now()):
+            engine.lose(hold, loss_from(outcome))
         raise lease.not_held(doing)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pawlock.core.local_queue import ASK, Waiter, WaiterState
 from pawlock.core.primitive import TOMB_MS
-from pawlock.core.records import Attempt, ServerLease
+from pawlock.core.records import Attempt, Hold
 from pawlock.core.reentry import waits_for_itself
 from pawlock.core.retry import ENDLESS
 from pawlock.core.runtime import Fault
@@ -79,7 +79,7 @@ def give_back(engine: Engine, plan: Plan, attempt: Attempt, error: BaseException
     with engine.guard:
         if attempt.queue is not None:
             attempt.queue.leave(attempt)
-    hold = attempt.given if isinstance(attempt.given, ServerLease) else attempt.hold
+    hold = attempt.given if isinstance(attempt.given, Hold) else attempt.hold
     if hold is not None:
         if lease is not None and not lease.released:
             lease.released = True

@@ -18,7 +18,7 @@ from weakref import ref
 from pawlock.core.local_queue import Place, Retry
 from pawlock.core.outcomes import NotRecorded, Outcome, Released
 from pawlock.core.primitive import TOMB_MS
-from pawlock.core.records import LeaseRecord, ServerLease, loss_from
+from pawlock.core.records import Hold, LeaseRecord, loss_from
 from pawlock.core.retry import pause_after, rest
 from pawlock.core.runtime import Fault, FaultKind
 from pawlock.core.server_check import must_remember
@@ -27,7 +27,7 @@ from pawlock.model import LeaseState, LossReason, Release
 
 if TYPE_CHECKING:
     from pawlock.core.engine import Engine
-    from pawlock.core.records import ServerLease
+    from pawlock.core.records import Hold
     from pawlock.core.runtime import Parker
 
 __all__ = [
@@ -97,7 +97,7 @@ class HeldLease(LeaseRecord):
 
     Args:
         engine: The engine of its client.
-        server_lease: What it holds; None to make it beforehand, of nothing.
+        hold: What it holds; None to make it beforehand, of nothing.
         who: The thread or task that it is granted to.
 
     Attributes:
@@ -112,30 +112,30 @@ class HeldLease(LeaseRecord):
     scopes: list[Any] | None = None
     shown_as: ref[Any] | None = None
 
-    def __init__(self, engine: Engine, server_lease: ServerLease | None, who: object) -> None:
+    def __init__(self, engine: Engine, hold: Hold | None, who: object) -> None:
         self.client: object = engine.client()
         self.engine: Engine = engine
         self.who: object = who
-        self.released: bool = server_lease is None
-        if server_lease is not None:
-            self.server_lease: ServerLease = server_lease
-            self.fence: int = server_lease.fence
-            server_lease.lease = ref(self)
+        self.released: bool = hold is None
+        if hold is not None:
+            self.hold: Hold = hold
+            self.fence: int = hold.fence
+            hold.lease = ref(self)
 
     @property
     def name(self) -> str:
         """The name of the lock."""
-        return self.server_lease.primitive.name
+        return self.hold.primitive.name
 
     @property
     def ttl(self) -> float:
         """The ttl in seconds, as last requested."""
-        return self.server_lease.rhythm.ttl
+        return self.hold.rhythm.ttl
 
     @property
     def valid_until(self) -> float:
         """The end of its validity, in seconds of the runtime's clock."""
-        return self.server_lease.valid_until
+        return self.hold.valid_until
 
     @property
     def state(self) -> LeaseState:
@@ -144,36 +144,36 @@ class HeldLease(LeaseRecord):
             return LeaseState.LOST if self.lost else LeaseState.RELEASED
         if self.inert():
             return LeaseState.LOST
-        server_lease = self.server_lease
-        if server_lease.live and self.engine.expired(server_lease, self.engine.runtime.now()):
+        hold = self.hold
+        if hold.live and self.engine.expired(hold, self.engine.runtime.now()):
             return LeaseState.LOST
-        return server_lease.state
+        return hold.state
 
     @property
     def fence_strength(self) -> str:
         """How far the fence can be trusted; see ``BaseLease``."""
-        return "none" if self.server_lease.degraded else self.engine.runtime.fence_strength
+        return "none" if self.hold.degraded else self.engine.runtime.fence_strength
 
     @property
     def label(self) -> str:
         """Which lease it is, for logs and tests; unlike ``token``, it may be read without a consequence."""
-        return f"{self.server_lease.token}.{self.number}"
+        return f"{self.hold.token}.{self.number}"
 
     @property
     def token(self) -> str:
         """The token that stands for this lease alone; once it was read, the lease is not handed on in its client."""
-        server_lease, number = self.server_lease, self.number
+        hold, number = self.hold, self.number
         with self.engine.guard:
-            held = server_lease.state is LeaseState.HELD or server_lease.state is LeaseState.SUSPECT
+            held = hold.state is LeaseState.HELD or hold.state is LeaseState.SUSPECT
             # Released, and its token held still: it is about to be handed on.
-            alone = server_lease.used == number and (server_lease.shown or not (self.released and held))
+            alone = hold.used == number and (hold.shown or not (self.released and held))
             if alone:
-                server_lease.shown = True
-        return server_lease.token if alone else f"{server_lease.token}{UNSHOWN}{number}"
+                hold.shown = True
+        return hold.token if alone else f"{hold.token}{UNSHOWN}{number}"
 
     def inert(self) -> bool:
         """Whether it belongs to the parent of this process."""
-        return self.server_lease.epoch != self.engine.epoch
+        return self.hold.epoch != self.engine.epoch
 
     def is_held(self) -> bool:
         """Whether its owner still holds it, by the local clock."""
@@ -183,16 +183,16 @@ class HeldLease(LeaseRecord):
         """Seconds of validity left; 0 when lost or released."""
         if not self.is_held():
             return 0.0
-        return max(0.0, self.server_lease.valid_until - self.engine.runtime.now())
+        return max(0.0, self.hold.valid_until - self.engine.runtime.now())
 
     def check(self) -> None:
         """Raise ``LeaseLost`` unless the lease is still good, by the local clock."""
-        server_lease = self.server_lease
+        hold = self.hold
         if (
-            server_lease.state is LeaseState.HELD
+            hold.state is LeaseState.HELD
             and not self.released
-            and server_lease.epoch == self.engine.epoch
-            and self.engine.runtime.now() < server_lease.valid_until
+            and hold.epoch == self.engine.epoch
+            and self.engine.runtime.now() < hold.valid_until
         ):
             return
         if self.state in (LeaseState.LOST, LeaseState.RELEASED):
@@ -201,10 +201,10 @@ class HeldLease(LeaseRecord):
     def beat(self) -> None:
         """Count ``max_hold`` anew from here; raise ``LeaseLost`` if it is too late."""
         self.check()
-        server_lease = self.server_lease
-        if server_lease.options.max_hold is not None:
-            limit = self.engine.runtime.now() + server_lease.options.max_hold
-            self.engine.runtime.run_in_owner(lambda: self.engine.limit_hold(server_lease, limit))
+        hold = self.hold
+        if hold.options.max_hold is not None:
+            limit = self.engine.runtime.now() + hold.options.max_hold
+            self.engine.runtime.run_in_owner(lambda: self.engine.limit_hold(hold, limit))
 
     def bind(self, block: object | None) -> None:
         """Note that the present thread or task is in a block which ends the lease: no other one will.
@@ -212,8 +212,8 @@ class HeldLease(LeaseRecord):
         Args:
             block: What ends with the block; None if the interpreter knows of none, as in an ``ExitStack``.
         """
-        if not self.server_lease.primitive.transferable:
-            self.server_lease.user = self.engine.runtime.who()
+        if not self.hold.primitive.transferable:
+            self.hold.user = self.engine.runtime.who()
         if block is not None and self.levels == 1:
             self.block = ref(block)
 
@@ -241,14 +241,14 @@ class HeldLease(LeaseRecord):
 
     def watch(self, watcher: Callable[[], object]) -> None:
         """Have a function called when it is lost."""
-        server_lease = self.server_lease
-        if server_lease.watchers is None:
-            server_lease.watchers = []
-        server_lease.watchers.append(watcher)
+        hold = self.hold
+        if hold.watchers is None:
+            hold.watchers = []
+        hold.watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[], object]) -> None:
         """Have it called no more."""
-        watchers = self.server_lease.watchers
+        watchers = self.hold.watchers
         if watchers is not None and watcher in watchers:
             watchers.remove(watcher)
 
@@ -270,7 +270,7 @@ class HeldLease(LeaseRecord):
     def loss(self) -> LeaseLost:
         """The error of a lease that is lost."""
         # None: another thread noticed it by the clock before the event loop of the lease recorded why.
-        reason = self.server_lease.reason or self.server_lease.why_over()
+        reason = self.hold.reason or self.hold.loss_reason()
         text = f"the lease of {self.name!r} is lost ({reason}); fencing token {self.fence}"
         return LeaseLost(text, name=self.name, reason=reason)
 
@@ -282,14 +282,14 @@ class HeldLease(LeaseRecord):
         try:
             if self.released:
                 return
-            server_lease, engine = self.server_lease, self.engine
+            hold, engine = self.hold, self.engine
         except AttributeError:
             return
-        if server_lease.epoch != engine.epoch or engine.closed:
+        if hold.epoch != engine.epoch or engine.closed:
             return
-        engine.abandoned.append(server_lease)
+        engine.abandoned.append(hold)
         engine.background.nudge()
-        if not server_lease.live:
+        if not hold.live:
             return
         text = f"lease of {self.name!r} was never released; renewal stops, and it expires by its TTL"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
@@ -317,7 +317,7 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
     """
     if lease.levels > 1 and lease.take_level():
         return Release.RELEASED if lease.is_held() else Release.LOST
-    hold, calls, call, observer = lease.server_lease, engine.calls, object(), engine.reports.observer
+    hold, calls, call, observer = lease.hold, engine.calls, object(), engine.reports.observer
     granted_at = hold.granted_at
     # The outcome for observers; None: nothing has ended.
     ended: Release | str | None = None
@@ -356,7 +356,7 @@ def _end_here(engine: Engine, lease: HeldLease) -> Release | None:
     Raises:
         NotHeld: It was released before, or belongs to the parent of this process.
     """
-    hold, now, held = lease.server_lease, engine.runtime.now(), engine.held
+    hold, now, held = lease.hold, engine.runtime.now(), engine.held
     key, queue, woken = (lease.who, hold.primitive.key), hold.queue, _NOBODY
     with engine.guard:
         if lease.released or hold.epoch != engine.epoch:
@@ -389,7 +389,7 @@ def _end_here(engine: Engine, lease: HeldLease) -> Release | None:
     return Release.RELEASED if woken else None
 
 
-def _end_lost(engine: Engine, hold: ServerLease, now: float) -> Release:
+def _end_lost(engine: Engine, hold: Hold, now: float) -> Release:
     engine.expired(hold, now)
     if hold.reason is LossReason.MAX_HOLD:
         engine.leave_in_background(hold, hold.close_ms(now))
@@ -403,7 +403,7 @@ def abandon(lease: HeldLease) -> None:
     """
     if not lease.take_level() and not lease.inert() and lease.take_end():
         lease.engine.finish_release(lease)
-        lease.engine.count_end(lease.server_lease, "background")
+        lease.engine.count_end(lease.hold, "background")
 
 
 async def release_or_raise(engine: Engine, lease: HeldLease) -> None:
@@ -429,7 +429,7 @@ def raise_outcome(lease: HeldLease, outcome: Release, names: str = "") -> None:
     if outcome is Release.LOST:
         raise NotHeld(f"{doing}: {lease.loss().text}", name=lease.name)
     if outcome is Release.UNKNOWN:
-        cls, why = lease.server_lease.unsure
+        cls, why = lease.hold.unsure
         which = repr(lease.name) if names else "the lock"
         text = f"{why or f'{doing}: the server did not answer'}; {which} expires within {lease.ttl:g} s"
         raise cls(text, name=lease.name)
@@ -441,7 +441,7 @@ async def end_block(lease: HeldLease, error: BaseException | None) -> None:
     Raises:
         LeaseLost: The lease was lost while the body ran, and the body did not raise.
     """
-    if lease.released or lease.server_lease.epoch != lease.engine.epoch:
+    if lease.released or lease.hold.epoch != lease.engine.epoch:
         return
     if await release(lease.engine, lease) is Release.LOST:
         report_loss_at_exit(lease, error)
@@ -449,7 +449,7 @@ async def end_block(lease: HeldLease, error: BaseException | None) -> None:
 
 def report_loss_at_exit(lease: HeldLease, error: BaseException | None) -> None:
     """Report to a ``with`` block at its end that its lease was lost; see ``end_block``."""
-    report_losses_at_exit([lease.loss()], lease.server_lease.options.on_exit, error)
+    report_losses_at_exit([lease.loss()], lease.hold.options.on_exit, error)
 
 
 def report_losses_at_exit(losses: list[LeaseLost], on_exit: str, error: BaseException | None) -> None:
@@ -466,61 +466,59 @@ def report_losses_at_exit(losses: list[LeaseLost], on_exit: str, error: BaseExce
         log.warning("%s", losses[0], extra={"pawlock_name": losses[0].name})
 
 
-async def leave(engine: Engine, server_lease: ServerLease) -> Release:
+async def leave(engine: Engine, hold: Hold) -> Release:
     """Give the name back on the server, trying again with the same token until the lease would have expired."""
-    began, options, runtime = engine.runtime.now(), server_lease.options, engine.runtime
-    close_ms = server_lease.close_ms(began) if options.min_hold else 0
-    tomb_ms = TOMB_MS if server_lease.unanswered else 0
+    began, options, runtime = engine.runtime.now(), hold.options, engine.runtime
+    close_ms = hold.close_ms(began) if options.min_hold else 0
+    tomb_ms = TOMB_MS if hold.unanswered else 0
     asked_at, unanswered, retry = began, False, None
     try:
         while True:
-            call = server_lease.primitive.leave(server_lease.token, tomb_ms, close_ms)
+            call = hold.primitive.leave(hold.token, tomb_ms, close_ms)
             try:
                 answer = await runtime.call(call, options.request_timeout)
                 if type(answer) is Released:
                     return Release.RELEASED
                 again = retry is not None and retry.since is not None
-                return await not_ours(engine, server_lease, answer, unanswered=unanswered, again=again)
+                return await not_ours(engine, hold, answer, unanswered=unanswered, again=again)
             except Fault as fault:
                 retry = retry or Retry(holds=True)
                 if fault.maybe_applied:
                     unanswered, tomb_ms = True, TOMB_MS
-                until = _until(server_lease, began, fault)
-                name = server_lease.primitive.name
+                until = _until(hold, began, fault)
+                name = hold.primitive.name
                 pause = pause_after(engine, fault, retry, options, until, "release", name, asked_at)
-            await rest(engine, pause, server_lease.primitive.name, "release")
+            await rest(engine, pause, hold.primitive.name, "release")
             asked_at = runtime.now()
     except (BackendError, NotSupported, ClientClosed) as error:
-        return _unknown(engine, server_lease, error)
+        return _unknown(engine, hold, error)
 
 
-def _until(server_lease: ServerLease, began: float, fault: Fault) -> float:
+def _until(hold: Hold, began: float, fault: Fault) -> float:
     """Until when to try a release again: the lease's expiry, and in any case for as long as one request."""
     # During a slot migration the node rejects requests that it accepts moments later, and a handed-off lease may be
     # shorter than that: so retry for ``unavailable_after``.
     patient = fault.kind is FaultKind.NOT_READY
-    least = server_lease.options.unavailable_after if patient else server_lease.options.request_timeout
-    return max(server_lease.valid_until, began + least)
+    least = hold.options.unavailable_after if patient else hold.options.request_timeout
+    return max(hold.valid_until, began + least)
 
 
-def _unknown(engine: Engine, server_lease: ServerLease, error: Exception) -> Release:
-    name = server_lease.primitive.name
+def _unknown(engine: Engine, hold: Hold, error: Exception) -> Release:
+    name = hold.primitive.name
     engine.count("release_unknown")
     text = "release of %r: outcome unknown (%s); it expires by its TTL"
     log.warning(text, name, str(error), extra={"pawlock_name": name})
-    server_lease.note_release_error(error)
-    engine.leave_in_background(server_lease, barred=True)
+    hold.note_release_error(error)
+    engine.leave_in_background(hold, with_tombstone=True)
     return Release.UNKNOWN
 
 
-async def not_ours(
-    engine: Engine, server_lease: ServerLease, outcome: Outcome, *, unanswered: bool, again: bool
-) -> Release:
+async def not_ours(engine: Engine, hold: Hold, outcome: Outcome, *, unanswered: bool, again: bool) -> Release:
     """The outcome of a release of which the server says that it holds nothing.
 
     Args:
         engine: The client's engine.
-        server_lease: What was given back.
+        hold: What was given back.
         outcome: What the server said.
         unanswered: Whether an earlier copy of the request got no answer.
         again: Whether an earlier copy was refused or got no answer.
@@ -532,20 +530,20 @@ async def not_ours(
     certain = isinstance(outcome, NotRecorded)
     present: str = getattr(outcome, "present", "none")
     forced: bool | None = getattr(outcome, "forced", None)
-    late = engine.runtime.now() >= server_lease.valid_until
+    late = engine.runtime.now() >= hold.valid_until
     if certain or forced or not (unanswered or (again and late)):
-        server_lease.reason = LossReason.TAKEN if forced else loss_from(outcome)
-        engine.count_loss(server_lease)
+        hold.reason = LossReason.TAKEN if forced else loss_from(outcome)
+        engine.count_loss(hold)
         return Release.LOST
     if unanswered and late:
         return Release.UNKNOWN
     # An earlier copy may have freed it; or it ran out while the server refused to release it, and its owner was done in
     # time. Nobody else can take it before that, but an operator, or from a server that forgot.
-    long_ago = late and engine.runtime.now() - server_lease.heard_at > TOMB_MS / 1000
+    long_ago = late and engine.runtime.now() - hold.heard_at > TOMB_MS / 1000
     if present != "none" and (forced is None or long_ago):
-        name = server_lease.primitive.name
+        name = hold.primitive.name
         text = f"release {name!r}: it is no longer held, and may have been taken before the release"
         raise BackendUnavailable(text, name=name)
     if present != "none" or unanswered:
-        await must_remember(engine, server_lease.primitive, server_lease.heard_at)
+        await must_remember(engine, hold.primitive, hold.heard_at)
     return Release.RELEASED

@@ -74,7 +74,7 @@ class Place:
 
 
 class Holding(Protocol):
-    """What is held, as far as a queue must know it; see ``records.ServerLease``."""
+    """What is held, as far as a queue must know it; see ``records.Hold``."""
 
     used: int
     valid_until: float

@@ -30,7 +30,7 @@ from pawlock.model import LeaseState, LossReason
 if TYPE_CHECKING:
     from pawlock.core.engine import Engine, Renewed
     from pawlock.core.primitive import TogetherPrimitive
-    from pawlock.core.records import ServerLease
+    from pawlock.core.records import Hold
 
 __all__ = ["forget_finalised", "maintain", "renew_due", "send_due"]
 
@@ -133,19 +133,19 @@ def forget_finalised(engine: Engine) -> None:
         run_in_owner(partial(_forget, engine, engine.abandoned.popleft()))
 
 
-def _forget(engine: Engine, server_lease: ServerLease) -> None:
+def _forget(engine: Engine, hold: Hold) -> None:
     # It goes on until it runs out, and is nobody's until then.
-    who, server_lease.who = server_lease.who, None
-    if server_lease.epoch == engine.epoch and engine.drop(server_lease, who):
+    who, hold.who = hold.who, None
+    if hold.epoch == engine.epoch and engine.drop(hold, who):
         engine.count("abandoned")
-        engine.count_end(server_lease, "abandoned")
-        name = server_lease.primitive.name
+        engine.count_end(hold, "abandoned")
+        name = hold.primitive.name
         text = "a lease of %r was garbage-collected without release; it expires by its TTL"
         _lease_log.warning(text, name, extra={"pawlock_name": name})
 
 
-_Answer: TypeAlias = "tuple[ServerLease, Outcome | Fault]"
-_Refused: TypeAlias = "tuple[ServerLease, Outcome]"
+_Answer: TypeAlias = "tuple[Hold, Outcome | Fault]"
+_Refused: TypeAlias = "tuple[Hold, Outcome]"
 
 
 _TOGETHER = 16
@@ -172,30 +172,30 @@ async def renew_due(engine: Engine, now: float) -> None:
         # Something went wrong: what was in hand is served again, and twice does no harm.
         soon = engine.background.now() + _LEAST_PATIENCE
         with engine.guard:
-            for server_lease in due:
-                if server_lease.live:
-                    engine.schedule.discard(server_lease)
-                    engine.schedule.add_once(server_lease, soon)
+            for hold in due:
+                if hold.live:
+                    engine.schedule.discard(hold)
+                    engine.schedule.add_once(hold, soon)
         raise
 
 
-def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[ServerLease]:
+def _still_held(engine: Engine, due: list[Hold], now: float) -> list[Hold]:
     """Those that are to be renewed; the ends of the others are reported."""
-    batch: list[ServerLease] = []
-    for server_lease in due:
-        sure = server_lease.state is LeaseState.HELD and now < server_lease.valid_until
-        if not sure and (not server_lease.live or engine.expired(server_lease, now)):
+    batch: list[Hold] = []
+    for hold in due:
+        sure = hold.state is LeaseState.HELD and now < hold.valid_until
+        if not sure and (not hold.live or engine.expired(hold, now)):
             continue
-        if server_lease.is_dropped:
-            engine.abandoned.append(server_lease)
-        elif server_lease.options.renew or server_lease.state is LeaseState.SUSPECT:
-            batch.append(server_lease)
+        if hold.is_dropped:
+            engine.abandoned.append(hold)
+        elif hold.options.renew or hold.state is LeaseState.SUSPECT:
+            batch.append(hold)
         else:
-            engine.replan(server_lease)
+            engine.replan(hold)
     return batch
 
 
-async def _renew(engine: Engine, batch: list[ServerLease]) -> None:
+async def _renew(engine: Engine, batch: list[Hold]) -> None:
     # All that is known, at once: no lease waits for what follows from the answer for another.
     refused = await _ask(engine, _grouped(engine, [one for one in batch if not one.options.replicas]), batch)
     if replicated := [one for one in batch if one.options.replicas]:
@@ -206,14 +206,14 @@ async def _renew(engine: Engine, batch: list[ServerLease]) -> None:
         refused += _take(engine, list(zip(replicated, outcomes, strict=True)), asked_at)
     if refused:
         reasons = await _loss_reasons(engine, refused)
-        for (server_lease, _), reason in zip(refused, reasons, strict=True):
-            _refused(engine, server_lease, reason)
+        for (hold, _), reason in zip(refused, reasons, strict=True):
+            _refused(engine, hold, reason)
 
 
-def _grouped(engine: Engine, batch: list[ServerLease]) -> list[list[ServerLease]]:
+def _grouped(engine: Engine, batch: list[Hold]) -> list[list[Hold]]:
     """Divide what is due into groups, each for one call."""
-    together: list[ServerLease] = []
-    groups: list[list[ServerLease]] = []
+    together: list[Hold] = []
+    groups: list[list[Hold]] = []
     may_share = engine.reports.observer is None and not engine.background.several
     for one in batch:
         plain = one.state is LeaseState.HELD and one.rhythm is one.options.renewed
@@ -224,7 +224,7 @@ def _grouped(engine: Engine, batch: list[ServerLease]) -> list[list[ServerLease]
     return [together[at : at + _TOGETHER] for at in range(0, len(together), _TOGETHER)] + groups
 
 
-def _call(group: list[ServerLease]) -> Request:
+def _call(group: list[Hold]) -> Request:
     """The call that renews a group."""
     first = group[0]
     if len(group) > 1:
@@ -236,7 +236,7 @@ def _call(group: list[ServerLease]) -> Request:
     return first.primitive.renew(first.token, ttl_ms, ticket_ms, "")
 
 
-async def _ask(engine: Engine, groups: list[list[ServerLease]], batch: list[ServerLease]) -> list[_Refused]:
+async def _ask(engine: Engine, groups: list[list[Hold]], batch: list[Hold]) -> list[_Refused]:
     """Ask for each group, none of the batch waiting too long; give the leases that the server does not know."""
     if not groups:
         return []
@@ -244,18 +244,18 @@ async def _ask(engine: Engine, groups: list[list[ServerLease]], batch: list[Serv
     patience = _patience(engine, batch, sent_at)
     outcomes = await engine.background.call_many([_call(group) for group in groups], patience)
     answers: list[_Answer] = []
-    alone: list[list[ServerLease]] = []
+    alone: list[list[Hold]] = []
     for group, outcome in zip(groups, outcomes, strict=True):
-        for server_lease, answer in zip(group, _each_of(group, outcome), strict=True):
+        for hold, answer in zip(group, _each_of(group, outcome), strict=True):
             if answer is not None:
-                answers.append((server_lease, answer))
-            elif server_lease.live:
-                alone.append([server_lease])
+                answers.append((hold, answer))
+            elif hold.live:
+                alone.append([hold])
     refused = _take(engine, answers, sent_at)
     return refused + await _ask(engine, alone, batch)
 
 
-def _each_of(group: list[ServerLease], outcome: Outcome | Fault) -> list[Outcome | Fault | None]:
+def _each_of(group: list[Hold], outcome: Outcome | Fault) -> list[Outcome | Fault | None]:
     """What the answer for a group says of each; None: it is to be asked for by itself."""
     if len(group) == 1:
         return [outcome]
@@ -267,7 +267,7 @@ def _each_of(group: list[ServerLease], outcome: Outcome | Fault) -> list[Outcome
 async def _loss_reasons(engine: Engine, refused: list[_Refused]) -> list[LossReason]:
     """Why the leases were lost that the server does not know any more: an operator leaves a mark that leaving finds."""
     reasons = [loss_from(outcome) for _, outcome in refused]
-    calls = [server_lease.primitive.leave(server_lease.token, TOMB_MS, 0) for server_lease, _ in refused]
+    calls = [hold.primitive.leave(hold.token, TOMB_MS, 0) for hold, _ in refused]
     patience = min(_RECORD_PATIENCE, engine.schedule.spare(engine.background.now()))
     for index, outcome in enumerate(await engine.background.call_many(calls, patience)):
         if getattr(outcome, "forced", False):
@@ -275,7 +275,7 @@ async def _loss_reasons(engine: Engine, refused: list[_Refused]) -> list[LossRea
     return reasons
 
 
-def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
+def _patience(engine: Engine, batch: list[Hold], now: float) -> float:
     # Where one of several servers hangs, half of the time is left for what the others answered, or for one more try.
     tries = 1 + engine.background.several
     patience = min(min(t.options.request_timeout, (t.valid_until - now) / tries) for t in batch)
@@ -286,52 +286,50 @@ def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[_Refus
     """Take answers into account; give the leases that the server does not know, which need another question."""
     renewed: list[Renewed] = []
     refused: list[_Refused] = []
-    for server_lease, outcome in answers:
+    for hold, outcome in answers:
         if isinstance(outcome, Fault):
             note_failure(engine, outcome, sent_at)
-            _failed(engine, server_lease, outcome)
+            _failed(engine, hold, outcome)
         elif isinstance(outcome, Granted):
-            options, rhythm = server_lease.options, server_lease.rhythm
+            options, rhythm = hold.options, hold.rhythm
             asked_ms = options.ttl_ms if rhythm is options.renewed else rhythm.ttl_ms
-            renewed.append((server_lease, outcome.left_ms, asked_ms))
-        elif server_lease.live:
+            renewed.append((hold, outcome.left_ms, asked_ms))
+        elif hold.live:
             # Of one that was released meanwhile the renewal came behind the release.
-            refused.append((server_lease, outcome))
+            refused.append((hold, outcome))
     if renewed or refused:
         engine.note_answer()
     late = set(engine.apply_renewals(renewed, sent_at))
-    on_time = [server_lease for server_lease, _, _ in renewed if server_lease not in late]
+    on_time = [hold for hold, _, _ in renewed if hold not in late]
     plain = [one for one in on_time if one.rhythm is one.options.renewed]
     engine.schedule.add_again(plain, engine.background.now())
-    for server_lease in on_time:
+    for hold in on_time:
         engine.count("renewed")
-        if server_lease.rhythm is not server_lease.options.renewed:
-            engine.replan(server_lease)
+        if hold.rhythm is not hold.options.renewed:
+            engine.replan(hold)
     return refused
 
 
-def _refused(engine: Engine, server_lease: ServerLease, reason: LossReason) -> None:
+def _refused(engine: Engine, hold: Hold, reason: LossReason) -> None:
     """The server does not know the holder (any more): somebody took it, or the server lost it."""
-    if server_lease.live and not engine.expired(server_lease, engine.background.now()):
-        engine.lose(server_lease, reason)
+    if hold.live and not engine.expired(hold, engine.background.now()):
+        engine.lose(hold, reason)
 
 
-def _failed(engine: Engine, server_lease: ServerLease, fault: Fault) -> None:
+def _failed(engine: Engine, hold: Hold, fault: Fault) -> None:
     now = engine.background.now()
-    if engine.expired(server_lease, now) or not engine.suspect(server_lease):
+    if engine.expired(hold, now) or not engine.suspect(hold):
         return
-    name = server_lease.primitive.name
-    level = logging.WARNING if server_lease.failures == 1 else logging.DEBUG
+    name = hold.primitive.name
+    level = logging.WARNING if hold.failures == 1 else logging.DEBUG
     # Not here: the loop may be blocked in a handler of the log, which is locked then.
     engine.runtime.run_in_owner(partial(
         log.log, level, "renewal of %r failed (%s); the lease expires in %.1f s",
-        name, fault.text, server_lease.valid_until - now,
+        name, fault.text, hold.valid_until - now,
         extra={"pawlock_name": name, "pawlock_fault": str(fault.kind)},
     ))  # fmt: skip
-    every = server_lease.rhythm.every
-    pause = full_jitter(
-        server_lease.failures, engine.background.random(), base=every / 16, cap=min(1.0, every)
-    )
+    every = hold.rhythm.every
+    pause = full_jitter(hold.failures, engine.background.random(), base=every / 16, cap=min(1.0, every))
     soon = now + max(pause, _LEAST_PATIENCE)
     with engine.guard:
-        engine.schedule.add_once(server_lease, min(soon, server_lease.valid_until))
+        engine.schedule.add_once(hold, min(soon, hold.valid_until))

@@ -16,7 +16,7 @@ from pawlock.model import LossReason
 
 if TYPE_CHECKING:
     from pawlock.core.primitive import Primitive
-    from pawlock.core.records import ServerLease
+    from pawlock.core.records import Hold
 
 __all__ = ["Observer", "Observers"]
 
@@ -89,13 +89,11 @@ class Observers:
         self.answering: bool = True
         self._now: Callable[[], float] = now
 
-    def acquired(self, server_lease: ServerLease, began: float, *, contended: bool) -> None:
-        """A server lease has a new owner, who asked for it at ``began``."""
-        about, waited = self._about(server_lease.primitive), self._now() - began
-        degraded = server_lease.degraded
-        server_lease.seen = self._tell(
-            "acquired", *about, waited=waited, contended=contended, degraded=degraded
-        )
+    def acquired(self, hold: Hold, began: float, *, contended: bool) -> None:
+        """A hold has a new owner, who asked for it at ``began``."""
+        about, waited = self._about(hold.primitive), self._now() - began
+        degraded = hold.degraded
+        hold.seen = self._tell("acquired", *about, waited=waited, contended=contended, degraded=degraded)
 
     def refused(self, kind: str, name: str, began: float, error: BaseException | None) -> None:
         """Nobody got a lease, for that reason; None: somebody else holds it, and the caller did not wait."""
@@ -109,10 +107,10 @@ class Observers:
         """An owner is done with what it got then."""
         self._tell("released", *self._about(primitive), held=self._now() - granted_at, outcome=outcome)
 
-    def lost(self, server_lease: ServerLease, reason: LossReason) -> None:
-        """A server lease was lost."""
-        about, held = self._about(server_lease.primitive), self._now() - server_lease.granted_at
-        self._tell("lost", *about, seen=server_lease.seen, held=held, reason=reason)
+    def lost(self, hold: Hold, reason: LossReason) -> None:
+        """A hold was lost."""
+        about, held = self._about(hold.primitive), self._now() - hold.granted_at
+        self._tell("lost", *about, seen=hold.seen, held=held, reason=reason)
 
     def counted(self, what: str) -> None:
         """Something was counted."""

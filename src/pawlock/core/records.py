@@ -8,7 +8,7 @@ Rules for a lease on the server:
 3. LOST and RELEASED are final.
 4. A token for which a leave was ever sent is dead: never renewed, handed over or acquired again.
 
-Several leases of one client may follow each other on one server lease (local hand-over); each has its own fence, from
+Several leases of one client may follow each other on one hold (local hand-over); each has its own fence, from
 the block that the grant reserved, and its own lease token.
 
 ``Schedule`` says when each lease of a client is due: for renewal, for a check of a deadline, or for another try. Leases
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     from pawlock.core.primitive import Primitive
     from pawlock.core.runtime import Parker, StopSignal
 
-__all__ = ["Attempt", "LeaseRecord", "OutboxEntry", "Schedule", "ServerLease", "loss_from", "valid_until"]
+__all__ = ["Attempt", "Hold", "LeaseRecord", "OutboxEntry", "Schedule", "loss_from", "valid_until"]
 
 
 class LeaseRecord:
     """What a client knows of a lease that a user holds; ``lease.HeldLease`` has the steps that change it.
 
     Attributes:
-        server_lease: What it holds on the server; others may have held that before.
-        number: Which of the server lease's owners it is.
+        hold: What it holds on the server; others may have held that before.
+        number: Which of the hold's owners it is.
         fence: Its fencing token.
         who: The thread or task that it was granted to.
         released: True once its owner, or the end of the client, is done with it.
@@ -67,7 +67,7 @@ class LeaseRecord:
     released: bool = False
     lost: bool = False
     parked: list[Parker] | None = None
-    server_lease: ServerLease
+    hold: Hold
     fence: int
     who: object
 
@@ -77,7 +77,7 @@ class LeaseRecord:
             parker.unpark()
 
 
-class ServerLease:
+class Hold:
     """A token that holds a name on the server.
 
     Attributes:
@@ -119,7 +119,7 @@ class ServerLease:
     quorum: Callable[[], QuorumInfo] | None = None
     reason: LossReason | None = None
     degraded: str = ""
-    bucket: OrderedDict[ServerLease, float] | None = None
+    bucket: OrderedDict[Hold, float] | None = None
     unsure: tuple[type[PawlockError], str] = (BackendUnavailable, "")
     failures: int = 0
     who: object = None
@@ -207,7 +207,7 @@ class ServerLease:
         """A time before the last request that the server confirmed, and not long before."""
         return self.valid_until - max(self.rhythm.ttl, self.options.rhythm.ttl)
 
-    def why_over(self) -> LossReason:
+    def loss_reason(self) -> LossReason:
         """The reason, once the clock has passed ``valid_until``."""
         if self.at_limit:
             return LossReason.MAX_HOLD
@@ -263,7 +263,7 @@ class Attempt(Place):
     queue: LocalQueue | None = None
     waiter: Waiter | None = None
     last: Waiter | None = None
-    hold: ServerLease | None = None
+    hold: Hold | None = None
     again: bool = False
     channel: str = ""
     wait_error: PawlockError | None = None
@@ -286,11 +286,11 @@ _MOST_DELAY = 0.1
 the waits of all renewals before a server a little away can answer, once leases that nobody renews end all the time."""
 
 
-def _need(server_lease: ServerLease, due: float) -> float:
-    return min(server_lease.valid_until, (due + server_lease.valid_until) / 2)
+def _need(hold: Hold, due: float) -> float:
+    return min(hold.valid_until, (due + hold.valid_until) / 2)
 
 
-class _Bucket(OrderedDict["ServerLease", float]):
+class _Bucket(OrderedDict["Hold", float]):
     """The leases of one rhythm, in the order in which they are due."""
 
     last_due = 0.0
@@ -304,15 +304,15 @@ class Schedule:
     def __init__(self, guard: AbstractContextManager[object]) -> None:
         self._guard = guard
         self._buckets: dict[tuple[float, bool], _Bucket] = {}
-        self._once: dict[ServerLease, float] = {}
-        self._in_hand: list[ServerLease] = []
+        self._once: dict[Hold, float] = {}
+        self._in_hand: list[Hold] = []
         self._wake_at = -inf
 
-    def add(self, server_lease: ServerLease, every: float, due: float, *, deadline: bool = False) -> bool:
+    def add(self, hold: Hold, every: float, due: float, *, deadline: bool = False) -> bool:
         """Put a lease into the bucket of its rhythm.
 
         Args:
-            server_lease: The lease.
+            hold: The lease.
             every: Its rhythm in seconds.
             due: When it is due; not before any other of the same rhythm, or it is served with that one.
             deadline: True if its life ends then unless something happens: a wait for the server must not pass it.
@@ -323,56 +323,56 @@ class Schedule:
         bucket = self._buckets.get((every, deadline))
         if bucket is None:
             bucket = self._buckets[every, deadline] = _Bucket()
-        bucket[server_lease] = bucket.last_due = due
-        server_lease.bucket = bucket
-        if self._once and server_lease in self._once and self._once[server_lease] > due:
+        bucket[hold] = bucket.last_due = due
+        hold.bucket = bucket
+        if self._once and hold in self._once and self._once[hold] > due:
             # Its bucket comes first, and a release takes it out of that alone.
-            del self._once[server_lease]
+            del self._once[hold]
         return due < self._wake_at
 
-    def add_again(self, server_leases: Sequence[ServerLease], now: float) -> None:
+    def add_again(self, holds: Sequence[Hold], now: float) -> None:
         """Put leases that the maintenance has in hand into the buckets of their own rhythms, from now on.
 
         For the maintenance alone, which looks at the buckets before it sleeps: nobody need nudge it.
         """
         with self._guard:
-            for server_lease in server_leases:
+            for hold in holds:
                 # One that was released since then is nobody's any more.
-                if server_lease.live:
-                    every = server_lease.rhythm.every
+                if hold.live:
+                    every = hold.rhythm.every
                     bucket = self._buckets.get((every, False))
                     if bucket is None:
                         bucket = self._buckets[every, False] = _Bucket()
-                    bucket[server_lease] = bucket.last_due = now + every
-                    server_lease.bucket = bucket
+                    bucket[hold] = bucket.last_due = now + every
+                    hold.bucket = bucket
 
     def ends_last(self, ttl: float, end: float) -> bool:
         """Whether ``end`` is no earlier than that of any lease of this ttl that nobody renews."""
         bucket = self._buckets.get((ttl, True))
         return bucket is None or bucket.last_due <= end
 
-    def add_once(self, server_lease: ServerLease, due: float) -> bool:
+    def add_once(self, hold: Hold, due: float) -> bool:
         """Have a lease served once, out of rhythm, and no later than it is to be already; otherwise as ``add``."""
-        server_lease.bucket = None
-        if server_lease not in self._once or due < self._once[server_lease]:
-            self._once[server_lease] = due
+        hold.bucket = None
+        if hold not in self._once or due < self._once[hold]:
+            self._once[hold] = due
         return due < self._wake_at
 
-    def discard(self, server_lease: ServerLease, *, once: bool = True) -> None:
+    def discard(self, hold: Hold, *, once: bool = True) -> None:
         """Take a lease out of its bucket; without ``once``, what is asked for out of rhythm still is."""
-        bucket = server_lease.bucket
-        if bucket is not None and server_lease in bucket:
-            del bucket[server_lease]
-        if once and server_lease in self._once:
-            del self._once[server_lease]
+        bucket = hold.bucket
+        if bucket is not None and hold in bucket:
+            del bucket[hold]
+        if once and hold in self._once:
+            del self._once[hold]
 
-    def take_due(self, now: float, most: int) -> list[ServerLease]:
+    def take_due(self, now: float, most: int) -> list[Hold]:
         """The leases that are due, at most ``most``; the caller, the maintenance, puts back those that go on.
 
         Where one of a rhythm is due, those that follow within a fiftieth of the rhythm come along: of many leases that
         are due at all times, each turn of the maintenance serves many.
         """
-        taken: list[ServerLease] = []
+        taken: list[Hold] = []
         with self._guard:
             self._wake_at = -inf
             self._forget_unused(now)
@@ -382,16 +382,16 @@ class Schedule:
                 # A deadline is no earlier than it is.
                 until = now if deadline else now + every * _EARLY
                 while bucket and len(taken) < most:
-                    server_lease, due = next(iter(bucket.items()))
+                    hold, due = next(iter(bucket.items()))
                     if due > until:
                         break
-                    del bucket[server_lease]
-                    server_lease.bucket = None
-                    taken.append(server_lease)
-            for server_lease in [one for one, due in self._once.items() if due <= now][: most - len(taken)]:
-                del self._once[server_lease]
-                if server_lease.live:
-                    taken.append(server_lease)
+                    del bucket[hold]
+                    hold.bucket = None
+                    taken.append(hold)
+            for hold in [one for one, due in self._once.items() if due <= now][: most - len(taken)]:
+                del self._once[hold]
+                if hold.live:
+                    taken.append(hold)
             self._in_hand = taken
         return taken
 
@@ -424,15 +424,15 @@ class Schedule:
             need = min((_need(one, due) for one, due in self._once.items() if one.live), default=inf)
             for (_, deadline), bucket in self._buckets.items():
                 if bucket:
-                    server_lease, due = next(iter(bucket.items()))
-                    need = min(need, due if deadline else _need(server_lease, due))
+                    hold, due = next(iter(bucket.items()))
+                    need = min(need, due if deadline else _need(hold, due))
             return need
 
-    def all(self) -> list[ServerLease]:
+    def all(self) -> list[Hold]:
         """Every lease that is scheduled or in the maintenance's hands."""
         with self._guard:
             found = dict.fromkeys(chain(*self._buckets.values(), self._once, self._in_hand))
-        return [server_lease for server_lease in found if server_lease.live]
+        return [hold for hold in found if hold.live]
 
     def busy(self) -> bool:
         """Whether there is any lease, or was one a rhythm ago."""

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pawlock.core.engine import Engine
     from pawlock.core.plan import Plan
     from pawlock.core.primitive import Primitive
-    from pawlock.core.records import Attempt, ServerLease
+    from pawlock.core.records import Attempt, Hold
 
 __all__ = ["holds", "taken_again", "waits_for_itself"]
 
 
-def taken_again(engine: Engine, plan: Plan, mine: ServerLease, attempt: Attempt) -> HeldLease | None:
+def taken_again(engine: Engine, plan: Plan, mine: Hold, attempt: Attempt) -> HeldLease | None:
     """What an owner that holds it already gets: its lease once more, or nothing."""
     name = plan.primitive.name
     lease = mine.lease() if mine.lease is not None else None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pawlock.core.local_queue import Waiter
     from pawlock.core.options import LockOptions
     from pawlock.core.primitive import Primitive
-    from pawlock.core.records import ServerLease
+    from pawlock.core.records import Hold
     from pawlock.core.runtime import Carrier
 
 __all__ = ["ask_with_replicas", "confirm", "renew_one", "renew_with_replicas"]
@@ -51,17 +51,17 @@ async def ask_with_replicas(
 
 
 async def renew_with_replicas(
-    carrier: Carrier, batch: Sequence[ServerLease], calls: Sequence[Request], timeout: float
+    carrier: Carrier, batch: Sequence[Hold], calls: Sequence[Request], timeout: float
 ) -> list[Outcome | Fault]:
     """Renew leases that have replicas; one that reached too few of them is a fault."""
-    most = max(server_lease.options.replicas for server_lease in batch)
+    most = max(hold.options.replicas for hold in batch)
     try:
         answers = await carrier.call_replicated(calls, most, timeout)
     except Fault as fault:
-        return [fault.bare()] * len(batch)
+        return [fault.without_traceback()] * len(batch)
     found: list[Outcome | Fault] = []
-    for server_lease, (outcome, count) in zip(batch, answers, strict=True):
-        wanted, answer = server_lease.options.replicas, outcome
+    for hold, (outcome, count) in zip(batch, answers, strict=True):
+        wanted, answer = hold.options.replicas, outcome
         if isinstance(outcome, Granted) and count < wanted:
             text = f"the renewal reached {count} of {wanted} replicas"
             answer = Fault(FaultKind.NOT_READY, text, maybe_applied=True)
@@ -69,12 +69,12 @@ async def renew_with_replicas(
     return found
 
 
-async def renew_one(engine: Engine, server_lease: ServerLease, call: Request) -> Outcome:
+async def renew_one(engine: Engine, hold: Hold, call: Request) -> Outcome:
     """Send one renewal. Raises ``Fault``."""
-    timeout = server_lease.options.request_timeout
-    if not server_lease.options.replicas:
+    timeout = hold.options.request_timeout
+    if not hold.options.replicas:
         return await engine.runtime.call(call, timeout)
-    return or_raise((await renew_with_replicas(engine.runtime, [server_lease], [call], timeout))[0])
+    return or_raise((await renew_with_replicas(engine.runtime, [hold], [call], timeout))[0])
 
 
 async def confirm(engine: Engine, primitive: Primitive, options: LockOptions, token: str) -> None:

@@ -143,7 +143,7 @@ def pause_after(
         raise to_error(fault, name, doing) from fault
     more = {"pawlock_name": name, "pawlock_fault": fault.kind}
     log.debug("%s %r: %s; retrying", doing, name, fault.kind, extra=more)
-    fault.bare()
+    fault.without_traceback()
     return pause
 
 

@@ -20,8 +20,8 @@ from pawlock.core.outcomes import Outcome, Unexpected
 from pawlock.core.scripts import Script
 
 __all__ = [
-    "DEAF",
     "FIRST_RID",
+    "NO_CHANNEL",
     "UNREADABLE",
     "Acknowledged",
     "Background",
@@ -47,7 +47,7 @@ Request: TypeAlias = Any
 It has a ``name``, under which requests of its sort are counted.
 """
 
-DEAF = "-"
+NO_CHANNEL = "-"
 """The channel of a caller that cannot listen: it polls instead."""
 
 
@@ -104,7 +104,7 @@ class Fault(Exception):
         self.final = final
         self.outcomes = outcomes
 
-    def bare(self) -> Self:
+    def without_traceback(self) -> Self:
         """Without the frames that it passed through: kept beyond its ``except``, it keeps alive what they hold.
 
         Since Python 3.13 that is also what their callers hold: the lease that one of them gives to its user.
@@ -145,7 +145,7 @@ class Carrier(Protocol):
         ...
 
     def channel(self) -> str:
-        """The channel on which the present caller hears hand-offs; ``""`` before ``ready``, else maybe ``DEAF``."""
+        """The channel on which the present caller hears hand-offs; ``""`` before ``ready``, else maybe ``NO_CHANNEL``."""
         ...
 
     @property

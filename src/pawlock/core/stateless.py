@@ -97,9 +97,9 @@ def _token_of(engine: Engine, plan: Plan, text: object, doing: str) -> str:
 def _lease_here(engine: Engine, plan: Plan, token: str) -> HeldLease | None:
     """The lease of that token, if this client holds it."""
     # A list in one step: other threads acquire meanwhile.
-    for (_, key), server_lease in list(engine.held.items()):
-        if key == plan.primitive.key and server_lease.token == token and server_lease.lease is not None:
-            lease = server_lease.lease()
+    for (_, key), hold in list(engine.held.items()):
+        if key == plan.primitive.key and hold.token == token and hold.lease is not None:
+            lease = hold.lease()
             return lease if isinstance(lease, HeldLease) else None
     return None
 

@@ -16,7 +16,7 @@ from pawlock.core.local_queue import Waiter
 from pawlock.core.names import WIRE_VERSION
 from pawlock.core.outcomes import Granted
 from pawlock.core.primitive import TOMB_MS
-from pawlock.core.records import Attempt, ServerLease, valid_until
+from pawlock.core.records import Attempt, Hold, valid_until
 from pawlock.core.replicas import confirm
 from pawlock.core.retry import query
 from pawlock.core.runtime import Fault
@@ -51,14 +51,14 @@ def detach(engine: Engine, lease: HeldLease) -> str:
         NotHeld: It is lost or released, or held more than once.
         NotSupported: Its kind cannot go on elsewhere.
     """
-    server_lease = lease.server_lease
-    if not server_lease.primitive.transferable:
-        kind = server_lease.primitive.kind
+    hold = lease.hold
+    if not hold.primitive.transferable:
+        kind = hold.primitive.kind
         said = f"a {kind} lease cannot be detached: acquire it in the other process"
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
     check_held_once(lease, "detach")
-    primitive = server_lease.primitive
-    ticket = Ticket(primitive.key, lease.name, server_lease.token, lease.fence, server_lease.rhythm.ttl)
+    primitive = hold.primitive
+    ticket = Ticket(primitive.key, lease.name, hold.token, lease.fence, hold.rhythm.ttl)
     words: list[object] = list(ticket[:5])
     source: Key | None = getattr(primitive, "source", None)
     if source is not None:
@@ -67,10 +67,10 @@ def detach(engine: Engine, lease: HeldLease) -> str:
     if not lease.take_end():
         raise lease.not_held("detach")
     # It goes on elsewhere, and is nobody's here.
-    engine.drop(server_lease, lease.who)
+    engine.drop(hold, lease.who)
     lease.wake()
-    server_lease.who = None
-    engine.count_end(server_lease, "detached")
+    hold.who = None
+    engine.count_end(hold, "detached")
     return _TICKET_PREFIX + text
 
 
@@ -131,7 +131,7 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
         if engine.closed or engine.epoch != epoch:
             what = "process was forked" if engine.epoch != epoch else "client was closed"
             raise ClientClosed(f"the {what} during the call", name=ticket.name)
-        hold = ServerLease(plan.primitive, plan.options, waiter, ticket.fence, until, runtime.now())
+        hold = Hold(plan.primitive, plan.options, waiter, ticket.fence, until, runtime.now())
         return own_grant(engine, plan, hold, attempt)
     except NotHeld:
         raise

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from pawlock.core.faults import to_error
 from pawlock.core.local_queue import Waiter, WaiterState
-from pawlock.core.records import Attempt, ServerLease
+from pawlock.core.records import Attempt, Hold
 from pawlock.core.retry import (
     NO_SIGN_WITHIN,
     STOP_POLL,
@@ -20,7 +20,7 @@ from pawlock.core.retry import (
     pause_after,
     rest,
 )
-from pawlock.core.runtime import DEAF, Fault, FaultKind, Request, Wakeup
+from pawlock.core.runtime import NO_CHANNEL, Fault, FaultKind, Request, Wakeup
 
 if TYPE_CHECKING:
     from pawlock.core.engine import Engine
@@ -31,7 +31,7 @@ __all__ = ["go_on", "poll", "sleep", "wait_more"]
 
 
 _FOREIGN_POLL = 0.05
-_DEAF_POLL = 0.05
+_NO_CHANNEL_POLL = 0.05
 
 
 async def sleep(engine: Engine, plan: Plan, attempt: Attempt) -> bool:
@@ -81,7 +81,7 @@ def _note_wait(engine: Engine, plan: Plan, attempt: Attempt) -> None:
         engine.watch()
 
 
-async def wait_more(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> ServerLease | bool:
+async def wait_more(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> Hold | bool:
     """Wait for a grant, or until it is time to ask again; False: the time is up, and somebody else holds it."""
     if attempt.wait_error is not None:
         raise attempt.wait_error
@@ -149,7 +149,7 @@ async def go_on(
     return True
 
 
-async def _listen(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> ServerLease | None:
+async def _listen(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) -> Hold | None:
     runtime, name, stop = engine.runtime, plan.primitive.name, attempt.stop
     _note_wait(engine, plan, attempt)
     timeout = _patience(engine, plan, waiter)
@@ -170,14 +170,14 @@ async def _listen(engine: Engine, plan: Plan, attempt: Attempt, waiter: Waiter) 
             return None
 
 
-def _check(engine: Engine, plan: Plan, waiter: Waiter, wakeup: Wakeup) -> ServerLease | None:
+def _check(engine: Engine, plan: Plan, waiter: Waiter, wakeup: Wakeup) -> Hold | None:
     options, now = plan.options, engine.runtime.now()
     # Asking raises the ticket's short life to the ttl, which without renewal nobody else would.
     if options.confirms or wakeup.expires_ms < waiter.expires_ms:
         return None
     if waiter.valid_until <= now + options.ticket / 4:
         return None
-    hold = ServerLease(plan.primitive, options, waiter, wakeup.fence, waiter.valid_until, now)
+    hold = Hold(plan.primitive, options, waiter, wakeup.fence, waiter.valid_until, now)
     hold.confirmed = False
     return hold
 
@@ -191,8 +191,8 @@ def _patience(engine: Engine, plan: Plan, waiter: Waiter) -> float:
             timeout = min(timeout, _FOREIGN_POLL * (1 + engine.runtime.random()))
         if left_ms >= 0:
             timeout = min(timeout, (left_ms + 1) / 1000)
-    if engine.runtime.channel() == DEAF:
-        timeout = min(timeout, _DEAF_POLL * (1 + engine.runtime.random()))
+    if engine.runtime.channel() == NO_CHANNEL:
+        timeout = min(timeout, _NO_CHANNEL_POLL * (1 + engine.runtime.random()))
     return timeout
 
 

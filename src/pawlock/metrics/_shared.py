@@ -16,7 +16,7 @@ from pawlock.model import LeaseState, LossReason
 if TYPE_CHECKING:
     from pawlock.aio.client import AsyncClient
     from pawlock.core.engine import Engine
-    from pawlock.core.records import ServerLease
+    from pawlock.core.records import Hold
     from pawlock.sync.client import Client
 
 __all__ = [
@@ -77,24 +77,20 @@ def take_snapshot(clients: Iterable[Client | AsyncClient]) -> Snapshot:
             if engine.closed:
                 continue
             held = _held(engine)
-            for server_lease in held:
-                found.held[server_lease.primitive.kind] += 1
+            for hold in held:
+                found.held[hold.primitive.kind] += 1
             for primitive, _, _ in tuple(engine.waits.values()):
                 found.waiting[primitive.kind] += 1
             found.states[_state(engine, held)] += 1
     return found
 
 
-def _held(engine: Engine) -> list[ServerLease]:
+def _held(engine: Engine) -> list[Hold]:
     return [*engine.schedule.all(), *kept_by(engine)]
 
 
-def _state(engine: Engine, held: Iterable[ServerLease]) -> str:
+def _state(engine: Engine, held: Iterable[Hold]) -> str:
     if engine.health.reported:
         return "down"
     silent = engine.reports.observer is not None and not engine.reports.observer.answering
-    return (
-        "suspect"
-        if silent or any(server_lease.state is LeaseState.SUSPECT for server_lease in held)
-        else "up"
-    )
+    return "suspect" if silent or any(hold.state is LeaseState.SUSPECT for hold in held) else "up"

@@ -14,7 +14,7 @@ from pawlock.core.faults import to_error
 from pawlock.core.local_queue import Retry
 from pawlock.core.outcomes import Open, Outcome, Passed
 from pawlock.core.retry import patience, pause_after, rest
-from pawlock.core.runtime import DEAF, Fault, Request, Wakeup
+from pawlock.core.runtime import NO_CHANNEL, Fault, Request, Wakeup
 from pawlock.errors import AcquireTimeout, LimitMismatch, PawlockError, ScriptError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ["GateWait", "disagreement", "unexpected"]
 
 T = TypeVar("T")
 
-_DEAF_POLL = 0.05
+_NO_CHANNEL_POLL = 0.05
 
 
 class GateWait:
@@ -158,8 +158,8 @@ class GateWait:
             pause = min(pause, most)
         if self.until is not None:
             pause = min(pause, max(0.0, self.until - runtime.now()))
-        if runtime.channel() == DEAF:
-            pause = min(pause, _DEAF_POLL * (1 + runtime.random()))
+        if runtime.channel() == NO_CHANNEL:
+            pause = min(pause, _NO_CHANNEL_POLL * (1 + runtime.random()))
         try:
             return await runtime.wait_wakeup(self.token, pause)
         except Fault as fault:

@@ -25,7 +25,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pawlock.core.faults import or_raise
 from pawlock.core.outcomes import Busy, Dead, Granted, Outcome
-from pawlock.core.runtime import DEAF, Call, Fault, FaultKind, Parker
+from pawlock.core.runtime import NO_CHANNEL, Call, Fault, FaultKind, Parker
 from pawlock.model import QuorumInfo
 from pawlock.redlock.nodes import Incarnation, KnownMasters, Node
 from pawlock.redlock.requests import Vote
@@ -112,7 +112,7 @@ class MastersRuntime(ABC, Generic[L]):
 
     def channel(self) -> str:
         """See ``Runtime``: nobody is woken here, since nobody queues."""
-        return DEAF
+        return NO_CHANNEL
 
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``: there is nothing to subscribe to."""

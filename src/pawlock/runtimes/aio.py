@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from pawlock.core.faults import or_raise
 from pawlock.core.names import part_of_holder
 from pawlock.core.outcomes import Outcome
-from pawlock.core.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
+from pawlock.core.runtime import NO_CHANNEL, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup
 from pawlock.errors import PawlockError
 from pawlock.runtimes.shared import Routed, secret, stock
 from pawlock.topology.cluster import Address
@@ -243,7 +243,7 @@ class AsyncioRuntime(Routed):
         """See ``Runtime``. A list can only be waited for on a connection that blocks, and this one is shared."""
         how, where = hears
         mux = self._mux
-        if how != "publish" or mux is None or mux.dead or mux.channel == DEAF:
+        if how != "publish" or mux is None or mux.dead or mux.channel == NO_CHANNEL:
             await self.sleep(seconds)
         else:
             mux.hear(where)
@@ -313,7 +313,7 @@ class AsyncioRuntime(Routed):
             mux = await self._mux_to(address, timeout, alone=bool(replicas))
             return await self.ask_replicas(mux.exchange, calls, replicas, timeout)
         except Fault as fault:
-            return [(fault.bare(), 0)] * len(calls)
+            return [(fault.without_traceback(), 0)] * len(calls)
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 

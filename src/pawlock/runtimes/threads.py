@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary, ref
 from pawlock._warn import warn
 from pawlock.core.names import part_of_holder
 from pawlock.core.outcomes import Outcome
-from pawlock.core.runtime import DEAF, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup, suspended
+from pawlock.core.runtime import NO_CHANNEL, Acknowledged, Call, Fault, FaultKind, Parker, Wakeup, suspended
 from pawlock.core.runtime import run as finish
 from pawlock.errors import Reentered
 from pawlock.runtimes.shared import Routed, leave_signals_to_main, living, secret, start_thread, stock
@@ -245,7 +245,7 @@ class ThreadRuntime(Routed):
             try:
                 attempt.set_result(self._connect(address, timeout))
             except BaseException as error:  # noqa: BLE001 - for who waits for it
-                attempt.set_exception(error.bare() if isinstance(error, Fault) else error)
+                attempt.set_exception(error.without_traceback() if isinstance(error, Fault) else error)
 
         if start_thread(threading.Thread(target=connect, name="pawlock-connect", daemon=True)):
             connect()
@@ -280,7 +280,7 @@ class ThreadRuntime(Routed):
     async def hear(self, hears: tuple[str, str], seconds: float) -> None:
         """See ``Runtime``: on the thread's own connection."""
         link = self._local.link
-        heard = link is not None and not (link.dead or link.channel == DEAF or self._closed)
+        heard = link is not None and not (link.dead or link.channel == NO_CHANNEL or self._closed)
         await self.sleep(0.0 if link is not None and heard and link.hear(hears, seconds) else seconds)
 
     async def sleep(self, seconds: float) -> None:
@@ -334,7 +334,7 @@ class ThreadRuntime(Routed):
                 exchange = partial(link.exchange_now, turns=turns)
                 found[address] = await self.ask_replicas(exchange, groups[address], replicas, left)
             except Fault as fault:
-                found[address] = [(fault.bare(), 0)] * len(groups[address])
+                found[address] = [(fault.without_traceback(), 0)] * len(groups[address])
 
         by_turns([send(address) for address in groups])
         return found

@@ -12,7 +12,7 @@ from pawlock.core.options import LockOptions
 from pawlock.core.plan import Plan
 from pawlock.core.primitive import TOMB_MS, Primitive
 from pawlock.core.records import Attempt as Asked
-from pawlock.core.records import ServerLease
+from pawlock.core.records import Hold
 from pawlock.core.runtime import Fault
 from pawlock.errors import AcquireTimeout
 from pawlock.service.leases import LeaseSpec, note
@@ -58,7 +58,7 @@ class Acquisition:
 
     async def run(
         self, wait: float, waiting: Callable[[], AbstractAsyncContextManager[object]]
-    ) -> tuple[ServerLease, str]:
+    ) -> tuple[Hold, str]:
         """Acquire the lock.
 
         Args:
@@ -104,7 +104,7 @@ class Acquisition:
         await self._withdraw()
         raise self._timed_out(wait, began)
 
-    async def _win(self, until: float, *, wait: bool) -> ServerLease | None:
+    async def _win(self, until: float, *, wait: bool) -> Hold | None:
         engine, plan = self.space.engine, Plan(self.primitive, self.options, False, True, 1, "")
         asked = Asked(engine.runtime.who(), engine.runtime.now(), until, None, wait=wait)
         asked.waiter = self.waiter

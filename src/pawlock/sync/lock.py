@@ -122,7 +122,7 @@ class WriteLease(Lease):
     @property
     def writing(self) -> bool:
         """True until ``downgrade`` was called, even after a loss."""
-        return self._record.server_lease.primitive.lowered() is not None
+        return self._record.hold.primitive.lowered() is not None
 
     def downgrade(self) -> None:
         """Downgrade to a read lease atomically: no writer comes in between, and waiting readers are granted.
@@ -139,7 +139,7 @@ class WriteLease(Lease):
 
 def shown(record: HeldLease) -> Lease:
     """What the user sees of a lease: the same object each time."""
-    return lease_of(Lease if record.server_lease.primitive.lowered() is None else WriteLease, record)
+    return lease_of(Lease if record.hold.primitive.lowered() is None else WriteLease, record)
 
 
 given: Callable[[HeldLease], Lease] = partial(lease_of, Lease)

@@ -75,12 +75,12 @@ class LockOrder:
         self._held: dict[object, list[ref[HeldLease]]] = {}
 
     def _took(self, lease: HeldLease) -> None:
-        key = lease.server_lease.primitive.key
+        key = lease.hold.primitive.key
         with self._guard:
             # What was released since is not held any more, however it came to its end.
             known = [one for one_ref in self._held.get(lease.who, ()) if (one := one_ref()) is not None]
             mine = [one for one in known if not one.released]
-            for held in dict.fromkeys(one.server_lease.primitive.key for one in mine):
+            for held in dict.fromkeys(one.hold.primitive.key for one in mine):
                 if held != key and key not in self._edges.get(held, {}):
                     self._add(Taken(held, key, label_of(lease.who), _stack()))
             self._held[lease.who] = [ref(one) for one in (*mine, lease)]
@@ -138,7 +138,7 @@ def lock_order() -> Generator[LockOrder, None, None]:
     def watched_init(lease: HeldLease, *args: Any) -> None:
         make(lease, *args)
         # One that is made before a local wait is nobody's yet.
-        if hasattr(lease, "server_lease"):
+        if hasattr(lease, "hold"):
             order._took(lease)
 
     own: Callable[..., HeldLease | None] = taking.own_given

@@ -159,11 +159,11 @@ class AnyFaults(ABC):
         one = lease_of(lease) if isinstance(lease, str) else members_of(lease)[0]
         if not one.is_held():
             raise ValueError(f"{one!r} is not held")
-        engine, server_lease = one.engine, one.server_lease
-        engine.lose(server_lease, reason)
-        if not server_lease.degraded:
+        engine, hold = one.engine, one.hold
+        engine.lose(hold, reason)
+        if not hold.degraded:
             # Its client leaves too, in the background: twice does no harm, and the next line of a test may lock.
-            self._run(server_lease.primitive.leave(server_lease.token, 0, 0))
+            self._run(hold.primitive.leave(hold.token, 0, 0))
 
     def assert_held(self, lease_or_name: BaseLease | BaseMultiLease | str) -> None:
         """Assert that a lease is good, by its own clock and by the server; or that somebody holds a name.
@@ -183,7 +183,7 @@ class AnyFaults(ABC):
             except LeaseLost as error:
                 raise AssertionError(str(error)) from None
             # A renewal by one millisecond asks, and changes nothing: no script lowers an expiry.
-            outcome = self._run(lease.server_lease.primitive.renew(lease.server_lease.token, 1, 1, ""))
+            outcome = self._run(lease.hold.primitive.renew(lease.hold.token, 1, 1, ""))
             held = isinstance(outcome, Granted)
             assert held, f"the test's server does not know {lease!r}; it answers {outcome!r}"
 

@@ -19,7 +19,7 @@ import redis
 import redis.asyncio
 
 from pawlock.core.faults import classify
-from pawlock.core.runtime import DEAF, Fault, FaultKind
+from pawlock.core.runtime import NO_CHANNEL, Fault, FaultKind
 from pawlock.topology.endpoint import Endpoint
 from pawlock.topology.sentinel import fields_of
 from pawlock.transport.conn import ReplyError
@@ -158,7 +158,7 @@ class Greeting:
 
     Attributes:
         commands: What to send, in one write.
-        heard: Once all of them are answered, the channel that is heard, or ``DEAF``.
+        heard: Once all of them are answered, the channel that is heard, or ``NO_CHANNEL``.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Greeting:
         self._endpoint = endpoint
         self._first = first and endpoint.fixed
         self._checks = channel is not None
-        self.heard: str = channel or DEAF
+        self.heard: str = channel or NO_CHANNEL
         settings = endpoint.settings
         hello: list[Any] = ["HELLO", "3"]
         if login:
@@ -195,7 +195,7 @@ class Greeting:
             if command[0] != b"SUBSCRIBE" or _refusal(str(reply), shown).kind is not FaultKind.DENIED:
                 raise _refusal(str(reply), shown)
             # This user may not listen.
-            self.heard = DEAF
+            self.heard = NO_CHANNEL
         elif command[0] == b"HELLO" and self._checks:
             self._check(reply)
 

@@ -129,7 +129,7 @@ class Router(Route):
             try:
                 ranges = await self._ask(address, share)
             except Fault as fault:
-                faults.append(fault.bare())
+                faults.append(fault.without_traceback())
                 self._silent_at[address] = self._now()
                 continue
             if self.slots.load(ranges, self._now()):
@@ -185,7 +185,7 @@ class Router(Route):
             if self.slots.stale:
                 await self.refresh(timeout)
         except Fault as fault:
-            return [(fault.bare(), 0)] * len(calls)
+            return [(fault.without_traceback(), 0)] * len(calls)
         nowhere = Fault(FaultKind.NOT_READY, "no node serves the slot")
         found: list[Acknowledged] = [(nowhere, 0)] * len(calls)
         where = {index: (self.node_of(call), call) for index, call in enumerate(calls)}

@@ -82,7 +82,7 @@ class SentinelRoute(Route):
                 views[sentinel.shown] = read_view(await ask(sentinel, words, min(timeout, patience)))
             except (Fault, ValueError, TypeError) as error:
                 strange = Fault(FaultKind.NOT_REDIS, f"{sentinel.shown}: {error}", final=True)
-                faults[sentinel.shown] = error.bare() if isinstance(error, Fault) else strange
+                faults[sentinel.shown] = error.without_traceback() if isinstance(error, Fault) else strange
                 # It is asked last the next time.
                 self._order = (*[one for one in self._order if one is not sentinel], sentinel)
             if views and choose(views.values())[1] > half:

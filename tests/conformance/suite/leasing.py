@@ -139,8 +139,8 @@ async def its_family_keeps_it_out(world: World) -> None:
             # Where this one can be kept, that one cannot.
             continue
         held = await world.acquire(world.lock(name=name, ttl=20))
-        barred = await world.attempt(world.lock(name=name, kind=other.kind, ttl=20))
-        expect(barred is None, f"{other.kind} is refused while {world.entry.kind} is held")
+        with_tombstone = await world.attempt(world.lock(name=name, kind=other.kind, ttl=20))
+        expect(with_tombstone is None, f"{other.kind} is refused while {world.entry.kind} is held")
         await settle(held.release())
         free = await world.attempt(world.lock(name=name, kind=other.kind, ttl=20))
         expect(free is not None, f"{other.kind} is granted after {world.entry.kind} was released")

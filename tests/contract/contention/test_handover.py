@@ -333,12 +333,12 @@ def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[paw
     engine = client._engine
     lost: list[str] = []
 
-    def lose_it(server_lease: Any) -> None:
-        lost.append(server_lease.token)
-        engine.lose(server_lease, LossReason.TAKEN)
+    def lose_it(hold: Any) -> None:
+        lost.append(hold.token)
+        engine.lose(hold, LossReason.TAKEN)
 
     lease = lock.acquire()
-    first_token = lease._record.server_lease.token
+    first_token = lease._record.hold.token
     granted: list[tuple[str, str]] = []
 
     def second() -> None:

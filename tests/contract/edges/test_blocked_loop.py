@@ -73,7 +73,7 @@ def test_what_was_given_up_is_sent_while_the_loop_is_blocked(valkey: Server) -> 
             lease = await client.lock("m", max_hold=30).acquire()
             waiting.cancel()
             await asyncio.wait({waiting})
-            lease._record.engine.lose(lease._record.server_lease, pawlock.LossReason.TAKEN)
+            lease._record.engine.lose(lease._record.hold, pawlock.LossReason.TAKEN)
             eventually(
                 lambda: valkey.command("EXISTS", "{pawlock:n}:1:queue") == 0, "its ticket is given back"
             )

@@ -192,7 +192,7 @@ def test_watching_a_lease_leaves_nothing_behind(client: pawlock.Client) -> None:
     with client.lock("watched") as lease:
         for _ in range(200):
             assert not lease.lost.wait(0.0001)
-        assert not lease._record.server_lease.watchers
+        assert not lease._record.hold.watchers
 
 
 def test_a_thread_that_ends_gives_its_connection_back(valkey: Server, client: pawlock.Client) -> None:

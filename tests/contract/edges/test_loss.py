@@ -246,7 +246,7 @@ def test_the_loss_of_one_owner_is_not_told_to_the_next(client: pawlock.Client, v
         eventually(lambda: local_waiters(client), "the second sleeps")
         first.release()
         eventually(lambda: leases, "the second owns")
-        assert leases[0]._record.server_lease is first._record.server_lease, "not handed over locally"
+        assert leases[0]._record.hold is first._record.hold, "not handed over locally"
         valkey.command("DEL", "pawlock:passed on")
         eventually(lambda: told == [str(leases[0].fence)], "its owner is told, and nobody else")
         done.set()
@@ -381,4 +381,4 @@ def test_a_lease_outlived_by_its_loop_says_so(valkey: Server) -> None:
     eventually(lambda: lease.remaining() == 0, "its end comes", 5)
     assert outcome(lease.check) == "LeaseLost:expired"
     assert lease.state == "lost"
-    assert not lease._record.server_lease.live, "nothing renews it, and its end warns of nothing"
+    assert not lease._record.hold.live, "nothing renews it, and its end warns of nothing"

@@ -166,7 +166,7 @@ def test_no_text_shows_a_token(
                     client,
                     client.lock("x"),
                     client.rlock("x"),
-                    own._record.server_lease,
+                    own._record.hold,
                     own._record.engine,
                     own._record,
                 ),

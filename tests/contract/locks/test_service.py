@@ -267,7 +267,7 @@ def test_the_rhythm_of_renewals(services: list[Service]) -> None:
     mine, _ = services
     identifier = mine.acquire("job", {"ttl": 30, "renewal_interval": 2.5})
     (lease,) = mine.raw._book.holds("job", identifier)
-    assert lease.server_lease.rhythm.every == 2.5
+    assert lease.hold.rhythm.every == 2.5
     mine.release("job", identifier)
     refused(lambda: mine.acquire("job", {"ttl": 3, "renewal_interval": 2}), "renew")
     refused(lambda: mine.acquire("job", {"renewal_interval": -1}), "renew")

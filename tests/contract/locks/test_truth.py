@@ -48,7 +48,7 @@ def test_a_lease_is_false_once_it_is_lost(api: Api, pair: list[Client], valkey: 
 
 def test_a_suspect_lease_is_true(api: Api, pair: list[Client]) -> None:
     lease = api.run(pair[0].raw.lock("a", ttl=60).acquire)
-    lease._record.server_lease.state = pawlock.LeaseState.SUSPECT
+    lease._record.hold.state = pawlock.LeaseState.SUSPECT
     assert api.run(lambda: (bool(lease), lease.state)) == (True, "suspect")
     api.run(lease.release)
 

@@ -11,7 +11,7 @@ from tests.contract.redlock.conftest import FRESH, Cluster
 
 
 def left(cluster: Cluster) -> dict[str, list[bytes]]:
-    """What is on the nodes, without tombstones: a vote that comes late, on a busy machine, is barred by one."""
+    """What is on the nodes, without tombstones: a vote that comes late, on a busy machine, is with_tombstone by one."""
     kept = {node: [key for key in keys if b":dead:" not in key] for node, keys in cluster.keys().items()}
     return {node: keys for node, keys in kept.items() if keys}
 

@@ -366,7 +366,7 @@ sys.modules["lupa"] = None
 _places._bundled = lambda: None
 
 @pytest.fixture(autouse=True, scope="session")
-def bare(tmp_path_factory):
+def without_traceback(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(tmp_path_factory.mktemp("bin")))
         yield

@@ -6,23 +6,21 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from pawlock.core.records import Schedule, ServerLease
+from pawlock.core.records import Hold, Schedule
 
 __all__ = ["CLIENTS"]
 
 
-def _shifted(self: ServerLease, place: Any, now: float) -> None:
+def _shifted(self: Hold, place: Any, now: float) -> None:
     _give_to(self, place, now)
     if self.used == 10:
         self.fence += 100
 
 
-_give_to = ServerLease.give_to
+_give_to = Hold.give_to
 
 CLIENTS: dict[str, Callable[[], list[Any]]] = {
-    "after ten owners a lease is known by another fence": lambda: [
-        patch.object(ServerLease, "give_to", _shifted)
-    ],
+    "after ten owners a lease is known by another fence": lambda: [patch.object(Hold, "give_to", _shifted)],
     "a wait leaves no time for other renewals": lambda: [
         patch("pawlock.core.maintenance._PATIENCE", 60.0),
         patch("pawlock._deadlocks._PATIENCE", 60.0),

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from pawlock.core import acquire, engine, giving_up, lease, maintenance, transfer, wait
 from pawlock.core.local_queue import WaiterState
 from pawlock.core.options import drift
-from pawlock.core.records import ServerLease, valid_until
+from pawlock.core.records import Hold, valid_until
 from pawlock.core.runtime import Fault
 from pawlock.errors import BackendUnavailable
 from pawlock.model import Release
@@ -87,27 +87,27 @@ def _clock_of(reading: str) -> Any:
     return patch.object(SimRuntime, "__init__", init)
 
 
-def _no_second_look(*args: Any) -> ServerLease:
+def _no_second_look(*args: Any) -> Hold:
     _, plan, waiter, granted, sent_at = args
     until = _formula(sent_at, granted.left_ms, plan.options.ttl_ms)
-    return ServerLease(plan.primitive, plan.options, waiter, granted.fence, until, sent_at)
+    return Hold(plan.primitive, plan.options, waiter, granted.fence, until, sent_at)
 
 
-def _trusting_check(engine: Any, plan: Any, waiting: Any, wakeup: Any) -> ServerLease | None:
+def _trusting_check(engine: Any, plan: Any, waiting: Any, wakeup: Any) -> Hold | None:
     until, now = _Times.now() + plan.options.ticket_ttl * 0.98, engine.runtime.now()
-    hold = ServerLease(plan.primitive, plan.options, waiting, wakeup.fence, until, now)
+    hold = Hold(plan.primitive, plan.options, waiting, wakeup.fence, until, now)
     hold.confirmed = False
     return hold if plan.options.renewed else None
 
 
-def _deaf_to_no(engine: Any, server_lease: Any, _: Any) -> None:
-    engine.replan(server_lease)
+def _deaf_to_no(engine: Any, hold: Any, _: Any) -> None:
+    engine.replan(hold)
 
 
-def _takes_any_answer(engine: Any, server_lease: Any, _: Any) -> None:
-    ttl_ms = server_lease.rhythm.ttl_ms
-    if not engine.apply_renewals([(server_lease, ttl_ms, ttl_ms)], engine.runtime.now()):
-        engine.replan(server_lease)
+def _takes_any_answer(engine: Any, hold: Any, _: Any) -> None:
+    ttl_ms = hold.rhythm.ttl_ms
+    if not engine.apply_renewals([(hold, ttl_ms, ttl_ms)], engine.runtime.now()):
+        engine.replan(hold)
 
 
 async def _patient_renewal(self: SimRuntime, calls: Any, timeout: float) -> Any:
@@ -135,9 +135,9 @@ def _passes_on_only(engine: Any, _: Any, attempt: Any, __: Any) -> None:
 _give_back = giving_up.give_back
 
 
-async def _says_lost(engine: Any, server_lease: Any, told: Any, *, unanswered: bool, again: bool) -> Release:
+async def _says_lost(engine: Any, hold: Any, told: Any, *, unanswered: bool, again: bool) -> Release:
     del unanswered, again
-    return await _not_ours(engine, server_lease, told, unanswered=False, again=False)
+    return await _not_ours(engine, hold, told, unanswered=False, again=False)
 
 
 _not_ours = lease.not_ours
@@ -156,7 +156,7 @@ async def _unknown_is_held(engine: Any, plan: Any, attempt: Any) -> Any:
         return await _win(engine, plan, attempt)
     except BackendUnavailable:
         now = engine.runtime.now()
-        return ServerLease(plan.primitive, plan.options, attempt.waiter, 1, now + plan.options.ttl, now)
+        return Hold(plan.primitive, plan.options, attempt.waiter, 1, now + plan.options.ttl, now)
 
 
 _win = acquire.win
@@ -172,23 +172,21 @@ def _one_fence_for_all(engine: Any, plan: Any, hold: Any, attempt: Any) -> Any:
 _own_given = acquire.own_given
 
 
-def _life_anew(self: ServerLease, place: Any, now: float) -> None:
+def _life_anew(self: Hold, place: Any, now: float) -> None:
     _give_to(self, place, now)
     self.valid_until = now + self.rhythm.ttl
 
 
-_give_to = ServerLease.give_to
+_give_to = Hold.give_to
 
 
 async def _forgets_before_sending(*_: Any) -> Release:
     return Release.RELEASED
 
 
-async def _one_try(engine: Any, server_lease: Any) -> Release:
+async def _one_try(engine: Any, hold: Any) -> Release:
     try:
-        await engine.runtime.call(
-            server_lease.primitive.leave(server_lease.token, 0, 0), server_lease.options.request_timeout
-        )
+        await engine.runtime.call(hold.primitive.leave(hold.token, 0, 0), hold.options.request_timeout)
     except Fault:
         return Release.UNKNOWN
     return Release.RELEASED
@@ -200,7 +198,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(wait, "_check", _trusting_check),
     ],
     "S9 local owners share a fence": lambda: [patch.object(acquire, "own_given", _one_fence_for_all)],
-    "S9 a hand-over begins the life anew": lambda: [patch.object(ServerLease, "give_to", _life_anew)],
+    "S9 a hand-over begins the life anew": lambda: [patch.object(Hold, "give_to", _life_anew)],
     "O4 a resent release is called lost": lambda: [patch.object(lease, "not_ours", _says_lost)],
     "O5 any answer to a renewal is a yes": lambda: [patch.object(maintenance, "_refused", _takes_any_answer)],
     "validity from the reply": lambda: [watching_time(), *_everywhere(_from_reply)],

@@ -116,7 +116,7 @@ class FromTheReply(Around):
     """Counts the life of a lease from the answer."""
 
     def changed(self, lease: Any) -> Any:
-        lease._record.server_lease.valid_until = now() + lease.ttl
+        lease._record.hold.valid_until = now() + lease.ttl
         return lease
 
 

@@ -1,4 +1,4 @@
-"""Races between threads that share one lease or its server lease."""
+"""Races between threads that share one lease or its hold."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
         else:
             outcomes.append(None)
 
-    lease._record.server_lease.state = state
+    lease._record.hold.state = state
     with between(way, release):
         release()
     try:
@@ -66,18 +66,18 @@ def test_a_renewal_under_way_does_not_revive_a_lease_that_ended_meanwhile(
     client: pawlock.Client, how: str
 ) -> None:
     lease = client.lock("n").acquire()
-    engine, server_lease = client._engine, lease._record.server_lease
+    engine, hold = client._engine, lease._record.hold
     sent_at = engine.runtime.now()
 
     def end() -> None:
         if how == "lost":
-            engine.lose(server_lease, LossReason.TAKEN)
+            engine.lose(hold, LossReason.TAKEN)
         else:
             lease.release()
 
     with between("valid_until", end):
-        assert engine.apply_renewals([(server_lease, 30_000, 30_000)], sent_at) == [server_lease]
-    assert server_lease.state is (LeaseState.LOST if how == "lost" else LeaseState.RELEASED)
+        assert engine.apply_renewals([(hold, 30_000, 30_000)], sent_at) == [hold]
+    assert hold.state is (LeaseState.LOST if how == "lost" else LeaseState.RELEASED)
 
 
 def test_threads_that_leave_blocks_of_one_semaphore_at_once_end_each_its_own(client: pawlock.Client) -> None:
@@ -110,7 +110,7 @@ def test_an_outer_block_is_told_of_a_loss_that_the_inner_one_caught(client: pawl
     def body() -> None:
         with lock as outer:
             with pytest.raises(pawlock.LeaseLost), lock:
-                client._engine.lose(outer._record.server_lease, LossReason.TAKEN)
+                client._engine.lose(outer._record.hold, LossReason.TAKEN)
             seen.append(bool(outer.lost))
 
     with pytest.raises(pawlock.LeaseLost):

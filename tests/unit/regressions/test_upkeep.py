@@ -182,7 +182,7 @@ async def test_blocks_inside_a_reentered_lease_leave_no_watcher_behind(valkey: S
             for _ in range(10):
                 async with lock:
                     pass
-            assert len(outer._record.server_lease.watchers or ()) == 1
+            assert len(outer._record.hold.watchers or ()) == 1
 
 
 async def test_an_inner_block_that_was_interrupted_before_it_began_cancels_nothing(
@@ -207,7 +207,7 @@ async def test_an_inner_block_that_was_interrupted_before_it_began_cancels_nothi
                 with pytest.raises(ZeroDivisionError):
                     await begin(lock)
             record = lease._record
-            record.engine.lose(record.server_lease, pawlock.LossReason.TAKEN)
+            record.engine.lose(record.hold, pawlock.LossReason.TAKEN)
             await asyncio.sleep(5)
 
     task = asyncio.current_task()

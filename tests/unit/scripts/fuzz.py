@@ -276,7 +276,7 @@ class Client:
             timer = self.ticket_ttl / 3 if reply[1] else min(self.ticket_ttl / 3, max(reply[2], 0) + 1)
             self.renew_in(timer, tok)
         elif reply[0] == "X":
-            world.fail(f"{tok} never left and is barred")
+            world.fail(f"{tok} never left and is with_tombstone")
         else:
             self.leave(tok)
 

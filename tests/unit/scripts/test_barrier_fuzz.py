@@ -40,7 +40,7 @@ class BarrierWorld(World):
         self.emptied = self.keys[1:]
         self.waiting: dict[str, Arrival] = {}
         self.passed: dict[str, tuple[int, int, int]] = {}
-        self.barred: set[str] = set()
+        self.with_tombstone: set[str] = set()
         self.members: dict[str, Party] = {}
         self.arrivals = 0
         for number in range(self.parties + self.rng.choice([0, 1, 3])):
@@ -54,7 +54,7 @@ class BarrierWorld(World):
             if (reply[0] == "P" and reply[1:] == (index, round_)) or now <= until:
                 self.expect(reply, ("P", index, round_))
                 return
-            # That it passed is forgotten; whoever may send copies has itself barred.
+            # That it passed is forgotten; whoever may send copies has itself with_tombstone.
         mine = self.waiting.get(token)
         for other, one in list(self.waiting.items()):
             if one.expiry <= now and other != token:
@@ -66,7 +66,7 @@ class BarrierWorld(World):
         self.waiting.pop(token, None)
         if stay:
             self.expect(reply, ("U",))
-        elif token in self.barred:
+        elif token in self.with_tombstone:
             self.expect(reply, ("X",))
         else:
             self.arrivals += 1
@@ -100,7 +100,7 @@ class BarrierWorld(World):
             self.fail(f"{token} was there and got {reply}")
         if reply[0] == "P" and reply[1] != self.passed[token][0]:
             self.fail(f"{token} left with {reply}, and passed with {self.passed[token]}")
-        self.barred.add(token)
+        self.with_tombstone.add(token)
 
     def expect_mail(self, told: dict[str, tuple[int, str]]) -> None:
         mail = {words[0]: (int(words[1]), channel) for channel, words in self.rig.mail()}

@@ -10,7 +10,7 @@ from pawlock.core.engine import Engine
 from pawlock.core.local_queue import Waiter
 from pawlock.core.outcomes import Granted
 from pawlock.core.plan import Plan as LockPlan
-from pawlock.core.records import ServerLease, valid_until
+from pawlock.core.records import Hold, valid_until
 from tests.simulator import Client, Fault, Operation, Plan, run
 from tests.simulator.mutants.of_cluster import CLIENTS
 from tests.simulator.mutants.of_one import edit, wrong
@@ -73,9 +73,9 @@ def test_a_lost_holder_of_once_leaves_the_queue() -> None:
 
 def _taken_as_found(
     engine: Engine, plan: LockPlan, waiter: Waiter, granted: Granted, sent_at: float
-) -> ServerLease | None:
+) -> Hold | None:
     valid, now = valid_until(sent_at, granted.left_ms, plan.options.ttl_ms), engine.runtime.now()
-    hold = ServerLease(plan.primitive, plan.options, waiter, granted.fence, valid, now)
+    hold = Hold(plan.primitive, plan.options, waiter, granted.fence, valid, now)
     return hold if valid > now else None
 
 

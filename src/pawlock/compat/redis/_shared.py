@@ -223,7 +223,7 @@ class Settings:
 
     def _took(self, lease: Any) -> None:
         self.local.lease = lease
-        self.local.token = lease._record.server_lease.token.encode()  # noqa: SLF001 - lease.token would end local hand-offs
+        self.local.token = lease._record.hold.token.encode()  # noqa: SLF001 - lease.token would end local hand-offs
 
     def _held(self, what: str, *, fixed: bool) -> Any:
         """The lease of this lock as this thread may see it."""

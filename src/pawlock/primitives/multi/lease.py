@@ -60,7 +60,7 @@ class HeldMultiLease:
         self.shown_as: ref[Any] | None = None
         self.parked: list[Parker] | None = []
         self.scopes: list[Any] | None = None
-        # A server lease must not keep its lease alive, or nobody would notice one that was dropped.
+        # A hold must not keep its lease alive, or nobody would notice one that was dropped.
         self.report: Callable[[], object] = partial(_report, ref(self))
         self.watch(self.report)
 

@@ -183,19 +183,19 @@ async def finish(start: Start, value: Any, keep: float) -> None:
             result may be recorded.
     """
     lease = start.lease
-    server_lease, name = lease.server_lease, lease.name
-    primitive = cast("OnceMutex", server_lease.primitive)
+    hold, name = lease.hold, lease.name
+    primitive = cast("OnceMutex", hold.primitive)
     result = Result.of(value, name)
     if lease.released:
         raise NotHeld(f"finish {name!r}: it was finished or abandoned before", name=name, operation="finish")
     if lease.is_held():
         # From here on each of its releases records the result, also one that goes on without its caller.
-        server_lease.primitive = primitive.finishing(result, to_ms(keep), lease.fence)
+        hold.primitive = primitive.finishing(result, to_ms(keep), lease.fence)
     outcome = await leases.release(lease.engine, lease)
     if outcome is Release.LOST:
         raise lease.loss()
     if outcome is Release.UNKNOWN:
-        cls, why = server_lease.unsure
+        cls, why = hold.unsure
         text = why or f"finish {name!r}: the server did not answer"
         raise cls(
             f"{text}; the result may be recorded, or the lock expires within {lease.ttl:g} s", name=name
@@ -212,7 +212,7 @@ async def abandon(start: Start) -> None:
     lease = start.lease
     if not lease.released:
         # A finish that was interrupted before it was sent is not repeated.
-        lease.server_lease.primitive = start.plan.primitive
+        lease.hold.primitive = start.plan.primitive
     await leases.release_or_raise(lease.engine, lease)
 
 
@@ -229,7 +229,7 @@ async def end_block(start: Start, error: BaseException | None) -> None:
     if error is None:
         await finish(start, None, start.keep)
     else:
-        lease.server_lease.primitive = start.plan.primitive
+        lease.hold.primitive = start.plan.primitive
         await leases.end_block(lease, error)
 
 
