@@ -6,7 +6,7 @@
 Change the module in `aio/`, run it, commit both. It rewrites the text by the positions in the syntax tree, so comments
 stay; ruff drops the imports that threads do not need, sorts and formats.
 
-What truly differs is written by hand, and is in no list of this tool:
+What truly differs is written by hand (`BY_HAND`):
 
 - `lifecycle.py`: a client of asyncio has an engine for each event loop, and they end with it; one of threads has one
   engine, ended by the process, a fork or the garbage collector, and it warns where it blocks an event loop.
@@ -33,16 +33,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "pawlock"
 BIN = Path(sys.executable).parent
 
-GENERATED = (
-    "client",
-    "election",
-    "gates",
-    "lock",
-    "multi",
-    "once",
-    "permits",
-    "service",
-)
+BY_HAND = ("__init__", "block", "leading", "lifecycle")
+GENERATED = tuple(sorted({file.stem for file in (PACKAGE / "aio").glob("*.py")}.difference(BY_HAND)))
 """The modules of `sync/` that this writes."""
 
 HEADER = "# Written by tools/make_sync.py from aio/{name}.py: change that, and run it.\n"

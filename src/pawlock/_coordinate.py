@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pawlock._cancel import CancelScope
 from pawlock._decorate import check_function
-from pawlock._environment import unknown_options
+from pawlock._environment import check_known
 from pawlock._factory import (
     Settings,
     check_word,
@@ -48,7 +48,9 @@ __all__ = [
     "guard",
     "guard_async",
     "latch_plan",
+    "literal_name",
     "once_plan",
+    "options_among",
 ]
 
 _NOT_OF_ONCE: dict[str, Any] = {
@@ -75,9 +77,9 @@ def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, An
     """
     check_count(count, "count", 1, MAX_COUNT)
     refuse_on_quorum(settings, "latch")
-    options = _options(settings, LatchKwargs, {"ttl": _LATCH_TTL, **given})
+    options = options_among(settings, LatchKwargs, {"ttl": _LATCH_TTL, **given})
     remember_ms = to_ms(options.unavailable_after + _LATE)
-    named, lives = _name_and_key(settings, name), (options.ttl_ms, options.ticket_ms, remember_ms)
+    named, lives = literal_name(settings, name), (options.ttl_ms, options.ticket_ms, remember_ms)
     latch = Latch(*named, count, *lives, options.max_waiters)
     return GatePlan(latch, options)
 
@@ -90,8 +92,8 @@ def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str
     """
     check_count(parties, "parties", 1, MAX_PARTIES)
     refuse_on_quorum(settings, "barrier")
-    options = _options(settings, BarrierKwargs, given)
-    barrier = Barrier(*_name_and_key(settings, name), parties, options.ticket_ms)
+    options = options_among(settings, BarrierKwargs, given)
+    barrier = Barrier(*literal_name(settings, name), parties, options.ticket_ms)
     return GatePlan(barrier, options)
 
 
@@ -107,7 +109,7 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
         raise ConfigurationError("an election has no degraded mode: omit on_unavailable")
     refuse_on_quorum(settings, "election")
     options = settings.lock_options({**given, "handover": 0})
-    name, _ = _name_and_key(settings, name)
+    name, _ = literal_name(settings, name)
     primitive = ballot(settings.namespace, name, options)
     shown = "" if identity is None else check_word(identity, "identity")
     return Plan(primitive, options, False, False, ASKERS, queue_key_of(primitive, options, shown), shown)
@@ -120,9 +122,7 @@ def once_plan(settings: Settings, name: str, keep: Seconds, wait: object, given:
         ConfigurationError: A name or option that can never work.
         NotSupported: The client has independent masters.
     """
-    known = set(OnceKwargs.__annotations__)
-    if unknown := sorted(set(given) - known):
-        raise unknown_options(unknown, known)
+    check_known(given, OnceKwargs.__annotations__)
     refuse_on_quorum(settings, "once")
     # The client's defaults for locks do not apply here.
     options = settings.lock_options({**given, **_NOT_OF_ONCE})
@@ -135,7 +135,12 @@ def once_plan(settings: Settings, name: str, keep: Seconds, wait: object, given:
     return Plan(primitive, options, False, False, ASKERS, queue_key_of(primitive, options))
 
 
-def _name_and_key(settings: Settings, name: object) -> tuple[str, str]:
+def literal_name(settings: Settings, name: object) -> tuple[str, str]:
+    """The name that a text without fields stands for, and its key.
+
+    Raises:
+        ConfigurationError: It can never be a name, or has fields.
+    """
     found = name_and_key(settings, name)
     if found is None:
         raise ConfigurationError(
@@ -144,16 +149,19 @@ def _name_and_key(settings: Settings, name: object) -> tuple[str, str]:
     return found
 
 
-def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> LockOptions:
-    names: set[str] = set(known.__annotations__)
-    unknown = sorted(set(given) - names)
-    if unknown:
-        text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(names))}"
-        raise ConfigurationError(text)
-    defaults: dict[str, Any] = {
-        "timeout": settings.options.timeout,
-        "unavailable_after": settings.options.unavailable_after,
-    }
+def options_among(settings: Settings, known: type, given: Mapping[str, Any]) -> LockOptions:
+    """The options of what is no lock: of the client's defaults, only how long to wait applies.
+
+    Args:
+        settings: Those of the client.
+        known: The ``…Kwargs`` that names the options it has.
+        given: What was given.
+
+    Raises:
+        ConfigurationError: An unknown option, or a value that can never work.
+    """
+    check_known(given, known.__annotations__)
+    defaults = {name: getattr(settings.options, name) for name in ("timeout", "unavailable_after")}
     return LockOptions(**{**defaults, **given})
 
 

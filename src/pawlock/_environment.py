@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pawlock._hints import words_for
 from pawlock.core.options import LockOptions
 from pawlock.errors import ConfigurationError
 
-__all__ = ["VARIABLES", "from_environment", "unknown_options"]
+__all__ = ["VARIABLES", "check_known", "from_environment"]
 
 VARIABLES: Mapping[str, str] = {
     option: f"PAWLOCK_{option.upper()}" for option in LockOptions.known("environment")
@@ -51,7 +51,12 @@ def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> di
     return {**found, **given}
 
 
-def unknown_options(unknown: list[str], known: Collection[str]) -> ConfigurationError:
-    """The error for options that do not exist; it names pawlock's option for what other libraries call differently."""
-    text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}"
-    return ConfigurationError("; ".join([text, *words_for(unknown)]))
+def check_known(given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse options that do not exist.
+
+    Raises:
+        ConfigurationError: There is one; it names pawlock's option for what other libraries call differently.
+    """
+    if unknown := sorted(set(given).difference(known)):
+        text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+        raise ConfigurationError("; ".join([text, *words_for(unknown)]))

@@ -12,7 +12,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pawlock._deadlocks import DeadlockWatch
-from pawlock._environment import from_environment, unknown_options
+from pawlock._environment import check_known, from_environment
 from pawlock._inside import after_fork
 from pawlock._template import Template, Unfilled, escape, plain
 from pawlock.core.key import Key
@@ -25,7 +25,7 @@ from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.found import Finder
 from pawlock.primitives.multi.lease import MultiPlan
 from pawlock.primitives.redis import REDIS, RedisEngine
-from pawlock.primitives.registry import REGISTRY
+from pawlock.primitives.registry import REGISTRY, beside_locks
 
 if TYPE_CHECKING:
     from pawlock.core.primitive import Primitive
@@ -101,9 +101,7 @@ class Settings:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         given = {key: value for key, value in defaults.items() if value is not None}
-        unknown = sorted(set(given) - set(LockOptions.known()) - _OF_THE_CLIENT)
-        if unknown:
-            raise unknown_options(unknown, {*LockOptions.known(), *_OF_THE_CLIENT})
+        check_known(given, {*LockOptions.known(), *_OF_THE_CLIENT})
         given = from_environment(given, environ)
         self.deadlock_after: float = given.pop("deadlock_after", 1.0)
         self.may_be_async = may_be_async
@@ -127,7 +125,7 @@ class Settings:
         calls = self.engine.names(self.namespace)
         if calls is None:
             return None
-        return Namespace(calls, self._shown, partial(Finder, self.namespace, self.options))
+        return Namespace(calls, self._shown, beside_locks, partial(Finder, self.namespace, self.options))
 
     def watcher(self) -> DeadlockWatch | None:
         """Who looks for deadlocks of one engine; None: nobody."""
@@ -135,23 +133,17 @@ class Settings:
         return None if names is None else DeadlockWatch(names, self.deadlock_after)
 
     def _shown(self, kind: str, name: str) -> Primitive | None:
-        if kind.partition("=")[0] in _EXCLUSIVE:
-            return self._exclusive(kind, name)
+        kind, _, wire = kind.partition("=")
+        if wire and kind in _EXCLUSIVE:
+            try:
+                key = Key(name.removeprefix("key:"), cast("Any", wire))
+                return plan_of_key(self, kind, key, {}).primitive
+            except (ConfigurationError, NotSupported):
+                return None
         # A record says "rwlock.read"; the question whether a name is held as another kind says "rwlock": either side.
         entry = REGISTRY.get(kind.replace(".", "_"))
         entry = entry or next((one for one in REGISTRY.values() if one.family == kind), None)
-        return None if entry is None else entry.of(self.namespace, name, self.options)
-
-    def _exclusive(self, kind: str, name: str) -> Primitive | None:
-        kind, _, wire = kind.partition("=")
-        if kind not in _EXCLUSIVE:
-            return None
-        if not wire:
-            return REGISTRY[kind].of(self.namespace, name, self.options)
-        try:
-            return plan_of_key(self, kind, Key(name.removeprefix("key:"), cast("Any", wire)), {}).primitive
-        except (ConfigurationError, NotSupported):
-            return None
+        return entry.of(self.namespace, name, self.options) if entry else None
 
     def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
         """The options of one lock: the client's defaults, changed by what was given.
@@ -174,9 +166,7 @@ class Settings:
         return found
 
     def _checked(self, given: Mapping[str, Any]) -> LockOptions:
-        unknown = sorted(set(given) - set(LockOptions.known()))
-        if unknown:
-            raise unknown_options(unknown, LockOptions.known())
+        check_known(given, LockOptions.known())
         if "on_lost" in given:
             check_callback(given["on_lost"], may_be_async=self.may_be_async)
         return self.options.but(**given)
@@ -296,16 +286,13 @@ def exclusive_plan(primitive: Primitive, options: LockOptions) -> Plan:
     )
 
 
-_ON_QUORUM = frozenset({"lock", "rlock", "multi_lock"})
-
-
 def refuse_on_quorum(settings: Settings, kind: str) -> None:
     """Refuse what a majority of independent masters cannot keep.
 
     Raises:
         NotSupported: It is such a primitive, and the client has such masters.
     """
-    if settings.redlock is not None and kind not in _ON_QUORUM:
+    if settings.redlock is not None and not getattr(REGISTRY.get(kind), "redlock", False):
         text = (
             f"{kind} is not safe on independent masters (Redlock): use a single server, Sentinel or Cluster"
         )

@@ -12,6 +12,7 @@ from string import Formatter
 from typing import Any, cast
 
 from pawlock.errors import ConfigurationError
+from pawlock.primitives.registry import REGISTRY
 
 __all__ = ["Template", "Unfilled", "escape", "make", "plain"]
 
@@ -100,9 +101,13 @@ _FORMATTER = _Formatter()
 
 
 def make(client: Any, kind: str, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
-    """What a client's factory method gives; of kind ``"rwlock.read"``, that part of it."""
-    factory, _, part = kind.partition(".")
-    made = getattr(client, factory)(*args, **given)
+    """What a client's factory method gives; of kind ``"rwlock.read"``, that part of it.
+
+    A primitive that was registered with a function as its factory is made by that.
+    """
+    name, _, part = kind.partition(".")
+    factory = getattr(REGISTRY.get(name), "factory", name)
+    made = factory(client, *args, **given) if callable(factory) else getattr(client, name)(*args, **given)
     return getattr(made, part) if part else made
 
 

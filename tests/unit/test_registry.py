@@ -8,7 +8,7 @@ import pytest
 
 import pawlock
 from pawlock.metrics import observe
-from pawlock.metrics._shared import KINDS
+from pawlock.metrics._shared import kinds as kinds_of_leases
 from pawlock.primitives.registry import REGISTRY, Entry, register, unregister
 from tests.support.refusal import case
 from tests.support.servers import Server
@@ -90,4 +90,7 @@ def test_the_kinds_of_the_metrics_are_those_that_clients_make(valkey: Server) ->
                     pass
         with client.election("kinds-election").campaign(timeout=5):
             pass
-    assert kinds.seen == set(KINDS)
+        with client.once("kinds-once") as started:
+            assert isinstance(started, pawlock.Started)
+            started.finish()
+    assert kinds.seen == set(kinds_of_leases())

@@ -26,6 +26,7 @@ from pawlock.cli._common import (
 )
 from pawlock.cli.exits import Exit
 from pawlock.cli.show import find
+from pawlock.primitives.registry import beside_locks
 
 if TYPE_CHECKING:
     from pawlock import Client, LockInfo
@@ -34,7 +35,7 @@ __all__ = ["force_release"]
 
 _DECLINED = 1
 _STRANGER = "a program that is not pawlock"
-_KINDS = ("lock", "semaphore", "rwlock", "election", "once")
+_KINDS = ("lock", *beside_locks())
 _EXAMPLES = """\b
 Examples:
   pawlock force-release order:42

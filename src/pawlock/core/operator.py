@@ -50,7 +50,6 @@ _LONGEST_REASON = 500
 _TRIES = 5
 _MOST_NAMED = 10
 _NOT_PAWLOCK = "a program that is not pawlock"
-_OTHER_KINDS = ("semaphore", "rwlock", "election", "once")
 
 
 def namespace_of(engine: Engine, what: str) -> Namespace:
@@ -163,7 +162,7 @@ async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, wa
 
 
 async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -> str:
-    """The kind of a semaphore, rwlock, election or once that holds the name; ``""`` if there is none."""
+    """The kind of what holds the name and is no lock; ``""`` if there is none."""
     others = _other_kinds(engine, primitive)
     # Also where this user may not read every kind.
     looks = await _looks(engine, [*others.values()], options, primitive.name, 0, BackendDenied, WrongKey)
@@ -173,10 +172,10 @@ async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -
 
 def _other_kinds(engine: Engine, mutex: Primitive) -> dict[str, Primitive]:
     """The other primitives that may hold the name of a lock, by kind."""
-    if engine.reports.namespace is None or listed_as(mutex) != mutex.kind:
+    names = engine.reports.namespace
+    if names is None or listed_as(mutex) != mutex.kind:
         return {}
-    look = engine.reports.namespace.look
-    return {kind: found for kind in _OTHER_KINDS if (found := look(kind, mutex.name)) is not None}
+    return {kind: found for kind in names.beside_locks() if (found := names.look(kind, mutex.name))}
 
 
 # Taking a name away -------------------------------------------------------------------------------------------------
@@ -248,6 +247,7 @@ async def _take(
 
 def _as_kind(engine: Engine, mutex: Primitive, kind: object) -> Forceable:
     kinds = {mutex.kind: mutex, **_other_kinds(engine, mutex)}
+    kinds = {one: found for one, found in kinds.items() if hasattr(found, "force")}
     if not isinstance(kind, str) or kind not in kinds:
         raise ConfigurationError(f"kind must be one of {', '.join(kinds)}, got {kind!r:.40}")
     return cast("Forceable", kinds[kind])

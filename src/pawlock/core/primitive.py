@@ -183,9 +183,11 @@ class Namespace(NamedTuple):
     Attributes:
         calls: What to send.
         look: The primitive of a kind and name, for who looks at it; None of a kind that cannot be inspected.
+        beside_locks: The kinds, beside those of locks, that a name may be held as.
         finder: Given ``everywhere``, whether all namespaces are meant: what says of a key which name it is held by, if any.
     """
 
     calls: NamespaceCalls
     look: Callable[[str, str], Primitive | None]
+    beside_locks: Callable[[], Sequence[str]]
     finder: Callable[..., Callable[[str], Found | None]]

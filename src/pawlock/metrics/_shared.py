@@ -12,6 +12,7 @@ from pawlock._fallback import kept_by
 from pawlock._inside import engines_of
 from pawlock.core.runtime import FaultKind
 from pawlock.model import LeaseState, LossReason
+from pawlock.primitives.registry import REGISTRY
 
 if TYPE_CHECKING:
     from pawlock.aio.client import AsyncClient
@@ -23,7 +24,6 @@ __all__ = [
     "ACQUISITIONS",
     "FAULTS",
     "HOLD_BUCKETS",
-    "KINDS",
     "LOSSES",
     "POLICIES",
     "QUEUE_BUCKETS",
@@ -31,6 +31,7 @@ __all__ = [
     "REQUEST_BUCKETS",
     "WAIT_BUCKETS",
     "Snapshot",
+    "kinds",
     "take_snapshot",
     "version",
 ]
@@ -40,13 +41,20 @@ HOLD_BUCKETS = (*WAIT_BUCKETS, 300.0, 1800.0)
 REQUEST_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 QUEUE_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10000.0)
 
-# A series that begins at its first event has no increase: what is counted starts at 0, before anything happened.
-KINDS = ("lock", "rlock", "fair_lock", "semaphore", "rwlock.read", "rwlock.write", "election")
 ACQUISITIONS = ("acquired", "busy", "timeout", "refused", "error", "closed", "cancelled")
 RELEASES = ("released", "lost", "unknown", "background", "detached", "abandoned")
 LOSSES: tuple[str, ...] = tuple(map(str, LossReason))
 POLICIES = ("local", "open")
 FAULTS: tuple[str, ...] = tuple(map(str, FaultKind))
+
+
+def kinds() -> list[str]:
+    """The kinds that leases have.
+
+    A series that begins at its first event has no increase: what is counted starts at 0, before anything happened.
+    """
+    held = (one for one in REGISTRY.values() if one.record and (one.leases or one.exclusive))
+    return [f"{one.listed_as}.{one.part}".rstrip(".") for one in held]
 
 
 def version() -> str:

@@ -20,13 +20,13 @@ from pawlock.metrics._shared import (
     ACQUISITIONS,
     FAULTS,
     HOLD_BUCKETS,
-    KINDS,
     LOSSES,
     POLICIES,
     QUEUE_BUCKETS,
     RELEASES,
     REQUEST_BUCKETS,
     WAIT_BUCKETS,
+    kinds,
     take_snapshot,
     version,
 )
@@ -89,7 +89,7 @@ class _Exporter:
     def _begin(self) -> None:
         for fault in FAULTS:
             self.faults.add(0, {"fault": fault})
-        for kind in KINDS:
+        for kind in kinds():
             self._create_end_series({_KIND: kind})
 
     def _create_end_series(self, of: dict[str, str]) -> None:

@@ -19,7 +19,6 @@ from pawlock.metrics._shared import (
     ACQUISITIONS,
     FAULTS,
     HOLD_BUCKETS,
-    KINDS,
     LOSSES,
     POLICIES,
     QUEUE_BUCKETS,
@@ -27,6 +26,7 @@ from pawlock.metrics._shared import (
     REQUEST_BUCKETS,
     WAIT_BUCKETS,
     Snapshot,
+    kinds,
     take_snapshot,
     version,
 )
@@ -49,7 +49,7 @@ class _Exporter:
         self.known: set[str] = set()
         self._histograms(registry)
         self._counters(registry)
-        for kind in KINDS:
+        for kind in kinds():
             self._create_end_series(kind)
         registry.register(_Gauges(self))
 

@@ -65,7 +65,7 @@ class Finder:
                 # Without a namespace a name is taken as it stands.
                 primitive = entry.of(namespace, unquote(text) if namespace else text, self._options)
                 if primitive is not None and primitive.key == key:
-                    yield Found(unquote(namespace), entry.family if entry.part else entry.kind, primitive)
+                    yield Found(unquote(namespace), entry.listed_as, primitive)
 
     def _forms_of(self, namespace: str) -> dict[tuple[str, str], Entry]:
         """The prefix and suffix around the name in the key of each family."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pawlock.core.options import LockOptions
     from pawlock.core.primitive import Primitive
 
-__all__ = ["REGISTRY", "Entry", "register", "unregister"]
+__all__ = ["REGISTRY", "Entry", "beside_locks", "register", "unregister"]
 
 
 Record = Callable[[str, str, "LockOptions"], "Primitive"]
@@ -50,7 +50,9 @@ class Entry:
         adopt: Whether ``detach`` and ``adopt`` pass a lease on to another process.
         inspects: Whether ``client.inspect(name)`` shows its holders.
         record: The primitive of a name for a caller that has only the kind and the name, as the list of locks: made of the
-            namespace, the name and the options of the client. None: it is in no such list.
+            namespace, the name and the options of the client. None: it is in no such list. Of a primitive that is no
+            lock, its ``kind``, ``name``, ``key`` and ``inspect`` are asked for; ``peek`` and ``force`` where an operator
+            may take it away.
         redlock: Whether a majority of independent nodes can keep it.
     """
 
@@ -79,6 +81,11 @@ class Entry:
             raise ConfigurationError(f"{self.kind}: names and capacity must be at least 1")
         object.__setattr__(self, "kwargs", MappingProxyType(dict(self.kwargs)))
         object.__setattr__(self, "factory", self.factory or self.kind)
+
+    @property
+    def listed_as(self) -> str:
+        """What it is called in lists: its kind; of a part, its family (``"rwlock"``)."""
+        return self.family if self.part else self.kind
 
     @property
     def exclusive(self) -> bool:
@@ -143,6 +150,12 @@ def unregister(kind: str) -> None:
         kind: Its key in ``REGISTRY``.
     """
     REGISTRY.pop(kind, None)
+
+
+def beside_locks() -> list[str]:
+    """What the name of a lock may be held as by something that is no lock, as lists call it."""
+    listed = [one.listed_as for one in REGISTRY.values() if one.record and one.family != "mutex"]
+    return list(dict.fromkeys(listed))
 
 
 _LOCK: dict[str, Any] = {"family": "mutex", "adopt": True, "inspects": True}

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pawlock
+from pawlock.metrics._shared import kinds
 from pawlock.primitives.registry import REGISTRY
 from tests.conformance.suite import APIS, Api, broken, checks_of, run
 from tests.faults.rig import until
@@ -73,11 +75,22 @@ def test_the_service_holds_it(valkey: Server, tmp_path: Path) -> None:
             with client.lock("t", timeout=0):
                 pass  # another name
         assert service.ask("GET", at).body["fence"] == held.body["fence"]
-        kinds = service.ask("GET", "/openapi.json").body["paths"]["/v1/ns/{namespace}/{kind}/{name}/acquire"]
-        assert "turnstile" in str(kinds["post"]["parameters"])
+        path = service.ask("GET", "/openapi.json").body["paths"]["/v1/ns/{namespace}/{kind}/{name}/acquire"]
+        assert "turnstile" in str(path["post"]["parameters"])
         assert service.ask("POST", f"{at}/release", {"token": held.body["token"]}).status == 200
     finally:
         service.end(9)
+
+
+def test_an_operator_takes_it(valkey: Server) -> None:
+    with pawlock.connect(valkey.url) as client:
+        lease = turnstile.turnstile(client, "t", renew=False).acquire()
+        assert client.inspect("t").held_as == "turnstile"
+        operator: Any = client
+        assert operator.force_release("t", "turnstile", reason="a test").count == 1
+        with pytest.raises(pawlock.NotHeld):
+            lease.release()
+    assert "turnstile" in kinds()
 
 
 def test_the_command_lists_it(valkey: Server) -> None:
