@@ -211,6 +211,8 @@ def test_permits_count_as_those_of_who_is_in_their_block(valkey: Server) -> None
             worker = threading.Thread(target=work, args=(client, permits.acquire()), name="worker")
             worker.start()
             eventually(lambda: client._engine.waits, "the worker waits")
+            # Ages are told apart by ms, counted from when the server's clock was last heard.
+            time.sleep(0.05)
             with pytest.raises(pawlock.DeadlockDetected) as error:
                 permits.acquire(timeout=10)
         worker.join(10)
